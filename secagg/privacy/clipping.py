@@ -1,16 +1,22 @@
 """Clip each record before anything is computed from it, under differential privacy.
 
-The scaled variables u of a record (|u_j| <= 1 by the public bounds) are scaled down to an L2 norm
-of at most R and truncated to the grid, the multiples of 2^-g. Every sum that is later computed from
-them is then a multiple of a fixed power of two, which float64 holds exactly. So the sensitivity,
-the bound on how much one record can change a sum, also holds for the rounded numbers that leave the
-site (Mironov, *On significance of the least significant bits for differential privacy*, 2012, shows
-what goes wrong otherwise).
+A record consists of scaled variables u_1, u_2, ..., with |u_j| <= 1 by the public bounds. Clipping
+has two steps. If the record's L2 norm, the root of the sum of the u_j^2, exceeds a limit R, all its
+variables are multiplied by a common factor so that the norm is at most R. Then every variable is
+truncated to a multiple of 2^-g; these multiples are called the grid.
 
-Guarantees, for the integers q = u 2^g of every returned record
-    * sum of q_j^2 <= floor(R^2 4^g), computed in integers: the norm is at most R exactly.
-    * |q_j| <= 2^g. A record depends on no other record, so adding one changes no other.
-    * Truncation goes towards zero, so no norm grows. It moves a variable by less than 2^-g times
+After that, every sum that is computed from the records is a multiple of a fixed power of two, which
+float64 holds exactly. So no rounding occurs, and the sensitivity (the largest change of a sum that
+one record can cause) also holds for the numbers that leave the site. Without a grid, rounding can
+break this guarantee (Mironov, *On significance of the least significant bits for differential
+privacy*, 2012).
+
+Guarantees, for the integers q_j = u_j 2^g of every returned record
+    * The sum of q_j^2 is at most floor(R^2 4^g). It is computed in integers, so the norm is at most
+      R exactly.
+    * |q_j| <= 2^g. Each record is clipped without regard to other records, so adding a record
+      changes no other record.
+    * Truncation goes towards zero, so no norm grows. It changes a variable by less than 2^-g times
       half its public range.
 
 ==================================  ==========================================================
@@ -21,12 +27,12 @@ norm below R                        truncated to the grid
 norm exactly R, on the grid         unchanged
 norm above R, by any amount         scaled to R, then truncated; at most R exactly
 zero                                zero
-any, where the bounds imply R       not scaled
-more of a person than allowed       dropped; the first ones in the file stay
+any, if the bounds already imply R  truncated to the grid, never scaled
+more of a person than allowed       left out; the first ones in the file stay
 ==================================  ==========================================================
 
-Not protected: clipping biases the result if many records are longer than R. How many records were
-clipped is itself a fact about the records and is not released.
+Not protected: if many records have a norm above R, clipping biases the result. The number of
+clipped records is not released, because it is itself a fact about the records.
 """
 
 from __future__ import annotations
@@ -46,12 +52,14 @@ _MIN_GRID_BITS = 8
 
 
 def choose_clip(norm: float | None, implied: float, max_rows: int) -> Clip | None:
-    """Return the clipping, or None if no grid is fine enough and also exact.
+    """Return the clipping rule, or None if every grid that keeps sums exact is too coarse.
 
-    norm: requested R; implied: the largest squared norm that the public bounds allow
+    norm: the requested R, or None if no record shall be scaled down
+    implied: the largest squared norm that the public bounds allow
+    max_rows: the largest number of records of a site
 
     A sum over max_rows records of products of two variables must be exact in float64. In steps of
-    2^-2g it is at most max_rows 4^g, which must not exceed 2^53.
+    2^-2g the sum is at most max_rows 4^g, which must not exceed 2^53.
     """
     bits = min(_MAX_GRID_BITS, (53 - (max_rows - 1).bit_length()) // 2)
     if bits < _MIN_GRID_BITS:
@@ -65,7 +73,7 @@ def clip_rows(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:
     max_square = math.floor(Fraction(clip.squared_norm) * 4**clip.grid_bits)
     integers = np.trunc(values * steps).astype(np.int64)
     long = (integers**2).sum(axis=1) > max_square
-    shrink = clip.norm * (1 - 2.0**-40)  # more than the rounding errors of root and quotient
+    shrink = clip.norm * (1 - 2.0**-40)  # the reduction exceeds the errors of root and quotient
     while np.any(long):
         norms = np.sqrt((values[long] ** 2).sum(axis=1, keepdims=True))
         integers[long] = np.trunc(values[long] * (shrink / norms) * steps).astype(np.int64)

@@ -1,20 +1,20 @@
-"""Will the result be usable? Answered from public numbers, before any record is read.
+"""Predict, before any record is read, whether a regression will be usable under noise.
 
-Noise for differential privacy does not shrink when there are few records, so its effect on a
-regression can be computed beforehand. The records are unknown, so their spread, correlation and
-explained variance are assumed (`spread`, `indicator_size`, `indicator_spread`, `explained`).
-Clipping to norm R shrinks all variances by E min(q, R^2) / E q, q a record's squared length.
+The size of the noise is known beforehand, and it does not depend on the records. So its expected
+effect on a regression can be computed from public numbers and from assumptions about the records:
+their spread, correlation and explained variance (`spread`, `correlation`, `indicator_size`,
+`indicator_spread`, `explained`). Clipping records to norm R multiplies all variances by
+E min(q, R^2) / E q, where q is the squared norm of a record and E the expectation.
 
-The error is relative to the slopes per standard deviation. It comes from the noise in the moments
-(1), or from the noise in every round (2) and the remaining distance to the optimum (3).
-`ratio` is the expected spectral norm of the noise over the smallest eigenvalue of the scatter
-matrix: from 1 on, the noisy matrix may not even be positive definite.
+The predicted error compares the slopes with those of the fit without noise. It is relative to the
+size of the slopes per standard deviation. With noise in the moments, it is formula (1) in
+docs/math/expected-error.md. With noise in every round, it consists of the effect of the noise (2)
+and the remaining distance to the optimum (3). That page also states the assumptions. `ratio` is the
+expected spectral norm of the noise divided by the smallest eigenvalue of the scatter matrix. If the
+ratio is 1 or more, the noisy matrix may not even be positive definite.
 
-docs/math/expected-error.md states the assumptions and derives (1) to (3).
-
-Not covered: sampling error (the error is relative to the fit without noise), the bias of clipping,
-and single variables with a much smaller spread, whose slopes suffer most. This module reads no
-record, so it costs no privacy; it gives no privacy guarantee either.
+Not covered: sampling error, the bias of clipping, and variables with a much smaller spread than
+assumed, whose slopes change most. This module reads no record, so it uses up no budget.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ Vector = NDArray[np.float64]
 GREEN_ERROR = 0.1
 USABLE_ERROR = 0.3
 _CONVERGED = 0.05
-"""Remaining distance to the optimum below which more rounds hardly improve a green error."""
+"""If the remaining distance to the optimum is below this, more rounds hardly reduce the error."""
 _MAX_ROUNDS = 10_000
 
 
 class Verdict(StrEnum):
-    """Green: little effect. Amber: signs and large effects are usable. Red: do not run it."""
+    """Green: the noise has little effect. Amber: signs and large effects are usable.
+
+    Red: the result will not be usable, so do not run the job.
+    """
 
     GREEN = "green"
     AMBER = "amber"
@@ -55,12 +58,13 @@ class Verdict(StrEnum):
 class Assumptions:
     """What is assumed about the records, from public knowledge.
 
-    records: total over all sites
-    continuous, indicators: numbers of variables of each kind, the outcome included; together at
-        least 2. The outcome is continuous if any variable is, but an indicator if `logistic`
-    squared_norm: R^2, to which records are clipped
-    logistic: log odds are modelled. `explained` is then the share of the variance of the latent
-        logistic variable, whose residual has variance pi^2 / 3
+    records: number of records of all sites together
+    continuous, indicators: number of continuous variables, and of 0/1 variables, including the
+        outcome; together at least 2. The outcome counts as continuous if there is any continuous
+        variable, but as 0/1 if `logistic`
+    squared_norm: R^2, where R is the norm to which records are clipped
+    logistic: whether the regression is logistic. If so, `explained` is the explained share of the
+        variance of the latent logistic variable, whose residual has variance pi^2 / 3
     """
 
     records: int
@@ -77,10 +81,13 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class PlannedNoise:
-    """The noise that a job asks for.
+    """The noise that a job requests.
 
-    sensitivity: L2 sensitivity of one release under the job's adjacency, for its unit of privacy
-    share: share of the budget of mu^2 that all these releases take together, in (0, 1]
+    sensitivity: the largest change of one release, in L2 norm, that one unit (a record or a person)
+        can cause; under the job's adjacency
+    epsilon, delta: the guarantee of the whole job
+    share: share in (0, 1] of the budget of mu^2 that these releases use together, where mu of a
+        release is its sensitivity divided by the standard deviation of its noise
     rounds: number of rounds of a method that releases gradients (placement `round`); otherwise 1
     """
 
@@ -98,12 +105,14 @@ class PlannedNoise:
 class Feasibility:
     """The verdict, and the smallest numbers that would make the result usable.
 
-    error: expected relative error of the slopes, 0 to 1, against the fit without noise
-    ratio: the noise's spectral norm over the smallest eigenvalue of the scatter; None for gradients
+    error: expected relative error of the slopes, compared with the fit without noise; 0 to 1
+    ratio: spectral norm of the noise divided by the smallest eigenvalue of the scatter matrix; None
+        for a method that releases gradients
     least_epsilon: the smallest epsilon at which `error` is 0.3; None if no epsilon is enough
-    least_records: the number of records that suffices at the requested epsilon; None likewise
-    least_rounds: the number of rounds that leaves at most a twentieth of the distance to the
-        optimum; None if the requested rounds do, or if no number of rounds does
+    least_records: the smallest number of records at which `error` is 0.3 with the requested
+        epsilon; None if no number is enough
+    least_rounds: the smallest number of rounds after which at most a twentieth of the distance to
+        the optimum remains; None if the requested rounds are enough, or if no number is
     """
 
     verdict: Verdict
@@ -127,7 +136,7 @@ class Feasibility:
         return line if self.least_rounds is None else f"{line}; better: {more}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields and the line as plain data."""
+        """Return the fields, and the line from `words`, as plain data."""
         return {**asdict(self), "verdict": self.verdict.value, "words": self.words()}
 
 
@@ -137,7 +146,7 @@ def percent(share: float) -> str:
 
 
 def feasibility(assumed: Assumptions, planned: PlannedNoise) -> Feasibility:
-    """Return whether the result will be usable. Raises `UsageError` for impossible numbers."""
+    """Return the verdict about a job. Raises `UsageError` for numbers that are out of range."""
     _check(assumed, planned)
     mu = math.sqrt(planned.share) * gaussian_mu(planned.epsilon, planned.delta)
     noise = planned.sensitivity / mu * math.sqrt(_sum_variance(planned))
@@ -180,14 +189,18 @@ def feasibility(assumed: Assumptions, planned: PlannedNoise) -> Feasibility:
 
 
 def _sum_variance(planned: PlannedNoise) -> float:
-    """Return the variance of the noise in the sum over that of the noise a record relies on."""
+    """Return the ratio of two variances: of all noise in a sum, and of the noise that counts.
+
+    For the guarantee of a record, the noise of colluding sites does not count. In placement `site`,
+    only the noise of the record's own site counts.
+    """
     if planned.placement is Placement.SITE:
         return planned.sites
     return planned.sites / (planned.sites - planned.colluding)
 
 
 def _variances(assumed: Assumptions) -> list[float]:
-    """Return the variances of the scaled variables after clipping, with the outcome's last."""
+    """Return the variances of the scaled variables after clipping; the outcome is the last."""
     share = _variance_after_clipping(assumed)
     continuous, indicator = share * assumed.spread**2, share * assumed.indicator_spread**2
     variances = [indicator] * assumed.indicators + [continuous] * assumed.continuous
@@ -207,7 +220,10 @@ def _variance_after_clipping(assumed: Assumptions) -> float:
 
 
 def _logistic(explained: float) -> tuple[float, float]:
-    """Return (w, g) for log odds of variance g: w is about the mean of the logistic density."""
+    """Return (w, g): the variance g of the log odds, and about the mean w of p (1 - p).
+
+    p is the probability of the outcome.
+    """
     signal = explained / (1 - explained) * math.pi**2 / 3
     return 0.25 / math.sqrt(1 + math.pi * signal / 8), signal
 
@@ -260,7 +276,7 @@ def _distance_to_optimum(
 
 
 def _two_digits(number: float) -> str:
-    """Write a number from 0 on with two digits, rounded up so that it still suffices."""
+    """Write a number >= 0 with two digits, rounded up, so that the written number is enough too."""
     if number == 0:  # an epsilon: delta alone is enough
         return "0"
     step = 10.0 ** (math.floor(math.log10(number)) - 1)

@@ -1,1 +1,1 @@
-"""What releases cost: events, privacy-loss distributions, budgets, calibration of noise."""
+"""Epsilon and delta of releases, budgets, and the size of the noise."""

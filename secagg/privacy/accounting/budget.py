@@ -1,28 +1,30 @@
-"""The budget of a data set: costs, caps, and whether one more release fits.
+"""The budget of a data set: the costs of releases, caps, and whether one more release fits.
 
-Composed Gaussian releases cost what Balle and Wang 2018 say (theorem 8, in
-`secagg.privacy.accounting.events`). Discreteness adds to that, by the definition of total
-variation: releases within a total distance T of (epsilon, delta)-private ones are
-(epsilon, delta + (1 + e^epsilon) T)-private, because the probabilities under both data sets may be
-off by T.
+The releases of one data set have a joint cost, stated as epsilon and delta. For Gaussian noise the
+joint cost is exact (theorem 8 of Balle and Wang 2018, in `secagg.privacy.accounting.events`). The
+actual noise is discrete, which adds to delta. Suppose that Gaussian releases are
+(epsilon, delta)-private, and that the actual releases have a total variation distance of at most T
+from them. Then the actual releases are (epsilon, delta + (1 + e^epsilon) T)-private, because each
+probability, under either data set, differs by at most T.
 
-A cap says that all releases first made within its period, composed, are (epsilon, delta)-private
-under its adjacency. An answer repeated with its first noise counts only when it was first given.
-The two adjacencies are never converted into each other: each release states its cost under both.
+A cap is an upper limit: all releases first made within its period are together
+(epsilon, delta)-private under its adjacency, which states what neighbouring data sets are. A
+release that is repeated with the same noise counts only once, at its first time. Costs under one
+adjacency are never converted to the other. Each release states its cost under both.
 
 ==========================================  ========================================================
 case                                        result
 ==========================================  ========================================================
 total equal to the cap                      fits, up to rounding (`_ROUNDING`)
-an exact release (mu = inf) under any cap   does not fit, and blocks all later ones in the period
+a release without noise, under any cap      does not fit; after it, nothing fits in the period
 no cap                                      everything fits
 several caps                                each must hold
 discreteness uses up all of delta           does not fit, however small epsilon is
-rest of the job does not fit                its first release does not fit
+later releases of the job would not fit     the job's first release does not fit
 ==========================================  ========================================================
 
-Not protected: a cap with a period bounds the releases of each such period, not of all time. Only a
-cap without a period bounds what someone can learn who keeps all releases.
+Not protected: a cap with a period limits the releases of each such period. Over a longer time, more
+can be released. Only a cap without a period limits what all releases together reveal.
 """
 
 from __future__ import annotations
@@ -39,31 +41,35 @@ from secagg.privacy.accounting.events import Gaussian, delta_of, epsilon_of, fro
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 
 _ROUNDING: Final = 1e-9
-"""Relative tolerance on a cap's delta, so that a job may use up a cap exactly. Rounding of the mus,
-of the sum of their squares and of delta changes the total by a few parts in 1e10."""
+"""Relative tolerance on a cap's delta, so that a job may use up a cap exactly. Rounding of mu, of
+sums of mu^2 and of delta changes the total by a few parts in 1e10."""
 
 _MAX_EPSILON: Final = 100.0
-"""A larger cap is no guarantee, and e^epsilon must be a float."""
+"""A larger epsilon guarantees nothing useful, and e^epsilon must fit into a float."""
 
 _MAX_DAYS: Final = 36_525.0
 """A century."""
 
 _DELTA_SHARES: Final = (1e-3, 0.1, 0.5)
-"""A cap is also tried at the smaller epsilons at which discreteness takes these shares of delta."""
+"""A cap is also checked at smaller epsilons: those at which discreteness uses these shares of
+delta."""
 
 _ROUND_UP_FACTOR: Final = 1 + 2**-50
 """Covers two products and a root, each with a relative error of at most 2**-53."""
 
 _MAX_BISECTIONS: Final = 50
-"""Enough for the affordable mu: its epsilon is printed with three digits."""
+"""Enough bisection steps, because epsilon is printed with three digits."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one release: an event for each adjacency, and the error of these events.
+    """The cost of one release, under both adjacencies.
 
-    distance: total variation distance between the release and its Gaussian events, in [0, 1];
-        raises `UsageError` for anything else
+    add_remove: the cost if neighbours differ by one record added or removed
+    replace: the cost if neighbours differ by one record replaced
+    distance: total variation distance between the release and a release with Gaussian noise, in
+        [0, 1]
+    Raises `UsageError` if `distance` is out of range.
     """
 
     add_remove: Gaussian
@@ -79,7 +85,7 @@ class Cost:
         return self.add_remove if adjacency is Adjacency.ADD_REMOVE else self.replace
 
     def plain(self) -> dict[str, Any]:
-        """Return the cost as plain data; `of` restores it to the last bit."""
+        """Return the cost as plain data, without rounding; `of` is the inverse."""
         return {
             "add_remove": to_data(self.add_remove),
             "replace": to_data(self.replace),
@@ -95,10 +101,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Cap:
-    """A limit on the privacy loss of a data set within `days` (None: for all time).
+    """An upper limit for the releases of a data set within a period, as epsilon and delta.
 
-    epsilon: above 0, at most 100; delta: above 0, below 1; days: above 0, at most a century
-    Raises `UsageError` for anything else.
+    epsilon: above 0, at most 100
+    delta: above 0, below 1
+    days: length of the period, above 0, at most 36525 (a century); None for all time
+    Raises `UsageError` if a number is out of range.
     """
 
     epsilon: float
@@ -117,7 +125,7 @@ class Cap:
                 raise UsageError("budget cap", f"{name} must be {range_}, not {value:g}")
 
     def words(self) -> str:
-        """Return the cap as a phrase."""
+        """Return the cap in words."""
         period = "for ever" if self.days is None else f"in {self.days:g} days"
         size = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
         return f"{size} {period} ({self.adjacency.value})"
@@ -132,15 +140,16 @@ class Cap:
         return cls(**{**plain, "adjacency": Adjacency(plain["adjacency"])})
 
     def holds(self, costs: Counter[Cost]) -> bool:
-        """Return whether releases with these costs, and these counts, stay within the cap."""
+        """Return whether releases stay within the cap. costs: how often each cost was paid."""
         return self.allows(_events(costs, self.adjacency), _distance(costs))
 
     def allows(self, events: Sequence[Gaussian], distance: float) -> bool:
-        """Return whether releases within `distance` of these events stay within the cap.
+        """Return whether releases stay within the cap.
 
-        events: under the cap's adjacency
+        events: the releases, as if their noise were Gaussian, under the cap's adjacency
+        distance: total variation distance of all releases from these events
         """
-        # A smaller epsilon that holds is enough, and discreteness takes less of delta there.
+        # If a smaller epsilon holds, so does the cap's. There discreteness uses less of delta.
         epsilons = {self.epsilon}
         if distance:
             smaller = (math.log(max(p * self.delta / distance - 1.0, 1.0)) for p in _DELTA_SHARES)
@@ -153,14 +162,17 @@ class Cap:
 
 
 def spent_epsilon(costs: Counter[Cost], adjacency: Adjacency, delta: float) -> float:
-    """Return the epsilon at `delta` of all these releases together, without discreteness."""
+    """Return the joint epsilon of releases at `delta`, as if their noise were Gaussian."""
     return epsilon_of(_events(costs, adjacency), delta)
 
 
 def affordable(cap: Cap, spent: Counter[Cost], distance: float, delta: float) -> float:
-    """Return the largest epsilon at `delta` that one more Gaussian job may use; 0 if none fits.
+    """Return the largest epsilon, at `delta`, that one more job may use under the cap.
 
-    distance: total variation distance of that job's releases from Gaussian ones
+    Return 0 if no job fits.
+
+    spent: how often each cost was paid
+    distance: total variation distance of the job's releases from releases with Gaussian noise
     """
     distance += _distance(spent)
     events = _events(spent, cap.adjacency)
@@ -188,10 +200,12 @@ def check_caps(
     delta: float,
     adjacency: Adjacency | None,
 ) -> None:
-    """Raise `PolicyRefusal`, with the epsilon that would fit, unless `requested` fits every cap.
+    """Raise `PolicyRefusal` if the requested releases exceed a cap. The text says what would fit.
 
+    where: name of the data set or file, for the text
     spent_under: returns how often each cost was paid within a cap's period
-    delta, adjacency: of the requesting job; 0 and None for one without noise
+    requested: how often each cost would be paid
+    delta, adjacency: of the job that requests; 0 and None for a job without noise
     """
     all_spent = [(cap, spent_under(cap)) for cap in caps]
     broken = [(cap, spent) for cap, spent in all_spent if not cap.holds(spent + requested)]
@@ -227,10 +241,11 @@ def _scaled(
     delta: float,
     adjacency: Adjacency,
 ) -> float:
-    """Return the largest epsilon with which the same job would fit under all caps; 0 for none.
+    """Return the largest epsilon with which the same job would fit under all caps.
 
-    A job's epsilon alone sets the size of its noise. With f times smaller noise, mu is f times
-    larger in all its releases and under both adjacencies.
+    Return 0 if no epsilon fits. If everything else in the job stays the same, its epsilon alone
+    determines the size of its noise. With f times smaller noise, mu is f times larger, in all
+    releases of the job and under both adjacencies.
     """
     mus = {k: math.sqrt(math.fsum(e.mu**2 for e in _events(requested, k))) for k in Adjacency}
     before = [
@@ -244,10 +259,10 @@ def _scaled(
 
 
 def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Gaussian]:
-    """Return a short list of events that costs the same as all these releases, and never less.
+    """Return a short list of events with the joint cost of all these releases, or slightly more.
 
-    n Gaussian events with the same mu are one with mu root(n); `_ROUND_UP_FACTOR` covers the
-    rounding.
+    n Gaussian events with the same mu cost as much as a single one with mu root(n). The factor
+    `_ROUND_UP_FACTOR` ensures that rounding does not make the cost smaller.
     """
     events: list[Gaussian] = []
     for cost, count in costs.items():
@@ -264,7 +279,7 @@ def _distance(costs: Counter[Cost]) -> float:
 
 
 def rounded_down(epsilon: float) -> str:
-    """Write an epsilon with three digits, rounded down, so that the printed one fits."""
+    """Write an epsilon with three digits, rounded down, so that the printed epsilon fits too."""
     if epsilon <= 0.0:
         return "0"
     scale = 10.0 ** (2 - math.floor(math.log10(epsilon)))

@@ -1,34 +1,37 @@
-"""From (epsilon, delta) to the noise of each stage, and the guarantee of that noise.
+"""Compute the noise of each stage from epsilon and delta, and the guarantee of that noise.
 
-Every noised sum is a Gaussian mechanism on integers. With L2 sensitivity Delta of one unit and
-noise of standard deviation sigma on every number, it costs mu = Delta / sigma. The releases of a
-run compose exactly to mu^2 = sum of mu_i^2 (`secagg.privacy.accounting.gaussian_dp`). So a budget
-of (epsilon, delta) is a budget of mu^2: the count of records takes `count_share` of it, and the
-method's rounds take equal parts of the rest.
+A unit is what is protected: one record, or all records of one person. Delta is the L2 sensitivity
+of a sum: the largest change, in L2 norm, that one unit can cause. sigma is the standard deviation
+of the noise that is added to every number of the sum. The release costs mu = Delta / sigma. The
+joint cost of all releases of a run is the root of the sum of their mu^2, exactly
+(`secagg.privacy.accounting.gaussian_dp`). So epsilon and delta determine a budget of mu^2. The
+count of records gets the share `count_share` of this budget, and the method's rounds get equal
+parts of the rest.
 
 Guarantees
     * If at most `colluding` sites share their knowledge with each other and the coordinator, all
-      releases of the run are (epsilon, delta)-differentially private for one unit: a record, or all
-      records of a person within the caps.
+      releases of the run together are (epsilon, delta)-differentially private for one unit. If the
+      unit is a person, this holds for persons with at most the declared numbers of records and
+      sites.
     * Each variance is rounded up to a whole number of squared steps, and each mu computed from it
-      is rounded up. A reserved part of delta pays for the discreteness of the noise
-      (`secagg.privacy.accounting.discretisation`).
+      is rounded up. The noise is discrete and not Gaussian, and a reserved part of delta covers the
+      difference (`secagg.privacy.accounting.discretisation`).
 
 =========================================  =====================================================
 case                                       result
 =========================================  =====================================================
 min_sites not above `colluding`            refused: the colluding sites might know all the noise
-protocol shows the coordinator all         only placement `site`
-several rounds                             only placement `round`
+coordinator sees each contribution         only placement `site` is allowed
+several rounds                             only placement `round` is allowed
 a stage without a bounded sensitivity      refused: no amount of noise is enough
 delta not below 1 / number of records      refused: it would allow publishing a random record
-person with m records at s sites           Delta times m s (m root(s) in placement `site`)
-placement `site`, more than `colluding`    unchanged: each site's own noise suffices
-placement `sum`, all but one collude       the remaining site's share alone: see `if_more_collude`
+person with m records at s sites           Delta is multiplied by m s (`site`: by m root(s))
+placement `site`, more than `colluding`    same guarantee: each site's own noise is enough
+placement `sum`, all but one site collude  only the noise of this site counts: `if_more_collude`
 =========================================  =====================================================
 
-Not protected: which sites take part, that a site refuses because it has too few records, what the
-job declares, sizes and times of messages, and a site that leaves out its noise.
+Not protected: which sites take part; that a site refuses because it has too few records; what the
+job declares; sizes and times of messages. A site that leaves out its noise breaks the guarantee.
 """
 
 from __future__ import annotations
@@ -52,21 +55,22 @@ from secagg.privacy.sampling.sampler import sample_error
 EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
 """The cost of a release without noise."""
 
-_MIN_MU = 1e-200  # below it, variances are too large for a float
+_MIN_MU = 1e-200  # for a smaller mu, variances are too large for a float
 _MAX_ITERATIONS = 50
-_MAX_EPSILON = 700.0  # e^epsilon is still a float
+_MAX_EPSILON = 700.0  # e^epsilon still fits into a float
 _DELTA_RESERVE = 1e-3
 """Share of delta reserved for the discreteness of the noise."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One noised release, made up to `rounds` times.
+    """A kind of release with noise, which is made up to `rounds` times.
 
-    add, replace: mu of one release for the unit, under each adjacency
+    noise: place and variance of the noise
+    add, replace: mu of one release, for one unit, under the two adjacencies
     numbers: how many numbers get noise
-    distance: total variation distance from a Gaussian mechanism, because noise is discrete. In
-        placement `site` it covers the releases of all sites that hold the unit's records
+    distance: total variation distance between the release and a release with Gaussian noise. In
+        placement `site`, the total for all sites that hold records of the unit
     """
 
     noise: Noise
@@ -77,7 +81,7 @@ class Mechanism:
     distance: float
 
     def mu(self, adjacency: Adjacency) -> float:
-        """Return the cost of one release."""
+        """Return mu of one release under this adjacency."""
         return self.add if adjacency is Adjacency.ADD_REMOVE else self.replace
 
     def cost(self) -> Cost:
@@ -91,10 +95,13 @@ class Calibrated:
 
     terms: Terms
     mechanisms: Mapping[str, Mechanism]
-    """the first is that of the count of records"""
+    """by stage; the first is the count of records"""
 
     def mu(self, adjacency: Adjacency | None = None) -> float:
-        """Return the cost of all releases of the run, under the job's adjacency or another."""
+        """Return mu of all releases of the run together.
+
+        adjacency: None for the adjacency of the job
+        """
         chosen = adjacency or self.terms.adjacency
         return math.sqrt(sum(m.rounds * m.mu(chosen) ** 2 for m in self.mechanisms.values()))
 
@@ -103,18 +110,23 @@ class Calibrated:
         return (1 + math.exp(epsilon)) * self._distance()
 
     def epsilon(self, delta: float) -> float:
-        """Return epsilon of the whole run at `delta`, including discreteness."""
+        """Return epsilon of the whole run at `delta`. This includes the discreteness of noise."""
         return epsilon_at(self.mu(), delta, self._distance())
 
     def _distance(self) -> float:
         return sum(m.rounds * m.distance for m in self.mechanisms.values())
 
     def if_more_collude(self, sites: int, withstands: int) -> list[tuple[int, float]]:
-        """Return (colluding sites, epsilon at the job's delta), up to all but one of `sites`.
+        """Return how epsilon depends on the number of colluding sites.
 
-        The noise of colluding sites does not count. If more sites collude than the protocol
-        withstands, they see single contributions, and only a site's own share protects its records.
-        Empty in placement `site`, where collusion changes nothing.
+        Each row is (number of colluding sites, epsilon at the job's delta). The number goes from 0
+        to `sites` - 1. The noise of colluding sites does not count. If more sites collude than the
+        protocol withstands, they see single contributions, and only a site's own share of the noise
+        protects its records. The list is empty in placement `site`, where collusion changes
+        nothing.
+
+        sites: number of sites in the run
+        withstands: number of colluding sites from which the protocol hides contributions
         """
         if self.terms.placement is Placement.SITE:
             return []
@@ -132,10 +144,10 @@ class Calibrated:
 
 
 def epsilon_at(mu: float, delta: float, distance: float) -> float:
-    """Return epsilon at `delta` of releases with total cost mu; infinite if there is none.
+    """Return epsilon at `delta` of releases with joint cost mu; infinite if no epsilon holds.
 
-    distance: total variation distance of all releases from Gaussian ones. It takes
-        (1 + e^epsilon) distance of delta, so epsilon is found by iteration
+    distance: total variation distance of all releases from releases with Gaussian noise. It uses
+        up (1 + e^epsilon) distance of delta, so epsilon is found by iteration
     """
     epsilon = gaussian_epsilon(mu, delta)
     for _ in range(_MAX_ITERATIONS):
@@ -154,10 +166,12 @@ def calibrate(
 ) -> Calibrated:
     """Return the noise of each stage; the first stage is the count of records.
 
+    terms: the requested guarantee
+    stages: the count of records, then the stages of the method
     min_sites: the smallest number of sites in a sum (release.min_sites)
     expected_records: at least this many records are expected
     hides: whether the protocol hides contributions from the coordinator
-    Raises `JobError` or `CapabilityError` if the terms cannot be met.
+    Raises `JobError` or `CapabilityError` if the guarantee is impossible.
     """
     counting, *method = stages
     _check(terms, method, min_sites, expected_records, hides)

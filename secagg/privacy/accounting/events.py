@@ -1,9 +1,10 @@
-"""Releases as Gaussian events, and the cost of any number of them together.
+"""The joint cost of several releases, each described as an event.
 
-A ledger stores events, not epsilons. The epsilon, at any delta, is computed later from all events
-together. All noise is Gaussian, and Gaussian events compose exactly
-(`secagg.privacy.accounting.gaussian_dp`). The normal approximation of composed losses (the "GDP
-central limit theorem") is not used: it can be a quarter too low.
+An event is one release with Gaussian noise, described by its mu: the L2 sensitivity divided by the
+standard deviation of the noise. Ledgers store events. From all events together, epsilon can be
+computed later, for any delta. The joint cost of Gaussian events is exact
+(`secagg.privacy.accounting.gaussian_dp`). The normal approximation known as the "GDP central limit
+theorem" is not used, because it can give an epsilon that is a quarter too low.
 
 ====================================  =================================================
 case                                  epsilon
@@ -16,9 +17,10 @@ delta at epsilon = inf                0
 negative or not a number              `UsageError`
 ====================================  =================================================
 
-Events of one data set compose even if different people received the releases. So do events of the
-same people at several sites. Reading an old release again is not an event. A cap holds even if the
-noise of a release was chosen after seeing earlier results (Smith & Thakurta 2022).
+The joint cost counts all events of one data set, even if different people received the releases. If
+the same people have records at several sites, the events of these sites count together. Reading an
+old release again is not an event. A cap holds even if the noise of a release was chosen after
+seeing earlier results (Smith & Thakurta 2022).
 
 Not protected: a release that was never recorded as an event.
 """
@@ -38,7 +40,10 @@ from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsil
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Gaussian noise; mu is the L2 sensitivity over its standard deviation, inf without noise."""
+    """A release with Gaussian noise.
+
+    mu: L2 sensitivity divided by the standard deviation of the noise; infinite without noise
+    """
 
     mu: float
 
@@ -48,15 +53,16 @@ class Gaussian:
 
 
 def epsilon_of(events: Iterable[Gaussian], delta: float) -> float:
-    """Return the smallest epsilon of all events together at delta (0 to 1); never below it.
+    """Return the smallest epsilon of all events together at this delta, rounded up.
 
+    delta: 0 to 1
     Raises `UsageError` for a delta that is negative or not a number.
     """
     return gaussian_epsilon(compose(events), delta)
 
 
 def delta_of(events: Iterable[Gaussian], epsilon: float) -> float:
-    """Return delta of all events together at epsilon (0 to inf); never below it."""
+    """Return delta of all events together at this epsilon (0 to infinity), rounded up."""
     return gaussian_delta(compose(events), epsilon)
 
 
@@ -67,10 +73,13 @@ def curve(events: Iterable[Gaussian], deltas: Sequence[float]) -> list[tuple[flo
 
 
 def rdp_epsilon(events: Iterable[Gaussian], delta: float) -> float:
-    """Return epsilon by Renyi divergences, for information: an upper bound, not the smallest one.
+    """Return an upper bound on epsilon, by Renyi divergences; for information only.
 
-    Mironov 2017, converted by proposition 12 of Canonne, Kamath & Steinke 2020. delta in (0, 1).
-    The best Renyi order 1 + t has t of about root(-2 log delta) / mu.
+    The bound is larger than `epsilon_of`. Source: Mironov 2017, converted by proposition 12 of
+    Canonne, Kamath & Steinke 2020. The best Renyi order is 1 + t with t about
+    root(-2 log delta) / mu.
+
+    delta: above 0, below 1
     """
     mu = compose(events)
     if mu in (0.0, math.inf):
@@ -85,23 +94,26 @@ def _renyi_epsilon(mu: float, t: float, delta: float) -> float:
 
 
 def zcdp_epsilon(events: Iterable[Gaussian], delta: float) -> float:
-    """Return epsilon by concentrated privacy, for information: rho + 2 sqrt(rho log(1/delta)).
+    """Return an upper bound on epsilon, by concentrated differential privacy; for information only.
 
-    Bun & Steinke 2016, propositions 1.3 and 1.6 (rho = mu^2/2). delta in (0, 1).
+    The bound is rho + 2 sqrt(rho log(1/delta)) with rho = mu^2/2 (Bun & Steinke 2016, propositions
+    1.3 and 1.6).
+
+    delta: above 0, below 1
     """
     rho = compose(events) ** 2 / 2
     return rho + 2 * math.sqrt(-rho * math.log(delta))
 
 
 def compose(events: Iterable[Gaussian]) -> float:
-    """Return mu of all events together: the root of the sum of their squares, never below it."""
+    """Return mu of all events together: the root of the sum of their mu^2, rounded up."""
     mus = [0.0, *(event.mu for event in events)]
     mu = math.hypot(*mus)  # rounded to nearest
     return mu if mu == max(mus) else math.nextafter(mu, math.inf)
 
 
 def to_data(event: Gaussian) -> dict[str, Any]:
-    """Return the event as plain data. JSON has no infinity, so "inf" stands for it."""
+    """Return the event as plain data. An infinite mu becomes "inf", as JSON has no infinity."""
     return {"law": "gaussian", "mu": "inf" if event.mu == math.inf else event.mu}
 
 

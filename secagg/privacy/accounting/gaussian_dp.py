@@ -1,8 +1,8 @@
-"""The guarantee of Gaussian noise: epsilon and delta of mu, exactly (Balle & Wang 2018, theorem 8).
+"""Epsilon and delta of Gaussian noise, exactly (Balle & Wang 2018, theorem 8).
 
-mu is the L2 sensitivity of the released numbers over the standard deviation of their noise (the
-"mu-GDP" of Dong, Roth & Su 2022). Releases compose exactly: mu of all of them together is the root
-of the sum of their squares. So these three functions are the whole accountant of Gaussian noise.
+mu is the L2 sensitivity of the released numbers divided by the standard deviation of their noise
+("mu-GDP" in Dong, Roth & Su 2022). The joint mu of several releases is the root of the sum of their
+mu^2, exactly. So the three functions of this module are enough to account for Gaussian noise.
 
 With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2, the normal distribution function Phi and its
 density phi,
@@ -10,12 +10,12 @@ density phi,
     delta(epsilon) = Phi(-a) - e^epsilon Phi(-b) = Phi(-a) - phi(a) R(b),        (Balle & Wang, 8)
 
 where R(x) = Phi(-x) / phi(x) is Mills' ratio. The last form uses e^epsilon phi(b) = phi(a) and so
-avoids the product of a very large and a very small number. For small mu the two terms cancel. Then
-delta is computed as phi(a) times the integral of -R'(x) = 1 - x R(x) from a to b, by
-Gauss-Legendre quadrature.
+avoids the product of a very large and a very small number. For small mu the two terms nearly
+cancel. In this case delta is computed as phi(a) times the integral of -R'(x) = 1 - x R(x) from a to
+b, by Gauss-Legendre quadrature.
 
-Rounding is on the safe side: a returned delta or epsilon is never below the true one, a returned mu
-never above. `_rounding` bounds the error.
+Rounding is on the safe side: a returned delta or epsilon is never below the true value, and a
+returned mu is never above it. `_rounding` bounds the rounding error.
 
 ===========================  =====================  ==============================================
 case                         result                 reason
@@ -34,9 +34,9 @@ mu of delta = 0              0                      only a release of nothing sa
 negative or not a number     `UsageError`
 ===========================  =====================  ==============================================
 
-Not protected: this is arithmetic. It gives the guarantee of noise of a given size. It cannot show
-that the noise was drawn, that the sensitivity is right, or that the adversary knows no share of the
-noise.
+Not protected: these functions compute the guarantee of noise of a given size. They cannot check
+that the noise was drawn, that the sensitivity is correct, or that the adversary knows no share of
+the noise.
 """
 
 from __future__ import annotations
@@ -53,17 +53,18 @@ Floats = NDArray[np.float64]
 
 _UNIT = float(np.finfo(np.float64).eps)
 _ROOT_TAU = math.sqrt(2 * math.pi)
-_MAX_ARGUMENT = 37.5  # phi(a) is still a normal number
+_MAX_ARGUMENT = 37.5  # for larger a, the float phi(a) loses digits
 _MIN_DELTA = 1e-300
 _LEGENDRE = np.polynomial.legendre.leggauss(8)
 _NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # on [0, 1]
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return delta at epsilon of Gaussian noise with this mu, in [0, 1]; never below the truth.
+    """Return delta of Gaussian noise with this mu at this epsilon, in [0, 1], rounded up.
 
-    mu: sensitivity over standard deviation, 0 to inf; epsilon: 0 to inf
-    Raises `UsageError` for a negative argument or one that is not a number.
+    mu: sensitivity divided by standard deviation, 0 to infinity
+    epsilon: 0 to infinity
+    Raises `UsageError` for an argument that is negative or not a number.
     """
     _check(mu=mu, epsilon=epsilon)
     if mu == 0 or epsilon == math.inf:
@@ -78,16 +79,17 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon of Gaussian noise with this mu at delta; never below the truth.
+    """Return the smallest epsilon of Gaussian noise with this mu at this delta, rounded up.
 
-    mu: sensitivity over standard deviation, 0 to inf; delta: 0 to 1
-    Returns inf if no epsilon holds. Raises `UsageError` for a negative argument or one that is not
-    a number.
+    mu: sensitivity divided by standard deviation, 0 to infinity
+    delta: 0 to 1
+    Returns infinity if no epsilon holds. Raises `UsageError` for an argument that is negative or
+    not a number.
 
-    delta is the probability that the privacy loss, which is normal, exceeds epsilon plus an
-    exponential variable. Sums of log-concave variables have log-concave tails, so log delta is
-    concave in epsilon, and Newton's method approaches the root from above. Every step is on the
-    safe side.
+    delta is the probability that the privacy loss, which is normally distributed, exceeds epsilon
+    plus an exponential variable. Sums of log-concave variables have log-concave tails, so log delta
+    is concave in epsilon. Hence Newton's method approaches the root from above, and every step is
+    on the safe side.
     """
     _check(mu=mu, delta=delta)
     if gaussian_delta(mu, 0.0) <= delta:
@@ -113,15 +115,19 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu whose Gaussian noise is (epsilon, delta)-private; never above it.
+    """Return the largest mu with which Gaussian noise is (epsilon, delta)-private, rounded down.
 
-    epsilon: 0 to inf; delta: 0 to 1. The noise needs the standard deviation sensitivity / mu.
-    Raises `UsageError` for a negative argument or one that is not a number.
+    The noise needs the standard deviation sensitivity / mu.
+
+    epsilon: 0 to infinity
+    delta: 0 to 1
+    Raises `UsageError` for an argument that is negative or not a number.
 
     d log delta / d log mu = mu phi(a) / delta is one over the mean of -R' on [a, b]. As mu grows,
     the middle of that interval, epsilon/mu, falls and its length mu grows. -R' is decreasing and
     convex (R is the Laplace transform of e^(-t^2/2)), so its mean grows. Hence log delta is concave
-    in log mu, and Newton's method approaches the root from below. Every step is on the safe side.
+    in log mu. So Newton's method approaches the root from below, and every step is on the safe
+    side.
     """
     _check(epsilon=epsilon, delta=delta)
     if delta >= 1 or epsilon == math.inf:
@@ -161,10 +167,11 @@ def _mills(x: Floats) -> Floats:
 def _rounding(mu: float, epsilon: float) -> float:
     """Bound the relative rounding error of `_delta_from` (checked against mpmath).
 
-    a and b are each wrong by about two units of b. If a moves by da, delta changes by less than a
-    factor e^((a + 2) da), and phi by e^(a da). 1 - x R(x), about 1/x^2, loses b^2 units by
-    cancellation. For mu > 1 the two terms of delta lose less than a factor a + 2 by cancellation,
-    after the a^2 units of phi.
+    A unit is the relative rounding error of one operation. a and b each have an error of about two
+    units of b. If a changes by da, delta changes by less than a factor e^((a + 2) da), and phi by
+    e^(a da). 1 - x R(x), about 1/x^2, loses b^2 units by cancellation. For mu > 1, phi has an error
+    of a^2 units, and cancellation of the two terms of delta increases it by less than a factor
+    a + 2.
     """
     b = epsilon / mu + mu / 2
     near = max(epsilon / mu - mu / 2, 0.0) + 2

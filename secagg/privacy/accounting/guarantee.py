@@ -1,8 +1,8 @@
 """What a run guarantees under differential privacy, as plain data and in one sentence.
 
-The same facts go into `secagg plan`, run.json and the report. They are what NIST SP 800-226 asks a
-claim to state: unit, adjacency, clipping, sensitivity, noise, placement, accountant, epsilon and
-delta, assumptions, and what is not covered.
+`secagg plan`, run.json and the report contain the same facts. They are the facts that a claim
+should state according to NIST SP 800-226: unit, adjacency, clipping, sensitivity, noise, placement,
+accountant, epsilon and delta, assumptions, and what is not covered.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ UNPROTECTED = (
 
 
 def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -> dict[str, Any]:
-    """Return the facts of the guarantee for a cohort of `sites` sites.
+    """Return the facts of the guarantee, for sums over `sites` sites.
 
+    calibrated: the noise of the run
+    clip: how sites clip their records
     withstands: the number of colluding sites from which the protocol hides single contributions
     """
     terms = calibrated.terms
@@ -68,10 +70,10 @@ def _other(adjacency: Adjacency) -> Adjacency:
 
 
 def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[str, Any]:
-    """Return a mechanism's facts.
+    """Return the facts about the noise of one stage.
 
-    at_site: variance of each site's noise. The first sum may lose sites, so there it is sized for
-        the smallest number of sites
+    at_site: variance of each site's noise. Sites may drop out in the first sum, so for that sum it
+        is computed for the smallest allowed number of sites
     """
     noise = mechanism.noise
     step = 2.0**-noise.fraction_bits
@@ -111,7 +113,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 def _against(facts: Mapping[str, Any]) -> str:
-    """Return the adversaries against whom the claim holds. Each site knows its own noise."""
+    """Say against whom the guarantee holds. Each site knows its own noise."""
     if facts["placement"] == Placement.SITE.value:
         return "even if all other sites collude"
     if facts["colluding"] == 0:

@@ -1,7 +1,7 @@
-"""What a job requests of differential privacy.
+"""The guarantee of differential privacy that a job requests.
 
-`secagg.jobs.job.Privacy.terms` builds the terms once. Calibration, site policies, ledgers and run
-facts all read this object.
+`secagg.jobs.job.Privacy.terms` makes one `Terms` object. The computation of the noise, the policies
+of the sites, the ledgers and the report all use this object.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from secagg.contracts.noise import Adjacency, Placement
 class Terms:
     """The requested guarantee and the placement of the noise; see `secagg.jobs.job.Privacy`.
 
-    records, sites: the unit of privacy has at most this many records at a site, at this many sites
+    records: largest number of records that one unit (a record or a person) has at a site
+    sites: largest number of sites at which one unit has records
     person: the column that names the person of each record; None if the unit is a record
     """
 
@@ -32,15 +33,15 @@ class Terms:
 
     @property
     def unit(self) -> str:
-        """The unit of privacy: a record, or a person with all their records within the caps."""
+        """What is protected: "record" for one record, "person" for all records of one person."""
         return "record" if self.person is None else "person"
 
     def group(self) -> float:
-        """Return the factor by which a unit's sensitivity exceeds that of a single record.
+        """Return the sensitivity for one unit divided by the sensitivity for one record.
 
-        In one sum, the effects of a unit's records add up (triangle inequality). Where each site's
-        contribution has its own noise, a unit with records at s sites costs mu at each of them, and
-        root(s) mu in total.
+        In one sum, the effects of a unit's records add up (triangle inequality). With placement
+        `site`, each contribution has its own noise. A unit with records at s sites then costs mu at
+        each of these sites, and root(s) mu together.
         """
         spread = math.sqrt(self.sites) if self.placement is Placement.SITE else self.sites
         return self.records * spread

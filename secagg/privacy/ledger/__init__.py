@@ -1,1 +1,1 @@
-"""Ledgers: each release is recorded on disk before it leaves."""
+"""Ledgers: files in which a party writes down each release before it leaves."""

@@ -1,26 +1,29 @@
 """A party's ledger: every release of a data set, its cost, and the seed of its noise.
 
-Each site has a private ledger, and so has the coordinator. `record_release` writes a release to
-disk before it leaves (DESIGN.md's invariant 5). A release that is repeated gets the same noise; a
-release without an entry has not left. Entries are kept by data set, under the name that its owner
-declares, and they outlive runs. So ten jobs on one data set compose
-(`secagg.privacy.accounting.budget`). Noise is re-used because each fresh draw would be one more
-release. Ten of them, which could be averaged, cost root(10) times as much as one, in the parameter
-mu of Gaussian differential privacy (composition: Dong, Roth and Su 2022).
+Each site has a private ledger, and so has the coordinator. A release is a sum, or a site's part in
+a sum. `record_release` writes a release to disk before the release leaves the party, so a release
+without an entry has not left. Entries are kept after the run, under the name that the owner gave
+to the data set. So the costs of all jobs on one data set count together
+(`secagg.privacy.accounting.budget`).
+
+If a release is repeated, it gets the same noise again, which is computed from the stored seed. With
+new noise it would be one more release. Someone could average ten such releases, and they would cost
+root(10) times as much as one, measured in mu (Dong, Roth and Su 2022).
 
 Guarantees
-    * All recorded releases together keep every cap, with any number of processes: each release is
-      checked and written in one transaction, with one writer at a time.
-    * `record_release` returns after its entry is on disk. A process killed earlier has spent
-      nothing or, at worst, has paid for a release that never left. The retry finds the entry, pays
-      nothing, and gets the same seed.
-    * One key (party, session, round) has one seed. `record_release` refuses other content under
-      the key of an earlier release: two answers with the same noise reveal their exact difference.
+    * All recorded releases together stay within every cap, also if several processes use the
+      ledger. Each release is checked and written in one transaction, with one writer at a time.
+    * `record_release` returns after its entry is on disk. If the process is killed before, either
+      nothing was spent, or the cost was recorded for a release that never left. When the release is
+      tried again, its entry is found, nothing more is spent, and the seed is the same.
+    * For one party, session and round there is one seed. `record_release` refuses another content
+      for the same party, session and round, because two answers with the same noise would reveal
+      their exact difference.
 
 ==================================================  ================================================
 case                                                result
 ==================================================  ================================================
-first entry of a release                            fresh seed; pays its cost
+first entry of a release                            fresh seed; its cost is recorded
 same (party, session, round), same content          same seed, no cost, re-use is recorded
 same (party, session, round), other content         `PeerError`: an invalid request
 placement `site`: same records and query, any run   same seed, no cost, re-use is recorded
@@ -28,20 +31,24 @@ placement `site`: same records under another name   `PolicyRefusal`: one data se
 the release, or the rest of its job, exceeds a cap  `PolicyRefusal` with what would fit; no cost
 `check_budget` passes, others record meanwhile      `record_release` decides: a check reserves
                                                     nothing
-no generator given (the coordinator)                never a seed
-replayable noise                                    marked "privacy: void"; pays its cost
+no source of random bytes (the coordinator)         no seed
+replayable noise                                    marked "privacy: void"; its cost is recorded
 clock set back                                      entries dated in the future still count
-cap set below what is spent                         no further release
+a cap below what is already spent                   no further release
 a second, different cohort for one release          `PolicyRefusal`
 two runs at once whose cohorts differ               the later one is compared with the earlier one
 connection used after a fork                        `InternalError`: SQLite forbids it
 ==================================================  ================================================
 
-Not protected. The file holds the seeds. Anyone who reads it and the released sums can subtract that
-site's noise, and with the other sites' files all noise. Keep it with the records, and nowhere else.
-Its owner can delete it, restore an older copy, set the clock forward, or give one data set two
-names; each of these gains budget that is not there. A job reserves no budget between its check and
-its last round: of two jobs that run at once, the later one may be refused half-way.
+Not protected:
+
+* The file contains the seeds. Whoever reads the file and knows the released sums can subtract the
+  site's noise. With the files of all sites, all noise can be subtracted. Keep the file only where
+  the records are.
+* The owner can delete the file, restore an older copy, set the clock forward, or give one data set
+  two names. Then more is released than the caps allow.
+* A job reserves no budget between its check and its last round. If two jobs run at the same time,
+  one of them may be refused before it is finished.
 """
 
 from __future__ import annotations
@@ -73,9 +80,9 @@ Compare = Callable[[Sequence[Cohort]], None]
 
 @dataclass
 class Ledger:
-    """An open ledger, for one thread of one process. Close it, or use it in a `with`.
+    """An open ledger, for one thread of one process. Close it, or use a `with` statement.
 
-    All functions raise `UsageError` if the file cannot be read or written now.
+    All functions raise `UsageError` if the file cannot be read or written at the moment.
     """
 
     where: str
@@ -85,20 +92,20 @@ class Ledger:
     def __post_init__(self) -> None:
         self._process = os.getpid()
         self._tallies: dict[str, Tally] = {}
-        self._last = 0  # the last line that the tallies include
+        self._last = 0  # number of the last line that the totals include
 
     @classmethod
     def open(cls, path: Path, *, create: bool, now: Clock) -> Self:
-        """Open a file, as the table of `secagg.privacy.ledger.store` says.
+        """Open a file. The table of `secagg.privacy.ledger.store` lists the cases.
 
-        create: make an empty ledger if there is none; then nothing counts as spent
-        now: returns the time, with its zone
+        create: if there is no file, make an empty ledger, in which nothing is spent
+        now: returns the current time, with its time zone
         """
         return cls(str(path), open_file(path, create=create), now)
 
     @classmethod
     def in_memory(cls, now: Clock) -> Self:
-        """Return a ledger that ends with the process, for simulations."""
+        """Return a ledger in memory, for simulations. It is lost when the process ends."""
         return cls("ledger in memory", open_memory(), now)
 
     def close(self) -> None:
@@ -121,15 +128,17 @@ class Ledger:
         random: RandomBytes | None = None,
         compare: Compare | None = None,
     ) -> Entered:
-        """Write a release to disk, if it may leave. It may leave only after that.
+        """Write a release to disk, if all caps allow the release, and return its seed.
 
-        caps: in addition to those of `set_caps`
-        planned: costs of the rest of the job, which must fit too
-        random: source of a seed, if one is needed; None for the coordinator
-        compare: gets the cohorts of all other releases of the data set, and raises if this
-            release's cohort may not follow them; no other release is entered meanwhile
-        Raises `PolicyRefusal` if a cap would be exceeded, and `PeerError` if this answer was given
-        before with other content. Neither costs anything.
+        The release must not leave the party before this function has returned.
+
+        caps: caps in addition to those of `set_caps`
+        planned: costs of the later releases of the job, which must fit the caps too
+        random: random bytes for a new seed; None for the coordinator
+        compare: called with the cohorts of all other releases of the data set. It raises an error
+            if they exclude the cohort of this release. No other release is written meanwhile
+        Raises `PolicyRefusal` if a cap would be exceeded. Raises `PeerError` if there is a release
+        of this party, session and round with other content. In both cases nothing is spent.
         """
         key = release.key()
         with self._change():
@@ -153,14 +162,16 @@ class Ledger:
     def check_budget(
         self, releases: Sequence[Release], caps: Sequence[Cap] = (), planned: Sequence[Cost] = ()
     ) -> None:
-        """Raise `PolicyRefusal` if entering all of these would exceed a cap; write nothing.
+        """Raise `PolicyRefusal` if these releases together would exceed a cap. Write nothing.
 
-        This reserves nothing: another run may use the budget before these releases are entered.
+        This reserves nothing. Another run may use the budget before these releases are written.
 
-        releases: of one data set, in order, at least one; those with an entry cost nothing
-        caps, planned: as for `record_release`, `planned` after the last of `releases`
+        releases: at least one release, all of one data set, in order. A release that already has an
+            entry costs nothing
+        caps: as for `record_release`
+        planned: costs of the releases of the job after the last one of `releases`
         """
-        with self._change():  # one state of the file, for keys and for costs
+        with self._change():  # so that no other process writes between the two readings
             new = {key: r for r in releases if self._entry(key := r.key()) is None}
             costs = [*(release.cost for release in new.values()), *planned]
             first = releases[0]
@@ -170,10 +181,11 @@ class Ledger:
         self, dataset: str, costs: Sequence[Cost], caps: Sequence[Cap], delta: float,
         adjacency: Adjacency | None,
     ) -> None:  # fmt: skip
-        """Raise `PolicyRefusal` if a cap would be exceeded; an empty list exceeds none.
+        """Raise `PolicyRefusal` if further releases with these costs would exceed a cap.
 
-        costs: of releases without an entry; caps: as for `record_release`
-        delta, adjacency: of their job; 0 and None without noise
+        costs: the costs of releases without an entry; an empty list exceeds no cap
+        caps: as for `record_release`
+        delta, adjacency: those of the job; 0 and None without noise
         """
         if not costs:
             return
@@ -196,10 +208,12 @@ class Ledger:
         cohort: Sequence[str],
         compare: Compare | None = None,
     ) -> None:
-        """Record the cohort of a release's sum, once it is known; repeatable.
+        """Record the final cohort of a release, which is the set of sites in its sum.
 
-        Call this before the sum is opened. compare: as for `record_release`
-        Raises `PolicyRefusal` for a second cohort of the same release.
+        Call this before the sum is opened. A second call with the same cohort changes nothing.
+
+        compare: as for `record_release`
+        Raises `PolicyRefusal` if another cohort was recorded for this release.
         """
         sites = sorted(set(cohort))
         with self._change():
@@ -229,7 +243,7 @@ class Ledger:
     def decide(
         self, dataset: str, session: str, round_: int, stage: str, decisions: Sequence[Decision]
     ) -> None:
-        """Record the decisions of rules about one request, in one transaction."""
+        """Write the decisions of the rules about one request, in one transaction."""
         with self._change():
             for decision in decisions:
                 content = {"round": round_, "stage": stage, **asdict(decision)}
@@ -251,11 +265,11 @@ class Ledger:
     # --- reading ------------------------------------------------------------------------------
 
     def spent(self, dataset: str, since: datetime | None = None) -> Counter[Cost]:
-        """Return how often each cost was paid at `since` or later, future times included."""
+        """Return how often each cost was paid, at `since` or later. Future times count too."""
         return self._tally(dataset).spent(None if since is None else _microseconds(since))
 
     def cohorts(self, dataset: str) -> tuple[Cohort, ...]:
-        """Return the known cohorts of all releases, in order, as `Tally.cohorts` does."""
+        """Return the known cohorts of all releases, in the order of the releases."""
         return self._tally(dataset).cohorts()
 
     def history(self, dataset: str) -> tuple[Line, ...]:
@@ -287,16 +301,16 @@ class Ledger:
         return entries[0] if entries else None
 
     def _tally(self, dataset: str) -> Tally:
-        """Return the totals of a data set; inside a transaction, those before it."""
+        """Return the totals of a data set. Inside a transaction, its own lines do not count yet."""
         if not self._own().in_transaction:
             self._read_on()
         return self._tallies.get(dataset, Tally())
 
     def _read_on(self) -> None:
-        """Add the lines that any process has appended since the last call.
+        """Add to the totals all lines that any process has appended since the last call.
 
-        Never call this after an `append` in a transaction that may still be rolled back. So only
-        committed lines are counted, and those never change.
+        Never call this after an `append` in a transaction that may still be rolled back. Then only
+        committed lines are counted, which never change.
         """
         for line in self._where("seq > ? AND kind <> 'decision'", self._last):
             self._tallies.setdefault(line.dataset, Tally()).add(line)
@@ -313,7 +327,7 @@ class Ledger:
         ))  # fmt: skip
 
     def _check_same(self, entry: Line, release: Release, random: RandomBytes | None) -> None:
-        """Raise unless the release equals the entered one in all fields that must not differ."""
+        """Raise an error if the release differs from its entry in a field that must not differ."""
         if entry.dataset != release.dataset:
             raise PolicyRefusal(
                 f"data set {release.dataset!r}",
@@ -335,7 +349,7 @@ class Ledger:
 
 
 def _bound(seed: bytes, release: Release) -> str:
-    """Return a digest that ties the seed to the records; it reveals nothing without the seed."""
+    """Return a digest of seed and records, which reveals nothing to those without the seed."""
     return hmac.digest(seed, release.records.encode(), "sha256").hex()
 
 

@@ -1,8 +1,8 @@
-"""What a party writes to its ledger: a release, the decisions of its rules, the cohort of a sum.
+"""The entries of a ledger: releases, decisions of rules, and the cohorts of sums.
 
-`Release.key` binds a release to its noise. Noise is drawn once for each key. Everything that
-determines the right noise (party, computation, size and placement of the noise) is in the key or is
-compared with the first entry.
+Each release has a key, and noise is drawn once for each key. The right noise depends on the party,
+the computation, and the size and placement of the noise. These are part of the key, or they are
+compared with the first entry under this key.
 """
 
 from __future__ import annotations
@@ -19,20 +19,28 @@ from secagg.privacy.accounting.budget import Cost
 VOID: Final = "void (replayable noise)"
 
 PER_RELEASE_FIELDS: Final = ("session", "round", "cohort", "delta")
-"""Fields that may differ when a site answers again with the noise of an earlier run."""
+"""Fields that may differ if a site repeats a release, with the same noise, in a later run."""
 
 
 @dataclass(frozen=True)
 class Release:
     """A release that is about to leave this party.
 
-    session: in hex; round: within the session; stage: its name
-    query: hex digest of all that determines the computation: spec, clipping, columns, bounds, ...
-    records: hex digest of the records; used in placement `site` only, and never stored
+    party: name of the party
+    dataset: name of the data set
+    session: name of the session, in hexadecimal digits
+    round: number of the round in the session
+    stage: name of the kind of round
+    query: digest of everything that determines the computation: fields, clipping, columns, bounds
+        and so on; hexadecimal
+    placement: where the noise is added
+    cost: the cost of the release
+    delta, adjacency: those of the job, for the advice in a refusal; adjacency is None without noise
     cohort: the sites of the sum, or () while they are unknown
-    delta, adjacency: of the job, for the advice in a refusal; adjacency is None without noise
-    variance: of this party's own noise, in squared steps of 2**-fraction_bits; 0 without noise
-    replayable: the noise comes from a known seed, so it gives no protection
+    records: digest of the records, hexadecimal; used in placement `site` only, and never stored
+    variance: variance of this party's own noise, in squared steps of 2**-fraction_bits; 0 without
+        noise
+    replayable: whether the noise comes from a known seed, so that it protects nothing
     """
 
     party: str
@@ -58,10 +66,10 @@ class Release:
         return stored | ({"privacy": VOID} if self.replayable else {})
 
     def key(self) -> str:
-        """Return a digest of what the noise is drawn for.
+        """Return a digest that is equal for all releases which must have the same noise.
 
-        In placement `site`: these records and this computation, in any run. Otherwise: this party's
-        answer in this round.
+        In placement `site`, these are all releases with the same records and computation, in any
+        run. Otherwise, these are all answers of this party in this round.
         """
         if self.placement is Placement.SITE:
             if not self.records:
@@ -75,9 +83,9 @@ class Release:
 
 @dataclass(frozen=True)
 class Entered:
-    """The ledger's answer: the release may leave, with noise expanded from `seed`.
+    """The ledger's answer that a release may leave, with noise computed from `seed`.
 
-    seed: 32 bytes that no message or traceback shows; empty if no generator was given
+    seed: 32 bytes, which no message and no traceback shows; empty for the coordinator
     """
 
     seed: bytes = field(repr=False)
@@ -87,7 +95,7 @@ class Entered:
 class Decision:
     """One rule's decision about a request.
 
-    text: with all numbers, for this party's ledger and log; it never leaves the party
+    text: the reason with all numbers, for this party's ledger and log; it never leaves the party
     """
 
     rule: str

@@ -1,32 +1,35 @@
-"""The file of a ledger: one append-only SQLite file of hash-chained lines.
+"""The file of a ledger: a SQLite file to which lines are appended, each with a hash.
 
-It uses SQLite's rollback journal with synchronous = EXTRA (sqlite.org: "Atomic Commit In SQLite").
-When `transaction` returns, its lines and the folder entry of the file are on disk. If the process
-is killed earlier, the next process to open the file finds none of its lines. BEGIN IMMEDIATE admits
-one writer at a time, so what a writer has read still holds when it commits.
+Writing uses SQLite's rollback journal with synchronous = EXTRA (sqlite.org: "Atomic Commit In
+SQLite"). When a `transaction` ends, its lines and the folder entry of the file are on disk. If the
+process is killed before, the file contains none of these lines when it is opened again. With BEGIN
+IMMEDIATE there is one writer at a time, so nothing changes between a writer's reading and writing.
 
-Line i holds SHA-256 of its own content and the hash of line i - 1. So opening the file also detects
-damage that SQLite does not see, such as a changed digit.
+Line i contains the SHA-256 of its own content and of the hash of line i - 1. The hashes are checked
+when the file is opened. So damage that SQLite does not notice, such as a changed digit, is found.
 
 ====================================  ==========================================================
 file                                  result of opening it
 ====================================  ==========================================================
 missing, `create` false               `UsageError`
-missing, `create` true                made under another name, then linked: complete or not at
-                                      all, and by one of several processes that try
+missing, `create` true                made under another name, then linked, so it is never half
+                                      complete; if several processes try, only one makes it
 empty, or of another program          `EvidenceError`: an empty file never counts as a new ledger
 of another version                    `EvidenceError`
 damaged, or lines changed             `EvidenceError`
 folder, symbolic link, device         `UsageError`
 others may read or write it           `UsageError`
-with a killed writer's journal        SQLite rolls that writer's lines back
-with SITE.ledger.new.XXXX next to it  ignored: an empty file of a process that was killed while it
-                                      made the ledger, or is still at work; its owner deletes it
+with a killed writer's journal        SQLite removes that writer's lines
+with SITE.ledger.new.XXXX next to it  the other file is ignored: a process that makes the ledger,
+                                      or was killed meanwhile, left it; the owner may delete it
 ====================================  ==========================================================
 
-Not protected: against its owner and the superuser, who can restore an older copy or write a whole
-new chain; against a computer or disk that reports "written" too early (loss of power was not
-simulated); on network file systems whose locks do not work. Deleted files leave old blocks.
+Not protected:
+
+* The owner and the superuser can restore an older copy or write a completely new file.
+* A computer or disk may report "written" too early. (Loss of power was not simulated.)
+* On some network file systems locks do not work.
+* After a file is deleted, the disk may still contain its old blocks.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ _APPLICATION: Final = 0x5345434C
 _VERSION: Final = 1
 _GENESIS_HASH: Final = bytes(32)
 _LOCK_SECONDS: Final = 60.0
-"""Seconds to wait for other processes; each of them needs milliseconds."""
+"""Seconds to wait for other processes. Each of them needs only milliseconds."""
 
 _SCHEMA: Final = (
     """CREATE TABLE lines (
@@ -102,7 +105,7 @@ class Line:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time)
 
     def without_seed(self) -> Line:
-        """Return the line without its secret."""
+        """Return the line without its seed, which is secret."""
         return replace(self, seed=b"")
 
 
@@ -140,9 +143,10 @@ def open_memory() -> sqlite3.Connection:
 
 @contextmanager
 def transaction(db: sqlite3.Connection, where: str) -> Iterator[None]:
-    """Make all changes of the block or none. They are on disk when it ends. One writer at a time.
+    """Run a `with` block and make either all of its changes or none.
 
-    Raises `UsageError` if the file cannot be written now, `EvidenceError` if it is damaged.
+    When the block ends, the changes are on disk. There is one writer at a time. Raises `UsageError`
+    if the file cannot be written at the moment, and `EvidenceError` if the file is damaged.
     """
     with _secagg_errors(where):
         db.execute("BEGIN IMMEDIATE")
@@ -151,7 +155,7 @@ def transaction(db: sqlite3.Connection, where: str) -> Iterator[None]:
             db.execute("COMMIT")
         finally:
             if db.in_transaction:
-                with suppress(sqlite3.Error):  # then the next process to open the file does it
+                with suppress(sqlite3.Error):  # if this fails, the next process does it on opening
                     db.execute("ROLLBACK")
 
 
@@ -188,7 +192,7 @@ def _secagg_errors(where: str) -> Iterator[None]:
     """Turn SQLite's exceptions into errors of secagg."""
     try:
         yield
-    except UnicodeDecodeError as error:  # SQLite's message on the damage quotes a damaged name
+    except UnicodeDecodeError as error:  # SQLite's error message quotes a damaged name
         raise _damaged(where, "it holds invalid text") from error
     except sqlite3.Error as error:
         raise _named(error, where) from error
@@ -252,7 +256,7 @@ def _write_schema(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path) -> None:
-    """Make an empty ledger, unless another process makes one meanwhile."""
+    """Make an empty ledger. If another process makes one meanwhile, leave that one."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new.")  # mode 0600
         os.close(handle)
@@ -281,7 +285,7 @@ def _check(db: sqlite3.Connection, where: str) -> None:
     if version != _VERSION:
         what = f"has version {version!r}; this secagg reads version {_VERSION}"
         raise EvidenceError(where, what, "Use the secagg that wrote it.")
-    db.execute("BEGIN")  # one state for all checks, whatever others append meanwhile
+    db.execute("BEGIN")  # all checks then see the same lines, whatever others append meanwhile
     schema = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     if schema != set(_SCHEMA):
         raise _damaged(where, "its tables are not those of a ledger")

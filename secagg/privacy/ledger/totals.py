@@ -1,12 +1,13 @@
 """Running totals of one data set's ledger lines: its costs, cohorts and caps.
 
-A ledger only grows, so each line is read once and added here. Checking a release then takes the
-same time however long the ledger is. For each cost, the times of payment are kept: a job pays the
-same cost in every round, and n equal Gaussian releases compose to one
-(`secagg.privacy.accounting.budget`). Tests compare the totals with a count line by line.
+Lines are never removed from a ledger, so each line is read once and added to the totals. The time
+to check a release then does not depend on the length of the ledger. For each cost, the totals
+contain the times at which it was paid. This is short, because a job pays the same cost in every
+round, and n equal releases count as one (`secagg.privacy.accounting.budget`). Tests compare the
+totals with a count line by line.
 
-Not protected: a tally counts the lines it is given. `Ledger` makes sure that these are the
-committed lines, each once.
+Not protected: a `Tally` counts the lines that it is given. `Ledger` ensures that these are the
+committed lines, each of them once.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class Tally:
 
     caps: tuple[Cap, ...] = ()
     _paid: dict[Cost, list[int]] = field(default_factory=dict)
-    """sorted times of payment of each cost; the clock may have been set back between them"""
+    """for each cost, the sorted times of payment; the clock may have been set back meanwhile"""
     _cohorts: dict[Answer, Cohort] = field(default_factory=dict)
-    """in the order of their first lines; without sites while these are unknown"""
+    """cohorts in the order of their first lines; empty while the sites are unknown"""
     _settled: set[Answer] = field(default_factory=set)
 
     def add(self, line: Line) -> None:
-        """Add a line. Decisions change nothing here and may be skipped."""
+        """Add a line to the totals. Lines with decisions change nothing."""
         match line.kind:
             case "entry":
                 insort(self._paid.setdefault(Cost.of(line.content["cost"]), []), line.time)
@@ -49,9 +50,9 @@ class Tally:
                 self.caps = tuple(Cap.of(plain) for plain in line.content["caps"])
 
     def spent(self, since: int | None = None) -> Counter[Cost]:
-        """Return how often each cost was paid at `since` or later, future times included.
+        """Return how often each cost was paid, at `since` or later. Future times count too.
 
-        since: in microseconds, as in the lines; None for all time
+        since: time in microseconds, as in the lines; None for all time
         """
         counts = {
             cost: len(times) - (0 if since is None else bisect_left(times, since))
@@ -60,10 +61,12 @@ class Tally:
         return Counter({cost: count for cost, count in counts.items() if count})
 
     def cohorts(self, excluding: Answer | None = None) -> tuple[Cohort, ...]:
-        """Return the known cohorts of all releases except one, in order of entry.
+        """Return the known cohorts of all releases, in the order of their first lines.
 
-        A settled cohort replaces the one with which the release was entered. Refusals number
-        releases by this order.
+        A cohort recorded by `Ledger.settle` replaces the cohort of the release's first line. The
+        texts of refusals number the releases in this order.
+
+        excluding: a release to leave out
         """
         known = self._cohorts.items()
         return tuple(cohort for answer, cohort in known if cohort.sites and answer != excluding)

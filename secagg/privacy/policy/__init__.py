@@ -1,1 +1,1 @@
-"""A site's policy, and the guard that applies it."""
+"""A site's policy, which is its rules for releases, and the checks that apply the rules."""

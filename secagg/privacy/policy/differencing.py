@@ -1,40 +1,47 @@
-"""Differencing control: may this sum be released, given all earlier releases?
+"""Differencing control: decide whether a sum may be released, given all earlier releases.
 
-A release over a cohort reveals one linear combination of the sites' contributions: the cohort's 0/1
-vector. Releases over several cohorts of one data set reveal every combination in the row space of
-their vectors, over the rationals (`(a+b+c+d) - (a+b+c)` is d alone). This is the attack on changing
-cohorts of So et al. 2021 (Multi-RoundSecAgg, section 3), and the differencing problem of official
-statistics (Hundepool et al. 2012, section 3.4). `exposed` decides whether the row space contains a
-non-zero vector, with any weights, that covers fewer than k sites.
+A cohort is the set of sites whose contributions a sum covers. By subtracting sums over different
+cohorts, someone can compute the contribution of a few sites: (a+b+c+d) - (a+b+c) is d alone. This
+is the attack on changing cohorts of So et al. 2021 (Multi-RoundSecAgg, section 3), and the
+differencing problem of official statistics (Hundepool et al. 2012, section 3.4).
 
-Guarantee: if `exposed` returned None for each release of a data set in turn, then no linear
-combination of all of them depends on between 1 and k - 1 sites. Hence t < k colluding sites that
-subtract their own contributions get combinations of at least k - t other sites: subtracting changes
-no weight outside the coalition.
+Write each cohort as a vector with 1 for each site in it and 0 for the other sites. All released
+sums together reveal exactly the linear combinations of contributions in the row space of these
+vectors, over the rational numbers. `exposed` decides whether the row space contains a non-zero
+vector that covers fewer than k sites, where k is the smallest allowed number of sites.
+
+Guarantee: suppose that `exposed` returned None for each release of a data set in turn. Then every
+linear combination of all these releases is either zero or depends on at least k sites. If t < k
+sites collude and subtract their own contributions, they get combinations of at least k - t other
+sites, because the subtraction does not change the weights of other sites.
 
 ==============================================  ==================================================
 case                                            result
 ==============================================  ==================================================
-the same cohort as an earlier release           None: it adds nothing
-a cohort in the row space of earlier ones       None: it adds nothing
+the same cohort as an earlier release           None: it reveals no new combination
+a cohort in the row space of earlier ones       None: it reveals no new combination
 a first cohort of k sites or more               None
 a cohort of fewer than k sites                  exposed: those sites
 an earlier cohort less one site, or one more    exposed: that site (k at least 2)
 disjoint cohorts of k sites each                None
-cohorts that differ by k sites or more          None, unless a combination of several shows fewer
-earlier releases already expose a group         any cohort that adds something is exposed
+cohorts that differ by k sites or more          None, unless several together expose fewer sites
+earlier releases already expose a group         any cohort with a new combination is exposed
 k of 1 or less                                  None: every group is large enough
-too many groups to search                       exposed, without names: it cannot be ruled out
+too many groups to search                       exposed, without names, to be on the safe side
 ==============================================  ==================================================
 
-The answer is exact: docs/math/differencing.md proves it.
+Except in the last case, the answer is exact: docs/math/differencing.md has the proof.
 
-Not protected: releases that are not in `earlier`. A site knows only the cohorts that it was part
-of, so three or more cohorts without a common site can expose a group that no single site's ledger
-shows; the coordinator's ledger shows all. Also not protected: anything that is not linear in the
-contributions. Two assumptions can only cause more refusals: that each site contributed the same
-every time, though the method or the records may have changed; and that noise does not help, since
-noise that hides a record does not hide a site.
+Not protected:
+
+* Releases that are not in `earlier`. A site knows only the cohorts that it was part of. Three or
+  more cohorts without a common site can expose a group, and then no single site's ledger shows
+  this. The coordinator's ledger contains all cohorts.
+* Computations that are not linear in the contributions.
+
+Two assumptions can only cause more refusals. The first is that each site contributed the same
+numbers every time, although the method or the records may have changed. The second is that noise
+does not help, because noise that hides a record does not hide a site.
 """
 
 from __future__ import annotations
@@ -46,7 +53,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_GROUPS = 1_000_000
-"""The search (a second or two) stops if there are more groups of sites, and the answer is no."""
+"""Largest number of sets of sites to search, which takes a second or two. If there are more, the
+release is refused."""
 
 _MERSENNE = tuple((1 << exponent) - 1 for exponent in (61, 127, 521))
 
@@ -55,10 +63,11 @@ Row = list[int]
 
 @dataclass(frozen=True)
 class Exposure:
-    """A group of sites that releases would expose, and how.
+    """A linear combination of releases that would expose a group of sites.
 
-    shows: (site, weight) of each site in the combination; empty if the search was too large
-    combination: (release, weight), by position in `earlier`; len(earlier) is the new one
+    shows: (site, weight) of each exposed site; empty if the search was too large
+    combination: (release, weight) of each release in the combination. A release is given by its
+        position in `earlier`; the new release has the position len(earlier)
     new: len(earlier)
     min_sites: the number of sites that every combination must cover
     """
@@ -70,7 +79,7 @@ class Exposure:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The names of the group, sorted."""
+        """The names of the exposed sites, sorted."""
         return tuple(site for site, _ in self.shows)
 
     def line(self) -> str:
@@ -96,7 +105,7 @@ class Exposure:
 def exposed(
     earlier: Sequence[frozenset[str]], new: frozenset[str], min_sites: int
 ) -> Exposure | None:
-    """Return a smallest group that `new` together with `earlier` would expose, or None.
+    """Return the smallest group of sites that `new` together with `earlier` would expose, or None.
 
     earlier: cohorts of all releases of the data set so far, in any order, repeats allowed
     new: the cohort of the requested sum
@@ -138,7 +147,7 @@ def exposed(
 
 
 def _groups(cohorts: Sequence[frozenset[str]]) -> list[list[str]]:
-    """Group the sites by the cohorts that they are in (equal columns of the matrix)."""
+    """Group the sites that are in exactly the same cohorts (equal columns of the matrix)."""
     groups: dict[tuple[bool, ...], list[str]] = defaultdict(list)
     for site in sorted(frozenset().union(*cohorts)):
         groups[tuple(site in cohort for cohort in cohorts)].append(site)
@@ -148,7 +157,8 @@ def _groups(cohorts: Sequence[frozenset[str]]) -> list[list[str]]:
 def _prime_above_minors(order: int) -> int | None:
     """Return a prime that divides no non-zero minor of a 0/1 matrix up to this order.
 
-    Hadamard's bound (n+1)^((n+1)/2) / 2^n < p, squared to stay in integers; it grows with n.
+    By Hadamard's bound, a minor of order n is at most (n+1)^((n+1)/2) / 2^n, which must be below
+    the prime. The comparison uses squares, which are integers. The bound grows with n.
     """
     for prime in _MERSENNE:
         if pow(order + 1, order + 1) < pow(prime << order, 2):
@@ -157,10 +167,10 @@ def _prime_above_minors(order: int) -> int | None:
 
 
 def _echelon(matrix: Sequence[Row], prime: int) -> tuple[list[int], dict[int, Row]]:
-    """Return the positions of rows that are independent of earlier ones, and the reduced form.
+    """Return the positions of rows that are independent of the rows before, and the echelon form.
 
-    The reduced row echelon form is keyed by pivot column: each row is 1 at its own pivot and 0 at
-    all other pivots.
+    The reduced row echelon form is a dictionary from pivot column to row. Each row is 1 at its own
+    pivot and 0 at all other pivots.
     """
     basis: list[int] = []
     echelon: dict[int, Row] = {}
@@ -214,10 +224,11 @@ def _count_lighter(sizes: Sequence[int], limit: int) -> int:
 def _lightest_support(
     kernel: Sequence[Row], sizes: Sequence[int], limit: int, prime: int
 ) -> list[int] | None:
-    """Return the columns with the fewest sites, below `limit`, that support a row-space vector.
+    """Return the set of columns with the fewest sites that supports a vector of the row space.
 
-    A set of columns supports one if and only if its rows of the kernel are dependent. Sets grow in
-    order of size. Each remaining row is kept reduced by the chosen ones, so it becomes zero when it
+    Return None if every such set has `limit` sites or more. A set of columns supports a vector if
+    and only if the kernel's rows for these columns are linearly dependent. Sets are searched in
+    order of size. Each remaining row is reduced by the chosen rows, so a row becomes zero if it
     depends on them.
     """
     best: list[int] | None = None
@@ -231,7 +242,7 @@ def _lightest_support(
         for i, (j, row) in enumerate(independent[:-1]):
             heavier = weight + sizes[j]
             if heavier + sizes[independent[i + 1][0]] >= limit:
-                break  # all later ones are at least as large
+                break  # all later sets are at least as large
             pivot = next(at for at, entry in enumerate(row) if entry)
             unit = _scaled(row, pivot, prime)
             rest = [(k, _without(r, unit, pivot, prime)) for k, r in independent[i + 1 :]]
@@ -242,10 +253,11 @@ def _lightest_support(
 
 
 def _combination(rows: Sequence[Row], support: Sequence[int]) -> list[int]:
-    """Return coprime weights of the (independent) rows whose combination is 0 outside `support`.
+    """Return coprime integer weights of the rows whose combination is 0 outside `support`.
 
-    They are unique up to sign: two different solutions could be combined to vanish on a group of
-    the support, and then a lighter support would exist.
+    rows: linearly independent
+    The weights are unique up to sign. Two different solutions could be combined to be zero for one
+    more group, and then a support with fewer sites would exist.
     """
     outside = [j for j in range(len(rows[0])) if j not in support]
     solved: list[tuple[int, list[Fraction]]] = []  # (pivot, equation), in reduced echelon form
@@ -263,8 +275,9 @@ def _combination(rows: Sequence[Row], support: Sequence[int]) -> list[int]:
     weights = [Fraction(int(i == free)) for i in range(len(rows))]
     for pivot, equation in solved:
         weights[pivot] = -equation[free]
-    # Coprime: the free weight is 1, so a common prime factor divides the least common multiple. The
-    # weight whose denominator has its highest power then becomes a number without that factor.
+    # The results are coprime. The free weight is 1, so a common prime factor would divide the least
+    # common multiple. But consider the weight whose denominator has the highest power of this
+    # prime: after multiplication it no longer has this factor.
     common = math.lcm(*(weight.denominator for weight in weights))
     return [int(weight * common) for weight in weights]
 

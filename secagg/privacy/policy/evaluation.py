@@ -1,51 +1,59 @@
 """A site's policy applied to one request: every rule, its decision and the reason.
 
-`before_data` uses public facts only, so anyone may call it, `secagg plan` included.
-`secagg.privacy.policy.record_rules.with_data` also uses the site's own numbers and runs at the
-site, before it contributes. Each evaluates all of its rules and returns all decisions, for the
-site's ledger. `enforce` then raises the first refusal. A rule that is not set makes no decision,
-except the counting rules: they block the release if they are unset
-(see `secagg.privacy.policy.site_policy`).
+The rules are evaluated in two steps. `before_data` uses public facts only, so anyone may call it;
+`secagg plan` does. `secagg.privacy.policy.record_rules.with_data` also uses the site's own numbers.
+It runs at the site, before the site contributes. Each step evaluates all of its rules and returns
+all decisions, which are written to the site's ledger. `enforce` then raises the first refusal. If a
+rule is not set, there is no decision about it, and it forbids nothing. Two rules are exceptions: if
+min_sites or min_records is not set, nothing is released.
+
+In the table, N is the number set by the rule. The cohort is the set of sites in the sum.
 
 ====================  ===================================================================  ======
 rule                  allowed if                                                           when
 ====================  ===================================================================  ======
-min_sites             it is set, and so many sites take part, this one among them          before
+min_sites             it is set, at least N sites take part, and this site is one of them  before
 min_records           it is set                                                            before
-min_total_records     the cohort has so many records, and min_sites * min_records          before
-min_residual_dof      total records - parameters >= it                                     before
-cohorts               fixed: the sites are those of an earlier release, if there is one;   before
+min_total_records     the cohort has >= N records, and >= min_sites * min_records          before
+min_residual_dof      total records - parameters >= N                                      before
+cohorts               fixed: the sites are those of an earlier release, or there is none;  before
                       checked: no group is exposed (`secagg.privacy.policy.differencing`)
 methods               the job's method is listed                                           before
 columns               all of the job's columns are listed                                  before
 protocols             the job's protocol is listed                                         before
 keys.coordinators     the requesting coordinator's key is listed                           before
-noise                 required: there is noise; own: placed at each site                   before
-budget                epsilon and delta of the whole job are not above the policy's        before
-budget.adjacency      the job's is listed                                                  before
-budget.unit           the job's is listed                                                  before
-budget.person         the job protects persons, and this is the column that names them     before
-budget.colluding      the noise allows for so many colluding sites, or is the site's own   before
-min_records           the site has so many                                                 with
+noise                 required: there is noise; own: each site adds all noise itself       before
+budget                epsilon and delta of the whole job are at most those of the policy   before
+budget.adjacency      the job's adjacency is listed                                        before
+budget.unit           the job's unit (record or person) is listed                          before
+budget.person         the job protects persons, named by the column that the policy names  before
+budget.colluding      noise allows for >= N colluding sites, or each site adds all itself  before
+min_records           the site has >= N records                                            with
 max_parameters_ratio  parameters <= ratio * the site's records                             with
 min_level_records     each value of a 0/1 variable, and each level of a categorical        with
-                      column, has no records or so many
+                      column, has no records or >= N records
 dominance             see `secagg.privacy.policy.record_rules`                             with
 max_site_share        the site's records <= share * total records                          with
 delta                 (always, if there is noise) delta < 1 / number of records            with
 ====================  ===================================================================  ======
 
-The total of records is unknown in the round that counts them; rules about it make no decision then.
+"before" and "with" are the two steps. In the round that counts records, their total is unknown, so
+there is no decision about the rules on the total.
 
-Parameters (`parameters`) are those of the largest model that the released sums determine, whichever
-analysis the job requests. The triangle of a p x p matrix counts as p: with moments of v variables,
-v + 1 (one variable regressed on all others: intercept, v - 1 slopes, residual variance); with
-logistic regression, its coefficients. If a sum has no such matrix, all its numbers count.
+The number of parameters is that of the largest statistical model that the released sums determine,
+whichever analysis the job requests. With the moments of v variables, this is a regression of one
+variable on all others. It has v + 1 parameters: intercept, v - 1 slopes and residual variance. With
+logistic regression, it is the number of coefficients. In general, the triangle of a p x p matrix
+counts as p parameters, and if a sum has no such matrix, all its numbers count.
 
-Not protected. Both refusal and consent reveal something about the records (but not which rule on
-records it was). The rules count and compare. They do not bound what someone learns who knows other
-records; that takes noise. They do not look at cells of two or more variables, products of columns,
-or columns of both signs.
+Not protected:
+
+* Both a refusal and a consent reveal something about the records. They do not reveal which rule on
+  records decided.
+* The rules count and compare. They do not limit what someone learns who knows the other records.
+  Only noise limits this.
+* The rules do not look at cross tables of variables, products of columns, or columns with both
+  positive and negative values.
 """
 
 from __future__ import annotations
@@ -65,15 +73,16 @@ from secagg.privacy.policy.site_policy import Budget, SitePolicy
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyRequest:
-    """A coordinator's request to a site to take part; all of it is public.
+    """The facts, all public, on which a site decides whether to answer a coordinator's request.
 
     site: the site that decides
-    coordinator_key: 32 bytes, as pinned in the roster
-    parameters: see `parameters`
+    coordinator_key: the coordinator's public key, 32 bytes, from the roster
+    parameters: number of parameters of the model, as the module's text says
     cohort: names of the sites of the requested sum
     earlier: the cohorts of all earlier releases of this data set, from the ledger
-    total_records: of the cohort, once counted; counting: this is the round that counts them
-    terms: of the whole job; None without noise
+    total_records: number of records of the cohort; None if unknown
+    counting: whether this is the round that counts records
+    terms: the guarantee of the whole job; None without noise
     """
 
     site: str
@@ -100,7 +109,10 @@ class PolicyRequest:
 
 
 def parameters(stages: Iterable[Stage]) -> int:
-    """Return the free parameters of the largest model that the sums of these stages determine."""
+    """Return the number of parameters of the largest model that the sums of these stages determine.
+
+    The module's text gives the rule.
+    """
     largest = 0
     for stage in stages:
         # the triangle of a p x p matrix has p (p + 1) / 2 numbers
@@ -110,7 +122,7 @@ def parameters(stages: Iterable[Stage]) -> int:
 
 
 def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, ...]:
-    """Return the decisions of all rules that need public facts only; pure."""
+    """Return the decisions of all rules that need public facts only."""
     return (
         *_check_cohort(policy, request),
         *_check_lists(policy, request),
@@ -121,9 +133,10 @@ def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, .
 def on_cohorts(
     policy: SitePolicy, earlier: Sequence[frozenset[str]], cohort: Sequence[str]
 ) -> tuple[Decision, ...]:
-    """Return the decision of the rule on cohorts alone, once a cohort is known.
+    """Return the decision of the rule on cohorts.
 
-    The first sum of a run may cover fewer sites than were invited.
+    This rule is checked again when the final cohort is known, because the first sum of a run may
+    cover fewer sites than were invited.
     """
     sites = frozenset(cohort)
     if policy.cohorts == "fixed":
@@ -146,7 +159,10 @@ _ADVICE = {
 
 
 def enforce(who: str, decisions: Sequence[Decision]) -> None:
-    """Raise `PolicyRefusal` for the first decision that refuses; its text stays at the site."""
+    """Raise `PolicyRefusal` for the first decision that forbids the release, if there is any.
+
+    The text of the error stays at the site. who: name of the site
+    """
     for decision in decisions:
         if not decision.allowed:
             advice = "Ask the policy's owner; the site's ledger holds all decisions."

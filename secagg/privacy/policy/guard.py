@@ -1,21 +1,28 @@
-"""The checks between a site's records and the wire: its policy, its ledger, its noise.
+"""The guard: all checks that a site makes before anything computed from its records leaves it.
 
-`secagg.runtime.party` calls the guard at each step of a contribution, in this order: `admit` before
-any record is read; `check` once they are read; `record_release` when the contribution is computed,
-which writes it to disk and returns the noise's seed; and `opened` before the site helps to open a
-sum. Each raises `PolicyRefusal`, and then nothing leaves. For the site's consent, which comes
-first, the party calls `admit`, `check` (if the count is paid for, or nothing is noised) and then
-`check_budget`, which enters nothing. The ledger keeps the full text of all decisions; only a code
-crosses the wire.
+For each contribution, `secagg.runtime.party` calls the functions of the guard in this order:
 
-The first exact sum already costs more than any budget. So without noise, only the first round of
-each stage is entered. A site learns the cohort of the round that counts records when it is asked to
-open that sum, if its protocol has sites do that, and otherwise in the next round.
+1. `admit`, before any record is read, applies the rules on public facts.
+2. `check`, when the records have been read, applies the rules on the site's own records.
+3. `record_release`, when the contribution has been computed, writes the release to the ledger on
+   disk and returns the seed of the noise.
+4. `opened`, before the site helps to open a sum, checks the cohort.
+
+If a function raises `PolicyRefusal`, nothing leaves the site. The full text of every decision is
+written to the site's ledger. Other parties receive only a code.
+
+Before the first sum, each site is asked for its consent. For this, the party calls `admit`, then
+`check` (only without noise, or if the records have been counted), and then `check_budget`, which
+writes no release.
+
+Without noise, the first sum of a stage already costs more than any budget. So only the first round
+of each stage is written to the ledger. The cohort of the round that counts records is known to a
+site when it helps to open that sum, or, if the protocol does not need its help, in the next round.
 
 Not protected: see `secagg.privacy.policy.evaluation`, `secagg.privacy.ledger.ledger` and
-`secagg.privacy.policy.differencing`. In particular, the aggregators of `additive` open the first
-sum without any site's ledger; only the coordinator's ledger covers it. From the second sum on, the
-sites' ledgers do too.
+`secagg.privacy.policy.differencing`. In particular, with the protocol `additive` the aggregators
+open the first sum without any site's ledger, so only the coordinator's ledger covers this sum. From
+the second sum on, the sites' ledgers are checked too.
 """
 
 from __future__ import annotations
@@ -42,7 +49,8 @@ from secagg.privacy.policy.site_policy import SitePolicy
 class ContributionRequest:
     """One request to contribute.
 
-    cohort: the requested sites; total: of their records, None in the round that counts them
+    cohort: the requested sites
+    total: number of records of these sites; None in the round that counts records
     before: the number of earlier rounds of this stage in the session
     """
 
@@ -60,9 +68,11 @@ class ContributionRequest:
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """A contribution before it is entered.
+    """A contribution before it is written to the ledger.
 
-    message: the coordinator's message; variance: of the noise to be added, 0 for none
+    spec: the arrays of the contribution
+    message: the coordinator's message
+    variance: variance of the noise that will be added; 0 for none
     """
 
     request: ContributionRequest
@@ -75,11 +85,14 @@ class PlannedRelease:
 class Guard:
     """One site's guard in one session.
 
+    session: name of the session, in hexadecimal digits
+    dataset: name of the site's records in the ledger
+    policy: the site's rules
     template: the part of the policy request that is the same in every round
     question: digest of everything in the job that determines the computation and its records
-    calibrated: the mechanisms; None without noise
+    calibrated: the noise of each stage; None without noise
     open_ledger: opens the site's ledger; called on first use
-    replayable: the noise comes from a known seed, so others can draw it again
+    replayable: whether the noise comes from a known seed, so that others can compute it
     """
 
     session: str
@@ -104,7 +117,7 @@ class Guard:
 
     @property
     def placement(self) -> Placement:
-        """Where the noise goes, even if it is replayable (the template then has no terms)."""
+        """The placement of the noise. It is known even if replayable noise leaves no terms."""
         return Placement.NONE if self.calibrated is None else self.calibrated.terms.placement
 
     def close(self) -> None:
@@ -114,7 +127,7 @@ class Guard:
             self._ledger = None
 
     def admit(self, request: ContributionRequest) -> None:
-        """Decide on public facts. Raises `PolicyRefusal`."""
+        """Apply the rules on public facts. Raises `PolicyRefusal`."""
         earlier = tuple(c.sites for c in self.ledger.cohorts(self.dataset))
         decisions = evaluation.before_data(self.policy, self._policy_request(request, earlier))
         self._write(request, decisions)
@@ -123,7 +136,7 @@ class Guard:
         evaluation.enforce(site, decisions)
 
     def check(self, request: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
-        """Decide on the site's own records. Raises `PolicyRefusal`."""
+        """Apply the rules on the site's own records. Raises `PolicyRefusal`."""
         if self._own is None:
             self._own = record_rules.own_records(rows, public)
             self._records = encoding.digest(rows.values).hex()
@@ -136,17 +149,19 @@ class Guard:
     def check_budget(
         self, answers: Sequence[PlannedRelease], load: Callable[[], SiteRecords]
     ) -> None:
-        """Decide whether a run that begins with these answers fits the budget; enter nothing.
+        """Raise `PolicyRefusal` if a run that begins with these answers exceeds the budget.
 
-        load: returns the records; they show whether placement `site` re-uses noise, at no cost
-        Raises `PolicyRefusal`. Another run may still use the budget before this one does.
+        This writes no release and reserves nothing, so another run may use the budget meanwhile.
+
+        load: returns the records. With placement `site`, a contribution from the same records may
+            use the noise of an earlier run again, which costs nothing
         """
         rest = self._rest(answers[-1].request)
         if self.placement is Placement.SITE and not self._records:
-            with suppress(SecaggError):  # the sum reports errors in the records
+            with suppress(SecaggError):  # errors in the records are reported in the sum
                 self._records = encoding.digest(load().values).hex()
         with self._write_refusal(answers[0].request, "budget"):
-            if self.placement is Placement.SITE and not self._records:  # so all of it is new
+            if self.placement is Placement.SITE and not self._records:  # then no noise is re-used
                 costs = [*(self._cost(answer.request.stage) for answer in answers), *rest]
                 job = self.template
                 self.ledger.check_costs(self.dataset, costs, self._caps(), job.delta, job.adjacency)
@@ -155,9 +170,9 @@ class Guard:
                 self.ledger.check_budget(releases, self._caps(), rest)
 
     def record_release(self, answer: PlannedRelease, random: RandomBytes) -> bytes:
-        """Enter the contribution in the ledger, and return the seed of its noise.
+        """Write the contribution to the ledger and return the seed of its noise.
 
-        Raises `PolicyRefusal` if it does not fit the budget.
+        Raises `PolicyRefusal` if the contribution exceeds the budget or its cohort is not allowed.
         """
         request = answer.request
         if self.calibrated is None and request.before:
@@ -169,8 +184,11 @@ class Guard:
             return self.ledger.record_release(release, self._caps(), rest, random).seed
 
     def opened(self, round_: int, stage: str, counting: bool, contributors: Sequence[str]) -> None:
-        """Decide on a sum that this site is asked to help open. Raises `PolicyRefusal`."""
-        if counting:  # by the stage, because the coordinator chooses the round's number
+        """Check a sum that this site is asked to help open. Raises `PolicyRefusal`.
+
+        contributors: the sites of the sum
+        """
+        if counting:  # known from the stage; the number of the round is the coordinator's choice
             cohort = tuple(contributors)
             self._settle(ContributionRequest(round_, stage, cohort, None, 0), cohort, round_)
 
@@ -189,8 +207,8 @@ class Guard:
             cost=self._cost(request.stage),
             delta=self.template.delta,
             cohort=() if request.counting else request.cohort,
-            # Of the records, not of the contribution: otherwise two queries whose answers happen to
-            # be equal would get equal noise, which reveals that they are equal.
+            # The digest of the records and not of the contribution. Otherwise two queries with
+            # equal answers would get equal noise, which reveals that the answers are equal.
             records=self._records,
             variance=answer.variance,
             fraction_bits=answer.spec[0].fraction_bits,
@@ -210,7 +228,7 @@ class Guard:
         )  # fmt: skip
 
     def _write(self, request: ContributionRequest, decisions: Sequence[Decision]) -> None:
-        """Record the decisions that are new in this session, and every refusal."""
+        """Write to the ledger the decisions that are new in this session, and every refusal."""
         new = [d for d in decisions if d not in self._written or not d.allowed]
         if new:
             self.ledger.decide(self.dataset, self.session, request.round, request.stage, new)
@@ -234,7 +252,7 @@ class Guard:
 
     @contextmanager
     def _write_refusal(self, request: ContributionRequest, rule: str) -> Iterator[None]:
-        """Record a refusal by the ledger as this site's decision, and raise it as this site's."""
+        """If the ledger refuses, record this as the site's decision and raise the site's error."""
         site = self.template.site
         try:
             yield
@@ -246,7 +264,7 @@ class Guard:
     def _settle(
         self, request: ContributionRequest, cohort: tuple[str, ...], round_: int = 0
     ) -> None:
-        """Record and check the cohort of the count of records, once it is final."""
+        """Record and check the final cohort of the sum that counts records."""
         site = self.template.site
 
         def compare(earlier: Sequence[Cohort]) -> None:

@@ -2,16 +2,17 @@
 
 The table of all rules is in `secagg.privacy.policy.evaluation`.
 
-Dominance concerns magnitudes: sums, and sums of squares, of each variable whose public bounds keep
-it at 0 or above, in its original units. Variables with only two values are excluded, because their
-sum is a count. A site knows only its own part x1 >= x2 >= ... of a total, and that suffices:
+Dominance means that a few records make up most of a total. The rule applies to variables that are
+never negative by their public bounds, in their original units. The totals are the sum of such a
+variable and the sum of its squares. Variables with only two values are excluded, because their sum
+is a count. A site knows only its own values x1 >= x2 >= ..., with the sum T. This is enough:
 
-* Share: if x1 + ... + xn <= k T at every site, then the n largest of all records satisfy
-  y1 + ... + yn <= the sum, over the sites that hold some of them, of that site's n largest
-  <= k times the pooled total.
-* Remainder (p% rule): let the pooled largest y1 = x1 be at a site with total T = x1 + x2 + ... .
-  Then the pooled remainder, without the pooled second largest y2, is at least T - x1 - x2,
-  whichever site holds y2, because the rest of the other totals is not negative.
+* Share: suppose that x1 + ... + xn <= k T at every site. Let y1, ..., yn be the n largest values of
+  all sites together. Their sum is at most the sum of the n largest values of every site that holds
+  some of them. So it is at most k times the pooled total.
+* Remainder (p% rule): let y1 be the largest value of all sites together. At the site that holds it,
+  y1 = x1. Let y2 be the second largest value of all sites together. The pooled total without y1 and
+  y2 is at least T - x1 - x2, whichever site holds y2, because no value is negative.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from secagg.privacy.policy.site_policy import Dominance, SitePolicy
 
 @dataclass(frozen=True, repr=False)
 class OwnRecords:
-    """A site's own numbers; they never leave it.
+    """A site's own numbers, which never leave the site.
 
-    magnitudes: for each total under the dominance rule, every record's contribution, at least 0
-    levels: for each 0/1 variable, how many records are 1; for each column with three or more
-        levels also how many have the first level, for which there is no variable
+    records: number of records
+    magnitudes: for each total under the dominance rule, the value of every record, at least 0
+    levels: for each 0/1 variable, the number of records with value 1; for each column with three or
+        more levels also the number of records with the first level, which has no variable
     """
 
     records: int
@@ -42,7 +44,7 @@ class OwnRecords:
     levels: Mapping[str, int]
 
     def __repr__(self) -> str:
-        """Return a text without any of the numbers."""
+        """Return a text that contains none of the numbers."""
         return "OwnRecords(...)"
 
 
@@ -59,7 +61,7 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
         elif len(np.unique(scaled)) == 2:  # binary, whatever the job declares
             levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
         elif variable.midpoint >= variable.half_range:
-            # scaled >= -1, and rounding is monotone: no value is below 0
+            # No value is below 0, because scaled >= -1 and rounding is monotone.
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
     for column, counts in of_column.items():
         if len(counts) > 1:  # of a single one, both values are checked
@@ -68,7 +70,7 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
 
 
 def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tuple[Decision, ...]:
-    """Return the decisions of all rules that need the site's own numbers; pure."""
+    """Return the decisions of all rules that need the site's own numbers."""
     decisions: list[Decision] = []
 
     def decide(rule: str, allowed: bool, text: str) -> None:

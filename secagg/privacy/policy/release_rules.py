@@ -1,15 +1,21 @@
-"""Release rules: how many sites and records a sum must cover before anybody may see it.
+"""Release rules: how many sites and records a sum must cover before anybody may see the sum.
 
-Each site owns its `ReleasePolicy`. It is checked three times: by the site before it contributes; by
-the holders of shares or keys before they open a sum (with the thresholds that the contributing
-sites signed, so the strictest site decides); and by the coordinator before it decodes.
+Each site has its own `ReleasePolicy`. The rules are checked three times:
+
+1. The site checks its rules before it contributes.
+2. The parties that hold shares or keys check them before they open a sum. Each contributing site
+   has signed its min_sites, and the largest of these numbers counts.
+3. The coordinator checks them before it decodes the sum.
+
+The cohort of a sum is the set of sites that it covers. The cohort round is the first round of a
+session, which counts records.
 
 Guarantees
-    * A sum is opened only over at least max(min_sites of all contributors and of the opener)
-      distinct sites, each of which signed its part in this round.
-    * Within a session no party helps to open sums over two cohorts. The first one that it opened
-      (or contributed to, after the cohort round) is fixed, because the difference of two cohorts'
-      sums is the contribution of the sites in which they differ.
+    * A sum is opened only if it covers at least max(min_sites of all contributors and of the
+      opener) different sites, each of which signed its contribution in this round.
+    * Within a session no party helps to open sums over two cohorts, because the difference of the
+      two sums is the contribution of the sites in which the cohorts differ. A party's cohort is
+      fixed as soon as the party has opened a sum, or has contributed after the cohort round.
     * A site with fewer than min_records complete records contributes nothing.
 
 =============================================  ======================================
@@ -19,19 +25,21 @@ min_sites or min_records unset                 refused
 min_sites = number of sites                    allowed
 one site fewer than min_sites                  refused
 a contributor named twice                      refused
-a contributor without a signed threshold       refused
+a contributor without a signed min_sites       refused
 cohort larger or smaller than the first        refused
 records = min_records                          allowed
 total records unknown after the cohort round   refused
 =============================================  ======================================
 
-Across sessions, `check_cohort` compares with the cohorts of earlier releases in a ledger.
+For sums of different sessions, `check_cohort` compares the cohort with those in a ledger.
 
-Not protected: between openers that each open once and do not compare (the key holders of
-`paillier`, against a coordinator who breaks the protocol); the total of records, which sites take
-from the coordinator, and which is checked only after the cohort round; records against an adversary
-who knows all others (that takes noise, not counts); and against min_sites - 1 colluding sites, who
-can subtract their own contributions from a sum.
+Not protected:
+
+* Different cohorts opened by different parties. With `paillier`, a coordinator that departs from
+  the protocol can let two key holders each open a sum over another cohort.
+* A false total of records. Sites are told the total by the coordinator, after the cohort round.
+* A record, against an adversary who knows all other records. Only noise protects against this.
+* A site, if min_sites - 1 colluding sites subtract their own contributions from a sum.
 """
 
 from __future__ import annotations
@@ -47,12 +55,13 @@ _JOB = "the job's [release]"
 
 @dataclass(frozen=True)
 class ReleasePolicy:
-    """One party's release rules. None means unset; an unset rule blocks the release.
+    """One party's release rules. None means that a rule is not set, which blocks the release.
 
     min_sites: smallest number of sites in a sum, at least 2
     min_records: smallest number of complete records at a contributing site, at least 1
-    min_total_records: smallest total number of records; never below min_sites * min_records
-    place: the file or table that holds these rules, for the advice in errors
+    min_total_records: smallest total number of records; at least min_sites * min_records, which is
+        used if the rule is not set
+    place: the file or table that contains these rules, for the advice in errors
     """
 
     min_sites: int | None
@@ -70,14 +79,14 @@ class ReleasePolicy:
 
     @property
     def places(self) -> str:
-        """The places that may set a threshold: a party's own rules and the job's."""
+        """The places where a rule may be set: the party's own rules and the job."""
         own = self.place != _JOB
         return f"{self.place} or {_JOB} (the stricter one counts)" if own else _JOB
 
     def at_least(self, agreed: ReleasePolicy) -> ReleasePolicy:
-        """Return these rules, made at least as strict as the agreed ones.
+        """Return these rules, made at least as strict as the rules `agreed`.
 
-        An unset rule stays unset, except the total, which has a default.
+        A rule that is not set stays so, except min_total_records, which has a default.
         """
         totals = [n for n in (self.min_total_records, agreed.min_total_records) if n is not None]
         return ReleasePolicy(
@@ -88,7 +97,10 @@ class ReleasePolicy:
         )
 
     def thresholds(self, who: str) -> tuple[int, int, int]:
-        """Return (sites, records, total records), or raise `PolicyRefusal` if one is unset."""
+        """Return (min_sites, min_records, min_total_records).
+
+        Raises `PolicyRefusal` if a rule is not set. who: name of the party, for the text
+        """
         if self.min_sites is None or self.min_records is None:
             unset = "min_sites" if self.min_sites is None else "min_records"
             raise PolicyRefusal(
@@ -101,9 +113,10 @@ class ReleasePolicy:
 def check_invitation(
     policy: ReleasePolicy, who: str, cohort: Sequence[str], total_records: int | None
 ) -> None:
-    """Check at a site, before it reads its data, that it may take part with this cohort.
+    """Check at a site, before it reads its records, that it may contribute to a sum over `cohort`.
 
-    total_records: None only in the round that counts them
+    who: name of the site
+    total_records: number of records of the cohort; None only in the round that counts records
     Raises `PolicyRefusal`.
     """
     min_sites, _, min_total = policy.thresholds(who)
@@ -139,10 +152,12 @@ def check_release(
     signed_thresholds: Mapping[str, int],
     first_cohort: Sequence[str] | None,
 ) -> None:
-    """Check, at each party that helps to open a sum, that the sum over these sites may be seen.
+    """Check at a party that helps to open a sum that the sum over these sites may be opened.
 
-    signed_thresholds: min_sites of each contributor, from its verified signature in this round
-    first_cohort: the sites of the session's first release, or None before it
+    who: name of the party
+    contributors: the sites of the sum
+    signed_thresholds: min_sites of each contributor, which it signed in this round
+    first_cohort: the sites of the session's first release; None if there was no release
     Raises `PolicyRefusal`.
     """
     own, _, _ = policy.thresholds(who)

@@ -3,12 +3,14 @@
 docs/how-to/policies.md explains the keys. `secagg.privacy.policy.evaluation` applies them at the
 site, to each request, before anything leaves it.
 
+A profile is a named set of rules that follows a known convention.
+
 Guarantees
-    * It fails closed. A file that cannot be read, or that holds an unknown key, is an error. A
-      policy without min_sites or min_records, and without a profile that sets them, refuses all.
-    * A file that names a profile is never weaker than the profile: a weaker key is an error. So a
-      report may quote the profile's name. For weaker rules, leave out the profile.
-    * A job can make a site's counting rules stricter, and no rule weaker (`at_least`).
+    * In doubt, the site refuses. A file that cannot be read, or that contains an unknown key, is an
+      error. If neither the file nor a profile sets min_sites and min_records, all is refused.
+    * If a file names a profile and sets a weaker rule, this is an error. So a report may quote the
+      profile's name. For weaker rules, leave out the profile.
+    * A job can make min_sites, min_records and min_total_records stricter, and no rule weaker.
 
 =======  =========  ===========  =====  ================  =======================================
 profile  min_sites  min_records  ratio  dof; dominance    the convention that it follows
@@ -20,9 +22,11 @@ profile  min_sites  min_records  ratio  dof; dominance    the convention that it
 11       3          11           0.33   10; 2, 0.9, 0.1   CMS: cells of 1 to 10 not shown
 =======  =========  ===========  =====  ================  =======================================
 
-Dominance is `largest`, `share`, `remainder`. The minimum of three sites is not part of these
-conventions: of two sites, each can compute the other's sum. Conventions with only a minimum count
-get DataSHIELD's ratio, and CMS also the other rules of profile 10.
+"ratio" is max_parameters_ratio, and "dof" is min_residual_dof. The three numbers of "dominance" are
+`largest`, `share` and `remainder`. The minimum of three sites is not part of these conventions. It
+is needed because with two sites, each can compute the other's contribution from the sum. If a
+convention has only a minimum count, the ratio is that of DataSHIELD. Profile 11 (CMS) also has the
+other rules of profile 10.
 
 Not protected: a policy is as good as its owner's control over the file and over the code that reads
 it. Nothing here proves to others that a site follows its policy.

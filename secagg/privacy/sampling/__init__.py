@@ -1,1 +1,1 @@
-"""Exact samplers of integer noise."""
+"""Random whole numbers with exactly known distributions, used as noise."""

@@ -1,26 +1,32 @@
-"""Many draws of the discrete Gaussian at once, fast; each law is exact up to 2^-179.
+"""Many draws from the discrete Gaussian distribution at once, fast, and exact up to 2^-179.
 
-Sources: high and low part joined by a rejection: Ducas, Durmus, Lepoint and Lyubashevsky 2013
-("Lattice signatures and bimodal Gaussians", CRYPTO), section 6; the table: Walker 1977, filled as
-by Vose 1991; the coin of the rejection: Canonne, Kamath and Steinke 2020, algorithm 1, see
-`bernoulli`. (The alternative, weighted sums of table draws by Micciancio and Walter 2017, needs
-several draws for each number and has its own error.)
+Sources:
+
+* A high and a low part, joined by a rejection step: Ducas, Durmus, Lepoint and Lyubashevsky 2013
+  ("Lattice signatures and bimodal Gaussians", CRYPTO), section 6.
+* The table for the high part: Walker 1977, filled as by Vose 1991.
+* The coin of the rejection step: Canonne, Kamath and Steinke 2020, algorithm 1 (see `bernoulli`).
+
+(Micciancio and Walter 2017 use weighted sums of table draws instead. This needs several draws for
+each number and has its own error.)
 
 Algorithm. Let K = 2^shift be such that s0 = sigma / K is in [64, 128), or K = 1 if sigma is below
 64. For x >= 0 write x = K y + u, 0 <= u < K. Then
 
     exp(-x^2 / 2 sigma^2) = exp(-y^2 / 2 s0^2) exp(-gamma),    gamma = u (u + 2 K y) / 2 sigma^2.
 
-So y is drawn from a table of exp(-y^2 / 2 s0^2), u uniformly, and the pair is accepted with
-probability exp(-gamma). As gamma <= (1 + 2 y) / 2 s0^2, nearly all pairs are accepted (one in 160
-is rejected at s0 = 64, fewer above). A random sign makes the law two-sided; minus zero is rejected.
+So y is drawn from a table of exp(-y^2 / 2 s0^2), and u is drawn uniformly. The pair is accepted
+with probability exp(-gamma). As gamma <= (1 + 2 y) / 2 s0^2, nearly all pairs are accepted (at
+s0 = 64 one in 160 is rejected, and fewer for a larger s0). A random sign makes the distribution
+two-sided, and minus zero is rejected.
 
-Exact: the integers u, the sign and the coin. A random word is compared with gamma in floating point
-only if they differ by more than the rounding error (2^-48 against 2^-51), and otherwise as integers
-of any length. So not even the last bit depends on the machine: the same bytes give the same draws
-everywhere. Re-using noise on a retry relies on this.
+The integers u, the sign and the coin have exact distributions. For the coin, a random word is
+compared with gamma. If the two differ by more than 2^-48, they are compared in floating point,
+whose rounding error is below 2^-51. Otherwise they are compared as integers of any length. So the
+same random bytes give the same draws on every computer. A repeated release relies on this, because
+it must get the same noise.
 
-Not exact: the table, which is off by less than `ERROR` (docs/math/discrete-noise.md).
+The table is not exact. Its error is less than `ERROR` (docs/math/discrete-noise.md).
 
 Not protected: timing, as in `bernoulli`.
 """
@@ -40,14 +46,14 @@ from secagg.errors import InternalError
 from secagg.privacy.sampling.bernoulli import WORD_BITS, WORD_BYTES, bernoulli
 
 MAX_VARIANCE = 2**118 - 1
-"""Largest variance: draws stay below 2^63, which is 16 standard deviations or more."""
+"""Largest allowed variance: 2^63, the limit for draws, is then at least 16 standard deviations."""
 
 ERROR = 2.0**-179
 """Upper bound of the total variation distance between one draw and the discrete Gaussian."""
 
 _COLUMN_BITS = 11
 _HIGH_BITS = WORD_BITS - _COLUMN_BITS  # remaining bits of a random word that chose a column
-_LOW_BYTES = 16  # further random bytes, used where the high bits are equal
+_LOW_BYTES = 16  # further random bytes, used if the high bits are equal
 _PART_BITS = _HIGH_BITS + 8 * _LOW_BYTES
 _WEIGHT_BITS = 224
 _DIGITS = 100  # decimal digits: far more than the weights need
@@ -59,10 +65,10 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class _Table:
-    """Walker's table: choose a column uniformly, then return it or its `other`.
+    """Walker's table: choose a column uniformly, then return its number or its entry in `other`.
 
-    high, low: the probability of returning the column, in parts of 2^_PART_BITS, as high bits and
-        low bits; high is 2^_HIGH_BITS where there is no other
+    high, low: the probability of returning the column's number, in units of 2^-_PART_BITS, as high
+        and low bits; high is 2^_HIGH_BITS if there is no other entry
     """
 
     variance: Fraction
@@ -75,8 +81,9 @@ class _Table:
 def fast_gaussian(variance: int | Fraction, size: int, random: RandomBytes) -> NDArray[np.int64]:
     """Return `size` independent draws x, P(x) proportional to exp(-x^2 / (2 variance)).
 
-    variance: sigma^2, exact; raises `InternalError` unless 0 < variance <= MAX_VARIANCE
-    Each draw is within `ERROR` of that law, in total variation.
+    variance: sigma^2, exact, above 0 and at most `MAX_VARIANCE`
+    The total variation distance of each draw from that distribution is at most `ERROR`. Raises
+    `InternalError` for another variance.
     """
     if not 0 < variance <= MAX_VARIANCE:
         raise InternalError("noise", f"variance {variance} is out of range for 64-bit noise")
@@ -91,7 +98,7 @@ def fast_gaussian(variance: int | Fraction, size: int, random: RandomBytes) -> N
 
 
 def _draw(table: _Table, count: int, random: RandomBytes) -> NDArray[np.int64]:
-    """Draw `count` proposals; return the accepted ones."""
+    """Draw `count` proposals and return those that are accepted."""
     first, second = _words(2 * count, random).reshape(2, count)
     y = _look_up(table, first, random)
     negative = (second & np.uint64(1)).astype(np.int64)
@@ -106,7 +113,10 @@ def _draw(table: _Table, count: int, random: RandomBytes) -> NDArray[np.int64]:
 
 
 def _look_up(table: _Table, words: Words, random: RandomBytes) -> NDArray[np.int64]:
-    """Return y >= 0 for each random word: its top bits choose a column, the rest is compared."""
+    """Return y >= 0 for each random word.
+
+    The top bits of a word choose a column. The other bits choose the column's number or its other.
+    """
     column = (words >> np.uint64(_HIGH_BITS)).astype(np.int64)
     rest = words & np.uint64(2**_HIGH_BITS - 1)
     high = table.high[column]
@@ -122,8 +132,8 @@ def _coin_exp(
 ) -> NDArray[np.bool_]:
     """Return True with probability exp(-gamma) for each (y, u): `bernoulli_exp`, vectorised.
 
-    Coins of probability gamma, gamma/2, gamma/3, ... are thrown until the first fails. The result
-    is True if the number of throws is odd. gamma < 1/2, as y < 2^11 and s0 >= 64.
+    Coins with probabilities gamma, gamma/2, gamma/3, ... are thrown until one is false. The result
+    is True if the number of throws is odd. gamma < 1/2, because y < 2^11 and s0 >= 64.
     """
     low = u * 2.0**-table.shift  # exact, as u has at most 52 bits
     gamma = low * (low + 2.0 * y) * float(Fraction(4**table.shift) / (2 * table.variance))
@@ -144,7 +154,7 @@ def _coin_exp(
 
 
 def _compare(table: _Table, y: int, u: int, k: int, word: int, random: RandomBytes) -> bool:
-    """Return the coin of probability gamma/k whose first 64 random bits are `word`, exactly."""
+    """Throw a coin with probability exactly gamma/k. word: its first 64 random bits."""
     n = u * (u + (y << table.shift + 1)) * table.variance.denominator
     d = 2 * table.variance.numerator * k
     digit, rest = divmod(n << WORD_BITS, d)
@@ -177,9 +187,10 @@ def _shift(variance: Fraction) -> int:
 
 
 def _parts(variance: Fraction) -> list[int]:
-    """Return each y's share of N 2^_PART_BITS parts, proportional to exp(-y^2 / (2 variance))."""
+    """Return each y's number of parts, proportional to exp(-y^2 / (2 variance)); N 2^_PART_BITS."""
     # rho(y + 1) = rho(y) r^(2y + 1), r = exp(-1/(2 variance)). Each operation has a relative error
-    # of at most 10^-100, and rho(y) takes y^2 of them: 10^-93, below the unit 2^-224 of weights.
+    # of at most 10^-100, and rho(y) takes y^2 operations. So its error is at most 10^-93, which is
+    # below the unit 2^-224 of weights.
     context = Context(prec=_DIGITS)
     half = context.divide(Decimal(-variance.denominator), Decimal(2 * variance.numerator))
     step = context.exp(half)
@@ -197,11 +208,12 @@ def _parts(variance: Fraction) -> list[int]:
 
 
 def _columns(parts: list[int]) -> tuple[list[int], list[int]]:
-    """Fill columns of 2^_PART_BITS parts, each from at most two values (Vose 1991).
+    """Fill columns of 2^_PART_BITS parts, each with parts of at most two values (Vose 1991).
 
-    parts: sum to the capacity of all columns. Returns for each column the number of its own parts,
-    and the value that fills the rest. Integers lose nothing: while one value has too few parts for
-    its column, another has too many.
+    parts: number of parts of each value; the sum is the capacity of all columns
+    Returns for each column how many parts are its own value's, and which value fills the rest. The
+    parts are integers, so nothing is lost. As long as one value has too few parts for its column,
+    another value has too many.
     """
     capacity = 1 << _PART_BITS
     own, other = list(parts), list(range(len(parts)))

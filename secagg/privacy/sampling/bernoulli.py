@@ -1,13 +1,13 @@
-"""Coins with exact probabilities: heads with probability n/d, and with probability exp(-n/d).
+"""Bernoulli variables (coins) that are true with probability exactly n/d, or exactly exp(-n/d).
 
 Source: Canonne, Kamath and Steinke 2020, "The discrete Gaussian for differential privacy" (NeurIPS;
-arXiv:2004.00010), algorithm 1, after Forsythe 1972 (and von Neumann). All arithmetic is on
-integers: no logarithm, exponential or floating point. So nothing is rounded, and the low-order bits
-of an output reveal nothing about its input (Mironov 2012).
+arXiv:2004.00010), algorithm 1, after Forsythe 1972 (and von Neumann). All computations use
+integers, and no logarithm, exponential function or floating point. So nothing is rounded, and the
+low-order bits of an output reveal nothing about its input (Mironov 2012).
 
-Not protected: the running time depends on the outcome (timing channel). An adversary who can time
-single draws on the site's machine learns something about the noise (Jin et al. 2022, "Are we there
-yet?", section 4).
+Not protected: the running time depends on the outcome (timing channel). An adversary who can
+measure the time of single draws on the site's computer learns something about the noise (Jin et al.
+2022, "Are we there yet?", section 4).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def bernoulli_exp(n: int, d: int, random: RandomBytes) -> bool:
 
 
 def _at_most_one(n: int, d: int, random: RandomBytes) -> bool:
-    """Return True with probability exp(-gamma), gamma = n/d <= 1.
+    """Return True with probability exp(-gamma), where gamma = n/d <= 1.
 
-    Coins of probability gamma/1, gamma/2, ... are thrown up to the first that fails. More than k
-    coins are thrown with probability gamma^k / k!, so an odd number with probability
+    Coins with probabilities gamma/1, gamma/2, ... are thrown until one is false. The probability of
+    more than k throws is gamma^k / k!. So the number of throws is odd with probability
     1 - gamma + gamma^2/2! - ... = exp(-gamma).
     """
     k = 1

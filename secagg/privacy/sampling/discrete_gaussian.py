@@ -1,11 +1,11 @@
 """The discrete Gaussian, drawn exactly: P(x) proportional to exp(-x^2 / (2 variance)) on integers.
 
 Source: Canonne, Kamath and Steinke 2020, "The discrete Gaussian for differential privacy" (NeurIPS;
-arXiv:2004.00010), algorithm 3: a discrete Laplace proposal and a rejection step. All arithmetic is
-on integers, so given uniform random bytes the law that is drawn is the law that is accounted for.
+arXiv:2004.00010), algorithm 3: a discrete Laplace proposal and a rejection step. All computations
+use integers. So if the random bytes are uniform, draws have exactly this distribution.
 
-`variance` is the paper's sigma^2. The variance of the draws is never above it, and below it by
-about 4 pi^2 sigma^4 exp(-2 pi^2 sigma^2), which is negligible from sigma = 2 on.
+The argument `variance` is sigma^2 in the paper. The variance of the draws is never larger. It is
+smaller by about 4 pi^2 sigma^4 exp(-2 pi^2 sigma^2), which is negligible for sigma >= 2.
 
 =======================  =====================================================
 case                     result
@@ -36,7 +36,7 @@ def discrete_gaussian(variance: int | Fraction, random: RandomBytes) -> int:
     if variance <= 0:
         raise InternalError("noise", f"a variance must be positive: {variance}")
     p, q = variance.numerator, variance.denominator
-    t = isqrt(p // q) + 1  # floor(sigma) + 1; any t > 0 is correct, this one rejects little
+    t = isqrt(p // q) + 1  # floor(sigma) + 1; any t > 0 is correct, this t rejects few proposals
     while True:
         y = discrete_laplace(t, random)
         # Up to a factor without y, exp(-|y|/t) exp(-(|y| - sigma^2/t)^2 / (2 sigma^2)) is
@@ -48,7 +48,9 @@ def discrete_gaussian(variance: int | Fraction, random: RandomBytes) -> int:
 def discrete_laplace(scale: int, random: RandomBytes) -> int:
     """Return one integer x, with probability proportional to exp(-|x| / scale).
 
-    Algorithm 2 of the source; scale is its t > 0, with s = 1. Raises `InternalError` if it is not.
+    Algorithm 2 of the source with s = 1.
+
+    scale: t of the algorithm. Raises `InternalError` if it is not positive.
     """
     if scale <= 0:
         raise InternalError("noise", f"a scale must be positive: {scale}")

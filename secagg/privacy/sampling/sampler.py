@@ -1,11 +1,12 @@
-"""Noise for a vector of integers: selects the sampler and states its error.
+"""Noise for a vector of integers, drawn from a discrete Gaussian distribution.
 
-Both samplers draw the discrete Gaussian of Canonne, Kamath and Steinke 2020. Short vectors, such as
-the moments of a few variables, use the exact sampler (`discrete_gaussian`). Long ones use a sampler
-that is a thousand times as fast and within 2^-179 of the law (`fast_gaussian`). Accounting for a
-release of `size` numbers adds size * sample_error(size) * (1 + e^epsilon) to its delta.
+The distribution is that of Canonne, Kamath and Steinke 2020. For short vectors, such as the moments
+of a few variables, the exact generator `discrete_gaussian` is used. For long vectors, the generator
+`fast_gaussian` is used. It is a thousand times as fast, and its total variation distance from the
+distribution is at most 2^-179. For this distance, size * sample_error(size) * (1 + e^epsilon) is
+added to the delta of a release of `size` numbers.
 
-Not protected: noise is as secret as the random bytes it is drawn from; timing, as in `bernoulli`.
+Not protected: whoever knows the random bytes can compute the noise. Timing, as in `bernoulli`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from secagg.privacy.sampling.batched_gaussian import ERROR, MAX_VARIANCE, fast_g
 from secagg.privacy.sampling.discrete_gaussian import discrete_gaussian
 
 EXACT_UP_TO = 1024
-"""Longest vector that is drawn exactly; it takes about 20 ms."""
+"""Length of the longest vector that is drawn exactly, which takes about 20 ms."""
 
 
 def sample(variance: int | Fraction, size: int, random: RandomBytes) -> NDArray[np.int64]:
@@ -43,9 +44,9 @@ def sample(variance: int | Fraction, size: int, random: RandomBytes) -> NDArray[
 def sample_weighted(
     variance: int, weights: Sequence[int], size: int, random: RandomBytes
 ) -> NDArray[np.int64]:
-    """Return the draws of `sample`, but the i-th number's variance is weights[i] times as large.
+    """Return draws as `sample` does, but the variance of the i-th draw is weights[i] * variance.
 
-    weights: `size` of them, or an empty sequence if all are 1
+    weights: one positive integer for each draw, or an empty sequence if all are 1
     """
     if not weights:
         return sample(variance, size, random)
