@@ -319,6 +319,14 @@ def test_who_was_not_asked_cannot_refuse() -> None:
     assert after.requests and len(events([after], "rejected")) == 1
 
 
+def test_a_refusal_next_to_a_good_reply_does_not_count() -> None:
+    w = world(rounds=1)
+    step = run_until(w, "submit")
+    frames = w.engine.exchange(step.requests)
+    after = w.coordinator.advance(step.state, [refuse(w, "a", "policy"), *frames])
+    assert "a" in after.state.contributors
+
+
 @both
 def test_a_refusal_of_an_earlier_round_is_stale(protocol: Any) -> None:
     w = world(protocol)

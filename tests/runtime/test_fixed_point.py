@@ -334,9 +334,10 @@ def test_noise_sets_the_clip_counts_to_zero() -> None:
 
 
 def test_the_tail_is_twelve_standard_deviations_at_least() -> None:
-    noise = Noise(Placement.SITE, 4**8 + 1000, 8, colluding=0, min_sites=1)
-    tail = plan_sum((field(3),), 2, noise=noise).fields[0].tail
-    assert tail**2 >= 12**2 * noise.site_variance(1)
+    for weights in ((), (1, 9, 4)):
+        noise = Noise(Placement.SITE, 4**8 + 1000, 8, 0, 1, weights)
+        tail = plan_sum((field(3),), 2, noise=noise).fields[0].tail
+        assert tail**2 >= 12**2 * noise.site_variance(1) * max(weights, default=1)
 
 
 def test_a_noised_count_may_be_negative_by_every_sites_noise() -> None:
