@@ -122,7 +122,7 @@ def main() -> None:
     size, rounds = (10_000, 1) if quick else (1_000_000, ROUNDS)
     section(
         f"The path of a vector of {size:,} values",
-        f"Processor ms of one core, {rounds} interleaved rounds.",
+        f"Processor time of one core; {rounds} repetitions, in turns.",
         table(
             ("ring", "step", "ms", "floor ms", "x floor"),
             [row for bits in ring.RING_BITS for row in vector_steps(size, bits, rounds)],

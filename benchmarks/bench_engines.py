@@ -118,8 +118,8 @@ def main() -> None:
             ]
     head = ["job", "protocol", "engine", "phases", "start, s", "first phase, ms",
             "later phases, ms", "last phase, ms", "all phases, s", "whole run, s"]  # fmt: skip
-    section("Engines", "Wall time. The first phase reads the records; the last is the whole of a "
-            "later sum under masked.", table(head, rows))  # fmt: skip
+    section("Engines", "Wall time. The first phase reads the records. With masked, the last phase "
+            "is one whole later sum.", table(head, rows))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -186,27 +186,30 @@ def main() -> None:
     quick = quick_asked(__doc__, "few rounds: does it all run?")
     section(
         "FedLin: protocols",
-        "Ten sites of 40 records, eight predictors; all parties in one process, with keys, "
-        "signatures, rules and log; one run of each. Results: the coordinator's and every site's.",
+        "Ten sites of 40 records, eight predictors. All parties are in one process, with keys, "
+        "signatures, rules and log. One run of each. The last column compares the coordinator's "
+        "and every site's results with those of plain.",
         protocols(3 if quick else 10, 2 if quick else 8, 2 if quick else None),
     )
     sites, rounds = (10, 3) if quick else (100, 100)
     section(
         "FedLin: a hundred devices",
-        f"{sites} sites of 20 records, eight predictors, {rounds} rounds; seconds of processor "
-        "time of all parties together.",
+        f"{sites} sites of 20 records, eight predictors, {rounds} rounds. Seconds are "
+        "processor time of all parties together.",
         many(sites, 8, rounds),
     )
     section(
         "FedLin: HM1 without parties",
-        "A hundred sites, eight predictors, 20 gradient steps a round in closed form. Dense: the "
-        "same algorithm with Theta and Omega in one place, which is what secure sums replace. "
-        "Floor, each round: a Cholesky factor of a 100 x 100 matrix, a small product a site.",
+        "A hundred sites, eight predictors, 20 gradient steps a round in closed form. Dense is "
+        "the same algorithm with all coefficients (Theta) and the covariance between sites (Omega) "
+        "in one place. The floor of a round is a Cholesky factor of a 100 x 100 matrix, and one "
+        "small matrix product for each site.",
         steps(100, 8, 1 if quick else 7, 5 if quick else 30),
     )
     section(
         "FedLin: HM2 at one site",
-        "A site of 100 records and eight predictors, its cavity the prior, as in the first round.",
+        "One site with 100 records and eight predictors, in the first round: it starts from "
+        "the prior.",
         moments(8, 1 if quick else 5),
     )
 

@@ -102,8 +102,9 @@ def main() -> None:
     head = ("clients, k, lost", "", *(f"{step} ms" for step in STEPS), "upload")
     section(
         f"Masked sums against Flower {version('flwr') or '(not installed)'}, {length:,} values",
-        "Processor ms of one client's or the server's step, in turns. Aims: mask "
-        "10x, unmask with dropouts 20x (10 clients) and 50x (100 clients), half the upload.",
+        "Processor time of one step of a client or of the server. k is the number of neighbours of "
+        "a client, and `lost` the number of clients that drop out. A ratio is Flower's number "
+        "divided by secagg's.",
         table(head, rows),
     )
 

@@ -123,8 +123,8 @@ def main() -> None:
     cases = ((10, 9, 1),) if quick else ((10, 9, 0), (10, 9, 1), (100, 22, 10))
     section(
         f"Masked sums: the steps that touch {length:,} values",
-        "Processor ms of one party. Aims: a whole later upload at k = 9 in 4 ms; later sums within "
-        "2x the floor.",
+        "Processor time of one party. k is the number of neighbours of a site, and `lost` the "
+        "number of sites that drop out.",
         table(
             ("sites, k, lost", "ring", "step", "ms", "floor ms", "x floor"),
             [row for case in cases for row in steps(*case, length, rounds if case[0] < 50 else 2)],
@@ -133,8 +133,8 @@ def main() -> None:
     sizes = (4, 100) if quick else (10, 100_000)
     section(
         "Masked sums: whole sessions",
-        "Processor ms of all parties together, frames, signatures and release rules included. "
-        "Aims: cold in 400 ms; at most 3 ms of overhead a small sum.",
+        "Processor time of all parties together, with messages, signatures and release rules. A "
+        "cold session includes the set-up and the first round.",
         table(
             ("session", "what", "ms", "x clear", "x floor"),
             [

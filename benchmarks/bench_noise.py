@@ -58,8 +58,9 @@ def main() -> None:
     head = ("sigma", "bytes from", "exact, us a draw", "table, ms", "fast, ms a million", "x floor")
     section(
         "Noise on integers",
-        "Discrete Gaussian noise; a table is made once for each variance. Floor: NumPy's normal "
-        "numbers, which are neither on a grid nor from a cryptographic generator.",
+        "The fast sampler needs a table, made once for each variance. The floor is the time of "
+        "NumPy's normal numbers, which are not whole numbers and not from a cryptographic "
+        "generator.",
         table(head, rows),
     )
 

@@ -181,19 +181,20 @@ def main() -> None:
     missing = "" if version("torch") else " torch is not installed (make bench-neural): without it."
     section(
         "Linear NOTEARS-ADMM against torch's autograd",
-        "ER1 graphs, linear Gaussian records, n over K sites; processor seconds of one thread, all "
-        f"parties together, one run each, taking turns.{missing}",
+        "Random graphs with about d edges (ER1), linear Gaussian records. Processor seconds of all "
+        f"parties together, with one thread; one run each, in turns.{missing}",
         speed([Case(4, 40, 2)] if quick else CASES, 10 if quick else ROUNDS),
     )
     section(
         "NOTEARS-MLP-ADMM against torch's autograd",
-        "The same for networks, ER1 graphs and records of perceptrons.",
+        "The same for neural networks. Each variable is a perceptron of its causes, plus noise.",
         speed([Case(3, 40, 2, nonlinear=True)] if quick else NONLINEAR, 3 if quick else ROUNDS),
     )
     case = Case(4, 60, 3) if quick else Case(20, 260, 10)
     section(
         "Linear NOTEARS-ADMM under every protocol",
-        f"Whole jobs in one process, {case}, files read. Weights were the same bits throughout.",
+        f"Whole jobs in one process, with {case}; reading the files is included. All protocols "
+        "gave the same weights, bit for bit.",
         sessions(
             case,
             ("fast",) if quick else ("fast", "paper"),
@@ -203,7 +204,7 @@ def main() -> None:
     )
     section(
         "Memory of linear NOTEARS-ADMM",
-        "d 20, one site, 100 rounds; its moments are formed before.",
+        "One site, 20 variables, 100 rounds. The site's moments were computed beforehand.",
         memory(20, (100, 1000) if quick else (1000, 1_000_000)),
     )
 

@@ -176,7 +176,7 @@ def main() -> None:
     section(
         "Encrypted sums against their peers",
         f"{CLIENTS} clients, {JOB:,} values each, {BITS} bits; processor seconds, scaled from the "
-        f"number of values in the last column; {rounds} rounds in turns. "
+        f"number of values in the last column; {rounds} repetitions, in turns. "
         f"Not installed: {', '.join(missing) or 'none'}.",
         whole_job(key, rounds, quick),
         single_operations(key, rounds),

@@ -92,7 +92,10 @@ def report(names: Sequence[str], sites: int, values: int, rounds: int) -> None:
         ("protocol", "phase", "role", "ms of each party", "each sends", "each receives"),
         [row for case in cases for row in detail_rows(case)],
     )
-    what = f"All parties' processor time together ({rounds} rounds); below, that of each party."
+    what = (
+        f"First table: processor time of all parties together ({rounds} repetitions). Second "
+        "table: processor time of each party."
+    )
     section(f"{sites} sites, {values:,} values each", what, summary, details)
 
 

@@ -163,33 +163,34 @@ def main() -> None:
     if options.quick:
         seeds, sites, shifts = {5: 2}, (2, 4), SHIFTS[1:2]
     simulated = (
-        f"ER1 graphs of d variables and d edges with normal noise of variance 1 (seeds from 0 on), "
-        f"{RECORDS} records over K sites; SHD, mean over graphs and standard error. A graph "
-        "without any edge has an SHD of d."
+        "Random graphs of d variables and d edges (ER1), with normal noise of variance 1 and "
+        f"{RECORDS} records over K sites. Cells are mean SHD over graphs (seeds from 0 on), with "
+        "its standard error. A graph without any edge has an SHD of d."
     )
     for part in options.parts or ("graphs", "levels", "costs"):
         if part == "graphs":
             section(
                 "NOTEARS-ADMM against one secure sum of moments: graphs",
-                f"{simulated} ADMM: variant fast, penalty {PENALTY:g}. The others read one sum of "
-                "moments, which does not depend on K; NOTEARS by its penalty, the rest at their "
-                "defaults. An edge that PC and GES leave undirected counts as right where the "
-                "truth has either direction. Below: how much further from the truth ADMM is than "
-                "NOTEARS at the same penalty, graph by graph.",
+                f"{simulated} ADMM is the variant fast with penalty {PENALTY:g}. All other methods "
+                "use one sum of moments, which does not depend on K. NOTEARS has the penalty in "
+                "its column, the others their defaults. If PC or GES leaves an edge undirected, "
+                "it counts as right if the truth has that edge in either direction. Last table: "
+                "SHD of ADMM minus SHD of NOTEARS with the same penalty, paired by graph.",
                 *graphs(seeds, sites),
             )
         elif part == "levels":
             section(
                 "The same where sites differ in level",
-                f"{simulated} Each site's columns are moved by normal numbers of the standard "
-                f"deviation given. Own units, penalty {PENALTY:g} throughout.",
+                f"{simulated} At each site, every column is shifted by a random normal number, "
+                "with the standard deviation in the table. Columns are not standardised, and all "
+                f"penalties are {PENALTY:g}.",
                 levels({d: n for d, n in seeds.items() if d < 50}, sites, shifts),
             )
         elif part == "costs":
             section(
                 "NOTEARS-ADMM against one secure sum of moments: costs",
-                "One run each under `masked`, all parties in one process, learning included; "
-                "the sums are the count of records, and then the method's.",
+                "One run each under `masked`, with all parties in one process. The time includes "
+                "learning the graph. The sums are that of the record counts and the method's.",
                 costs([Case(d, RECORDS, K) for d in seeds for K in sites]),
             )
         else:

@@ -163,30 +163,31 @@ def main() -> None:
     section(
         "Sparse Bayesian regression: effective draws",
         f"{case.sites} sites of {case.records} records, {case.predictors} predictors, 4 chains, "
-        "simulated in one process; seconds are the processor's. ESS is the bulk effective sample "
-        "size (Vehtari and others 2021), of 100 rounds of a chain after warmup; for NUTS, of 100 "
-        "draws. NUTS (numpyro, one thread) has all records in one place; its seconds are those of "
-        "warmup and draws, once it has been compiled.",
+        "simulated in one process; seconds are processor time. ESS is the bulk effective sample "
+        "size (Vehtari and others 2021) of 100 rounds of a chain after warmup. For NUTS, it is "
+        "that of 100 draws. NUTS (numpyro, one thread) has all records in one place; its seconds "
+        "are those of warmup and draws, without compilation.",
         effective(case, 100 if quick else 4000, 4, 0 if quick else 1000),
     )
     section(
         "Sparse Bayesian regression: whole runs of one chain",
-        "In one process, plain, by `secagg.runs.simulate`: sampling, encoding, sums, diagnostics. "
-        "The last row is the sites' sampling alone, as a script would do it.",
+        "A simulation (`secagg.runs.simulate`) in one process with protocol plain. The time "
+        "includes sampling, encoding, sums and diagnostics; in the last row, a script does the "
+        "sites' sampling alone.",
         whole_runs(case, 50 if quick else 1000, 1 if quick else 3),
     )
     section(
         "Sparse Bayesian regression: sweeps",
-        "A sweep is one draw of all parameters of one site, regression and chain. Floor: one "
-        "Cholesky factor and the variates, what no implementation can leave out, by LAPACK and "
-        "NumPy's generator.",
+        "A sweep is one draw of all parameters of one site, regression and chain. The floor is one "
+        "Cholesky factor (by LAPACK) and the random numbers (by NumPy), which no implementation "
+        "can leave out.",
         throughput(case, (1, 4, 16, 128, 1024), 1 if quick else 5),
     )
     rounds, sweeps = (10, 2) if quick else (1000, 100)
     section(
         "Sparse Bayesian regression: protocols",
-        f"{rounds} rounds of {sweeps} sweeps, one chain, all parties in one process, with keys, "
-        "signatures, rules and log; one run of each, one after the other.",
+        f"{rounds} rounds of {sweeps} sweeps, one chain. All parties are in one process, with "
+        "keys, signatures, rules and log. One run of each, one after the other.",
         protocols(case, rounds, sweeps),
     )
 

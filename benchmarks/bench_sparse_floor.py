@@ -105,7 +105,8 @@ def main() -> None:
     section(
         "Step paper: bias by the floor of lambda",
         f"{len(RECORDS)} sites of {', '.join(map(str, RECORDS))} records, {chains} chains of "
-        f"{rounds} rounds, a third thrown away. Differences from `collapsed`, in its units.",
+        f"{rounds} rounds, of which the first third is left out. The columns after `collapsed` "
+        "show differences from it.",
         table(["", "collapsed", *(f"floor {floor:g}" for floor in FLOORS)], rows),
     )
 
