@@ -83,13 +83,13 @@ def what_sums_tell(module: str, name: str) -> str:
     required = {key: REQUIRED[key] for key, field in fields(kind).items() if field[1] is ...}
     says = kind(**required).disclosure
     parts = {
-        "All sums together tell": says.text,
-        "A coordinator that departs from the method": says.if_malicious,
-        "The same with noise in every answer": says.if_malicious_noised,
-        "With other runs on the same records": says.other_runs,
+        "All sums together determine": says.text,
+        "What a dishonest coordinator can learn": says.if_malicious,
+        "What it can learn if every answer contains noise": says.if_malicious_noised,
+        "What this run and other runs on the same records reveal together": says.other_runs,
     }
     questions = [part.replace("? ", "?** ", 1) for part in says.if_honest]
-    texts = [f"**{head}.** {text}" for head, text in parts.items() if text]
+    texts = [f"**{head}:** {text}" for head, text in parts.items() if text]
     return "\n\n".join([*texts, *(f"**{question}" for question in questions)])
 
 

@@ -43,20 +43,21 @@ class Disclosure:
 
 
 ASKED_ONCE: Final = (
-    "It gains nothing by this: sites are asked once, and what they contribute depends on no number "
-    "that the coordinator chooses. It still decides which sites are asked."
+    "Such a coordinator learns nothing more, because sites are asked once, and their contributions "
+    "depend on no number that the coordinator chooses. It still decides which sites are asked."
 )
 """`Disclosure.if_malicious` of a method with one round, in which sites receive an empty message."""
 
 TRUSTED: Final = (
-    "It is trusted to send what the method computes, and sites cannot check whether it does."
+    "The coordinator is trusted to send what the method computes, and sites cannot check whether "
+    "it does."
 )
 """Beginning of `Disclosure.if_malicious` of a method whose sums depend on the coordinator's
 messages."""
 
 ANY_MESSAGE: Final = (
-    f"{TRUSTED} Every sum depends on what was sent: a coordinator that chooses its messages itself "
-    "may make a sum depend mostly on few records. The number of rounds limits how often it can ask."
+    f"{TRUSTED} Every sum depends on what it sends. A coordinator that sends other numbers may "
+    "make a sum depend mostly on few records. The number of rounds limits how often it can do this."
 )
 """`Disclosure.if_malicious` of a method about which nothing more is known."""
 

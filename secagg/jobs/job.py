@@ -42,13 +42,13 @@ class Continuous(_Strict):
     """Public lower bound in the column's own units, before `transform`. Choose it without looking
     at the data."""
     high: float = Field(ge=-_MAX_BOUND, le=_MAX_BOUND, allow_inf_nan=False)
-    """Public upper bound, above `low`. A million steps between the two must be different numbers in
-    double precision."""
+    """Public upper bound, above `low`. The two bounds must differ by enough that double precision
+    can represent a million steps between them."""
     transform: Literal["none", "log"] = "none"
-    """`"log"` takes the natural logarithm after clipping; `low` must then be positive, and results
-    are in log units."""
+    """`"log"` takes the natural logarithm of each value after clipping. `low` must then be
+    positive, and results are in log units."""
     unit: str = ""
-    """For the reader; not used in computations."""
+    """The unit that results and reports show. Computations do not use it."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Continuous:
@@ -93,18 +93,19 @@ class Sites(_Strict):
 
     folder: Path | None = None
     """A folder with one `.csv` or `.parquet` file for each site. The file name without its ending
-    is the site's name. `NAME.policy.toml` in the same folder is the site's own policy."""
+    is the site's name. `NAME.policy.toml` in this folder is the policy of site `NAME`."""
     table: Path | None = None
     """Instead of a folder: one CSV or Parquet file that is split into sites, as a simulation."""
     site_column: str | None = None
     """With `table`: the column that names each record's site."""
     max_rows: int = Field(ge=1, le=2**48)
-    """Public upper bound on the number of rows of each site. A site with more rows is refused. A
-    generous bound costs little: one bit for each doubling."""
+    """Public upper bound on the number of rows of each site. A site with more rows is refused.
+    Choose a generous bound: twice the bound costs only one more bit for each number that is
+    sent."""
     ledgers: Path | None = None
-    """Folder of the parties' ledgers. If it is not set: `ledgers` in `folder`, or a folder next to
-    `table` with the ending `.ledgers`. The ledgers of data frames are in memory. Jobs on the same
-    records should share one folder."""
+    """Folder of the ledgers, which record all releases. If it is not set: `ledgers` in `folder`, or
+    a folder next to `table` with the ending `.ledgers`. For data frames, ledgers are then in
+    memory. Jobs on the same records should share one folder."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Sites:
@@ -127,8 +128,8 @@ class Release(_Strict):
     """Smallest number of complete records at each site that contributes. If it is not set, nothing
     is released."""
     min_total_records: int | None = Field(default=None, ge=1)
-    """Smallest number of complete records in total. It is at least `min_sites` times
-    `min_records`."""
+    """Smallest number of complete records in total. If the product of `min_sites` and `min_records`
+    is larger, that product applies."""
 
 
 class Privacy(_Strict):
@@ -136,43 +137,48 @@ class Privacy(_Strict):
 
     placement: Placement = Placement.NONE
     """Where the noise is added. `"sum"`: once, in the secure sum. `"site"`: once, in each site's
-    own contribution. `"round"`: in the sum of every round. With `"none"` sums are exact, and no
-    other key of this table may be set."""
+    own contribution. `"round"`: in the sum of every round. `"none"`: nowhere; no other key of this
+    table may then be set."""
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
-    """Epsilon of everything that the run releases, including the count of records. Required with
-    noise."""
+    """Epsilon of all releases of the run together, including the count of records. Required unless
+    placement is `"none"`."""
     delta: float | None = Field(default=None, gt=0, lt=1)
-    """Delta of the same guarantee. Required with noise. It must be below 1 / (number of records); a
-    tenth of that is better."""
+    """Delta that belongs to `epsilon`. Required unless placement is `"none"`. It must be below 1 /
+    (number of records); a tenth of that is better."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
-    """Which data sets count as neighbours: with and without one record (`"add_remove"`), or with
-    one record replaced by another (`"replace"`). The second needs about 1.4 times the noise for
-    `moments`, and twice the noise for `gradient`."""
+    """Which change of the data is protected: adding or removing one record (`"add_remove"`), or
+    replacing one record by another (`"replace"`). `"replace"` needs about 1.4 times the noise of
+    `"add_remove"` for `moments`, and twice the noise for `gradient`."""
     record_norm: float | None = Field(default=None, ge=1e-3, le=1e6)
-    """Records with a larger L2 norm are scaled down to this norm, in variables scaled to [-1, 1]. A
-    smaller norm means less noise and more bias. Each 0/1 variable adds 1/4 to the squared norm. A
-    continuous one adds the square of its scaled value, which is 0 at the middle of its bounds and 1
-    at either bound. If the norm is not set, it follows from the bounds, and no record is scaled
-    down."""
+    """A limit for the L2 norm of a record: the root of the sum of its squared values. Before the
+    norm is computed, variables are scaled to [-1, 1]. A record with a larger norm is scaled down to
+    this norm. A smaller limit means less noise and more bias. Each 0/1 variable adds 1/4 to the
+    squared norm. A continuous variable adds the square of its scaled value, which is 0 at the
+    middle of its bounds and 1 at either bound. If it is not set, the limit follows from the bounds,
+    and no record is scaled down."""
     person: str | None = Field(default=None, min_length=1)
-    """The column that names the person of each record. The site reads it and does not send it. The
-    guarantee is then for persons; otherwise it is for records."""
+    """The column that names the person of each record. The site reads this column and does not send
+    it. If it is set, the guarantee protects all records of a person together; otherwise it protects
+    single records."""
     records_per_person: int = Field(default=1, ge=1, le=2**48)
-    """With `person`: each site uses at most this many complete records of a person, the first ones.
-    Intervals treat records as independent, so with more than one record per person they are too
-    short, and the result says so."""
+    """With `person`: the largest number of complete records of one person that a site uses. It uses
+    the first ones. Intervals treat records as independent. So with more than one record per person,
+    intervals are too short, and the result says so."""
     sites_per_person: int = Field(default=1, ge=1, le=2**32)
     """With `person`: the largest number of sites at which one person may have records. Nobody can
-    check it: it is an assumption of the guarantee, and the report says so."""
+    check this number. The guarantee relies on it, and the report says so."""
     colluding: int = Field(default=1, ge=0)
-    """With `"sum"` and `"round"`: the guarantee still holds if this many sites reveal their noise
-    to the coordinator. With 0 it does not hold against the sites themselves, because each knows its
-    own share. It must be below `release.min_sites`, and at most what the protocol allows."""
+    """With `"sum"` and `"round"`: the number of sites that may reveal their part of the noise to
+    the coordinator, without weakening the guarantee. With 0, the guarantee does not hold against
+    the sites, because each site knows its own part of the noise. The number must be below
+    `release.min_sites`, and at most what the protocol allows."""
     count_share: float = Field(default=0.05, ge=0.001, le=0.5)
-    """Share of the (squared) budget for the count of records, which every run needs first."""
+    """Share of the budget for the count of records, which every run needs first. It is a share of
+    the total mu^2, where mu is the sensitivity divided by the noise's standard deviation."""
     expected_records: int | None = Field(default=None, ge=1)
-    """A public guess of the number of records. `secagg plan` uses it to say whether the result will
-    be usable: the expected coefficient error should be at most 30 %, better at most 10 %."""
+    """A public guess of the number of records. `secagg plan` uses it to predict whether the result
+    will be usable. It computes how much the noise is expected to change the coefficients. This
+    change should be at most 30 %, better at most 10 %."""
 
     @model_validator(mode="after")
     def _complete(self) -> Privacy:
@@ -209,9 +215,9 @@ class Simulation(_Strict):
     """Comparisons that may be shown only if the user of the job holds all the data."""
 
     site_alone: bool = False
-    """Also fit the method to each site's records alone, for comparison. This shows each site's own
-    results, so use it only if you hold all the data. The sparse methods refuse it, because they
-    already leave each site's own result at that site."""
+    """Also fit the method to the records of each single site, for comparison. This shows each
+    site's own results, so use it only if you hold all the data. The sparse methods refuse this key,
+    because they already give each site its own result."""
 
 
 class Engine(_Strict):
@@ -219,13 +225,13 @@ class Engine(_Strict):
 
     name: Literal["memory", "processes"] = "memory"
     """`"memory"`: all parties in one process. `"processes"`: each party in its own process on this
-    computer; needs Linux or another POSIX system, and `sites.folder` or `sites.table`."""
+    computer. This needs Linux or another POSIX system, and `sites.folder` or `sites.table`."""
     deadline: float = Field(default=30.0, gt=0, le=86400, allow_inf_nan=False)
-    """With `"processes"`: seconds that the parties have for each phase. A party that does not
-    answer in time drops out."""
+    """With `"processes"`: seconds that the parties have for each request of the coordinator. A
+    party that does not answer in time drops out."""
     restart: bool = True
     """With `"processes"`: if a party's process ends, start it again from its saved state, within
-    the deadline. Without this, the party drops out."""
+    the deadline. If false, the party drops out."""
 
 
 class Named(BaseModel):
@@ -244,7 +250,7 @@ class Job(_Strict):
     """A whole job."""
 
     title: str
-    """Shown in results and reports."""
+    """A name for the analysis, which results and reports show."""
     sites: Sites
     """Where the records are."""
     columns: dict[str, Column] = Field(min_length=1)
@@ -254,14 +260,14 @@ class Job(_Strict):
     protocol: Named = Named(name="additive")
     """How sums are computed: `name` and the settings of that protocol."""
     release: Release = Release()
-    """Rules that a sum must meet before anyone sees it. A rule that is not set blocks the
-    release."""
+    """Rules that a sum must meet before anyone sees it. If `min_sites` or `min_records` is not set,
+    nothing is released."""
     privacy: Privacy = Privacy()
     """Differential privacy: the guarantee, and where the noise is added."""
     simulation: Simulation = Simulation()
-    """Comparisons that may be shown only if one person holds all the data."""
+    """Comparisons that are allowed only if one person holds all the data."""
     engine: Engine = Engine()
-    """Where the parties run."""
+    """How messages are carried: within one process or between several."""
 
 
 def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:

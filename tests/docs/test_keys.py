@@ -93,4 +93,4 @@ def test_ranges_of_penalties_are_those_that_are_checked(
 def test_what_sums_tell_stands_on_the_page_of_each_method(name: str, hooks: ModuleType) -> None:
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     assert hooks.SUMS.findall(page) == [METHODS[name]]
-    assert "**All sums together tell.** " in hooks.on_page_markdown(page)
+    assert "**All sums together determine:** " in hooks.on_page_markdown(page)

@@ -10,10 +10,10 @@ from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.fedlin.design import Intercept
 
 SOLVED_BY_CHOICE: Final = (
-    f"{TRUSTED} A dishonest coordinator chooses its messages so that the sums become equations. "
-    "With few sites and predictors it solves them, in some tens of rounds, for single sites' "
-    "regressions and cross products. An honest coordinator could have sent the same messages, so "
-    "no check can detect this."
+    f"{TRUSTED} A dishonest coordinator can choose its messages so that the sums become equations. "
+    "If there are few sites and predictors, it can solve these equations after some tens of "
+    "rounds, and obtains the regressions and cross products of single sites. An honest coordinator "
+    "could have sent the same messages, so no check can detect this."
 )
 """`Disclosure.if_malicious` of HM1 and HM2: `secagg.audits.attacks` has the attack."""
 
@@ -58,9 +58,10 @@ def disclosed_by_hm2(points: int) -> str:
     return (
         "In each round, the sum over sites of normal approximations of each site's likelihood of "
         "the parameters that sites share. The approximations change from round to round, so many "
-        "rounds may reveal more about single sites than the last one does. "
-        f"{weighed if points else ''}At the end, sums of posterior means, with more than two sites "
-        "of their squares, how many sites include each coefficient, and errors of predictions."
+        "rounds may reveal more about single sites than the last round alone. "
+        f"{weighed if points else ''}At the end, sums over sites of posterior means, of their "
+        "squares if there are more than two sites, and of prediction errors; and for each "
+        "coefficient, at how many sites its interval excludes 0."
     )
 
 

@@ -80,13 +80,15 @@ class FedAvg(LocalSteps, FedLinModel):
     rounds: int = 30
     """Largest number of rounds."""
     tolerance: float = 0.0
-    """Rounds end when the common coefficients change by less than this, relative to their size."""
+    """If the common coefficients change by less than this in a round, relative to their size, the
+    rounds end."""
     weights: Literal["records", "equal"] = "records"
-    """Weights of the sites in the average: their numbers of records, or all equal, as in FedLin's
-    paper."""
+    """Weights of the sites in the average: their numbers of records (`"records"`), or equal weights
+    as in FedLin's paper (`"equal"`)."""
     personal: float | None = None
-    """Lambda of Ditto, above 0: a site's own v_k minimises |y_k - X_k v|^2 / (2 n_k) + lambda/2 |v
-    - theta|^2. If it is not set: FedAvg alone."""
+    """Lambda of Ditto, above 0. Site k then also has its own coefficients v_k, which minimise |y_k
+    - X_k v|^2 / (2 n_k) + lambda/2 |v - theta|^2 for n_k records and the common coefficients theta.
+    If it is not set: FedAvg only."""
 
     name: ClassVar[str] = "fedavg"
 
@@ -98,14 +100,16 @@ class FedAvg(LocalSteps, FedLinModel):
     @property
     def disclosure(self) -> Disclosure:
         """What the sums determine."""
-        batches = " With batches it depends on random choices of records." if self.batch else ""
+        batches = (
+            " With batches it also depends on a random choice of records." if self.batch else ""
+        )
         return Disclosure(
             DisclosureKind.SITES,
-            "The mean over sites of the map from coefficients to those after a site's gradient "
-            "steps. Beyond that mean the sums do not reveal how records are split over sites."
+            "How a site's gradient steps change the coefficients, on average over the sites. "
+            "Beyond that average the sums do not reveal how records are split over sites."
             f"{batches} At the end, sums over sites of "
-            f"{'their own ' if self.personal else ''}coefficients, with more than two sites of "
-            "their squares, and errors of predictions."
+            f"{'their own ' if self.personal else ''}coefficients, of their squares if there are "
+            "more than two sites, and of prediction errors."
             f"{SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ''}",
             ANY_MESSAGE,
             other_runs=seen_by_subtraction(self.intercept),

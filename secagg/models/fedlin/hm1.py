@@ -92,13 +92,14 @@ class FedLinHm1(LocalSteps, FedLinModel):
     rounds: int = 30
     """Largest number of rounds (C in the paper)."""
     alpha: float = 0.1
-    """Weight of a round's coefficients in Omega, between 0 and 1."""
+    """Share by which a round moves Omega towards its new value, between 0 and 1."""
     weight: Literal["posterior", "steps"] = "posterior"
-    """How strongly a round shrinks. `"posterior"`: so that the fixed point is nearly the posterior
-    mean given Omega. `"steps"`: by 2 eta_k sigma_k^2 T."""
+    """How strongly a round shrinks coefficients. `"posterior"`: so strongly that they converge to
+    nearly the posterior mean given Omega. `"steps"`: by 2 eta_k sigma_k^2 T, for T steps of size
+    eta_k and noise variance sigma_k^2."""
     tolerance: float = 0.0
-    """Rounds end when the coefficients change by less than this in a round, relative to their
-    size."""
+    """If the coefficients change by less than this in a round, relative to their size, the rounds
+    end."""
 
     name: ClassVar[str] = "fedlin_hm1"
 
@@ -114,10 +115,10 @@ class FedLinHm1(LocalSteps, FedLinModel):
             DisclosureKind.SOLVABLE,
             "In each round, sums over sites of products of their coefficients with those of "
             "earlier rounds. The sums of two rounds can be solved for every single site's "
-            "coefficients, those of further rounds for its least squares and cross products, "
-            "without knowing which site is which. If there are not many sites, assume that the "
-            "coordinator knows them. At the end, sums of coefficients, with more than two sites of "
-            "their squares, and errors of predictions.",
+            "coefficients, and those of further rounds for its least squares and cross products. "
+            "They do not show which site is which. If there are not many sites, assume that the "
+            "coordinator knows these numbers. At the end, sums over sites of coefficients, of "
+            "their squares if there are more than two sites, and of prediction errors.",
             SOLVED_BY_CHOICE,
             other_runs=seen_by_subtraction(self.intercept),
         )

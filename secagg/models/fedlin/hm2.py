@@ -109,22 +109,22 @@ class FedLinHm2(Participation, FedLinModel):
     """HM2: linear regressions drawn from one distribution, which the sites learn together."""
 
     prior: Literal["normal", "ridge", "lasso", "elastic_net"] = "normal"
-    """Distribution of the sites' coefficients; see the table of priors."""
+    """Distribution of the sites' coefficients: see the table of priors on this page."""
     rounds: int = 60
-    """Largest number of rounds. About ten are usual."""
+    """Largest number of rounds. Usually about ten are needed."""
     tolerance: float = 0.02
-    """Rounds end when the shared posterior would move by less, in posterior standard deviations."""
+    """If the shared posterior would move by less, in its standard deviations, rounds end."""
     damping: float = 1.0
-    """Largest share of the sites' changes that is taken in a round, above 0 and at most 1."""
+    """Largest share of the sites' changes that a round applies, above 0 and at most 1."""
     level: float = 0.9
-    """Level of all intervals, between 0 and 1, including those that select predictors."""
+    """Probability of all intervals, between 0 and 1, also of those that select predictors."""
     draws: int = 2000
-    """Draws of each site's own posterior, at least 100."""
+    """Number of draws from each site's own posterior, at least 100."""
     points: int = 0
-    """With `"normal"`: importance sampling points for the posterior of the shared parameters; at
-    least 64, usually 512. 0 uses the normal approximation, which reveals least."""
+    """With `"normal"`: number of importance sampling points for the shared parameters' posterior,
+    at least 64, usually 512. 0 uses the normal approximation, which reveals less."""
     rope: float = 0.0
-    """Half width of the range about 0 that counts as no effect (`null`), in the units analysed."""
+    """Coefficients this close to 0, in the units analysed, count as no effect (`null`)."""
     mu_mean: float = 0.0
     """With `"normal"`: prior mean of each mu_j, in the units analysed."""
     mu_sd: float = 1.0

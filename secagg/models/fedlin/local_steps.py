@@ -23,12 +23,13 @@ class LocalSteps(Participation):
     """Gradient steps at the sites, for methods that take them."""
 
     steps: int = 20
-    """Gradient steps of a site in a round (T)."""
+    """Number of gradient steps of a site in a round (T in the paper)."""
     step: float = 0.5
-    """Share of each site's largest stable step size, above 0 and below 1: eta = `step` / (largest
-    eigenvalue of X'X). The gradient is that of the sum of squares."""
+    """Step size as a share of the largest stable one, above 0 and below 1: eta = `step` / (largest
+    eigenvalue of X'X). The gradient is that of the sum of squares, without the factor 1/n."""
     batch: int | None = None
-    """Records in a gradient step, drawn anew for each step. If it is not set, all records."""
+    """Number of records for one gradient step, drawn anew for each step. If it is not set: all
+    records."""
 
     def check_steps(self) -> None:
         """Raise `JobError` for settings out of range."""

@@ -24,8 +24,8 @@ from secagg.errors import JobError
 
 _MAX_MISS_PROBABILITY = 0.01
 SINGLE_SITE_ROUNDS_NOTE = (
-    " With participation below 1, the sum of a round in which a single site takes part is that "
-    "site's alone, and the coordinator can tell."
+    " With participation below 1, a single site may take part in a round. The sum is then that "
+    "site's contribution, and the coordinator can detect this."
 )
 """For `Disclosure.text`."""
 
@@ -36,8 +36,8 @@ class Participation:
 
     participation: float = 1.0
     """Probability that a site takes part in a round, above 0 and at most 1. Each site decides at
-    random. In `fedavg` and `fedlin_hm2` a value below 1 costs privacy: a round in which one site
-    takes part reveals that site's contribution, and the coordinator can tell."""
+    random. In `fedavg` and `fedlin_hm2`, a value below 1 costs privacy: if only one site takes part
+    in a round, the sum reveals its contribution, and the coordinator can detect this."""
 
     def check_participation(self) -> None:
         """Raise `JobError` for a probability out of range."""

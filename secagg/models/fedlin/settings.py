@@ -21,26 +21,28 @@ class FedLinSettings:
     outcome: str
     """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
     predictors: tuple[str, ...] | None = None
-    """The predictors. If it is not set, all other columns. The other indicators of a categorical
-    outcome are then left out."""
+    """The predictors. If it is not set: all other columns. If the outcome is one indicator of a
+    categorical column, the other indicators of that column are left out."""
     degree: int = 1
-    """Above 1: a polynomial of the one predictor, in powers of it from 0 to 1 over its public
-    bounds. At most 12."""
+    """If it is above 1, powers of a single predictor up to this degree are used, at most 12. The
+    predictor is first scaled so that its public bounds become 0 and 1."""
     intercept: Intercept = "site"
-    """Each site has its own, and centres its records (`"site"`); or the intercept is a coefficient
-    like the others (`"modelled"`); or there is none (`"none"`, own units only)."""
+    """`"site"`: each site has its own intercept and centres its records. `"modelled"`: the
+    intercept is a coefficient like the others. `"none"`: there is no intercept; this requires
+    `scale = "own"`."""
     scale: Scale = "pooled"
-    """Columns in standard deviations of all records, which are released (`"pooled"`), or in their
-    own units, as in the paper (`"own"`)."""
+    """`"pooled"`: columns are divided by their standard deviations over all records, which are
+    released. `"own"`: columns keep their own units, as in the paper."""
     variance: Literal["pooled", "site"] = "pooled"
-    """The noise variance, where the method needs it: pooled over sites, or each site's own, shrunk
-    to the pooled one as if by four more records."""
+    """If the method needs the noise variance: one variance pooled over sites (`"pooled"`), or one
+    for each site (`"site"`). With `"site"`, it is shrunk to the pooled variance as if by four more
+    records."""
     noise_sd: float | None = None
-    """Standard deviation of the noise in the outcome's unit, if it is known. Above 0. Otherwise it
-    is estimated."""
+    """Standard deviation of the noise in the outcome's unit, above 0, if it is known. If it is not
+    set, it is estimated."""
     holdout: float = 0.0
-    """Share of each site's records that is held out to measure how well records are predicted, from
-    0 to below 1. At least one record where a site has two."""
+    """Share of each site's records that is held out to measure prediction errors, from 0 to below
+    1. If it is above 0, a site with at least two records holds out at least one."""
     holdout_rows: HoldoutRule = "random"
     """Which records are held out: drawn at random by each site, or the last of its file."""
 

@@ -80,31 +80,34 @@ class Gradient:
     """Linear or logistic regression by gradient rounds."""
 
     outcome: str
-    """The outcome: a binary column for `"binomial"`, otherwise a continuous or binary one."""
+    """The outcome: a binary column for `"binomial"`, a continuous or binary column for
+    `"gaussian"`."""
     predictors: tuple[str, ...]
     """The predictors: at least one column. An intercept is added."""
     family: Family
     """Least squares (`"gaussian"`) or logistic regression (`"binomial"`)."""
     rounds: int = 100
-    """Number of rounds: exactly this many with noise, and the budget is divided among them; at most
-    this many without. The estimate averages the last half, so more rounds cost time and little
-    accuracy; too few stop short. `secagg plan` says how many are enough."""
+    """Number of rounds. With noise, all of them are run, and the budget is divided among them.
+    Without noise, it is the largest number. The estimate is the average over the last half of the
+    rounds. With too few rounds it is far from the optimum; more rounds than needed cost time and
+    little accuracy. `secagg plan` says how many are enough."""
     clip: float | None = None
-    """Under differential privacy: each record's gradient is scaled down to this L2 norm, in
-    variables scaled to [-1, 1]. The noise is proportional to it. If it is not set: for `"binomial"`
-    the bound that clips nothing, for `"gaussian"` half of it, which clips no residual below a
-    quarter of the outcome's range."""
+    """With differential privacy: the largest L2 norm of one record's gradient, in variables scaled
+    to [-1, 1]. A longer gradient is scaled down to it. The noise is proportional to it. If it is
+    not set: for `"binomial"`, a value that shortens no gradient; for `"gaussian"`, half of such a
+    value, which shortens no gradient whose residual is below a quarter of the outcome's range."""
 
     name: ClassVar[str] = "gradient"
     title: ClassVar[str] = "Regression by gradient rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,
-        "The pooled gradient at the coefficients of every round, and the records' summed squared "
-        "length. Without noise, as many rounds as coefficients give a linear regression's cross "
-        "products. No site keeps state: the sums do not show how records are split over sites.",
+        "The pooled gradient at the coefficients of every round, and the sum of the records' "
+        "squared norms. Without noise, a linear regression with p coefficients reveals its pooled "
+        "cross products after p rounds. The sums do not show how records are split over sites.",
         ANY_MESSAGE,
-        "It may send coefficients other than the method's, and spoil the result. Every answer "
-        "contains noise, and the bound on one record's part does not depend on the message.",
+        "Such a coordinator can send other coefficients than the method's and so make the result "
+        "wrong. But every answer contains noise, and the bound on one record's part does not "
+        "depend on the message.",
     )
 
     @property

@@ -88,18 +88,18 @@ class Logistic:
     level: float = 0.95
     """Level of the confidence intervals, between 0 and 1."""
     max_rounds: int = 60
-    """Largest number of Newton rounds. A fit that has not converged by then says so."""
+    """Largest number of Newton rounds. If the fit has not converged by then, the result says so."""
     fraction_bits: int = 80
-    """Resolution: each site rounds its derivatives to multiples of 2^-fraction_bits. At least 40.
-    The default adds nothing to the rounding of double precision."""
+    """Each site rounds its derivatives to multiples of 2^-fraction_bits. At least 40. With the
+    default, this rounding is smaller than that of double precision."""
 
     name: ClassVar[str] = "logistic"
     title: ClassVar[str] = "Logistic regression"
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,
-        "Pooled log-likelihood, gradient and Hessian at each Newton trial. No site keeps state, so "
-        "all sums are functions of the pooled records: they do not show how records are split over "
-        "sites.",
+        "The pooled log-likelihood, its gradient and its Hessian at each trial of Newton's method. "
+        "All sums are functions of the pooled records, so they do not show how records are split "
+        "over sites.",
         ANY_MESSAGE,
     )
 

@@ -83,19 +83,21 @@ class LocalGraphs:
     """How each site learns its graph. `"notears_mlp"` finds nonlinear effects. `"pc"` and `"ges"`
     need `pip install 'secagg[graphs]'` at every site."""
     combine: Combine = "vote"
-    """`"vote"` keeps the edges that more than half of the sites have. `"average"`, for `"notears"`
-    and `"notears_mlp"` only, keeps those whose mean weight exceeds `threshold`."""
+    """`"vote"` keeps the edges that more than half of the sites have. `"average"` keeps the edges
+    whose mean weight over the sites exceeds `threshold`; it is for `"notears"` and `"notears_mlp"`
+    only."""
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     standardise: bool | None = None
-    """For `notears` and `notears_mlp`: each site divides its columns by their standard deviations
-    there. If it is not set: true."""
+    """For `notears` and `notears_mlp`: each site divides its columns by its own standard
+    deviations. If it is not set: true."""
     penalty: float | None = None
-    """For all learners but `pc`, as in the analyses `notears` and `ges`. If it is not set: 0.1 for
-    `notears`, 0.01 for `notears_mlp`, 1 for `ges`."""
+    """For all learners except `pc`: the penalty, as in the analyses `notears` and `ges`. If it is
+    not set: 0.1 for `notears`, 0.01 for `notears_mlp`, 1 for `ges`."""
     threshold: float | None = None
-    """For `notears` and `notears_mlp`: smaller weights are dropped, by each site before a vote, or
-    after the average. If it is not set: 0.3."""
+    """For `notears` and `notears_mlp`: edges with smaller absolute weights are dropped. With
+    `"vote"`, each site drops them; with `"average"`, they are dropped after averaging. If it is not
+    set: 0.3."""
     alpha: float | None = None
     """For `pc`: level of each test of independence, above 0 and below 1. If it is not set: 0.05."""
     truth: Edges | None = None
@@ -105,10 +107,10 @@ class LocalGraphs:
     name: ClassVar[str] = "local_graphs"
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
-        "How many sites have each edge in the graph of their own records (vote), or the sum of its "
-        "weights over the sites (average), and how many sites could not learn a graph. A count of "
-        "none or all sites reveals every site's vote; a weight that only one site has is that "
-        "site's own regression coefficient.",
+        "For each edge, how many sites have it in the graph of their own records (vote), or the "
+        "sum of its weights over the sites (average); and how many sites could not learn a graph. "
+        "If no site or every site has an edge, the count reveals every site's vote. If only one "
+        "site has an edge, the weight is that site's own regression coefficient.",
         ASKED_ONCE,
     )
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES

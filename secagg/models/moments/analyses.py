@@ -130,11 +130,12 @@ class Ridge(_Regression):
     """Ridge regression."""
 
     penalty: float | Literal["gcv"] = "gcv"
-    """Weight of the squared slopes, above 0. `"gcv"` minimises generalised cross-validation. In
-    scikit-learn's terms, on standardised columns, it is alpha / n."""
+    """Factor of the sum of squared slopes, above 0. `"gcv"` chooses it by generalised
+    cross-validation. Predictors are standardised. scikit-learn's alpha, divided by n, is this
+    number."""
     level: float = 0.95
-    """Level of the intervals, between 0 and 1. They cover neither the bias nor the choice of the
-    penalty."""
+    """Probability of the intervals, between 0 and 1. They do not account for the bias of ridge
+    regression or for the choice of the penalty."""
 
     @property
     def table(self) -> ResultTable:
@@ -157,8 +158,8 @@ class Lasso(_Regression):
     """The lasso."""
 
     penalty: float | Literal["bic"] = "bic"
-    """Weight of the absolute slopes, above 0. `"bic"` takes the best of 100 penalties by BIC. In
-    scikit-learn's terms, on standardised columns, it is alpha."""
+    """Factor of the sum of absolute slopes, above 0. `"bic"` tries 100 penalties and takes the one
+    with the smallest BIC. Predictors are standardised. scikit-learn's alpha is this number."""
 
     @property
     def table(self) -> ResultTable:
@@ -182,7 +183,7 @@ class Graph:
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     truth: tuple[tuple[str, str], ...] | None = None
-    """The true edges for this analysis alone. If it is not set, those of the method."""
+    """The true edges for this analysis alone. If it is not set: the `truth` of the method."""
 
     def check(self, public: PublicFacts) -> None:
         """Check that the variables are declared and that the true edges form a DAG over them."""
@@ -226,7 +227,7 @@ class Ges(Graph):
     """GES."""
 
     penalty: float = 1.0
-    """Factor of the BIC penalty, above 0. 1 is BIC itself."""
+    """Factor of the penalty in BIC, above 0. With 1, the score is BIC itself."""
 
     @property
     def table(self) -> ResultTable:
@@ -250,9 +251,9 @@ class Notears(Graph):
 
     standardise: bool = True
     """Analyse the correlation matrix, so that the result does not depend on units. The directions
-    of edges are then hard to learn: ask for `pc` as well."""
+    of edges are then hard to learn, so run `pc` as well."""
     penalty: float = 0.1
-    """Weight of the absolute edge weights, at least 0."""
+    """Factor of the sum of absolute edge weights, at least 0."""
     threshold: float = 0.3
     """Edges with smaller absolute weights are dropped."""
 
@@ -277,13 +278,14 @@ class Golem(Graph):
     """GOLEM."""
 
     equal_variances: bool = False
-    """Assume that all noise variances are equal (GOLEM-EV). Otherwise GOLEM-NV."""
+    """Assume that the noise of all variables has the same variance (GOLEM-EV). If false:
+    GOLEM-NV."""
     standardise: bool = True
     """Analyse the correlation matrix, so that the result does not depend on units. The directions
-    of edges are then hard to learn: ask for `pc` as well."""
+    of edges are then hard to learn, so run `pc` as well."""
     penalty: float | None = None
-    """Weight of the absolute edge weights, at least 0. If it is not set: 0.02 with equal variances
-    and 0.002 without, as in the paper."""
+    """Factor of the sum of absolute edge weights, at least 0. If it is not set: 0.02 with equal
+    variances and 0.002 without, as in the paper."""
     threshold: float = 0.3
     """Edges with smaller absolute weights are dropped."""
 

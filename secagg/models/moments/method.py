@@ -103,11 +103,12 @@ class PooledMoments:
     """The true edges `["cause", "effect"]` between variables, if they are known. Graph analyses are
     then scored. They must form a directed acyclic graph."""
     centre: Literal["pooled", "site"] = "pooled"
-    """The means that are subtracted before products are summed: those of the pooled records
-    (`"pooled"`), or at each site its own (`"site"`)."""
+    """Which means are subtracted: those of all records together (`"pooled"`), or at each site its
+    own means (`"site"`)."""
     fraction_bits: int = 80
-    """Resolution: each site rounds its moments, of variables scaled to [-1, 1], to multiples of
-    2^-fraction_bits. At least 20. The default adds nothing to the rounding of double precision."""
+    """Each site rounds its moments, of variables scaled to [-1, 1], to multiples of
+    2^-fraction_bits. At least 20. With the default, this rounding is smaller than that of double
+    precision."""
 
     name: ClassVar[str] = "moments"
 

@@ -102,35 +102,37 @@ class NotearsAdmm:
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns that no lag lists."""
     lags: tuple[tuple[str, ...], ...] = ()
-    """For time series: the columns that hold the variables' values one step before, then two steps
-    before, and so on. Each list is in the order of `variables`. Every record is one window of a
-    series."""
+    """For time series: first the columns with the variables' values one step before, then those
+    with the values two steps before, and so on. Each list is in the order of `variables`. Every
+    record is one window of a series."""
     variant: Variant = "fast"
-    """`"paper"`: the paper's optimiser and its whole schedule of 197 rounds. `"fast"`: a proximal
-    Newton step, which stops when h is at most 1e-6 and the mean consensus residual is at most
-    1e-8."""
+    """`"fast"`: a proximal Newton step. It stops when the acyclicity constraint h is at most 1e-6
+    and the mean consensus residual is at most 1e-8. `"paper"`: the paper's optimiser with its whole
+    schedule of 197 rounds."""
     penalty: float = 0.01
-    """Weight of the absolute edge weights, at least 0."""
+    """Factor of the sum of absolute edge weights, at least 0."""
     lag_penalty: float = 0.01
-    """The same for effects of earlier steps."""
+    """Factor of the sum of absolute weights of earlier steps' effects, at least 0."""
     threshold: float = 0.3
-    """Edges with absolute weights at or below it are dropped."""
+    """Edges whose absolute weight is at most this number are dropped."""
     standardise: bool = True
     """Divide each column by its pooled standard deviation within sites. These deviations are
-    released. Otherwise columns keep their own units, as in the paper."""
+    released. If false, columns keep their own units, as in the paper."""
     zero_diagonal: bool = False
-    """Keep each variable's effect on itself at zero from the start. The paper leaves that to the
-    constraint."""
+    """Keep each variable's effect on itself at zero from the start. If false, as in the paper, the
+    acyclicity constraint removes these effects."""
     acyclic: bool = False
-    """Raise the threshold until no cycle is left. Otherwise cycles stay, and the result says so."""
+    """If the graph has cycles, raise the threshold until no cycle is left. If false, cycles stay,
+    and the result says so."""
     rho1: float = 1e-3
-    """First penalty of the acyclicity constraint h, from 1e-12 to 1e16."""
+    """First value of the penalty on h, which measures cycles, from 1e-12 to 1e16."""
     rho2: float = 1e-3
-    """First penalty of disagreement between the sites, from 1e-12 to 1e16."""
+    """First value of the penalty on differences between the sites' solutions, from 1e-12 to
+    1e16."""
     gamma1: float = 1.75
-    """Growth of `rho1` in each round, above 1 and at most 100."""
+    """Factor by which `rho1` grows in each round, above 1 and at most 100."""
     gamma2: float = 1.25
-    """Growth of `rho2` in each round, above 1 and at most 100."""
+    """Factor by which `rho2` grows in each round, above 1 and at most 100."""
     rounds: int = 200
     """Largest number of rounds, from 1 to 10000."""
     truth: Edges | None = None
@@ -160,8 +162,9 @@ class NotearsAdmm:
         return Disclosure(
             DisclosureKind.SITES,
             f"The pooled covariance within sites ({source} it), and more: sums of early rounds "
-            "depend on how records are split over sites. Enough of them can be solved for every "
-            f"site's own covariance, without showing which site has which. {less}",
+            "depend on how records are split over sites. From enough of these sums, every site's "
+            "own covariance can be computed, but not which site it belongs to. "
+            f"{less}",
             ANY_MESSAGE,
             other_runs=means_by_subtraction(),
         )

@@ -95,39 +95,43 @@ class NotearsMlpAdmm:
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     variant: Variant = "fast"
-    """`"paper"`: the paper's optimiser and its whole schedule of 197 rounds. `"fast"`: a proximal
-    Newton step, which stops when h is at most 1e-6 and the mean consensus residual is at most
-    1e-8."""
+    """`"fast"`: a proximal Newton step. It stops when the acyclicity constraint h is at most 1e-6
+    and the mean consensus residual is at most 1e-8. `"paper"`: the paper's optimiser with its whole
+    schedule of 197 rounds."""
     penalty: float = MLP_PENALTY
-    """Weight of the sum of absolute weights into the networks, at least 0. The default is the
+    """Factor of the sum of absolute weights in the first layers, at least 0. The default is the
     paper's."""
     hidden: int = 10
-    """Hidden units of each network, from 1 to 1000."""
+    """Number of hidden units of each network, from 1 to 1000."""
     threshold: float = 0.3
-    """Edges with W_ij at or below it are dropped."""
+    """Edges with `W_ij` at or below this number are dropped."""
     standardise: bool = True
-    """Standardise by pooled means and standard deviations, which are then released. Otherwise
-    columns keep their own units, as in the paper, about the middle of their bounds."""
+    """Standardise columns by pooled means and standard deviations, which are then released. If
+    false, columns keep their own units, as in the paper, and the middle of their bounds is
+    subtracted."""
     zero_diagonal: bool = False
-    """No network reads its own variable. By default the acyclicity constraint takes care of that,
-    as in the paper's program. True finds more edges, right and wrong."""
+    """Forbid from the start that a network uses its own variable. If false, as in the paper's
+    program, the acyclicity constraint prevents this. With true, more edges are found, right ones
+    and wrong ones."""
     random_inputs: bool = False
-    """Start from random weights into the networks, as the paper's program does. The default starts
-    without edges and ends with far fewer wrong ones."""
+    """Start with random weights in the first layers, as the paper's program does. If false, the
+    search starts without edges and finds far fewer wrong edges."""
     acyclic: bool = False
-    """Raise the threshold until no cycle is left. Otherwise cycles stay, and the result says so."""
+    """If the graph has cycles, raise the threshold until no cycle is left. If false, cycles stay,
+    and the result says so."""
     rho1: float = MLP_RHO
-    """First penalty of the acyclicity constraint h, from 1e-12 to 1e16."""
+    """First value of the penalty on h, which measures cycles, from 1e-12 to 1e16."""
     rho2: float = MLP_RHO
-    """First penalty of disagreement between the sites, from 1e-12 to 1e16."""
+    """First value of the penalty on differences between the sites' solutions, from 1e-12 to
+    1e16."""
     gamma1: float = 1.75
-    """Growth of `rho1` in each round, above 1 and at most 100."""
+    """Factor by which `rho1` grows in each round, above 1 and at most 100."""
     gamma2: float = 1.25
-    """Growth of `rho2` in each round, above 1 and at most 100."""
+    """Factor by which `rho2` grows in each round, above 1 and at most 100."""
     rounds: int = 200
     """Largest number of rounds, from 1 to 10000."""
     seed: int = 0
-    """Seed of the networks' start, at least 0."""
+    """Seed of the networks' random start values, at least 0."""
     truth: Edges | None = None
     """The true edges `["cause", "effect"]` between variables, if they are known. The graph is then
     scored. They must form a directed acyclic graph."""
@@ -135,11 +139,11 @@ class NotearsMlpAdmm:
     name: ClassVar[str] = "notears_mlp_admm"
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
-        "Each column's pooled mean and variance (if standardised), and sums of the slopes of the "
-        "sites' losses, thousands of numbers in each of some hundred rounds: more equations than "
-        "the records have entries. Only the difficulty of solving them protects the pooled "
-        "records and their split over sites. A coordinator that chooses the networks it sends can "
-        "make a sum depend on few records.",
+        "Each column's pooled mean and variance (if standardised), and sums over sites of the "
+        "gradients of their losses. In some hundred rounds, each with thousands of numbers, these "
+        "sums give more equations than the records have values. Only the difficulty of solving "
+        "the equations protects the pooled records and their split over sites. A coordinator that "
+        "chooses the networks it sends can make a sum depend on few records.",
         ANY_MESSAGE,
     )
 

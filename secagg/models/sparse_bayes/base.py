@@ -77,28 +77,28 @@ class SparseModel(ABC):
     """Settings of the sampler."""
 
     chains: int = 4
-    """Independent chains, run at once in the same rounds. At least 2, so that they can be
-    compared."""
+    """Number of independent chains, which run at once in the same rounds. At least 2, so that they
+    can be compared."""
     rounds: int = 4000
-    """Rounds of each chain, at least 8. All of them are run."""
+    """Number of rounds of each chain, at least 8. All of them are run."""
     warmup: int | None = None
-    """First rounds whose draws are discarded. At least 4 draws must remain. If it is not set: half
-    of `rounds`."""
+    """Number of first rounds whose draws are discarded. At least 4 draws must remain. If it is not
+    set: half of `rounds`."""
     sweeps: int = 1
-    """Sweeps of each site in a round, at least 1 (L in the paper). They cost the sites time and no
-    messages."""
+    """Number of sweeps of each site in a round, at least 1 (L in the paper). More sweeps take the
+    sites more time, but need no further messages."""
     thin: int = 1
     """Keep every `thin`-th draw after warmup."""
     scale: Literal["pooled", "site"] = "pooled"
-    """Divide columns by their pooled standard deviations within sites, which are released
-    (`"pooled"`), or by each site's own, which are not (`"site"`). The second is the paper's;
-    coefficients then have no other units."""
+    """`"pooled"`: divide columns by their pooled standard deviations within sites, which are
+    released. `"site"`, as in the paper: divide them by each site's own standard deviations, which
+    are not released. Coefficients in the columns' own units are then not available."""
     own_eta: bool = False
-    """A slab variance for each coefficient, as in the paper's prior. Otherwise one for all, as in
-    its algorithm."""
+    """If true, each coefficient has its own slab variance, as in the paper's prior. If false, all
+    share one, as in the paper's algorithm."""
     spike_ratio: float = 0.01
-    """c0: variance of the spike divided by that of the slab, above 0 and below 1. The default is
-    the paper's."""
+    """c0: the variance of the spike divided by the variance of the slab, above 0 and below 1. The
+    default is the paper's."""
     slab_shape: float = 1.0
     """a_eta: shape of the slab variance's inverse gamma prior, above 0."""
     slab_scale: float = 1.0
@@ -115,11 +115,11 @@ class SparseModel(ABC):
     """b_sigma: scale of the noise's inverse gamma prior, above 0. For `sparse_directed`, of the
     error scale b_kj."""
     lambda_floor: float = 1e-4
-    """Smaller values of lambda are raised to it where sums of 1 / lambda^2 are sent, because these
-    sums must have a bound. Above 0."""
+    """Smallest value of lambda, above 0, in the sums of 1 / lambda^2 that sites send. Smaller
+    values are replaced by it, because these sums must have a bound."""
     seed: int = 0
-    """Seed of the coordinator's draws, which all sites see anyway. The sites' own draws come from
-    the operating system."""
+    """Seed of the coordinator's random draws, which all sites see anyway. The sites' own draws use
+    the operating system's random numbers."""
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
     shares: ClassVar[tuple[str, ...]] = ("level",)

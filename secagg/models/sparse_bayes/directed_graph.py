@@ -111,9 +111,9 @@ class SparseDirected(SparseModel):
     disclosure: ClassVar[Disclosure] = sampler_disclosure(
         "The number of records; with scale = 'pooled' each column's variance within sites; and in "
         "every round, for every chain, sums over sites of differences between each site's own "
-        "graph, drawn at random given its records, and the common one. Draws average out over "
-        "rounds, and errors are not normal: no fixed set of statistics bounds what all rounds "
-        "together reveal of the sites' records, in sums over sites."
+        "graph, drawn at random given its records, and the common graph. Over many rounds the "
+        "draws average out. The errors are not normal, so no fixed set of statistics contains all "
+        "that these sums together reveal about the sites' records."
     )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:

@@ -54,7 +54,7 @@ class SparseLinear(SparseModel, ABC):
 
     step: Literal["collapsed", "paper"] = "collapsed"
     """How the coordinator draws the common coefficients. `"collapsed"` integrates out the sites'
-    own coefficients; `"paper"` sends smaller messages and mixes much more slowly."""
+    own coefficients. `"paper"` needs smaller messages, but its chains mix much more slowly."""
 
     model_name: ClassVar[str]
 

@@ -75,8 +75,8 @@ class SparseRegression(SparseLinear):
     outcome: str
     """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
     predictors: tuple[str, ...] | None = None
-    """The predictors. If it is not set, all other columns. There is no intercept: each site centres
-    its records."""
+    """The predictors. If it is not set: all other columns. There is no intercept, because each site
+    centres its records."""
     level: float = 0.95
     """Level of the posterior intervals, between 0 and 1."""
 

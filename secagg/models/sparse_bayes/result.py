@@ -31,21 +31,22 @@ Bayesian Data Analysis, 3rd edition, section 11.4)."""
 
 _HONEST = (
     "Can a coordinator that follows the method learn one site's coefficients? It does not receive "
-    "them. It sees sums over all sites of the run, of numbers that each site draws at random "
-    "around its own coefficients. All rounds together show in part how much sites differ. If all "
-    "sites but one have similar coefficients, or known ones, this reveals those of the one.",
-    "Can it learn the records of a site that has only a few? It receives no record, and no site's "
-    "number of records; few records change the sums little. But no noise bounds what one record "
-    "changes, and how little that is, is not proved.",
+    "them. Each site draws numbers at random around its own coefficients, and the coordinator sees "
+    "these numbers only as sums over all sites of the run. All rounds together show in part how "
+    "much sites differ. If the coefficients of all other sites are known or similar to each other, "
+    "this reveals the coefficients of the remaining site.",
+    "Can such a coordinator learn the records of a site with few records? It receives no record, "
+    "and no site's number of records. A few records change the sums only a little. But there is no "
+    "noise that hides the change by one record, and no proof of how small the change is.",
 )
 _ANY_STEP = (
-    f"{TRUSTED} A coordinator that chooses its messages itself chooses what the sums depend on, "
-    "and may isolate a single site's part in them. How much it learns is not bounded."
+    f"{TRUSTED} A coordinator that sends other numbers determines on what the sums depend, and may "
+    "isolate a single site's part in them. How much it learns is not bounded."
 )
 _COLLAPSED_STEP = (
-    f"{TRUSTED} A coordinator that chooses its messages itself can, in some tens of rounds, make "
-    "other sites drown their own part in noise, and read a single site's X'X and X'y (the cross "
-    "products of its columns, from which its regression follows) off the sums."
+    f"{TRUSTED} A coordinator that sends other numbers can make the parts of all sites but one "
+    "nearly pure noise. It can then, in some tens of rounds, read a single site's X'X and X'y from "
+    "the sums (the cross products of its columns, from which its regression follows)."
 )
 
 
@@ -62,13 +63,13 @@ def linear_disclosure(*, collapsed: bool) -> Disclosure:
     """
     return sampler_disclosure(
         "The number of records; with scale = 'pooled' each column's variance within sites; and in "
-        "every round, for every chain, sums over sites of each site's cross products, seen through "
-        "the site's own random draws. Draws average out: all rounds together reveal the pooled "
-        "regressions about as exactly as one sum of cross products would, and in part how much "
-        "sites differ and how records are split over them. This holds if the coordinator sends "
-        "what the method draws; sites trust it to. A coordinator that chooses its messages itself "
-        "can make sites drown their own part in noise, and find the part of a single other site "
-        "in the sum.",
+        "every round, for every chain, sums over sites of numbers that depend on each site's cross "
+        "products and on its random draws. Over many rounds the draws average out. So all rounds "
+        "together reveal the pooled regressions about as precisely as one sum of cross products "
+        "would, and in part how much sites differ and how records are split over them. This holds "
+        "if the coordinator sends what the method draws, and sites trust it to do so. A "
+        "coordinator that sends other numbers can make the parts of all sites but one nearly pure "
+        "noise, and so find the part of the remaining site in the sum.",
         _COLLAPSED_STEP if collapsed else _ANY_STEP,
     )
 
