@@ -57,8 +57,8 @@ def test_how_the_means_scatter_shows_by_subtraction(
     facts = declared(name, **settings)
     facts |= {"ledger": {"kept": kept, "coordinator": {}}}
     assert other_runs(facts).endswith(
-        f"{UNCHECKED}. For example, subtracting this result from that of a run {others} over "
-        "the same records shows how the sites' means differ."
+        f"{UNCHECKED}. For example, the difference between this result and the result of a run "
+        f"{others} over the same records shows how the sites' means differ."
     )
 
 

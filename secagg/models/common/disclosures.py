@@ -17,6 +17,6 @@ def means_by_subtraction(other: str = 'of method moments with centre = "pooled"'
     other: the second run
     """
     return (
-        f"For example, subtracting this result from that of a run {other} over the same records "
-        "shows how the sites' means differ."
+        f"For example, the difference between this result and the result of a run {other} over the "
+        "same records shows how the sites' means differ."
     )

@@ -102,8 +102,8 @@ class Gradient:
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,
         "The pooled gradient at the coefficients of every round, and the sum of the records' "
-        "squared norms. Without noise, a linear regression with p coefficients reveals its pooled "
-        "cross products after p rounds. The sums do not show how records are split over sites.",
+        "squared norms. Without noise, p rounds of a linear regression with p coefficients reveal "
+        "the pooled cross products. The sums do not show how records are split over sites.",
         ANY_MESSAGE,
         "Such a coordinator can send other coefficients than the method's and so make the result "
         "wrong. But every answer contains noise, and the bound on one record's part does not "

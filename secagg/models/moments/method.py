@@ -130,7 +130,7 @@ class PooledMoments:
             )
         return Disclosure(
             DisclosureKind.POOLED,
-            f"{released}. Every analysis below is computed from these and releases nothing more.",
+            f"{released}. Every analysis is computed from these numbers and releases nothing more.",
             ASKED_ONCE,
             other_runs=means_by_subtraction(other),
         )
