@@ -1,15 +1,18 @@
 """The last sum of a FedLin method: coefficients over sites, and errors of predictions.
 
-Predictions are compared with "site_ols", the site's own least squares (the shortest if there are
-many), and with "mean_only", the site's own mean (or 0 without an own intercept). With `holdout` the
-errors are also of the held-out records; the report shows the paper's A-RMSE, the mean over sites of
-each site's root mean squared error.
+The method's predictions are compared with two others. "site_ols" is the site's own least squares
+(if several solutions exist, the one with the smallest norm). "mean_only" is the site's own mean, or
+0 if the site has no own intercept. With `holdout`, prediction errors are also computed for the
+held-out records. The report shows the paper's A-RMSE: the mean over sites of each site's root mean
+squared error.
 
-Coefficients are summed over sites with records, because those of a site without records estimate
-nothing. In a run every site has some (`min_records` is at least 1); in a simulation not always.
+Coefficients are summed over sites with records, because the coefficients of a site without records
+estimate nothing. In a run every site has records (`min_records` is at least 1). In a simulation
+some sites may have none.
 
-Errors are summed in half widths of the outcome's bounds and clipped at 2^20 of these. Clipping is
-counted. The least squares of a site with few records may predict anything.
+Prediction errors are divided by half the width of the outcome's bounds, clipped at 2^20 and summed.
+The number of clipped values is counted, because the least squares of a site with few records may
+predict very large values.
 """
 
 from __future__ import annotations
@@ -29,10 +32,11 @@ FEW_SITES = 2
 
 
 def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bool) -> Spec:
-    """Return the fields of the sum, for d coefficients and so many models' predictions.
+    """Return the fields of the sum, for d coefficients and the predictions of `models` models.
 
-    With two sites the squares are not summed: with the mean they would determine the coefficients
-    of each. (If a larger job continues with two sites they do; a `min_sites` of 3 prevents this.)
+    With two sites the squares of coefficients are not summed: together with the mean they would
+    determine the coefficients of each site. (If a larger job continues with two sites, the squares
+    are summed and do determine them. A `min_sites` of 3 prevents this.)
     """
     rows, each = float(max_rows), (models,)
     spec: Spec = (
@@ -68,9 +72,10 @@ def ending_sees(sites: int, *, holdout: bool) -> str:
 def ending_sums(
     site: Site, fitted: Sequence[Array], now: Round, sites: int, held: Array | None
 ) -> tuple[Update, dict[str, Any]]:
-    """Return a site's part, and its errors, which stay at the site.
+    """Return a site's contribution, and its prediction errors, which stay at the site.
 
-    fitted: coefficients of each model, the method's own first; held: records, None without holdout
+    fitted: coefficients of each model, the method's own first
+    held: the held-out records, None without holdout
     """
     theta, unit, here = fitted[0], float(now.scale[0]), float(site.here > 0)
     within_range({"coefficients": theta}, _FIELD_BOUND)  # clipping would falsify the mean

@@ -1,14 +1,15 @@
 """Gradient steps of least squares at a site, in closed form or by minibatches.
 
-Yue, Al Kontar and Estrada Gomez (2022), Algorithm 1: theta + 2 eta X'(y - X theta), T times, from
-all records of the site or from a batch of them. From all, T steps cost as much as one: in the
-eigenvectors of X'X = U diag(w) U' each coordinate goes its own way, with z = U'X'y,
+Yue, Al Kontar and Estrada Gomez (2022), Algorithm 1: theta is replaced by theta + 2 eta X'(y - X
+theta), T times. X and y are all records of the site, or a random batch. With all records, T steps
+need no more time than one step. In the coordinates of the eigenvectors of X'X = U diag(w) U', each
+coordinate changes independently. With z = U'X'y,
 
     theta_i <- (1 - 2 eta w_i)^T theta_i + (1 - (1 - 2 eta w_i)^T) z_i / w_i                     (1)
 
-and where w_i = 0 so is z_i but for rounding, and theta_i stays. Steps are stable for
-eta < 1 / max w. A batch of b of n records has an unbiased gradient when multiplied by n / b; the
-paper's is not multiplied, which weighs a prior n / b times as heavily.
+If w_i = 0, z_i is 0 up to rounding and theta_i does not change. Steps are stable for
+eta < 1 / max w. The gradient of a batch of b of n records is unbiased if it is multiplied by n / b.
+The paper does not multiply it, which gives a prior n / b times the weight.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import numpy as np
 
 from secagg.core.arrays import Array
 
-_RANK = 1e-12  # of the largest eigenvalue: directions in which records do not vary
+_RANK = 1e-12  # times the largest eigenvalue; below it, records do not vary in that direction
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """A site's sum of squares |y - X theta|^2, less what theta does not move.
+    """A site's sum of squares |y - X theta|^2, without the part that theta does not change.
 
     w (d,), U (d, d): eigenvalues and eigenvectors of X'X; z (d,): U'X'y
     """
@@ -48,15 +49,15 @@ class Quadratic:
     def answer(self, eta: float, steps: int) -> float:
         """Return the mean over directions of (1 - (1 - 2 eta w_i)^T) / w_i.
 
-        It is how far steps go for a unit of slope: 2 eta T where few steps are made, 1 / w_i where
-        they have come to their end.
+        It is the length of the path of T steps, for a unit gradient: about 2 eta T for few steps,
+        and 1 / w_i once the steps have converged.
         """
         gone = 1 - (1 - 2 * eta * self.w) ** steps
         first = np.full_like(self.w, 2 * eta * steps)
         return float(np.mean(np.divide(gone, self.w, out=first, where=self.w > 0)))
 
     def stepped(self, theta: Array, eta: float, steps: int) -> Array:
-        """Return theta after so many steps, (1)."""
+        """Return theta after this number of steps, by (1)."""
         power = (1 - 2 * eta * self.w) ** steps
         gain = np.divide(1 - power, self.w, out=np.zeros_like(self.w), where=self.w > 0)
         moved: Array = self.U @ (power * (self.U.T @ theta) + gain * self.z)
@@ -73,9 +74,9 @@ def batch_steps(
     share: float,
     rng: np.random.Generator,
 ) -> Array:
-    """Return theta after steps from batches drawn without replacement, each times `share`.
+    """Return theta after steps from batches of records, drawn without replacement.
 
-    X: (n, d); batch: from 1 to n
+    X: (n, d); batch: records in a batch, from 1 to n; share: factor of each gradient
     """
     for _ in range(steps):
         taken = rng.choice(len(X), batch, replace=False)

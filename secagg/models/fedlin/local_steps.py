@@ -1,8 +1,9 @@
-"""Gradient steps that sites take between two rounds, as HM1 and FedAvg have them.
+"""Gradient steps that sites take between two rounds of HM1 and FedAvg.
 
-Yue, Al Kontar and Estrada Gomez (2022), Algorithm 1. eta_k = step / (largest eigenvalue of the
-site's X'X), so that every site's steps are stable whatever its number of records and its columns'
-units are; one eta for all, as printed, would have to be small enough for the largest site.
+Yue, Al Kontar and Estrada Gomez (2022), Algorithm 1. Here eta_k = step / (largest eigenvalue of the
+site's X'X). So every site's steps are stable, for any number of records and any units of its
+columns. In the paper all sites have the same eta, which would have to be small enough for the
+largest site.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a site of a FedLin method has at hand in a round, and the range of what it sends."""
+"""A site's inputs in a round of a FedLin method, and the range check of its contributions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from secagg.models.fedlin.design import Layout
 
 FRACTION_BITS = 56
 FIELD_BOUND = 2.0**40
-"""Bound and fraction bits of what has no bound of its own. Beyond it a method diverges."""
+"""Bound and fraction bits of fields without a natural bound. Beyond it, a method diverges."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a site has at hand in a round after the first two.
+    """A site's inputs in a round after the first two stages.
 
     stage: its name; sent: the round's own arrays, from the coordinator
     noise: the variance, in the units analysed; records: of all sites
@@ -38,7 +38,7 @@ class Round:
 
 
 def within_range(update: Update, most: float = FIELD_BOUND) -> Update:
-    """Return a contribution as it is. Raises `DataError` where it left its range."""
+    """Return the contribution unchanged. Raises `DataError` if a value exceeds `most`."""
     for values in update.values():
         if not np.all(np.abs(values) <= most):
             raise DataError(

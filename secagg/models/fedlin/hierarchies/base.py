@@ -1,4 +1,4 @@
-"""What HM2 of FedLin asks of a hierarchy: how sites' coefficients depend on what they share.
+"""The interface of a hierarchy in HM2: how sites' coefficients depend on shared parameters.
 
 Yue, Al Kontar and Estrada Gomez (2022), section 4. Sites have y_k ~ N(X_k theta_k, sigma_k^2 I) and
 theta_k ~ p(theta_k | phi), phi ~ p(phi) normal on an unconstrained scale. Expectation propagation
@@ -6,16 +6,18 @@ theta_k ~ p(theta_k | phi), phi ~ p(phi) normal on an unconstrained scale. Expec
 
     f_k(phi) = INTEGRAL p(y_k | theta_k, phi) p(theta_k | phi) d theta_k
 
-by a normal one, from the mean and covariance of phi under the tilted density f_k times the cavity.
-A hierarchy computes these, at the site, from the site's `SufficientStatistics`; and draws (theta_k,
-phi) from the same density, equation (8), which is theta_k's posterior.
+by a normal density. The approximation uses the mean and covariance of phi under the tilted density,
+which is f_k times the cavity. The cavity is the current approximation without site k's factor. At
+the site, a hierarchy computes this mean and covariance from the `SufficientStatistics`. It also
+draws (theta_k, phi) from the tilted density. By equation (8), these draws of theta_k are from its
+posterior.
 
-A new one (another penalty, another prior) is a class with these five members, and a name in
-`secagg.models.fedlin.hm2`.
+A new hierarchy, for another penalty or prior, is a class with the members of `Hierarchy`, and a
+name in `secagg.models.fedlin.hm2`.
 
-Power expectation propagation (Minka, "Power EP", Microsoft Research 2004) takes f_k^power in place
-of f_k where the others leave no density to multiply f_k with; a hierarchy says of which powers it
-has the moments.
+If the cavity is not a proper density, power expectation propagation (Minka, "Power EP", Microsoft
+Research 2004) uses f_k^power instead of f_k. The attribute `powers` of a hierarchy lists the powers
+for which it can compute the moments.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ from secagg.models.numerics.natural_gaussian import Natural
 
 @dataclass(frozen=True)
 class SufficientStatistics:
-    """All that a site's records say of theta_k, in the units analysed.
+    """The statistics of a site's records that determine the likelihood of theta_k.
+
+    All are in the units analysed.
 
     gram: X'X (d, d); cross: X'y (d,); square: y'y
-    records: degrees of freedom of the likelihood: n_k, less 1 where the site's own intercept was
-        integrated out; 0 for a site without any, whose factor is 1
-    variance: sigma_k^2, for hierarchies where it is not in phi
-    power: of f_k that is meant, one of the hierarchy's `powers`
+    records: degrees of freedom of the likelihood: n_k, or n_k - 1 if the site's own intercept was
+        integrated out. A site without records has 0, and its factor f_k is 1.
+    variance: sigma_k^2, for hierarchies in which it is not part of phi
+    power: the power of f_k to use, one of the hierarchy's `powers`
     """
 
     gram: Array
@@ -71,7 +75,7 @@ class PosteriorDraws:
 
 @dataclass(frozen=True)
 class PenaltyPrior:
-    """What hierarchies with penalties share: phi = (log lambda, log sigma^2), a priori normal.
+    """The prior that hierarchies with penalties share: phi = (log lambda, log sigma^2) is normal.
 
     means, sds: of the independent normal priors of phi's components
     """
@@ -94,7 +98,7 @@ class PenaltyPrior:
 class Hierarchy(Protocol):
     """How theta_k depends on phi.
 
-    powers: of f_k that `tilted` and `draw` can take, falling from 1
+    powers: the powers of f_k that `tilted` and `draw` accept, in decreasing order from 1
     """
 
     powers: ClassVar[tuple[float, ...]]
@@ -112,12 +116,12 @@ class Hierarchy(Protocol):
     ) -> TiltedMoments:
         """Return the moments of f_k^power times a proper cavity.
 
-        Raises `LinAlgError` where it cannot.
+        Raises `LinAlgError` if they cannot be computed.
         """
         ...
 
     def draw(
         self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
     ) -> PosteriorDraws:
-        """Return draws of phi as `tilted` has it, and theta_k given phi: equation (8)."""
+        """Return draws of phi from the tilted density, and of theta_k given phi: equation (8)."""
         ...

@@ -1,17 +1,20 @@
-"""Moments of what a Markov chain visits, with a part of their Monte Carlo error known and removed.
+"""Posterior moments from Markov chain draws, with control variates against Monte Carlo error.
 
 Mira, Solgi and Imparato ("Zero variance Markov chain Monte Carlo for Bayesian estimators",
-Statistics and Computing 2013). For a density p of x that vanishes at infinity, and h of x,
+Statistics and Computing 2013). For a density p of x that vanishes at infinity, and a function h of
+x,
 
     E[h(x) d/dx_i log p(x) + d/dx_i h(x)] = 0                                                    (1)
 
-of which a site knows the left side at every draw. With h = 1 and h = x_j the means of (1) over the
-draws tell by how much those of phi and phi phi' are off: exactly where p is normal, whatever the
-draws. So the noise vanishes as the cavity outweighs a site's likelihood, and with many sites it
-does; without this, each site would add the noise of the whole density's moments.
+The site can compute the term in brackets at every draw. Its mean over the draws should be 0. With
+h = 1 and h = x_j, the deviation of this mean from 0 predicts the Monte Carlo error in the means of
+phi and phi phi'. If p is normal, the prediction is exact for any draws. With many sites, the
+normal cavity dominates a site's likelihood, so nearly all of the Monte Carlo error is removed.
+Without control variates, each site would add the full Monte Carlo error of its moments.
 
-Coefficients are found by least squares on one half of the chains and used for the other, so that
-they bring no bias, and the spread of the chains' means is an honest error.
+The regression coefficients of the control variates are estimated by least squares on one half of
+the chains and applied to the other half. So they cause no bias, and the spread of the chains' means
+is a valid estimate of the Monte Carlo error.
 """
 
 from __future__ import annotations
@@ -36,9 +39,10 @@ def controls(slopes: Array, x: Array, places: tuple[int, ...]) -> Array:
 
 
 def moments(phi: Array, control: Array) -> TiltedMoments:
-    """Return moments of phi (draws, chains, p), given what has mean 0 (draws, chains, c).
+    """Return moments of phi (draws, chains, p), corrected by the control variates.
 
-    chains: an even number
+    control: quantities with expectation 0, shape (draws, chains, c)
+    The number of chains must be even.
     """
     chains, p = phi.shape[1:]
     scale = control.std(axis=(0, 1))

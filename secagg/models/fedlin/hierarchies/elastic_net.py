@@ -1,20 +1,21 @@
 """The elastic net's hierarchy of HM2: sites share two kinds of shrinkage and the noise.
 
-A further penalty for section 4.3 of Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a
-study on linear models", 2022), who name the lasso and ridge regression as two of many. It is that
-of Li and Lin ("The Bayesian elastic net", 2010), for all sites k and coefficients i:
+Section 4.3 of Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear
+models", 2022) names the lasso and ridge regression as two of many possible penalties. This penalty
+is from Li and Lin ("The Bayesian elastic net", 2010). For all sites k and coefficients i:
 
     y_k ~ N(X_k theta_k, sigma^2 I)                                                              (1)
     p(theta_ki | phi) = exp(-l1 |v| - l2 v^2 / 2) / (sigma Z(l1, l2)),  v = theta_ki / sigma     (2)
 
-with phi = (log l1, log l2, log sigma^2), each with a normal prior. Since l1 and l2 are not known,
-their Z matters: with x = l1 / sqrt(2 l2) and erfcx(x) = exp(x^2) erfc(x),
+with phi = (log l1, log l2, log sigma^2), each with a normal prior. Since l1 and l2 are unknown, the
+normalising constant Z must be computed. With x = l1 / sqrt(2 l2) and erfcx(x) = exp(x^2) erfc(x),
 
     Z = sqrt(2 pi / l2) erfcx(x)                                                                 (3)
     E[l1 |v|] = x (2 / sqrt(pi) - 2 x erfcx(x)) / erfcx(x),  E[l2 v^2] = 1 - E[l1 |v|]           (4)
 
-l2 -> 0 is the lasso, l1 -> 0 ridge regression. Moments and draws come from
-`secagg.models.fedlin.hierarchies.penalised_moments`, with a Monte Carlo error.
+As l2 -> 0, (2) becomes the lasso's prior; as l1 -> 0, that of ridge regression. The moments and
+draws are computed by `secagg.models.fedlin.hierarchies.penalised_moments`. They have a Monte Carlo
+error.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.penalised_density import Penalty
 from secagg.models.fedlin.hierarchies.penalised_moments import SampledPenalty
 
-_ASYMPTOTIC_FROM = 1e3  # of x: beyond it (4) is 1 - 1 / x^2, to 12 digits
+_ASYMPTOTIC_FROM = 1e3  # if x is larger, E[l1 |v|] in (4) is 1 - 1 / x^2 to 12 digits
 
 
 class ElasticPenalty:
@@ -42,7 +43,7 @@ class ElasticPenalty:
     def log_constant(self, phi: Array) -> Array:
         """Return log Z."""
         x = _ratio(phi)
-        with np.errstate(divide="ignore"):  # a trial may be where Z is 0 to a float
+        with np.errstate(divide="ignore"):  # at a proposed point, Z may underflow to 0
             found: Array = (np.log(2 * np.pi) - phi[..., 1]) / 2 + np.log(erfcx(x))
         return found
 

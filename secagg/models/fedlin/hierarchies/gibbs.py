@@ -1,4 +1,4 @@
-"""Gibbs sampler of a site's regression whose coefficients have a penalty's prior.
+"""Gibbs sampler for a site's regression with a lasso or elastic net prior on its coefficients.
 
 For HM2 of FedLin (Yue, Al Kontar and Estrada Gomez 2022, section 4.3); the model and its densities
 are in `secagg.models.fedlin.hierarchies.penalised_density`. One sweep draws
@@ -8,13 +8,14 @@ are in `secagg.models.fedlin.hierarchies.penalised_density`. One sweep draws
     (log l1, log s), given w                                    theta integrated out             (3)
     v ~ N(A^-1 X'y / sigma, A^-1),  A = X'X + diag(1 / w + l2)                                   (4)
 
-(1) and (3) are some steps of random walk each, all chains at once, with covariances fixed before
-the draws that count. (1) lets l1 and the size of theta move together, which determine one another
-when there are many coefficients; (3) does so for s when there are few records.
+(1) and (3) are random-walk Metropolis steps, computed for all chains at once. Their proposal
+covariances are fixed before the draws that are kept. With many coefficients, l1 and the size of
+theta are strongly dependent, so (1) moves l1 and this size together. With few records, s and theta
+are strongly dependent, so (3) draws s with theta integrated out.
 
-w is without unit, so that scales of columns and of y do not matter, and (4) is solved as in
-`secagg.models.sparse_bayes.horseshoe`. The inverse Gaussian's two roots are computed without a
-difference.
+w has no unit, so the scales of the columns and of y do not matter. (4) is solved as in
+`secagg.models.sparse_bayes.horseshoe`. The two roots for the inverse Gaussian are computed without
+a subtraction, which would lose digits.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from secagg.models.fedlin.hierarchies.penalised_density import (
 from secagg.models.numerics.gaussian_draws import SMALLEST, clip_variance, factor
 from secagg.models.numerics.natural_gaussian import Natural
 
-_WALK_STEPS = 4  # of random walk, in each of (1) and (3)
-_LEARNING_WEIGHT = 0.3  # weight of the latest sweep in what a walk learns
-_DIAGONAL_JITTER = 1e-3  # added to a diagonal, relative
+_WALK_STEPS = 4  # random-walk steps in each of (1) and (3)
+_LEARNING_WEIGHT = 0.3  # weight of the latest sweep in the proposal covariances
+_DIAGONAL_JITTER = 1e-3  # added to a diagonal, relative to it
 
 
 @dataclass(frozen=True)
 class ChainState:
-    """One state of all chains: phi (chains, p), theta (chains, d), and what densities need."""
+    """One state of all chains: phi (chains, p), theta (chains, d), and the inputs of densities."""
 
     phi: Array
     theta: Array
@@ -53,11 +54,12 @@ class ChainState:
 
 
 class RandomWalk:
-    """Steps of random walk, with covariances learnt from the chains.
+    """Random-walk Metropolis steps, with proposal covariances learnt from the chains.
 
-    Two, in turn. The mean of slope slope' is that of the curvature, whose inverse is about the
-    covariance given all else; it is right where there are many records. The covariance of what is
-    drawn, among the chains, is right where there are few, and phi is as vague as in the cavity.
+    Steps use two proposal covariances in turn. The first is the inverse of the mean of
+    slope slope', where slope is the gradient of the log density. This mean equals the expected
+    curvature. The first covariance suits many records. The second is the covariance of the draws
+    across the chains. It suits few records, where phi is about as uncertain as in the cavity.
     """
 
     def __init__(self) -> None:
@@ -65,14 +67,14 @@ class RandomWalk:
         self._cov: Array | None = None
 
     def learn(self, slopes: Array, places: Array) -> None:
-        """Learn from the chains, slopes and places (chains, p)."""
+        """Update the proposal covariances from the gradients and positions, both (chains, p)."""
         self._precision = _averaged(self._precision, slopes.T @ slopes / len(slopes))
         self._cov = _averaged(self._cov, np.cov(places.T))
 
     def steps(
         self, density: Callable[[Array], Array], start: Array, rng: np.random.Generator
     ) -> Array:
-        """Return where the chains are after some steps from `start` (chains, p)."""
+        """Return the chains' positions after `_WALK_STEPS` steps from `start` (chains, p)."""
         assert self._precision is not None
         assert self._cov is not None
         pace = 2.38 / np.sqrt(start.shape[1])  # best for a normal density (Roberts et al. 1997)
@@ -103,7 +105,7 @@ class Chains:
         chains: int,
         rng: np.random.Generator,
     ) -> None:
-        """Start the chains. Raises `LinAlgError` where the numbers leave a float's range."""
+        """Start the chains. Raises `LinAlgError` if a number exceeds the range of float64."""
         self._site, self._rng = site, rng
         self.density = Density(penalty, site, cavity)
         self._joint, self._given_w = RandomWalk(), RandomWalk()
@@ -112,9 +114,12 @@ class Chains:
         self._theta = centre + np.exp(self._phi[:, -1:] / 2) * noise
 
     def visits(self, sweeps: int, *, learn: bool) -> Iterator[ChainState]:
-        """Sweep; learn: the walks' covariances as well, which spoils the draws a little."""
+        """Run sweeps, and yield the state after each.
+
+        learn: whether proposal covariances are updated. Draws made meanwhile are slightly biased.
+        """
         for _ in range(sweeps):
-            with np.errstate(over="ignore", invalid="ignore"):  # a trial far out is not accepted
+            with np.errstate(over="ignore", invalid="ignore"):  # an overflow rejects the proposal
                 visit = self._sweep(learn)
             if not np.all((visit.sizes.second > 0) & np.isfinite(visit.sizes.second)):
                 raise np.linalg.LinAlgError("a chain has left the range of floating point")
@@ -151,7 +156,10 @@ class Chains:
         return visit
 
     def _solve(self, variances: Array) -> tuple[Array, Array, Array]:
-        """Return theta's centre given variances of v (chains, d), its noise for s = 1, and q."""
+        """Return theta's conditional mean, its random deviation if s = 1, and q.
+
+        variances: of v, shape (chains, d)
+        """
         root = np.sqrt(variances)
         K, L = factor(root, self._site.gram)
         noise = L @ self._rng.standard_normal((*root.shape, 1))
@@ -167,7 +175,8 @@ def mixture(size: Array, l1: Array, rng: np.random.Generator) -> Array:
     """Draw w_j of (2), given |v_j|.
 
     With t = l1 |v| and y ~ chi^2_1 / 2, the two roots for l1^2 w (Michael, Schucany and Haas 1976)
-    are b = t + y + sqrt(y (y + 2 t)) and t^2 / b, with chances b : t. At t = 0 w is Gamma(1/2).
+    are b = t + y + sqrt(y (y + 2 t)) and t^2 / b, chosen with probabilities in the ratio b : t. At
+    t = 0, w has a Gamma(1/2) distribution.
     """
     t = l1 * size
     y = rng.standard_normal(t.shape) ** 2 / 2

@@ -1,10 +1,11 @@
-"""Where chains of a penalised regression start: draws of phi that are nearly of its density.
+"""Starting points of the chains of a penalised regression: approximate draws of phi.
 
 For HM2 of FedLin (Yue, Al Kontar and Estrada Gomez 2022, section 4.3). The penalty is replaced by
-ridge regression's, with kappa = l1^2 / 2 + l2: the variance of theta is then the same for l2 = 0
-and for l1 = 0. Its likelihood (2) in `secagg.models.fedlin.hierarchies.ridge_likelihood` is cheap,
-so that draws from a mixture of a normal density at the mode and the cavity are chosen by weight,
-with replacement.
+that of ridge regression, with kappa = l1^2 / 2 + l2. If l2 = 0 or l1 = 0, theta then has the same
+prior variance as under the original penalty. The marginal likelihood of ridge regression, (2) in
+`secagg.models.fedlin.hierarchies.ridge_likelihood`, is cheap to compute. Points are drawn from a
+mixture of the cavity and a normal density at the mode. They are then resampled with replacement, in
+proportion to their importance weights.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquar
 from secagg.models.numerics.natural_gaussian import Natural
 
 _CANDIDATES = 2000
-_CAVITY_SHARE = 0.3  # share of them from the cavity
-_SD_RATIO = 1.5  # the other component's sd, relative to the curvature's
+_CAVITY_SHARE = 0.3  # share of the points that are drawn from the cavity
+_SD_RATIO = 1.5  # sd of the normal component, relative to the sd by the curvature at the mode
 
 
 def starts(
     site: SpectralLeastSquares, cavity: Natural, chains: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return phi (chains, p), and the variances of theta / sigma (chains,) that go with it."""
+    """Return phi (chains, p), and for each the prior variance of theta / sigma (chains,)."""
     mode, cov = normal_start(site, cavity, _chart)
     mean, wide = cavity.moments()
     roots = np.linalg.cholesky(np.array([_SD_RATIO**2 * cov, wide])).astype(np.float64)
@@ -48,7 +49,7 @@ def starts(
 
 
 def _log_kappa(phi: Array) -> Array:
-    """Return log(l1^2 / 2 + l2) of phi (..., p); phi is (log l1, log s) or has log l2 between."""
+    """Return log(l1^2 / 2 + l2). phi (..., p) is (log l1, log s) or (log l1, log l2, log s)."""
     first = 2 * phi[..., 0] - np.log(2)
     found: Array = np.logaddexp(first, phi[..., 1]) if phi.shape[-1] == 3 else first
     return found
@@ -67,7 +68,7 @@ def _chart(phi: Array) -> tuple[Array, Array, Array]:
 
 
 def _log_normal(points: Array, mean: Array, root: Array) -> Array:
-    """Return the log density at points (many, p), up to the constant that all have in common."""
+    """Return the log density at points (many, p), up to a common constant."""
     away = np.linalg.solve(root, (points - mean).T)
     found: Array = -np.sum(away**2, axis=0) / 2 - np.sum(np.log(np.diagonal(root)))
     return found

@@ -6,11 +6,12 @@ section 4.3. With phi = (log lambda, log sigma^2), for all sites k and coefficie
     y_k ~ N(X_k theta_k, sigma^2 I),  theta_ki ~ Laplace(scale sigma / lambda)                   (1)
 
 and each entry of phi has a normal prior, as in the paper ("log-normal priors on sigma^2 and
-lambda"). Its mean and sd are not given there: they are 0 and 1 here, as in the paper's example 4.1.
-(1) is the hierarchy of Park and Casella (2008): lambda has no unit, except that of the columns.
+lambda"). The paper does not give the prior's mean and sd. The defaults are 0 and 1, as in the
+paper's example 4.1. (1) is the hierarchy of Park and Casella (2008). lambda does not depend on the
+unit of y, only on those of the columns of X.
 
-The factor f_k has no closed form: moments and draws come from
-`secagg.models.fedlin.hierarchies.penalised_moments`, with a Monte Carlo error.
+The factor f_k has no closed form. The moments and draws are computed by
+`secagg.models.fedlin.hierarchies.penalised_moments`. They have a Monte Carlo error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from secagg.models.fedlin.hierarchies.penalised_moments import SampledPenalty
 
 
 class LaplacePenalty:
-    """l1 = lambda, l2 = 0 and Z = 2 / lambda, of phi = (log lambda, log sigma^2)."""
+    """l1 = lambda, l2 = 0 and Z = 2 / lambda, as functions of phi = (log lambda, log sigma^2)."""
 
     def rates(self, phi: Array) -> tuple[Array, Array]:
         """Return l1 and l2."""

@@ -1,27 +1,30 @@
 """Example 4.1 of FedLin: each coefficient has its own mean and spread over sites.
 
 Yue, Al Kontar and Estrada Gomez (2022), section 4.1: theta_k ~ N(mu, diag(tau)), phi = (mu, log
-tau), mu ~ N(m0, s0^2 I), log tau_i ~ N(m, s^2). tau_i is a variance. sigma_k^2 is not in phi: it is
-`SufficientStatistics.variance`, known or estimated before.
+tau), mu ~ N(m0, s0^2 I), log tau_i ~ N(m, s^2). tau_i is a variance. sigma_k^2 is not part of phi:
+it is `SufficientStatistics.variance`, which is known or was estimated earlier.
 
-With R and z of `secagg.models.fedlin.hierarchies.pseudo_data`, where the cavity has mu | log tau ~
-N(a, V),
+With R and z of `secagg.models.fedlin.hierarchies.pseudo_data`, and mu | log tau ~ N(a, V) under the
+cavity,
 
     z | log tau ~ N(R a, W),   W = I + R (diag(tau) + V) R',                                     (1)
     mu | z, log tau ~ N(a + V R' W^-1 (z - R a), V - V R' W^-1 R V),                             (2)
 
-and f_k^c, which in mu is N(z; R mu, U / c) times |U|^((1 - c) / 2) with U = I + R diag(tau) R', has
-W = U / c + R V R' in (1) and (2) and that factor. All of this is in closed form; only log tau (d
-dimensions) needs points, half of them placed as the cavity, half as the tilted density's moments.
-docs/math/hm2-shared-posterior.md explains the points and their error.
+Let U = I + R diag(tau) R'. As a function of mu, the power f_k^c is N(z; R mu, U / c) times
+|U|^((1 - c) / 2). For f_k^c, W in (1) and (2) is U / c + R V R', and the density has that factor.
+All of this is in closed form. Only the integral over log tau (d dimensions) is computed by
+importance sampling. Half of the points follow the cavity, and half a normal density with the
+moments of the tilted density. docs/math/hm2-shared-posterior.md explains the points and their
+error.
 
 ==============================  ====================================================================
-site                            what is returned
+site                            result
 ==============================  ====================================================================
 no record                       the cavity's moments, error 0
 fewer records than terms        R has fewer rows; likewise with collinear or constant terms
-too few effective points        they are placed by a tempered density first, at most 30 times; then
-                                `LinAlgError`, as for a cavity or scales beyond float64
+too few effective points        points are first placed by a tempered density, at most 30 times; if
+                                they are still too few, `LinAlgError`
+cavity or scales beyond float64 `LinAlgError`
 ==============================  ====================================================================
 """
 
@@ -53,9 +56,9 @@ from secagg.models.fedlin.hierarchies.pseudo_data import (
 from secagg.models.numerics.natural_gaussian import Natural
 
 _BATCHES = 8
-_MIN_POINTS = 128  # a batch
-_POINTS_PER_TERM = 16  # a batch
-_MIN_PLACEMENTS = 2  # of the second half of the points
+_MIN_POINTS = 128  # in each batch
+_POINTS_PER_TERM = 16  # in each batch
+_MIN_PLACEMENTS = 2  # how often the second half of the points is placed, at least
 _MAX_PLACEMENTS = 30
 _MIN_EFFECTIVE_SHARE = 0.2  # of the points; below it the moments are of a tempered density
 _CANDIDATES_PER_DRAW = 16
@@ -85,7 +88,7 @@ class NormalHierarchy:
     def tilted(
         self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
     ) -> TiltedMoments:
-        """Return the moments of phi; the error is Monte Carlo's."""
+        """Return the moments of phi, with their Monte Carlo error."""
         d = len(site.cross)
         if site.records == 0:
             return TiltedMoments(*cavity.moments(), np.zeros(2 * d))
@@ -107,10 +110,11 @@ class NormalHierarchy:
     def draw(
         self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
     ) -> PosteriorDraws:
-        """Return draws of which log tau's are chosen by weight among many more; the rest is exact.
+        """Return draws: log tau by importance resampling of many points, all else exactly.
 
-        Given log tau, mu and z are drawn without the records, then mu is moved by what z is off; so
-        is theta_k given both.
+        Given log tau, mu and z are drawn without using the records. Then mu is corrected by the
+        difference between the true z and the drawn z, multiplied by a regression coefficient.
+        theta_k given both is drawn in the same way.
         """
         d = len(site.cross)
         within = _GivenScale.of(site, cavity)
@@ -118,12 +122,12 @@ class NormalHierarchy:
         weights, parts = _weighted(within, _points(d, rng), rng.standard_normal((d, size // 2)))
         edges = np.cumsum(weights)
         chosen = np.searchsorted(edges, edges[-1] * (np.arange(many) + rng.random()) / many)
-        # Shuffled: what is close in the list of points is close in place, and draws should not be.
+        # Shuffled, because neighbours in the list have similar values and draws must not.
         log_tau = np.hstack([part.log_tau for part in parts])[:, rng.permutation(chosen)]
         tau = variances(log_tau)
 
         def drawn(of_mu: Array) -> tuple[Array, Array]:
-            """Return theta_k and z, as if nothing was known of them but mu."""
+            """Return draws of theta_k and z given mu, without using the records."""
             theta = of_mu + np.sqrt(tau) * rng.standard_normal((d, many))
             return theta, within.R @ theta + rng.standard_normal((len(within.z), many))
 
@@ -143,9 +147,9 @@ class NormalHierarchy:
 
 @dataclass(frozen=True)
 class _Part:
-    """Points of log tau (d, n), log density of the records there (n,), up to a constant.
+    """Points of log tau (d, n), and the log density of z at each (n,), up to a constant.
 
-    lower: Cholesky factors of W (i, i, n); off: each of these ^-1 (z - R a), (i, n)
+    lower: Cholesky factors of W (i, i, n); off: the inverse of each factor times z - R a, (i, n)
     """
 
     log_tau: Array
@@ -158,7 +162,7 @@ class _Part:
 class _GivenScale:
     """A site's records and cavity: R, z; log tau ~ N(mean, spread spread'); a and V given log tau.
 
-    slope: a falls by it times what log tau is above its mean; level: a at the mean; V = root root'
+    level, slope: a = level - slope (log tau - mean); root: V = root root'
     """
 
     R: Array
@@ -173,7 +177,7 @@ class _GivenScale:
 
     @classmethod
     def of(cls, site: SufficientStatistics, cavity: Natural) -> _GivenScale:
-        """Take apart."""
+        """Compute these quantities from a site's statistics and its cavity."""
         d = len(site.cross)
         mean, cov = cavity.moments()
         factor = cho_factor(cavity.Q[:d, :d])
@@ -193,7 +197,7 @@ class _GivenScale:
         )
 
     def given(self, log_tau: Array) -> Array:
-        """Return a, one column a point."""
+        """Return a, with one column for each point."""
         a: Array = self.level[:, None] - self.slope @ (log_tau - self.mean[:, None])
         return a
 
@@ -228,9 +232,13 @@ class _GivenScale:
 def _weighted(
     within: _GivenScale, points: Array, candidates: Array | None = None
 ) -> tuple[Array, tuple[_Part, _Part]]:
-    """Return weights, sum 1, and the two halves of the points: as the cavity, and as the tilted.
+    """Return weights with sum 1, and the points in two halves.
 
-    points (d, n): standard normal, for placing the second half; candidates: these for the result
+    The first half follows the cavity. The second follows a normal approximation to the tilted
+    density.
+
+    points (d, n): standard normal points with which the second half is placed; candidates: points
+        for the result
     """
     n, cavity = points.shape[1], (within.mean, within.spread)
     first, place = within.part(_moved(points, *cavity)), cavity
@@ -268,7 +276,7 @@ def _moved(points: Array, mean: Array, root: Array) -> Array:
 def _log_weights(
     first: _Part, second: _Part, cavity: tuple[Array, Array], place: tuple[Array, Array]
 ) -> Array:
-    """Return log of f_k times cavity over the mixture of cavity and the other normal density."""
+    """Return log weights: f_k x cavity / mixture of the cavity and the second half's density."""
     log_tau = np.hstack([first.log_tau, second.log_tau])
     ratio = _log_normal(log_tau, *place) - _log_normal(log_tau, *cavity)
     return np.hstack([first.log_factor, second.log_factor]) - np.logaddexp(0.0, ratio)
@@ -288,12 +296,12 @@ def _normalised(log_weights: Array) -> Array:
 
 
 def _effective(weights: Array) -> float:
-    """Return the share of points that count; weights' sum is 1."""
+    """Return the effective sample size divided by the number of points; the weights' sum is 1."""
     return 1 / float(weights @ weights) / weights.size
 
 
 def _points(d: int, rng: np.random.Generator) -> Array:
-    """Return batches one after the other, (d, n), with mean 0 each and covariance I together."""
+    """Return points (d, n) in batches: each batch has mean 0, all together have covariance I."""
     size = _MIN_POINTS
     while size < _POINTS_PER_TERM * d:
         size *= 2

@@ -1,4 +1,4 @@
-"""Densities of a site's regression whose coefficients have a penalty's prior.
+"""Densities of a site's regression with a lasso or elastic net prior on its coefficients.
 
 For HM2 of FedLin (Yue, Al Kontar and Estrada Gomez 2022, section 4.3). With s = sigma^2 and
 theta = sigma v, at a site with n records and d coefficients,
@@ -6,19 +6,20 @@ theta = sigma v, at a site with n records and d coefficients,
     y ~ N(X theta, s I),  p(v_j | phi) = exp(-l1 |v_j| - l2 v_j^2 / 2) / Z(l1, l2)               (1)
 
 and phi = (log l1, ..., log s) has a normal density, the cavity. A Laplace density is a scale
-mixture of normal ones (Park and Casella 2008): with w_j ~ Exp(rate l1^2 / 2),
+mixture of normal densities (Park and Casella 2008). With w_j ~ Exp(rate l1^2 / 2),
 
     l1 N(v_j | 0, w_j) exp(-l1^2 w_j / 2), integrated over w_j, is exp(-l1 |v_j|)                (2)
 
-Two densities of few dimensions are needed of the joint one. Of z = (phi, log |theta|), given
-theta's direction, with w integrated out; and of phi given w, with theta integrated out:
+The sampler needs two low-dimensional densities, which follow from the joint density. (3) is the
+density of z = (phi, log |theta|) given theta's direction, with w integrated out. (4) is the density
+of phi given w, with theta integrated out:
 
     log p(z) = cavity - (n + d)/2 log s - (left + |R theta - t|^2) / 2s - d log Z
                - l1 |theta|_1 / sigma - l2 |theta|^2 / 2s + d log |theta|                        (3)
     log p(phi | w) = cavity - n/2 log s - q / 2s - d log Z + d log l1 - l1^2 SUM w / 2           (4)
 
 with R, t, left of `secagg.models.fedlin.hierarchies.ridge_likelihood` and q = min |y - X theta|^2 +
-SUM theta_j^2 (1 / w_j + l2) over theta. (4) leaves out what depends on l2, which is held.
+SUM theta_j^2 (1 / w_j + l2) over theta. (4) omits terms that depend on l2, which is held fixed.
 
 Arrays may have leading axes: chains, or draws and chains.
 """
@@ -35,13 +36,13 @@ from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares
 from secagg.models.numerics.natural_gaussian import Natural
 
-SAMPLED_COMPONENTS = (0, -1)  # of phi, what (4) is a density of: log l1 and log s
+SAMPLED_COMPONENTS = (0, -1)  # the components of phi that (4) is a density of: log l1 and log s
 
 
 class Penalty(Protocol):
     """l1, l2 and Z of (1), as functions of phi (..., p).
 
-    phi[0] is log l1, phi[-1] log s; between them may be log l2, which is else minus infinity.
+    phi[0] is log l1 and phi[-1] is log s. log l2 is between them; if it is absent, l2 = 0.
     """
 
     def rates(self, phi: Array) -> tuple[Array, Array]:
@@ -53,13 +54,13 @@ class Penalty(Protocol):
         ...
 
     def expected(self, phi: Array) -> Array:
-        """Return the means of l1 |v| and, where phi has log l2, l2 v^2 / 2: shape (..., p - 1)."""
+        """Return the means of l1 |v| and, if phi has log l2, of l2 v^2 / 2: shape (..., p - 1)."""
         ...
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What (3) needs of theta; all of one shape.
+    """The functions of theta that (3) depends on, all of one shape.
 
     first: |theta|_1; second: |theta|^2; error: left + |R theta - t|^2; slope: (R theta)'(R theta -
     t); fitted: |R theta|^2
@@ -74,7 +75,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Mixing:
-    """What (4) needs of w: its sum, and q."""
+    """The functions of w that (4) depends on: its sum, and q."""
 
     total: Array
     q: Array
@@ -89,7 +90,7 @@ class Density:
         self.n, self.d = site.records, len(site.cross)
 
     def sizes(self, theta: Array) -> Sizes:
-        """Return what (3) needs of theta (..., d)."""
+        """Return the functions of theta (..., d) that (3) depends on."""
         fitted = theta @ self.rotated.R.T
         away = fitted - self.rotated.t
         return Sizes(

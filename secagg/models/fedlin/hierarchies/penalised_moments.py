@@ -1,9 +1,9 @@
 """Moments and draws at a site of a penalised regression, by Gibbs sampling.
 
-HM2 of FedLin (Yue, Al Kontar and Estrada Gomez 2022), section 4.3: what
-`secagg.models.fedlin.hierarchies.lasso` and `secagg.models.fedlin.hierarchies.elastic_net` have in
-common. The chains are those of `secagg.models.fedlin.hierarchies.gibbs`, the moments those of
-`secagg.models.fedlin.hierarchies.control_variates`.
+For HM2 of FedLin (Yue, Al Kontar and Estrada Gomez 2022), section 4.3. This is the common part of
+`secagg.models.fedlin.hierarchies.lasso` and `secagg.models.fedlin.hierarchies.elastic_net`. The
+chains are run by `secagg.models.fedlin.hierarchies.gibbs`. The moments are computed from the draws
+by `secagg.models.fedlin.hierarchies.control_variates`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ Part = TypeVar("Part", Sizes, Mixing)
 class SamplerBudget:
     """How long a site samples.
 
-    chains: an even number; burn: sweeps that do not count; sweeps: that do, and again as many,
-        `most` times at most, until phi's means have no error above `error` times the sd
-    thin: sweeps for each draw of a chain that is kept, in drawing
+    chains: number of chains, even; burn: sweeps that are discarded
+    sweeps, most, error: sweeps are run in blocks of `sweeps`, at most `most` blocks. No further
+        block is run once the error of each mean of phi is at most `error` times phi's sd.
+    thin: in `draw`, one sweep of so many is kept
     """
 
     chains: int = 64
@@ -55,7 +56,7 @@ _BUDGET = SamplerBudget()
 
 @dataclass(frozen=True)
 class SampledPenalty(PenaltyPrior):
-    """A hierarchy with a penalty whose moments are sampled; effort: of the sampler."""
+    """A hierarchy whose moments are computed by sampling; effort: how long a site samples."""
 
     effort: SamplerBudget = _BUDGET
 
@@ -66,7 +67,7 @@ class SampledPenalty(PenaltyPrior):
     ) -> TiltedMoments:
         """Return the moments of f_k times a proper cavity, and their Monte Carlo error.
 
-        Raises `LinAlgError` if it cannot.
+        Raises `LinAlgError` if they cannot be computed.
         """
         if site.records == 0:
             return TiltedMoments(*cavity.moments(), np.zeros(len(cavity.r)))
@@ -88,7 +89,7 @@ class SampledPenalty(PenaltyPrior):
     def draw(
         self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
     ) -> PosteriorDraws:
-        """Return draws of (theta_k, phi), chain after chain. Raises `LinAlgError` if it cannot."""
+        """Return draws of (theta_k, phi), chain after chain. Raises `LinAlgError` on failure."""
         effort = self.effort
         kept = -(-many // effort.chains)
         chains = Chains(self.penalty, site, cavity, effort.chains, rng)
@@ -115,5 +116,5 @@ def _moments(density: Density, visits: list[ChainState]) -> TiltedMoments:
 
 
 def _stacked(items: list[Part]) -> Part:
-    """Return one dataclass of arrays (visits, chains) of many of (chains,)."""
+    """Stack dataclasses of arrays (chains,) into one dataclass of arrays (visits, chains)."""
     return type(items[0])(*(np.array(parts) for parts in zip(*map(astuple, items), strict=True)))

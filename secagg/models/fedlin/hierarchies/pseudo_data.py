@@ -1,15 +1,16 @@
-"""What a site's records say of theta_k, as one draw of a normal; and many small normal equations.
+"""A site's records as one normal pseudo-observation, and Cholesky factors of many small matrices.
 
-With X'X / sigma_k^2 = R'R and R'z = X'y / sigma_k^2, records say of theta_k what one draw
-z ~ N(R theta_k, I) would. R has as many rows as X'X has directions that records tell of, so that
-neither few records nor collinear columns need a case of their own. Where theta_k ~ N(a, C),
+With X'X / sigma_k^2 = R'R and R'z = X'y / sigma_k^2, the records have the same likelihood of
+theta_k as one observation z ~ N(R theta_k, I). The number of rows of R is the rank of X'X. So few
+records and collinear columns need no special case. If theta_k ~ N(a, C),
 
     z ~ N(R a, W),   W = I + R C R'.                                                             (1)
 
-W is wanted for hundreds of C at once: Cholesky factors are taken along the last axis, of all
-matrices together, where LAPACK takes them one by one. A pivot of W is 1 at least, as C has no
-negative direction; one that comes out less is rounding beside a huge C. (What tells of directions
-in which R C R' differs by more than some 1e12 is lost in rounding, too.)
+W is needed for hundreds of matrices C at once. The Cholesky factors of all matrices are computed
+together, along the last axis, which is faster than one LAPACK call for each. C is positive
+semidefinite, so in exact arithmetic every pivot of W is at least 1. If C is huge, rounding can make
+a computed pivot smaller. If the eigenvalues of R C R' differ by a factor of more than about 1e12,
+rounding also loses the information on the smaller ones.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 
 _MIN_EIGENVALUE_SHARE = (
-    1e-13  # times d, of the largest eigenvalue of X'X: what is below is rounding
+    1e-13  # eigenvalues of X'X below this times d times the largest one are rounding
 )
-_MAX_LOG_TAU = 300.0  # log tau, as if it were that; squares of tau must not overflow
+_MAX_LOG_TAU = 300.0  # a larger log tau is replaced by this, so that tau^2 does not overflow
 
 
 def pseudo_observation(site: SufficientStatistics) -> tuple[Array, Array]:
-    """Return R and z. X'X is brought to a unit diagonal first: terms' units may be anything."""
+    """Return R and z. X'X is scaled to a unit diagonal first, so the terms' units do not matter."""
     d = len(site.cross)
     scale = np.sqrt(np.diagonal(site.gram))
     inverse = np.divide(1.0, scale, out=np.zeros(d), where=scale > 0)
@@ -38,13 +39,13 @@ def pseudo_observation(site: SufficientStatistics) -> tuple[Array, Array]:
 
 
 def variances(log_tau: Array) -> Array:
-    """Return tau, within what float64 can square."""
+    """Return tau, limited so that its square does not overflow."""
     tau: Array = np.exp(np.minimum(log_tau, _MAX_LOG_TAU))
     return tau
 
 
 def spread_covariances(R: Array, tau: Array) -> Array:
-    """Return R diag(tau) R' (i, i, n) of each column of tau (d, n)."""
+    """Return R diag(tau) R' for each column of tau (d, n), shape (i, i, n)."""
     i = len(R)
     with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
         products = (R[:, None, :] * R[None, :, :]).reshape(i * i, len(tau)) @ tau
@@ -53,9 +54,9 @@ def spread_covariances(R: Array, tau: Array) -> Array:
 
 
 def cholesky_factors(W: Array) -> Array:
-    """Return the factors of W (i, i, n), each I, or more, and a covariance."""
+    """Return the Cholesky factors of W (i, i, n). Each matrix is I plus a covariance, or larger."""
     L = np.zeros_like(W)
-    with np.errstate(invalid="ignore"):  # beyond float64: what is not finite is refused later
+    with np.errstate(invalid="ignore"):  # results that are not finite are refused later
         for j in range(len(W)):
             column = W[j:, j] - np.einsum("kn,akn->an", L[j, :j], L[j:, :j])
             column[0] = np.maximum(column[0], 1.0)

@@ -5,14 +5,15 @@ section 4.3. With phi = (log lambda, log sigma^2), for all sites k and coefficie
 
     y_k ~ N(X_k theta_k, sigma^2 I),  theta_ki ~ N(0, sigma^2 / lambda)                          (1)
 
-and each entry of phi has a normal prior. Its mean and sd are not given in the paper: they are 0 and
-1 here, as in its example 4.1. The paper prints sigma / lambda for the variance in (1); only sigma^2
-/ lambda makes (1)'s mode ridge regression's estimate.
+and each entry of phi has a normal prior. The paper does not give its mean and sd. The defaults are
+0 and 1, as in the paper's example 4.1. The paper prints sigma / lambda for the variance in (1). But
+only with sigma^2 / lambda is the posterior mode of theta_k the ridge regression estimate.
 
 f_k is (2) in `secagg.models.fedlin.hierarchies.ridge_likelihood`. The moments of f_k times the
-cavity are Gauss-Hermite quadratures of two dimensions, at the points of a normal density with the
-moments themselves: from the mode on, they are computed again until they stay. Their error is judged
-by a rule of fewer points.
+cavity are computed by two-dimensional Gauss-Hermite quadrature, with points placed by a normal
+density. This density first approximates the mode. It then gets the moments just computed, and the
+quadrature is repeated until the moments no longer change. Their error is estimated by comparison
+with a rule of fewer points.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from secagg.models.fedlin.hierarchies.base import (
 from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares, normal_start
 from secagg.models.numerics.natural_gaussian import Natural
 
-_POINTS, _FEWER = 40, 30  # a side
+_POINTS, _FEWER = 40, 30  # quadrature points in each dimension
 _MAX_ITERATIONS = 60
-_TOLERANCE_SD = 1e-9  # change of the moments, in sds, at which they stay
-_REACH, _STEP = 8.0, 0.08  # of the grid that phi is drawn from, in sds
+_TOLERANCE_SD = 1e-9  # iteration ends at this change of the moments, in sds
+_REACH, _STEP = 8.0, 0.08  # half width and step of the grid from which phi is drawn, in sds
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Ridge(PenaltyPrior):
     def tilted(
         self, site: SufficientStatistics, cavity: Natural, rng: np.random.Generator
     ) -> TiltedMoments:
-        """Return the moments of f_k times a proper cavity, and their quadrature's error."""
+        """Return the moments of f_k times a proper cavity, and their quadrature error."""
         if site.records == 0:
             return TiltedMoments(*cavity.moments(), np.zeros(2))
         rotated = SpectralLeastSquares.of(site)
@@ -57,13 +58,13 @@ class Ridge(PenaltyPrior):
     ) -> PosteriorDraws:
         """Return draws of (theta_k, phi), independent.
 
-        phi is drawn from (1)'s density interpolated on a grid, which makes its variance larger by
-        `_STEP`^2 / 6 of itself; theta given phi is exact.
+        phi is drawn from the density of f_k times the cavity, interpolated linearly on a grid. This
+        increases its variance by a share of `_STEP`^2 / 6. theta given phi is drawn exactly.
         """
         rotated = SpectralLeastSquares.of(site)
         phi = _drawn(rotated, cavity, many, rng)
         ratio, s = np.exp(phi[:, :1]), np.exp(phi[:, 1:])
-        # What is missing of t by a draw of the prior and its noise, regressed (Bhattacharya 2016)
+        # A draw from the prior, corrected by regression on its residual (Bhattacharya 2016)
         theta = np.sqrt(s / ratio) * rng.standard_normal((many, len(site.cross)))
         noise = np.sqrt(s) * rng.standard_normal((many, len(rotated.t)))
         missing = (rotated.t - theta @ rotated.R.T - noise) / (rotated.values + ratio)
@@ -80,7 +81,7 @@ def _log_density(site: SpectralLeastSquares, cavity: Natural, phi: Array) -> Arr
 def _moments(
     site: SpectralLeastSquares, cavity: Natural, mean: Array, cov: Array, points: int
 ) -> tuple[Array, Array]:
-    """Return the moments of f_k times the cavity, by a rule at the points of N(mean, cov)."""
+    """Return the moments of f_k times the cavity, by quadrature with points from N(mean, cov)."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     grid = np.stack(np.meshgrid(nodes, nodes), axis=-1).reshape(-1, 2)
     phi = mean + grid @ np.linalg.cholesky(cov).T
@@ -94,7 +95,7 @@ def _moments(
 
 
 def _fixed_moments(site: SpectralLeastSquares, cavity: Natural) -> tuple[Array, Array]:
-    """Return the moments that are those at their own points."""
+    """Return the moments at which the iteration ends: quadrature points from them give them."""
     mean, cov = normal_start(site, cavity, _chart)
     for _ in range(_MAX_ITERATIONS):
         old = mean, np.sqrt(np.diagonal(cov))
@@ -116,7 +117,7 @@ def _drawn(
         log_density = _log_density(site, cavity, mean + grid @ root.T)
     shares = np.exp(log_density - np.max(log_density))
     chosen = grid[rng.choice(len(grid), many, p=shares / np.sum(shares))]
-    between = rng.random((many, 2)) - rng.random((many, 2))  # a linear interpolation's noise
+    between = rng.random((many, 2)) - rng.random((many, 2))  # triangular: linear interpolation
     return mean + (chosen + _STEP * between) @ root.T
 
 

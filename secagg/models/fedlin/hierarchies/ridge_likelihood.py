@@ -5,14 +5,16 @@ row rank and orthogonal rows of squared lengths e_i, and R't = X'y,
 
     |y - X theta|^2 = |R theta - t|^2 + left,  left = y'y - |t|^2                                (1)
 
-which is never negative by rounding, as y'y - 2 theta'X'y + theta'X'X theta can be: left is taken to
-be no less than y'y's own rounding, which is all that is known of a perfect fit. Columns are
-scaled to length 1 to tell which eigenvalues are rounding, since units must not matter. theta ~ N(0,
-(s / kappa) I) gives y ~ N(0, s (I + XX' / kappa)), and with c_i = kappa / (kappa + e_i)
+By rounding, y'y - 2 theta'X'y + theta'X'X theta can be negative; the right side of (1) cannot. left
+is at least the rounding error of y'y, because after a perfect fit nothing smaller is known. Which
+eigenvalues are rounding errors is decided with columns scaled to length 1, so that units do not
+matter. theta ~ N(0, (s / kappa) I) gives y ~ N(0, s (I + XX' / kappa)), and with
+c_i = kappa / (kappa + e_i)
 
     log p(y) = -n/2 log s + 1/2 SUM log c_i - (left + SUM c_i t_i^2) / (2 s)                     (2)
 
-less n/2 log(2 pi). Ridge regression needs (2); for other penalties it is where chains start.
+minus n/2 log(2 pi). (2) is the likelihood for ridge regression. For other penalties it gives
+starting points of the chains.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from secagg.models.numerics.natural_gaussian import Natural
 
 _ROUNDING = float(np.finfo(np.float64).eps)
 _MIN_EIGENVALUE_SHARE = (
-    1e-12  # of the eigenvalues, d at most: less is rounding of columns that are collinear
+    1e-12  # smaller eigenvalues (their sum is at most d) are rounding errors of collinear columns
 )
 
 
@@ -45,7 +47,7 @@ class SpectralLeastSquares:
 
     @classmethod
     def of(cls, site: SufficientStatistics) -> SpectralLeastSquares:
-        """Return a site's, from its sums."""
+        """Return these quantities for a site, from its sums."""
         norms = np.sqrt(np.diagonal(site.gram))
         norms = np.where(norms > 0, norms, 1.0)
         values, vectors = np.linalg.eigh(site.gram / np.outer(norms, norms))
@@ -59,7 +61,7 @@ class SpectralLeastSquares:
         return cls(lengths[:, None] * rows, turns.T @ t, left, site.records, lengths**2)
 
     def evidence(self, log_kappa: Array, log_s: Array) -> Array:
-        """Return (2) for arguments of any one shape."""
+        """Return (2). Both arguments have the same shape, and so has the result."""
         log_share = -np.logaddexp(0.0, np.log(self.values) - log_kappa[..., None])
         fitted = self.left + np.exp(log_share) @ self.t**2
         with np.errstate(divide="ignore"):  # all y are 0
@@ -78,7 +80,7 @@ class SpectralLeastSquares:
         return gradient, np.array([[-np.sum(bent) / 2 - twice, bend], [bend, -fitted]])
 
     def least_start(self) -> float:
-        """Return a log s below which no search should begin: (2) is too steep there."""
+        """Return the smallest log s at which a search may start: below it (2) is too steep."""
         total = self.left + float(np.sum(self.t**2))
         return float(np.log(max(total, 1e-300) / max(self.records, 1))) - 10
 
@@ -87,11 +89,12 @@ Chart = Callable[[Array], tuple[Array, Array, Array]]
 
 
 def normal_start(site: SpectralLeastSquares, cavity: Natural, chart: Chart) -> tuple[Array, Array]:
-    """Return the mode of (2) times the cavity over phi, and the inverse of its curvature there.
+    """Return the mode of (2) times the cavity over phi, and the inverse of the curvature there.
 
-    chart: of phi (p,): (log kappa, log s), its Jacobian (2, p), and log kappa's Hessian (p, p)
-    Where the density is hardly curved, a quarter of the cavity's curvature is taken.
-    Raises `LinAlgError` where the numbers leave a float's range.
+    chart: a function of phi (p,) that returns (log kappa, log s), the Jacobian (2, p) of these, and
+        the Hessian (p, p) of log kappa
+    If the density has less than a quarter of the cavity's curvature, this quarter is used.
+    Raises `LinAlgError` if a number exceeds the range of float64.
     """
 
     def value(phi: Array) -> float:
@@ -115,7 +118,7 @@ def normal_start(site: SpectralLeastSquares, cavity: Natural, chart: Chart) -> t
     try:
         with np.errstate(over="raise", invalid="raise"):
             found = minimize(value, begin, jac=gradient, hess=hessian, method="trust-exact").x
-    except FloatingPointError:  # thousands of records that do not vary at all
+    except FloatingPointError:  # occurs with thousands of records that do not vary
         raise np.linalg.LinAlgError("sigma^2 is below the range of floating point") from None
     floor = np.linalg.cholesky(cavity.Q)  # eigenvalues relative to the cavity's precision
     inverse = np.linalg.inv(floor)

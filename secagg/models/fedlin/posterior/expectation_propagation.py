@@ -1,8 +1,9 @@
 """Federated expectation propagation with normal densities: a site's step, and the coordinator's.
 
 Yue, Al Kontar and Estrada Gomez (2022), section 4.2 and Algorithm 3; Vehtari and others (JMLR
-2020), "Expectation propagation as a way of life". q = p(phi) times the sites' q_k, all in natural
-parameters (`secagg.models.numerics.natural_gaussian`). In a round, all sites at once,
+2020), "Expectation propagation as a way of life". q is p(phi) times the product of all q_k, where
+the normal density q_k approximates site k's likelihood of phi. All densities are in natural
+parameters (`secagg.models.numerics.natural_gaussian`). In each round every site computes
 
     cavity      q / q_k                                                                          (3)
     tilted      moments of f_k times the cavity: `secagg.models.fedlin.hierarchies.base`
@@ -10,14 +11,17 @@ parameters (`secagg.models.numerics.natural_gaussian`). In a round, all sites at
                    (5), (6)
     change      new q_k / old q_k
 
-and q moves by the sum of changes (7), or by a share of it, which the next message tells.
+and the coordinator multiplies q by the product of all changes (7), which is a sum in natural
+parameters. It may apply only a share of this sum. Its next message states the share.
 
-The coordinator takes the largest share 2^-j for which no variance of q, in any direction, changes
-more than tenfold. With few sites a cavity may be no density: then power expectation propagation
-(Minka 2004) takes out a share of q_k, and in the last resort a site is counted as strained.
+The coordinator applies the largest share 2^-j for which no variance of q, in any direction, changes
+more than tenfold. With few sites, a cavity may not be a proper density. Then power expectation
+propagation (Minka 2004) removes only a part of q_k. If this fails too, the site is counted as
+strained.
 
-A dishonest coordinator obtains X'X and X'y of a few sites from some tens of rounds, with messages
-that an honest one could have sent (`tests/attacks/test_fedlin.py`), so no check refuses them.
+In some tens of rounds, a dishonest coordinator obtains X'X and X'y of a few sites. An honest
+coordinator could have sent the same messages (`tests/attacks/test_fedlin.py`), so no check refuses
+them.
 docs/math/hm2-shared-posterior.md explains the share, the powers and the attack.
 """
 
@@ -32,9 +36,9 @@ from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.numerics.natural_gaussian import Natural
 
-_MAX_VARIANCE_RATIO = 10.0  # by how much a variance may change in a round
+_MAX_VARIANCE_RATIO = 10.0  # largest factor by which a variance may change in a round
 _MIN_DAMPING_LIMIT = 0.125
-_CAVITY_POWERS = (1.0, 0.5, 0.25, 0.125, 0.0)  # shares of q_k to take out, in this order
+_CAVITY_POWERS = (1.0, 0.5, 0.25, 0.125, 0.0)  # parts of q_k to remove, tried in this order
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Change:
     """A site's contribution: the full change of q_k, rounded to the fixed-point grid.
 
     error (p,): Monte Carlo error of the tilted means, in tilted standard deviations
-    strained: whether it had no proper cavity for its moments, or could not compute moments
+    strained: whether the site had no proper cavity for its moments, or could not compute moments
     """
 
     step: Natural
@@ -64,7 +68,10 @@ def site_change(
     bits: int,
     rng: np.random.Generator,
 ) -> Change:
-    """Return a site's change for q, a density; own: its q_k; bits: of the grid, 2^-bits."""
+    """Return a site's change.
+
+    q: a proper density; own: the site's q_k; bits: the change is rounded to multiples of 2^-bits
+    """
     size = len(q.r)
     if site.records == 0:
         return no_change(size)
@@ -86,8 +93,8 @@ def site_change(
 
 
 def damping_factor(q: Natural, total: Natural, most: float) -> float:
-    """Return the largest most / 2^j for which no variance changes more than tenfold."""
-    changes = eigh(total.Q, q.Q, eigvals_only=True)  # of the precision, in units of q's
+    """Return the largest share most / 2^j for which no variance changes more than tenfold."""
+    changes = eigh(total.Q, q.Q, eigvals_only=True)  # of the precision, relative to q's
     share = most
     while not (
         1 + share * changes[0] >= 1 / _MAX_VARIANCE_RATIO
@@ -98,7 +105,14 @@ def damping_factor(q: Natural, total: Natural, most: float) -> float:
 
 
 def next_damping_limit(most: float, share: float, far: float, before: float | None) -> float:
-    """Return the largest share of the next round; far: of this one, before: of the last."""
+    """Return the upper limit of the share in the next round.
+
+    The limit is halved, down to a minimum, if the whole limit was applied and q moved further than
+    in the round before, but by at most 1.
+
+    most, share: the limit and the share in this round
+    far, before: `step_norm` of this round and of the one before it
+    """
     circles = before is not None and share == most and before < far <= 1
     return max(most / 2, _MIN_DAMPING_LIMIT) if circles and most > _MIN_DAMPING_LIMIT else most
 

@@ -1,26 +1,29 @@
-"""The posterior of the shared parameters in HM2 by importance sampling, not a normal density.
+"""The posterior of the shared parameters in HM2 by importance sampling.
 
 Yue, Al Kontar and Estrada Gomez (2022), example 4.1: theta_k ~ N(mu, diag(tau)), phi = (mu, log
-tau). With few sites p(phi | all records) is far from normal. But given log tau everything is exact:
-with R, z and W = I + R diag(tau) R' of `secagg.models.fedlin.hierarchies.pseudo_data`,
+tau). With few sites p(phi | all records) is far from normal. But given log tau, mu has an exactly
+normal posterior. With R, z and W = I + R diag(tau) R' of
+`secagg.models.fedlin.hierarchies.pseudo_data`,
 
     log f_k(mu, tau) = c_k + b_k' mu - mu' A_k mu / 2,                                           (1)
     A_k = R' W^-1 R,   b_k = R' W^-1 z,   c_k = -log|W| / 2 - z' W^-1 z / 2.
 
-So one more round sums A, b and c over sites at points of log tau, which all sites compute from q.
+So one more round sums A, b and c over sites at given values of log tau, called points. All sites
+compute the same points from q.
 docs/math/hm2-shared-posterior.md has the weights, the points and their error.
 
-Guarantees. The sums of n points are n (d (d + 3) / 2 + 1) numbers, functions of the K d (d + 3) / 2
-numbers in the sites' X'X and X'y. They can be solved for every site's, up to which site is which:
-`tests/attacks/test_fedlin.py` does so for three similar sites, to four digits, from one honest run
-with 512 points. Assume that the coordinator knows them; so points are used only on request.
+Guarantees. The sums at n points are n (d (d + 3) / 2 + 1) numbers. They are functions of the
+K d (d + 3) / 2 numbers in the X'X and X'y of K sites. An observer can solve these equations for
+every site's X'X and X'y, without knowing which site is which. `tests/attacks/test_fedlin.py` does
+this for three similar sites, to four digits, from one honest run with 512 points. Assume that the
+coordinator knows these matrices. So points are used only if the job asks for them.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
 no record                       0
 fewer records than terms        R has fewer rows; likewise with collinear or constant terms
-scales beyond float64           `DataError` when it is sent
+scales beyond float64           `DataError`, nothing is sent
 ==============================  ====================================================================
 """
 
@@ -52,7 +55,7 @@ _MAX_BISECTIONS = 60  # enough to reach rounding
 
 
 def points_fields(d: int, many: int) -> Spec:
-    """Return the fields of the sum at so many points."""
+    """Return the fields of the sum at `many` points."""
     return (
         Field("precision", (many * d * (d + 1) // 2,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
         Field("shift", (many * d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
@@ -66,7 +69,7 @@ def points_values(d: int, many: int) -> int:
 
 
 def quasi_random_points(q: Natural, many: int) -> Array:
-    """Return log tau (d, many)."""
+    """Return the points, values of log tau: shape (d, many)."""
     mean, cov = q.moments()
     d = len(mean) // 2
     spread = np.linalg.cholesky(cov[d:, d:])
@@ -95,7 +98,9 @@ def points_sums(site: SufficientStatistics, log_tau: Array) -> Update:
 
 @dataclass(frozen=True)
 class Mixture:
-    """p(phi | records): at log_tau (d, n) with weights (n,), sum 1, mu ~ N(mean, cov).
+    """p(phi | records) as a mixture over the points.
+
+    log_tau (d, n): the points; weights (n,), with sum 1; at each point mu ~ N(mean, cov)
 
     mean (n, d), cov (n, d, d)
     """

@@ -2,18 +2,19 @@
 
 Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear models", 2022),
 section 4.3: Bayesian penalties make no coefficient exactly 0, so a predictor is left out if the
-credible interval of its coefficient covers 0. The paper's simulations take intervals of 90 %.
+credible interval of its coefficient covers 0. The paper's simulations use 90 % intervals.
 
 included    the interval has quantiles (1 -+ level) / 2 of the draws, and does not cover 0
-direction   the larger of P(theta > 0) and P(theta < 0): 1/2 if the sign is open
-null        P(|theta| <= rope), of a range about 0 that makes no difference in practice
+direction   the larger of P(theta > 0) and P(theta < 0); about 1/2 if the sign is uncertain
+null        P(|theta| <= rope): the coefficient is in a range about 0 without practical importance
 
-Means and ends have Monte Carlo errors, by batches (Flegal, Haran and Jones 2008): draws are in the
-order in which they were drawn, chain after chain, so that twenty runs of them are nearly
-independent, and what differs between these tells the error of all. (A site has some hundred numbers
-to tell; an effective sample size of each would take much longer.) Where an interval
-ends within two errors of 0, other draws may as well have decided otherwise: `doubtful`. A
-probability of which all draws agree is as close to 0 or 1 as draws are many.
+Means and interval ends have Monte Carlo errors, computed by the method of batch means (Flegal,
+Haran and Jones 2008). The draws are stored in order, chain after chain. They are divided into
+twenty consecutive batches, which are nearly independent. The spread between the batches gives the
+Monte Carlo error of all draws together. (Effective sample sizes for some hundred numbers of a site
+would take much longer.) If an end of an interval is within two Monte Carlo errors of 0, other draws
+might have led to the opposite decision, and the coefficient is marked `doubtful`. If all draws
+agree, a probability is reported as 0 or 1. Its precision is limited by the number of draws.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _BATCHES = 20
 
 @dataclass(frozen=True)
 class Selection:
-    """All of shape (d,); low, high: the interval; mcse_: Monte Carlo errors."""
+    """Summaries of each coefficient, all of shape (d,).
+
+    low, high: the interval; mcse_...: Monte Carlo errors
+    """
 
     mean: Array
     sd: Array
@@ -48,9 +52,10 @@ class Selection:
 
 
 def select(theta: Array, level: float = 0.9, rope: float = 0.0) -> Selection:
-    """Return what draws of theta (draws, d) say of each coefficient; at least 40 draws.
+    """Summarise draws of theta (draws, d), at least 40.
 
-    rope: of the null interval, in theta's units; at 0, and no coefficient exactly 0, null is 0
+    rope: half width of the range about 0 in `null`, in theta's units. At 0, `null` is 0 unless a
+        coefficient is exactly 0.
     """
     ends = (1 - level) / 2, (1 + level) / 2
     low, high = np.quantile(theta, ends, axis=0)
@@ -76,6 +81,6 @@ def select(theta: Array, level: float = 0.9, rope: float = 0.0) -> Selection:
 
 
 def _error(of_batches: Array) -> Array:
-    """Return the error of what all draws say, from what each batch says (batches, d)."""
+    """Return the Monte Carlo error over all draws, from the batches' summaries (batches, d)."""
     error: Array = of_batches.std(axis=0, ddof=1) / np.sqrt(len(of_batches))
     return error

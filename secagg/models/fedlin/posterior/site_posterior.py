@@ -1,8 +1,8 @@
-"""What HM2's results say of a site: its own posterior.
+"""A site's own posterior in HM2, as draws.
 
-A site's own posterior is of draws; equation numbers are those of Yue, Al Kontar and Estrada Gomez
-(2022). The intercept that a site took off is drawn for these: given theta_k and sigma_k^2 it is
-N(mean of y - theta_k' mean of x, sigma_k^2 / n_k), by its flat prior.
+Equation numbers are those of Yue, Al Kontar and Estrada Gomez (2022). If a site subtracted its own
+means, its intercept is drawn for each draw of theta_k and sigma_k^2. With a flat prior, the
+intercept is N(mean of y - theta_k' mean of x, sigma_k^2 / n_k).
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ def posterior_draws(
     many: int,
     rng: np.random.Generator,
 ) -> tuple[PosteriorDraws, bool]:
-    """Return draws of equation (8), and whether what others say was to be had apart from own.
+    """Return draws of equation (8), and whether their cavity is without the site's own q_k.
 
-    own: the site's q_k. If not apart, or where so vague a density cannot be drawn from, q stands in
-    its place, and last of all q's mean: the run's sums are released by now, and should not be lost
-    by this. Raises `DataError`.
+    own: the site's q_k. The cavity is q without q_k, or without a part of it (power expectation
+    propagation). If no such cavity is a density that can be drawn from, q is used instead, and then
+    a narrow density at q's mean. The reason is that the run's sums have already been released, and
+    this failure should not waste them. If nothing can be drawn, raises `DataError`.
     """
     mean, cov = q.moments()
     ways = [(q - own.times(power), power, True) for power in hierarchy.powers]
@@ -42,7 +43,7 @@ def posterior_draws(
         if not others.proper:
             continue
         try:
-            with np.errstate(all="ignore"):  # what comes of it is looked at
+            with np.errstate(all="ignore"):  # the draws are checked below
                 drawn = hierarchy.draw(replace(known, power=power), others, many, rng)
         except np.linalg.LinAlgError:
             continue
@@ -52,7 +53,7 @@ def posterior_draws(
 
 
 def drawn_level(layout: Layout, site: Site, variance: Array, rng: np.random.Generator) -> Level:
-    """Return the site's level with its own intercept drawn, one for each variance of the noise."""
+    """Return the site's means, with a random intercept for each draw of the noise variance."""
     y: Array = np.full(len(variance), site.level.y)
     if layout.intercept == "site" and site.here:
         y = y + np.sqrt(variance / site.here) * rng.standard_normal(len(variance))
@@ -82,5 +83,5 @@ def site_posterior(
         "doubtful": own.doubtful.astype(np.float64),
         "direction": own.direction,
     }
-    first = len(own.included) - len(analysed.null)  # there is an intercept, or its place
+    first = len(own.included) - len(analysed.null)  # 1 if theta has no intercept
     return told | {"null": np.concatenate([np.full(first, np.nan), analysed.null])}
