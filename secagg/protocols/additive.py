@@ -1,21 +1,29 @@
-"""Additive secret sharing among S >= 2 aggregators; all shares but one are sent as seeds.
+"""Additive secret sharing: each site splits its contribution into shares for S aggregators.
 
 Follows the textbook scheme (Cramer, Damgård, Nielsen, *Secure Multiparty Computation and Secret
-Sharing*, 2015, section 1.3.2): a vector x of integers modulo 2^w is split into S shares that sum
-to x. Any S - 1 shares are uniform and independent of x. To save bandwidth, S - 1 of the shares are
-expanded from random 32-byte seeds (as in Prio3: RFC draft VDAF, section 7.2.1). These shares are
-pseudorandom instead of uniform, so the scheme is as secure as AES-256 in counter mode.
+Sharing*, 2015, section 1.3.2). A vector x of integers modulo 2^w is split into S shares whose sum
+is x. Any S - 1 of the shares are uniform and independent of x. An aggregator adds the shares that
+it received from all sites, and the sum of all aggregators' results is the sum of the contributions.
 
-Threat model: coordinator and sites are honest but curious; at least one of the S aggregators does
-not collude with the others. A site signs each share and seals it for its aggregator; the
-coordinator relays shares but cannot read them. Sites need not stay online. A site enters the sum
-only if *every* aggregator holds its share; otherwise all aggregators leave it out, so a
-contribution that arrives in part cannot make the sum wrong. Each aggregator opens one sum a round,
-over one set of sites. It refuses a second request, because the difference between two sums could be
-the contribution of a single site.
+To save bandwidth, S - 1 of the shares are computed from random seeds of 32 bytes, and only the
+seeds are sent (as in Prio3: RFC draft VDAF, section 7.2.1). These shares are pseudorandom instead
+of uniform, so the scheme is as secure as AES-256 in counter mode.
 
-Not protected: everything, if all S aggregators pool their shares; the result, if an aggregator
-drops out or lies about its share (all S are needed, and shares carry no proof).
+Threat model: coordinator and sites are honest but curious, and at least one of the S aggregators
+does not collude with the others.
+
+* A site signs each share and seals it for one aggregator. The coordinator relays the shares but
+  cannot read them. Then the site may go offline.
+* A site's contribution is part of the sum only if *every* aggregator holds its share. Otherwise all
+  aggregators leave the site out. So if some of a site's shares are lost, the sum is still correct.
+* In each round, an aggregator opens one sum over one set of sites. It refuses a second request,
+  because the difference between two sums could be the contribution of a single site.
+
+Not protected:
+
+* Everything, if all S aggregators combine their shares.
+* The result, if an aggregator drops out or sends a false sum of shares. All S aggregators are
+  needed, and shares contain no proof that they are correct.
 """
 
 from __future__ import annotations
@@ -81,14 +89,14 @@ class Additive:
             raise JobError("protocol.aggregators", "at least 2 aggregators are required")
 
     def guarantee_text(self, sites: int) -> str:
-        """Say that at least one aggregator must not collude."""
+        """Return a text which says that at least one aggregator must not collude."""
         return (
             f"up to {self.aggregators - 1} of {self.aggregators} aggregators may collude with the "
             f"coordinator and any of the {sites} sites; no aggregator may drop out"
         )
 
     def max_colluding(self, sites: int) -> int:
-        """Return all sites: they hold no shares."""
+        """Return the number of all sites, because sites hold no shares of other sites."""
         return sites
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
@@ -116,7 +124,7 @@ class Additive:
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, PhaseRequest | Total | Ready]:
-        """Relay envelopes, find the sites whose shares all aggregators hold, add their sums."""
+        """Relay shares, find the sites whose shares all aggregators hold, and add the sums."""
         match phase:
             case "setup":
                 return state, Ready()
@@ -143,10 +151,12 @@ class Additive:
 def split(
     contribution: RingVector, seeds: int, random: RandomBytes
 ) -> tuple[list[bytes], RingVector]:
-    """Return `seeds` fresh seeds and a vector; the expanded seeds and the vector sum to the input.
+    """Split a contribution into `seeds` + 1 shares. Return a list of fresh seeds and one vector.
 
-    Guarantee: any `seeds` of the seeds + 1 shares are jointly pseudorandom for every contribution,
-    because the seeds are independent of it and each seed masks the vector.
+    The sum of the vectors computed from the seeds, plus the returned vector, is the contribution.
+
+    Guarantee: any `seeds` of the shares together are pseudorandom, whatever the contribution. The
+    seeds do not depend on the contribution, and each seed masks the returned vector.
     """
     fresh_seeds = [random(prg.SEED_BYTES) for _ in range(seeds)]
     remainder = contribution.copy()
@@ -157,7 +167,7 @@ def split(
 def _seal_shares(contribution: RingVector, context: Context) -> dict[str, bytes]:
     aggregators = context.roster.with_role(Role.AGGREGATOR)
     seeds, remainder = split(contribution, len(aggregators) - 1, context.random)
-    # The long share goes to another aggregator for each site, so that the load is balanced.
+    # The long share goes to different aggregators for different sites, to balance the load.
     offset = context.roster.with_role(Role.SITE).index(context.me) % len(aggregators)
     recipients = aggregators[offset:] + aggregators[:offset]
     bodies: list[Body] = [{"vector": remainder}, *({"seed": seed} for seed in seeds)]
@@ -174,7 +184,10 @@ def _seal_shares(contribution: RingVector, context: Context) -> dict[str, bytes]
 
 
 def _hold(state: State, body: Body, context: Context) -> tuple[State, Body]:
-    """Store all valid shares and reply whose they are; an invalid share counts as not sent."""
+    """Store all valid shares, and reply with the names of their sites.
+
+    An invalid share counts as not sent.
+    """
     if context.round <= state.get("round", -1):
         raise PolicyRefusal(context.me, "already holds the shares of this round")
     envelopes = body.get("envelopes")
@@ -206,7 +219,7 @@ def _read_share(site: str, envelope: object, context: Context) -> Body:
 
 
 def _open(state: State, body: Body, context: Context) -> tuple[State, Body]:
-    """Return this aggregator's share of the sum over the named sites, once a round."""
+    """Return the sum of this aggregator's shares from the named sites, once in each round."""
     if state.get("round") != context.round or state.get("opened"):
         raise PolicyRefusal(context.me, "holds no shares of this round, or has already opened it")
     if state["shape"] != [context.shape.ring_bits, context.shape.length]:
@@ -232,7 +245,7 @@ def _sum_shares(shares: Sequence[Body], shape: Shape) -> RingVector:
 
 
 def _sort_envelopes(replies: Mapping[str, Body], context: Context) -> dict[str, Body]:
-    """Group the envelopes by aggregator (each site's reply holds one for each aggregator)."""
+    """Group the envelopes by aggregator. Each site's reply has one envelope for each aggregator."""
     requests: dict[str, Body] = {
         aggregator: {"envelopes": {}} for aggregator in context.roster.with_role(Role.AGGREGATOR)
     }
@@ -282,7 +295,7 @@ def _add_shares(replies: Mapping[str, Body], shape: Shape) -> RingVector:
 def run_ideal(
     contributions: Mapping[str, RingVector], shape: Shape, aggregators: int, random: RandomBytes
 ) -> RingVector:
-    """Run all parties without messages: split, add at each aggregator, add the aggregators."""
+    """Compute the sum without messages: split, add at each aggregator, add the results."""
     held: list[list[Body]] = [[] for _ in range(aggregators)]
     for contribution in contributions.values():
         seeds, remainder = split(contribution, aggregators - 1, random)

@@ -1,7 +1,7 @@
 """The reference protocol: sites send their contributions in clear, and the coordinator adds them.
 
-It protects nothing, and every report of such a run says so. It serves as a reference: every secure
-sum must return exactly the same bits, and the cost of protection is measured against it.
+This protocol protects nothing, and every report of such a run says so. It is used for comparison:
+every other protocol must return exactly the same sum, and costs are measured relative to it.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Plain:
     phases: ClassVar[tuple[Phase, ...]] = (Phase("submit", Role.SITE, contributes=True),)
 
     def guarantee_text(self, sites: int) -> str:
-        """Say that nothing is hidden."""
+        """Return a text which says that nothing is hidden."""
         return f"the coordinator reads the contributions of all {sites} sites"
 
     def max_colluding(self, sites: int) -> int:
-        """Return 0: the coordinator alone sees everything."""
+        """Return 0, because the coordinator sees everything without the help of a site."""
         return 0
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return no further parties."""
+        """Return (), because no further parties are needed."""
         return ()
 
     def client(
@@ -93,5 +93,5 @@ class Plain:
 
 
 def run_ideal(contributions: Mapping[str, RingVector], shape: Shape) -> RingVector:
-    """Return the ring sum, which every protocol must compute (the ideal functionality)."""
+    """Return the sum that every protocol must compute (the ideal functionality)."""
     return ring.total(contributions.values(), shape.length, shape.ring_bits)

@@ -1,21 +1,23 @@
-"""A pseudorandom generator from 32-byte seeds to ring vectors: AES-256 in counter mode.
+"""A pseudorandom generator: it computes long vectors (masks) from seeds of 32 bytes, by AES-256.
 
-Source: NIST SP 800-38A, section 6.5 (CTR), as a PRG under the usual assumption that AES-256 is a
-pseudorandom permutation. A seed is a fresh AES key and is expanded only once, so all expansions can
-use the same counter blocks: those of GCM with a nonce of zeros (NIST SP 800-38D, section 7.1),
+Source: AES in counter mode, NIST SP 800-38A, section 6.5. Under the usual assumption that AES-256
+is a pseudorandom permutation, this is a pseudorandom generator. A seed is a fresh AES key and is
+used only once. So all seeds can be used with the same counter blocks T_i, which are those of GCM
+with a nonce of zeros (NIST SP 800-38D, section 7.1):
 
     stream(seed) = AES(seed, T_2) || AES(seed, T_3) || ...,    T_i = i as 16 bytes, big-endian.
 
-Each element of the vector over Z_2^w is the next w / 8 bytes of the stream, little-endian.
+Each element of the vector, an integer modulo 2^w, is the next w / 8 bytes of the stream,
+little-endian.
 
-Two implementations give the same bits: the compiled kernel (`kernels.aes`) where the processor
-supports it, and GCM encryption of zeros elsewhere. GCM is 1.3 times as fast as CTR in the library
-used, because only its GCM code uses wide AES instructions; its checksum is computed but not used.
-GCM reserves counter blocks 0 and 1, so the stream starts at 2. The counter has 32 bits, so a seed
-gives at most 2^32 - 2 blocks (64 GiB). This is far below 2^64 blocks, where a permutation can be
-distinguished from a random function.
+There are two implementations, with the same output. If the processor supports it, the compiled
+kernel (`kernels.aes`) is used, and otherwise GCM encryption of zeros. In the library used, GCM is
+1.3 times as fast as CTR, because only its GCM code uses wide AES instructions. The checksum of GCM
+is computed but not used. GCM reserves counter blocks 0 and 1, so the stream starts at 2. The
+counter has 32 bits, so a seed gives at most 2^32 - 2 blocks (64 GiB). Only after some 2^64 blocks
+could a permutation be distinguished from a random function.
 
-Not protected: timing, where AES does not run in hardware.
+Not protected: timing, if AES does not run in hardware.
 """
 
 from __future__ import annotations
@@ -35,12 +37,14 @@ _ZEROS = bytes(ring.BLOCK_BYTES)
 
 
 def apply_masks(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -> None:
-    """Add the masks of the seeds `add` to a vector and subtract those of `subtract`, in place.
+    """Change a vector in place: add the masks of the seeds `add`, subtract those of `subtract`.
 
-    Works block by block: all masks of a block are computed while the block is in the cache.
+    The vector is processed in blocks, so that a block stays in the cache while its masks are
+    computed.
 
-    vector: over any ring, C-contiguous and writable
-    Raises `ValueError` for another vector, a seed of another length, or a vector over 64 GiB.
+    vector: as in `secagg.core.ring`, C-contiguous and writable
+    add, subtract: seeds of 32 bytes
+    Raises `ValueError` for another vector, a seed of another length, or a vector above 64 GiB.
     """
     if not ring.is_vector(vector, len(vector), ring.bits_of(vector)):
         raise ValueError("the vector must be a ring vector in this machine's byte order")

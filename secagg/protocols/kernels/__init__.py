@@ -1,7 +1,8 @@
-"""Optional fast arithmetic for Paillier: eight long integers at a time, on AVX-512 IFMA.
+"""Optional fast arithmetic in compiled C code, called kernels, for processors with AVX-512 IFMA.
 
-`lanes` lays numbers out for the compiled code and calls it; `modular` has the operations that
-protocols use, on arrays of bytes. gmpy2 does the same in `secagg.protocols.paillier` wherever the
-kernels are not `available`. Both give the same bits (tested): only the speed differs.
-`library` says how to switch the kernels off. `aes` has a kernel of its own for masks.
+The kernels for Paillier process eight long integers at a time. `lanes` arranges the numbers in
+memory for the C code and calls it. `modular` has the operations that protocols use, on arrays of
+bytes. If the kernels are not `available`, `secagg.protocols.paillier` uses gmpy2 instead. Both give
+the same results (tested), and only the speed differs. `library` explains how to switch the kernels
+off. `aes` has another kernel, for the masks of masked sums.
 """

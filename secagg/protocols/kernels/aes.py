@@ -1,8 +1,8 @@
-"""Masks by wide AES instructions: what `secagg.protocols.prg` defines, as fast as AES can be.
+"""Compute the masks that `secagg.protocols.prg` defines, with the fastest AES instructions.
 
-A library of its own, because it needs other instructions than the arithmetic (VAES and AVX-512 BW:
-AMD since 2022, Intel since 2019). `SECAGG_KERNELS=off` switches it off too. Source, and what its
-running time depends on: `masks.c`.
+The compiled code is a separate library, because it needs other instructions than the arithmetic
+(VAES and AVX-512 BW: AMD since 2022, Intel since 2019). `SECAGG_KERNELS=off` switches it off too.
+`masks.c` names the source of the method, and says on what the running time depends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def available() -> bool:
 
 
 def apply(vector: RingVector, add: Sequence[bytes], subtract: Sequence[bytes]) -> None:
-    """Add and subtract the streams of seeds, in place; `prg.apply_masks` has checked them all."""
+    """Add and subtract the masks of seeds, in place. `prg.apply_masks` checks the arguments."""
     function = _apply()
     if function is None:
         raise RuntimeError("the kernel is not available")

@@ -1,15 +1,17 @@
-"""Long integers in eight lanes: the layout of `ifma.h` as numpy arrays, and moduli.
+"""Long integers in groups of eight, as numpy arrays with the layout of `ifma.h`, and moduli.
 
-`Lanes` is uint64 of shape (groups, digits, 8), aligned to 64 bytes: integer 8 g + i is
-sum over j of x[g, j, i] 2^(52 j). Rows are uint8 of shape (count, size): little-endian integers.
-Sources, bounds, and what the running time depends on: `ifma.h`, `power.c`, `fixed_base.c`.
+`Lanes` is an array x of uint64 with shape (groups, digits, 8), aligned to 64 bytes. The integer
+8 g + i is the sum over j of x[g, j, i] 2^(52 j). `Rows` is an array of uint8 with shape
+(count, size); each row is a little-endian integer. The files `ifma.h`, `power.c` and `fixed_base.c`
+name the sources of the methods, and say which bounds hold and on what the running time depends.
 
 The digits of a modulus leave at least 16 bits free (SLACK in `ifma.h`). All bounds of the "almost"
-reduced results rest on that. This module trusts its caller, `modular`, for the lengths of arrays.
+reduced results depend on these free bits. This module does not check the lengths of arrays; its
+caller `modular` does.
 
-Making a constant takes longer than a product of a few numbers, so the constants used last stay in
-memory until the process ends. Among them are factors of private keys and numbers made from them, as
-in the tables for many powers.
+Making a constant takes longer than multiplying a few numbers, so the constants used last stay in
+memory until the process ends. Some of them are factors of private keys, or are computed from these
+factors. This also holds for the tables for many powers.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def digits_for(bits: int) -> int:
 
 
 def load(rows: Rows, digits: int) -> Lanes:
-    """Return rows as lanes; unused lanes of the last group are zero."""
+    """Return rows as lanes. Unused places of the last group are zero."""
     count, size = rows.shape
     lanes = empty(-(-count // LANES), digits, LANES)
     rows = np.ascontiguousarray(rows)
@@ -57,7 +59,7 @@ def load(rows: Rows, digits: int) -> Lanes:
 
 
 def store(lanes: Lanes, count: int, size: int) -> Rows:
-    """Return the first `count` integers as rows of `size` bytes; they must fit."""
+    """Return the first `count` integers as rows of `size` bytes. Every integer must fit."""
     rows = np.empty((count, size), dtype=np.uint8)
     call("store", rows.ctypes.data, size, count, lanes.ctypes.data, lanes.shape[1])
     return rows
@@ -65,7 +67,7 @@ def store(lanes: Lanes, count: int, size: int) -> Rows:
 
 @lru_cache(maxsize=CONSTANTS)
 def constant(value: int, digits: int) -> Lanes:
-    """Return one read-only group with the same integer in all lanes."""
+    """Return one read-only group that contains the same integer eight times."""
     size = digits * DIGIT_BITS // 8 + 1
     rows = np.frombuffer(value.to_bytes(size, "little") * LANES, np.uint8)
     lanes = load(rows.reshape(LANES, -1), digits)
@@ -80,7 +82,7 @@ def _residue(value: int, shift: int, modulus: int) -> int:
 
 
 def multiply_add(a: Lanes, b: Lanes, c: Lanes, digits: int) -> Lanes:
-    """Return a b + c, which must fit into `digits` digits; b is a constant."""
+    """Return a b + c, where b is a constant. The result must fit into `digits` digits."""
     out = empty(len(a), digits, LANES)
     call(
         "multiply_add", out.ctypes.data, digits, a.ctypes.data, a.shape[1], b.ctypes.data,
@@ -100,9 +102,10 @@ class _Structure(ctypes.Structure):
 
 
 class Modulus:
-    """An odd modulus r, stored with n >= `digits` digits, 16 bits free, at most `MAX_DIGITS`.
+    """An odd modulus r, stored with n digits.
 
-    Factors and results are below 2 r ("almost reduced") unless stated otherwise.
+    n is at least `digits` and at most `MAX_DIGITS`, and 16 bits stay free. If nothing else is said,
+    factors and results are below 2 r ("almost reduced").
     """
 
     def __init__(self, value: int, digits: int = MIN_DIGITS) -> None:
@@ -129,8 +132,8 @@ class Modulus:
     def multiply(self, a: Lanes, b: Lanes) -> Lanes:
         """Return a b / 2^(52 k) modulo r, where k = digits of a + digits of b - n.
 
-        b may be a constant (one group). Either a or b may have any value and length if the other is
-        below 2 r and has n digits.
+        b may be a constant (one group). One of a and b must be below 2 r and have n digits. The
+        other may have any value and length.
         """
         out = empty(len(a), self.n, LANES)
         step = b.shape[1] if len(b) == len(a) else 0
@@ -145,19 +148,19 @@ class Modulus:
         return self.multiply(a, self.constant(factor, DIGIT_BITS * a.shape[1]))
 
     def canonical(self, a: Lanes, times: int = 1) -> Lanes:
-        """Return a modulo r, in place; a is below (times + 1) r and may have pending carries."""
+        """Return a modulo r, in place. a must be below (times + 1) r and may have open carries."""
         call("canonical", a.ctypes.data, self.address, times, len(a))
         return a
 
     def power(self, a: Lanes, exponent: int) -> Lanes:
-        """Return a^exponent modulo r; the instructions depend only on the exponent's length."""
+        """Return a^exponent modulo r. The instructions depend only on the exponent's length."""
         montgomery = 1 << DIGIT_BITS * self.n
         x = self.scale(a, montgomery)
         self._power(x, exponent, self.constant(montgomery), paired=False)
         return self.multiply(x, self.constant(1))
 
     def _power(self, x: Lanes, exponent: int, one: Lanes, *, paired: bool) -> None:
-        bits = 5 if exponent.bit_length() > 64 else 2  # 32 table entries pay off for long exponents
+        bits = 5 if exponent.bit_length() > 64 else 2  # 32 table entries save time if it is long
         count = max(1, -(-exponent.bit_length() // bits))
         windows = bytes(exponent >> bits * i & ((1 << bits) - 1) for i in range(count - 1, -1, -1))
         table = empty(1 << bits, *x.shape[1:])
@@ -168,7 +171,7 @@ class Modulus:
 
 
 class SquareModulus(Modulus):
-    """The modulus r^2. Numbers are pairs (c, d) for c + d r, 2 n digits in all (see `power.c`).
+    """The modulus r^2. A number c + d r is a pair (c, d) of 2 n digits together (see `power.c`).
 
     The methods inherited from `Modulus` compute modulo r.
     """
@@ -181,7 +184,7 @@ class SquareModulus(Modulus):
         return pair
 
     def multiply_pairs(self, a: Lanes, b: Lanes) -> Lanes:
-        """Return a b / R modulo r^2, R = 2^(52 n); b may be a constant."""
+        """Return a b / R modulo r^2, where R = 2^(52 n). b may be a constant."""
         out = empty(*a.shape)
         step = 2 * self.n if len(b) == len(a) else 0
         addresses = (out.ctypes.data, a.ctypes.data, b.ctypes.data)
@@ -197,14 +200,14 @@ class SquareModulus(Modulus):
         )
 
     def power_pairs(self, a: Lanes, exponent: int) -> Lanes:
-        """Return a^exponent modulo r^2 as pairs, for a of any value; timing as in `power`."""
+        """Return a^exponent modulo r^2 as pairs, for a of any value. Instructions as in `power`."""
         montgomery = 1 << DIGIT_BITS * self.n
         x = self.scaled_pairs(a, montgomery)
         self._power(x, exponent, self.constant_pair(montgomery), paired=True)
         return self.multiply_pairs(x, self.constant_pair(1))
 
     def canonical_pairs(self, pairs: Lanes) -> tuple[Lanes, Lanes]:
-        """Return c and d, both below r, of pairs from `multiply_pairs`."""
+        """Return c and d of pairs that `multiply_pairs` returned, reduced below r."""
         call("canonical_pairs", pairs.ctypes.data, self.address, len(pairs))
         c, d = empty(len(pairs), self.n, LANES), empty(len(pairs), self.n, LANES)
         c[:], d[:] = pairs[:, : self.n], pairs[:, self.n :]

@@ -1,15 +1,17 @@
-"""The compiled libraries: finding them, and finding out whether this machine can run them.
+"""Find the compiled libraries, and find out whether this computer can run them.
 
-They are built when secagg is installed on a 64-bit x86 machine with a C compiler. Elsewhere they
-are left out, without a message. A library that was compiled from other sources than those beside it
-(an old one in a checkout) is not used: its functions may differ. Kernels run if the processor has
-the instructions, here AVX-512 IFMA (Intel since 2019, AMD since 2022), and the operating system
-saves its registers. The environment variable `SECAGG_KERNELS=off` switches to gmpy2. It is read at
-every use, so that tests run both in one process. No variable names a library to load: only those
-beside this file are loaded.
+The libraries are built when secagg is installed on a 64-bit x86 computer with a C compiler. On
+other computers they are left out, without a message. Only libraries in the folder of this file are
+loaded. A library is not used if it was compiled from other sources than those in this folder, since
+its functions may differ.
 
-The library is a plain shared object called through ctypes: it needs no headers of Python, works
-with every version of it, and other threads run while it calculates.
+The kernels run if the processor has the instructions AVX-512 IFMA (Intel since 2019, AMD since
+2022), and if the operating system supports their registers. With the environment variable
+`SECAGG_KERNELS=off`, gmpy2 is used instead. The variable is read at every use, so that tests can
+run both in one process.
+
+The library is a shared object that is called through ctypes. So it needs no headers of Python and
+works with every version of Python, and other threads can run while it computes.
 """
 
 from __future__ import annotations
@@ -51,12 +53,12 @@ def available() -> bool:
 
 
 def call(name: str, *arguments: object) -> None:
-    """Call a kernel with addresses and sizes. Ask `available` first."""
+    """Call a kernel with addresses and sizes. Call `available` before."""
     _function(name)(*arguments)
 
 
 def load_library(name: str, sources: Sequence[str]) -> ctypes.CDLL | None:
-    """Return the library `_name` if it is built from these sources and runs on this processor."""
+    """Return the library `_name`; None unless built from these sources for this processor."""
     candidates = (_FOLDER / f"_{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
     path = next((path for path in candidates if path.exists()), None)
     if path is None:
@@ -77,7 +79,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _digest(sources: Sequence[str]) -> int:
-    """Return the same hash of the sources as setup.py."""
+    """Return the hash of the sources, computed as in setup.py."""
     content = b"".join(Path(__file__).with_name(name).read_bytes() for name in sources)
     return int(hashlib.sha256(content).hexdigest()[:16], 16)
 

@@ -1,9 +1,9 @@
 """Modular arithmetic with the kernels, on whole arrays of long integers.
 
-Arguments and results are `Rows`: uint8 of shape (count, size), little-endian. All results are exact
-and fully reduced. "Rows of any value" have at most 2080 bytes. The work is done in blocks that fit
-the cache. Sources and bounds are in the C files of this folder; `test_modular.py` compares with
-gmpy2.
+Arguments and results are `Rows`: arrays of uint8 with shape (count, size), in which each row is a
+little-endian integer. All results are exact and fully reduced. Rows "of any value" need not be
+reduced; they have at most 2080 bytes. Long arrays are processed in blocks that fit the cache. The C
+files of this folder name sources and bounds. `test_modular.py` compares the results with gmpy2.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from secagg.protocols.kernels.lanes import (
 from secagg.protocols.kernels.library import call
 
 _BLOCK = 512
-"""Integers processed together: 320 KiB at 4096 bits each, so that a few arrays fit the cache."""
+"""Number of integers processed together. With 4096 bits each, they need 320 KiB, so that a few
+arrays fit the cache."""
 _TABLE_BLOCK = 4096
-"""The same for tables; larger, so that each entry fetched into the cache is used several times."""
+"""Number of integers processed together with a table. It is larger, so that each table entry is
+used several times while it is in the cache."""
 
 
-# Cached, because many calls process few integers; `lanes` says which secrets stay in memory.
+# Cached, because many calls process few integers. `lanes` explains which secrets stay in memory.
 _modulus = lru_cache(maxsize=16)(Modulus)
 _square_modulus = lru_cache(maxsize=16)(SquareModulus)
 
@@ -74,9 +76,11 @@ def powers(rows: Rows, exponent: int, modulus: int) -> Rows:
 
 
 def split_powers(rows: Rows, exponent: int, root: int) -> tuple[Rows, Rows]:
-    """Return remainder and quotient by the root of (row^exponent modulo root^2).
+    """Return remainder and quotient of (row^exponent modulo root^2), divided by root.
 
-    For rows of any value; exponent >= 0. root^2 must be supported.
+    rows: of any value
+    exponent: at least 0
+    root: root^2 must be a supported modulus
     """
     m = _square_modulus(root)
     size = _bytes(root)
@@ -89,8 +93,9 @@ def split_powers(rows: Rows, exponent: int, root: int) -> tuple[Rows, Rows]:
 
 
 def chinese_remainders(first: Rows, second: Rows, modulus_1: int, modulus_2: int) -> Rows:
-    """Return the x below modulus_1 modulus_2 with these remainders; `first` is below modulus_1.
+    """Return the numbers x below modulus_1 modulus_2 with these two remainders.
 
+    With the remainders a (in `first`, below modulus_1) and b (in `second`),
     x = a + modulus_1 ((b - a) / modulus_1 mod modulus_2) (Garner, IRE Transactions EC-8, 1959).
     """
     m = _modulus(modulus_2)
@@ -102,14 +107,14 @@ def chinese_remainders(first: Rows, second: Rows, modulus_1: int, modulus_2: int
     for block in _blocks(len(first)):
         a, b = _load_any(first[block], m), _load_any(second[block], m)
         sums = m.scale(b, inverse)
-        sums += m.scale(a, -inverse)  # below 4 modulus_2, with pending carries
+        sums += m.scale(a, -inverse)  # below 4 modulus_2, with open carries
         quotient = m.canonical(sums, times=3)
         _save(multiply_add(quotient, step, a, digits), out[block])
     return out
 
 
 def residue_product(rows: Rows, modulus: int) -> list[int]:
-    """Return eight integers whose product is coprime to the modulus exactly when all rows are."""
+    """Return eight integers whose product is coprime to the modulus if and only if all rows are."""
     m = _modulus(modulus)
     one = m.constant(1)
     product = one
@@ -117,7 +122,7 @@ def residue_product(rows: Rows, modulus: int) -> list[int]:
         padding = np.zeros((-len(rows[block]) % LANES, rows.shape[1]), dtype=np.uint8)
         padding[:, :1] = 1
         x = m.multiply(_load_any(np.concatenate([rows[block], padding]), m), one)
-        while len(x) > 1:  # adds powers of 2^-52, which are coprime to the (odd) modulus
+        while len(x) > 1:  # multiplies by powers of 2^-52, which are coprime to the odd modulus
             half = len(x) // 2
             odd_one = x[2 * half :]
             x = m.multiply(x[:half], x[half : 2 * half])
@@ -131,11 +136,13 @@ def residue_product(rows: Rows, modulus: int) -> list[int]:
 class FixedBaseTable:
     """A table for many powers of one base modulo root^2; see `protocols.paillier.fixed_base`.
 
-    base: a unit; root^2 must be supported
-    window: at most 16; exponent_bits / window: at most `MAX_POSITIONS`
+    base: a unit modulo root^2
+    root: root^2 must be a supported modulus
+    exponent_bits: length of the longest exponent; at most `MAX_POSITIONS` * window
+    window: bits of a digit, at most 16
     """
 
-    MAX_POSITIONS = 4095  # 52-bit digits of this many entries, and of a log, sum to below 2^64
+    MAX_POSITIONS = 4095  # the sum of so many 52-bit digits, and one of a log, is below 2^64
 
     def __init__(self, base: int, root: int, exponent_bits: int, window: int) -> None:
         self._bits, self._window = exponent_bits, window
@@ -166,12 +173,14 @@ class FixedBaseTable:
     def _fill(
         self, part: slice, zeroth: tuple[Lanes, Lanes], first: tuple[Lanes, Lanes], window: int
     ) -> None:
-        """Compute the entries of eight positions, in lanes: f^(a + b) from f^a for all a < b = 2^i.
+        """Compute the table entries of eight positions together.
 
-        The kernel divides by R with every factor, so an entry is the split form of f^a R = c + d r:
-        u = c and v = d / c modulo r, where 1 / c = f^-a / R.
+        Step i computes f^(a + b) from f^a, for b = 2^i and all a < b. The kernel divides by R with
+        every factor. Therefore an entry is the split form of f^a R = c + d r, which is u = c and
+        v = d / c modulo r, where 1 / c = f^-a / R.
 
-        zeroth: f^0 R and f^0; first: f R and R / f
+        zeroth: f^0 R and f^0
+        first: f R and R / f
         """
         r = self.root
         pairs, inverses_c = empty(1 << window, 2 * r.n, LANES), empty(1 << window, r.n, LANES)
@@ -193,13 +202,14 @@ class FixedBaseTable:
     def begin(self, exponents: Rows, rows: Rows, factor: int) -> Callable[[], Rows]:
         """Return a function that computes base^a (1 + root)^(row factor) modulo root^2.
 
-        It does so for each exponent a and its row. The returned function does the long computation,
-        so another thread can run it.
+        The function computes this for each exponent a with its row. The returned function does the
+        long computation, so that another thread can run it.
 
-        exponents: one for each row; bits beyond `exponent_bits` are ignored
+        exponents: one for each row; if it has more than `exponent_bits` bits, the highest bits are
+            ignored
         rows: of any value
         """
-        if len(exponents) != len(rows):  # numpy would repeat a single one
+        if len(exponents) != len(rows):  # numpy would repeat a single exponent
             raise ValueError(f"{len(exponents)} exponents for {len(rows)} rows")
         r, square, length = self.root, self.square, exponents.shape[1]
         size = max(length, -(-self._bits // 8)) + 3  # the kernel reads four bytes at a time
@@ -232,7 +242,7 @@ def _bytes(modulus: int) -> int:
 
 
 def _load_any(rows: Rows, modulus: Modulus) -> Lanes:
-    """Return rows of any value, with at least the modulus' digits."""
+    """Return rows of any value as lanes, with at least as many digits as the modulus."""
     digits = digits_for(8 * rows.shape[1])
     if digits > 2 * MAX_DIGITS:  # the arrays in the C functions hold no more
         raise ValueError(f"numbers of {rows.shape[1]} bytes are too long for the kernels")

@@ -1,9 +1,9 @@
 """Run the two halves of a computation, modulo p and modulo q, in two threads.
 
-The kernels let other threads run, and a key holder's computation has two independent halves, which
-the Chinese remainder theorem combines at the end. A half is a pure function (all randomness is
-drawn before), so the result does not depend on which half finishes first. Without kernels the two
-threads take turns and gain nothing.
+A key holder's computation has two independent halves, which the Chinese remainder theorem combines
+at the end. While a kernel computes, another thread can run. All random numbers are drawn before the
+halves begin, so the result does not depend on which half ends first. Without kernels the two
+threads take turns, so nothing is gained.
 
 Not protected: timing, as in `secagg.protocols.paillier.cryptosystem`.
 """
@@ -20,10 +20,10 @@ Half = TypeVar("Half")
 
 
 def in_two_threads(halves: Sequence[Callable[[], Half]]) -> list[Half]:
-    """Return the results of all halves, in order; this thread computes the last one.
+    """Return the results of all halves, in order. The calling thread computes the last half.
 
-    A half must not call this function: the helper thread would wait for itself.
-    Raises the exception of a half; if several fail, that of the first.
+    A half must not call this function, because the helper thread would wait for itself. If a half
+    raises an exception, this function raises it. If several do, it raises that of the first half.
     """
     pending = [_helper().submit(half) for half in halves[:-1]]
     try:
@@ -39,5 +39,5 @@ def _helper() -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):  # missing on systems without fork
-    # A forked process has only the thread that forked. It must not wait for the parent's helper.
+    # A forked process contains only the thread that forked, so it cannot use the parent's helper.
     os.register_at_fork(after_in_child=_helper.cache_clear)

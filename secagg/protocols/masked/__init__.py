@@ -1,1 +1,1 @@
-"""Masked sums with dropout recovery (Bonawitz et al. 2017; Bell et al. 2020)."""
+"""Masked sums, which remain possible if sites drop out (Bonawitz et al. 2017; Bell et al. 2020)."""

@@ -2,34 +2,38 @@
 
 Follows Bell, Bonawitz, Gascón, Lepoint and Raykova, *Secure single-server aggregation with
 (poly)logarithmic overhead* (CCS 2020), section 3. The n sites are placed on a ring in uniformly
-random order, and each is joined to the degree / 2 nearest sites on either side (a Harary graph).
-Neighbours share a pairwise mask. Each site splits its two secrets, the seed of its self mask and
-the key of its pairwise masks, among its neighbours and itself: degree + 1 shares, any `threshold`
-of which recover the secret. With degree = n - 1 this is the complete graph of Bonawitz et al.,
-*Practical secure aggregation for privacy-preserving machine learning* (CCS 2017).
+random order. Each site is joined to the degree / 2 nearest sites on either side (a Harary graph).
+Neighbours share a pairwise mask. Each site has two secrets: the seed of its self mask and the key
+of its pairwise masks. It splits each secret into degree + 1 shares, for its neighbours and itself.
+Any `threshold` of the shares recover the secret. With degree = n - 1 this is the complete graph of
+Bonawitz et al., *Practical secure aggregation for privacy-preserving machine learning* (CCS 2017).
 
-Threat model: c = floor(colluding n) sites collude with a malicious coordinator; d = floor(dropping
-n) sites drop out, before or after the ring is drawn. Three conditions must hold.
+Threat model: c = floor(colluding n) sites collude with a malicious coordinator, and
+d = floor(dropping n) sites drop out, before or after the ring is drawn. Survivors are the sites
+that do not drop out. Three conditions must hold.
 
 (a) Recovery: at least `threshold` holders of shares of each secret remain.
 (b) Secrecy: nobody recovers both secrets of a site, whatever lists of survivors the coordinator
-    shows: 2 threshold > degree + 1 + x where x of the neighbours collude.
-(c) Connectivity: the honest survivors are one connected component, so that there is one sum.
+    shows to the sites. If x of the site's neighbours collude, this requires
+    2 threshold > degree + 1 + x.
+(c) Connectivity: the graph of the honest survivors is connected, so that only their joint sum can
+    be computed.
 
-On the complete graph they hold always or never; on a ring they fail with a small probability over
-its order. docs/math/masked-graph.md proves the bound and lists plans.
+On the complete graph, the conditions always hold or never hold. On a ring, they fail with a small
+probability, because its order is random. docs/math/masked-graph.md proves the bound and lists
+plans.
 
 Not protected:
 
-* An order of the ring that depends on who colludes. An attacker that can try many seeds (with new
-  keys of colluding sites, or other sets of sites) and keep the best one multiplies each probability
-  here by the number of tries: against 2^40 tries, set failure_log2 = -80. The complete graph has no
-  order to choose.
-* Agreement. (b) protects each single contribution, whatever lists the coordinator shows. But with
-  different lists it could obtain the sum over a few honest sites although each list names many; and
-  (c) assumes a single list. Therefore each site signs one list (`site.agree`), and no site reveals
-  shares for a list with fewer than least_survivors signatures: any two sets of that many sites have
-  an honest site in common.
+* A ring whose order depends on which sites collude. An attacker may try many seeds, with new keys
+  of colluding sites or other sets of sites, and keep the best seed. Each probability of failure is
+  then multiplied by the number of tries. Against 2^40 tries, set failure_log2 = -80. The complete
+  graph has no order that could be chosen.
+* Different lists of survivors. By (b), each single contribution is protected even then. But with
+  different lists, the coordinator could obtain the sum over a few honest sites although each list
+  names many sites, and (c) assumes a single list. Therefore each site signs one list
+  (`site.agree`), and no site reveals shares for a list with fewer than least_survivors signatures.
+  Any two sets of so many sites have an honest site in common.
 """
 
 from __future__ import annotations
@@ -47,8 +51,8 @@ from secagg.errors import JobError
 
 SEED_BYTES = 32
 MAX_COMPLETE_SITES = 32
-"""Up to this number of sites the graph is complete. That is cheap for few sites, the conditions
-always hold, and more sites may drop out than on a small ring."""
+"""Up to this number of sites the graph is complete. For few sites, a complete graph costs little,
+the conditions always hold, and more sites may drop out than on a small ring."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class GraphPlan:
     degree: number of neighbours of each site: n - 1 (complete graph), or even
     threshold: how many of the degree + 1 shares recover a secret
     least_survivors: the smallest number of sites that a sum may cover
-    failure_log2: the probability that (a), (b) or (c) fails is at most 2**failure_log2; -inf if
-        that is impossible, as on the complete graph
+    failure_log2: the probability that (a), (b) or (c) fails is at most 2**failure_log2. On the
+        complete graph they never fail, and this number is -inf
     """
 
     sites: int
@@ -81,18 +85,19 @@ def check_fractions(colluding: float, dropping: float) -> None:
 def plan_graph(
     sites: int, colluding: float, dropping: float, failure_log2: float = -40.0
 ) -> GraphPlan:
-    """Return the plan of smallest degree whose failure probability is at most 2**failure_log2.
+    """Return the plan with the smallest degree for which (a), (b) and (c) are likely enough.
 
     The graph is complete if there are at most MAX_COMPLETE_SITES sites or no ring is safe enough.
 
     sites: at least 2
-    colluding, dropping: largest fraction of the sites that may collude, or drop out; in [0, 1)
-    failure_log2: below 0
+    colluding: largest fraction of the sites that may collude; in [0, 1)
+    dropping: largest fraction of the sites that may drop out; in [0, 1)
+    failure_log2: the probability that a condition fails is at most 2**failure_log2; below 0
 
-    On the complete graph the threshold is floor((n + c) / 2) + 1, the smallest with secrecy. If a
-    third of the sites may collude, this is floor(2 n / 3) + 1: 2 of 2, 3 of 3, 3 of 4, 4 of 5, 5 of
-    7, 7 of 10. A lower threshold for small n would allow for a dropout, but would let one colluding
-    site unmask another.
+    On the complete graph the threshold is floor((n + c) / 2) + 1, the smallest number with which
+    secrecy holds. If a third of the sites may collude, the threshold is 2 of 2 sites, 3 of 3, 3 of
+    4, 4 of 5, 5 of 7, and 7 of 10. For small n, a lower threshold would allow a site to drop out,
+    but then a single colluding site could help to unmask another site.
 
     Raises `JobError` if a setting is out of range, or if no threshold gives both secrecy and
     recovery.
@@ -125,9 +130,9 @@ def plan_graph(
 def neighbours(names: Sequence[str], degree: int, seed: bytes) -> dict[str, tuple[str, ...]]:
     """Return each site's neighbours, sorted by name.
 
-    names: distinct; their order does not matter
-    degree: len(names) - 1, or even and smaller
-    seed: 32 bytes that determine the ring; need not be secret (but see "Not protected" above)
+    names: different names; their order does not matter
+    degree: len(names) - 1, or an even smaller number
+    seed: 32 bytes that determine the ring. They need not be secret, but see "Not protected" above
 
     All parties that know the seed compute the same graph. Raises `ValueError` for arguments out of
     range.
@@ -141,7 +146,7 @@ def neighbours(names: Sequence[str], degree: int, seed: bytes) -> dict[str, tupl
         return {name: tuple(sorted(set(names) - {name})) for name in sorted(names)}
     if degree % 2 or not 2 <= degree < n - 1:
         raise ValueError("the degree must be even and at least 2, or that of the complete graph")
-    # AES-256 in counter mode under the seed: public bytes that no party can steer.
+    # AES-256 in counter mode with the seed as key. The bytes are public, and no party chooses them.
     ring = _shuffled(sorted(names), replayable_random(int.from_bytes(seed, "little")))
     steps = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
     graph = {
@@ -152,7 +157,7 @@ def neighbours(names: Sequence[str], degree: int, seed: bytes) -> dict[str, tupl
 
 
 def _shuffled(names: Sequence[str], random: RandomBytes) -> list[str]:
-    """Return a uniform permutation (Fisher and Yates; Knuth, TAOCP 3.4.2, algorithm P)."""
+    """Return the names in uniformly random order (Fisher and Yates; Knuth, TAOCP 3.4.2, P)."""
     order = list(names)
     for last in range(len(order) - 1, 0, -1):
         other = random_below(last + 1, random)
@@ -169,20 +174,26 @@ def _floor(number: float) -> int:
 
 
 def _failures(n: int, degree: int, c: int, d: int) -> NDArray[np.float64]:
-    """Return log2 of the bound on failure of (a), (b) or (c), for threshold 1 .. degree + 1."""
+    """Bound the probability that (a), (b) or (c) fails, for thresholds from 1 to degree + 1.
+
+    Return log2 of the bounds.
+    """
     threshold = np.arange(1, degree + 2)
     recovery = np.log2(n) + _tails(n, d, degree + 1)[degree + 2 - threshold]
     # The smallest number of colluding neighbours that could recover both secrets.
     breaking = np.maximum(2 * threshold - degree - 1, 0)
     secrecy = np.log2(n - c) + _tails(n - d - 1, c, degree)[breaking]
-    pairs = n * (n - degree - 1) / 2  # pairs of gaps, separated by at least one place on each side
+    pairs = n * (n - degree - 1) / 2  # pairs of gaps with at least one place between, on each side
     connection = np.log2(pairs) + _tails(n, c, degree)[max(degree - d, 0)]
     failure: NDArray[np.float64] = np.logaddexp2(np.logaddexp2(recovery, secrecy), connection)
     return failure
 
 
 def _tails(population: int, marked: int, drawn: int) -> NDArray[np.float64]:
-    """Return log2 P(at least x of the places drawn are marked), for x = 0 .. drawn + 1."""
+    """Return log2 of the probability that at least x drawn places are marked, x = 0 .. drawn + 1.
+
+    `drawn` places are drawn without replacement from `population` places, `marked` of them marked.
+    """
     x = np.arange(drawn + 2)
     ways = _choose(marked, x) + _choose(population - marked, drawn - x)
     at_least = np.logaddexp2.accumulate(ways[::-1])[::-1]

@@ -1,29 +1,34 @@
-"""Keys, statements and mask seeds of the masked sum (see `protocol`), as pure functions.
+"""Keys, signed statements and mask seeds of the masked sum, which `protocol` describes.
 
 Follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning"
-(CCS 2017), section 4 and figure 4. Of two sites i < j with a shared secret, one adds a pseudorandom
-vector and the other subtracts it. In addition each site i adds a *self mask*, which only i knows
-until the list of survivors is fixed. It protects a contribution even if the coordinator falsely
-claims that i dropped out and so learns all pairwise masks of i.
+(CCS 2017), section 4 and figure 4. Two sites i < j have a shared secret, from which both compute
+the same pseudorandom vector, the pairwise mask. Site i adds this vector to its contribution, and
+site j subtracts it. In addition each site i adds a *self mask*, which only i knows until the list
+of survivors (sites that have not dropped out) is fixed. If the coordinator falsely claims that i
+dropped out, it learns all pairwise masks of i, but the self mask still protects the contribution.
+With G for the pseudorandom generator of `prg`, site i sends y_i instead of its contribution x_i:
 
     y_i = x_i + G(self seed of i) + sum over j > i of G(seed_ij) - sum over j < i of G(seed_ij)
 
-Derivations (domains separated by the first string of each digest or info):
+The keys and seeds are derived as follows. The first string of each digest or info names its use:
 
     pair key  = HKDF-SHA256(X25519(own private, peer's public), salt = session, info = kind, names)
     seed_ij   = HMAC-SHA256(pair key, label)
     self seed = HMAC-SHA256(self secret, label)
     label     = SHA-256 of (session, round, previous, masking sites, request)
 
-`previous` is the digest of the key directory in the first sum, and the label of the previous sum in
-later sums. So a label depends on everything that was requested in the session so far. If two sites
-ever receive different requests (another directory, other partners, another message of the method),
-they derive different seeds. Their masks do not cancel, and the coordinator obtains noise instead of
-a sum that reveals more than the sites agreed to.
+In the first sum, `previous` is the digest of the key directory, which is the list of all sites'
+keys. In later sums it is the label of the previous sum. So a label depends on everything that was
+requested in the session so far. Suppose that two sites ever receive different requests, for example
+another directory, other sites or another message of the method. Then they derive different seeds,
+and their masks do not cancel. The coordinator obtains random numbers, and not a sum that reveals
+more than the sites agreed to.
 
-Threat model: as in `protocol`. Seeds are as secure as X25519 and SHA-256 (128 bits), and AES
-expands them (`prg`). Not protected: reuse of a label with the same pair key would repeat a mask.
-The caller must use increasing rounds (`site` enforces this).
+Threat model: as in `protocol`. Seeds are as secure as X25519 and SHA-256 (128 bits). AES computes
+the masks from the seeds (`prg`).
+
+Not protected: if a label were used twice with the same pair key, a mask would be repeated. So the
+caller must use increasing numbers of rounds (`site` ensures this).
 """
 
 from __future__ import annotations
@@ -57,12 +62,14 @@ ALL_RECIPIENTS = ""
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """The public keys that a site advertises, and a commitment; 32 bytes each.
+    """The public keys that a site sends to all others, and a commitment; 32 bytes each.
 
-    first: public key for the pairwise masks of the first sum (its private key is secret-shared)
-    later: public key for the pairwise masks of all later sums and for sealing shares (its private
-        key never leaves the site, because it opens the shares that this site holds)
-    commitment: digest of the self secret, so that a wrong reconstruction is detected
+    first: public key for the pairwise masks of the first sum; the site splits the private key into
+        shares for its neighbours
+    later: public key for the pairwise masks of all later sums, and for sealing shares. The private
+        key never leaves the site, because it opens the shares that this site holds
+    commitment: digest of the self secret, with which others can check that they recovered it
+        correctly
     """
 
     first: bytes
@@ -84,16 +91,19 @@ def public_key(private: bytes) -> bytes:
 
 
 def commit(self_secret: bytes) -> bytes:
-    """Return the commitment to a uniform 32-byte secret (hiding: nobody can try 2^256 values)."""
+    """Return the commitment (a digest) to a uniform secret of 32 bytes.
+
+    The digest hides the secret, because nobody can try 2^256 values.
+    """
     return encoding.digest(["secagg self secret 1", self_secret])
 
 
 # --- statements: signed once, shown to all parties -----------------------------------------------
 
 
-# Each party verifies each statement. In a simulation the parties share a process, and a result is
-# reused: it depends only on the bytes, the roster and the session. Only valid statements are
-# cached, and these are public.
+# Each party verifies each statement. If parties share a process, results are cached, because they
+# depend only on the bytes, the roster and the session. Only valid statements are cached, and
+# statements are public.
 _read_once = lru_cache(maxsize=1 << 12)(read_frame)
 
 
@@ -105,7 +115,10 @@ def sign_statement(context: Context, phase: str, body: Mapping[str, bytes]) -> b
 
 
 def read_statement(statement: object, site: str, phase: str, context: Context) -> dict[str, object]:
-    """Return the content of a statement by `site` in this round and phase. Raises `PeerError`."""
+    """Return the content of a statement that `site` signed in this round and phase.
+
+    Raises `PeerError` if it is not such a statement.
+    """
     if not isinstance(statement, bytes):
         raise PeerError(site, "malformed message: no signed statement")
     frame = _read_once(statement, context.roster, ALL_RECIPIENTS, context.session)
@@ -120,8 +133,8 @@ def read_statement(statement: object, site: str, phase: str, context: Context) -
 def read_directory(statements: Mapping[str, object], context: Context) -> Directory:
     """Return the keys in the sites' signed statements. Raises `PeerError` if one is invalid.
 
-    Keys must be in canonical form, and no key may occur twice: a site that copies another site's
-    key does not know the private key.
+    Keys must be in canonical form, and no key may occur twice, because a site that copies another
+    site's public key does not know the private key.
     """
     directory: Directory = {}
     for site in sorted(statements):
@@ -160,13 +173,15 @@ def directory_digest(directory: Directory) -> bytes:
 def pair_keys(
     private: bytes, public: Mapping[str, bytes], kind: str, me: str, session: bytes
 ) -> dict[str, bytes]:
-    """Return the keys that a site shares with others, by name; both sites derive the same key.
+    """Return the secret key that a site shares with each other site; both derive the same key.
 
-    public: the public keys of the others
+    private: this site's private key
+    public: the public keys of the other sites, by name
     kind: the purpose of the keys; keys of different kinds are independent
+    me: the name of this site
     Raises `PeerError` for a public key of small order.
     """
-    own = X25519PrivateKey.from_private_bytes(private)  # as slow as an exchange, so done once
+    own = X25519PrivateKey.from_private_bytes(private)  # slow, so computed only once
     keys: dict[str, bytes] = {}
     for peer, key in public.items():
         try:
@@ -181,10 +196,10 @@ def pair_keys(
 def label(
     session: bytes, round_: int, previous: bytes, masking: Sequence[str], request_digest: bytes
 ) -> bytes:
-    """Return the label of one sum's masks: a digest of everything that its sites must agree on.
+    """Return the label of one sum's masks: a digest of everything on which its sites must agree.
 
     previous: digest of the key directory, or the label of the previous sum
-    masking: the sites that mask
+    masking: the sites that mask their contributions
     """
     return encoding.digest(
         ["secagg masks 1", session, round_, previous, sorted(masking), request_digest]
@@ -192,7 +207,7 @@ def label(
 
 
 def seed(key: bytes, label_: bytes) -> bytes:
-    """Return the seed of one mask: HMAC-SHA256 as a PRF; each seed is expanded once."""
+    """Return the seed of one mask: HMAC-SHA256 of the label. Each seed is used once."""
     return hmac.digest(key, label_, "sha256")
 
 
@@ -203,10 +218,10 @@ def seal_shares(
 
     pair: their pair key of kind "shares"
 
-    Authenticated encryption (AES-256-GCM) proves the sender to the recipient: only these two sites
-    can derive the key, and both have signed their public keys. A key is used once (in one direction
-    and session). The nonce is random nevertheless: if a site's state is restored and it seals other
-    shares under the same key, nothing leaks.
+    Only these two sites can derive the key, and both have signed their public keys. So the
+    authenticated encryption (AES-256-GCM) proves to the recipient who sent the shares. A key is
+    used once, in one direction and one session. The nonce is random nevertheless. If a site's state
+    is restored and the site seals other shares with the same key, nothing leaks.
     """
     nonce = random(_NONCE_BYTES)
     return nonce + AESGCM(_sealing_key(pair, sender, recipient)).encrypt(nonce, shares, None)
@@ -226,12 +241,12 @@ def _sealing_key(pair: bytes, sender: str, recipient: str) -> bytes:
 
 
 def survivors_digest(label_: bytes, survivors: Sequence[str]) -> bytes:
-    """Return the digest that each survivor signs before anything is unmasked."""
+    """Return the digest of the survivors' names, which each survivor signs before unmasking."""
     return encoding.digest(["secagg survivors 1", label_, sorted(survivors)])
 
 
 def mask(vector: RingVector, me: str, pair_seeds: Mapping[str, bytes], own: bytes | None) -> None:
-    """Add the pairwise masks of `me` in place, and the self mask of seed `own` if given."""
+    """Add the pairwise masks of site `me` in place, and the self mask of seed `own` if given."""
     add = [s for peer, s in pair_seeds.items() if me < peer]
     subtract = [s for peer, s in pair_seeds.items() if peer < me]
     apply_masks(vector, [*add, *([] if own is None else [own])], subtract)

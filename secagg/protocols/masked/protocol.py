@@ -1,4 +1,4 @@
-"""Masked sums with dropout recovery; later sums of a session take one message from each site.
+"""Masked sums: random masks hide each contribution and cancel in the sum.
 
 Follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning"
 (CCS 2017; the variant with signatures and a consistency check, figure 4), on the neighbour graphs
@@ -6,11 +6,11 @@ of Bell et al., "Secure single-server aggregation with (poly)logarithmic overhea
 section 3). The keys and masks are in `masks`, the secret sharing in `shamir`, a site's steps in
 `site`, the neighbour graph and the choice of its parameters in `graph`.
 
-The first sum of a session has five phases. A site may drop out in any of them:
+The first sum of a session has five phases. A site may drop out in any phase; the others survive:
 
-    advertise   each site draws a self secret, from which its self mask is derived, and signs a
-                commitment to it and two public keys, one for the first sum and one for later sums
-    share       each site verifies the directory, which is the signed keys of all sites; it sends
+    advertise   each site draws a self secret, from which its self mask is derived. It signs a
+                commitment to this secret and two public keys: for the first sum and later sums
+    share       each site verifies the directory, which is the signed keys of all sites. It sends
                 each neighbour, encrypted, a share of its first private key and of its self secret
     mask        each site adds a pairwise mask for each neighbour, and its self mask
     agree       each survivor signs the list of survivors
@@ -18,18 +18,20 @@ The first sum of a session has five phases. A site may drop out in any of them:
                 each neighbour: a share of the self secret if the neighbour survived, and of the
                 first private key if it dropped out
 
-Every later sum has one phase, `mask`, over the survivors of the first sum. It uses pairwise masks
+Every later sum has one phase, `mask`, in which each site sends one message. It uses pairwise masks
 only, from the second keys, of which no shares were made. These masks cancel only if every survivor
-of the first sum has sent its contribution, so nobody can recover a later sum over fewer sites. This
-is on purpose. Suppose somebody could finish a sum both with and without a site from the same
-messages: the difference would be the site's contribution (docs/adr/007-masked-sessions.md). An
-absent site may answer until the engine's deadline. A run that stops at the deadline can be resumed.
+of the first sum has sent its contribution. So nobody can compute a later sum over fewer sites. This
+is on purpose. Suppose somebody could compute from the same messages a sum with a site and the sum
+without this site. Then the difference would be the site's contribution
+(docs/adr/007-masked-sessions.md). An absent site may answer until the engine's deadline. If the run
+stops at the deadline, it can be resumed.
 
-Threat model: a malicious coordinator (it may depart from the protocol) that colludes with up to the
-fraction `colluding` of the sites. In each round it learns one sum of contributions and nothing else
-about them. The sum covers at least as many sites as `graph` plans and as each contributor's own
-release rule requires. If the graph is not complete, this fails with probability at most 2^-40, even
-if the coordinator tries 2^40 key directories to influence the graph.
+Threat model: a malicious coordinator, which may depart from the protocol and collude with up to the
+fraction `colluding` of the sites. In each round it learns one sum of contributions, and nothing
+else about them. The sum covers at least as many sites as the plan of `graph` requires, and as many
+as each contributor's own release rule requires. If the graph is not complete, this fails with
+probability at most 2^-40, even if the coordinator tries 2^40 key directories to influence the
+graph.
 
 =====================================================  ===========================================
 what the coordinator tries                             what a site does
@@ -38,25 +40,26 @@ a directory with a false, unsigned or repeated key,    refuses
 or without the site's own keys
 fewer keys, masking sites, survivors or signatures     refuses; shares, sends and opens nothing
 than the plan requires
-to recover both secrets of one neighbour               never reveals both: see `site.unmask`
+to recover both secrets of one site                    never reveals shares of both (`site.unmask`)
 two lists of survivors                                 signs only one
 a list of survivors that names a site which did not    refuses
 mask, or omits this site
 a past round, or a phase twice                         refuses
-different requests or directories for some sites,      answers; the masks do not cancel
+different requests or directories for some sites,      answers, but the masks do not cancel
 now or in an earlier sum
 =====================================================  ===========================================
 
 Not protected:
 
-* The result, against a site that lies about its contribution or masks it wrongly; this is noticed
-  only if the sum leaves its bounds. A site that sends invalid keys or shares stops the run.
+* The result, if a site lies about its contribution or masks it wrongly. This is noticed only if the
+  sum exceeds its bounds. A site that sends invalid keys or shares stops the run.
 * Traffic: who takes part, when, and how much is sent.
-* Everything, against the coordinator together with all other sites.
-* With 33 sites or more: contributions, against a coordinator that corrupts sites *after* it has
-  seen the graph. (Of 1000 sites 333 may collude, and any 321 neighbours of a site can recover its
-  secrets: a coordinator that chooses its colluders late can choose these.)
-* A site whose state is restored from an earlier copy: it would share, sign or mask twice.
+* A site, if the coordinator colludes with all other sites.
+* With 33 sites or more, the contributions, if the coordinator wins sites over *after* it has seen
+  the graph. For example, of 1000 sites 333 may collude, and any 321 neighbours of a site can
+  recover its secrets. If the coordinator chooses the colluding sites late, it can choose these.
+* A site whose state is restored from an earlier copy, because the site would then share, sign or
+  mask twice.
 """
 
 from __future__ import annotations
@@ -90,7 +93,7 @@ from secagg.protocols.masked.masks import Directory
 FAILURE_LOG2 = -40
 """log2 of the probability that secrecy or recovery fails on a graph that is not complete."""
 GRINDING_LOG2 = 40
-"""log2 of how often colluding parties may try other key directories to steer the graph."""
+"""log2 of the number of key directories that colluding parties may try, to influence the graph."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,12 @@ class Masked:
     """Masked sums."""
 
     colluding: float = 1 / 3
-    """Largest fraction of the sites that may collude with the coordinator, from 0 to below 1. If it
-    is larger, fewer sites may drop out."""
+    """Largest fraction of the sites that may collude with the coordinator, from 0 to below 1. With
+    a larger fraction, fewer sites may drop out."""
     dropping: float = 0.1
-    """Used only with more than 32 sites: largest fraction of the sites that may drop out, from 0 to
-    below 1. Each site then shares masks with some of the others only, and the guarantee fails with
-    probability at most 2^-40."""
+    """Largest fraction of the sites that may drop out of the first sum, from 0 to below 1. It is
+    used only with more than 32 sites. Each site then shares masks with only some of the others, and
+    the guarantee fails with probability at most 2^-40."""
 
     name: ClassVar[str] = "masked"
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -140,7 +143,7 @@ class Masked:
         check_fractions(self.colluding, self.dropping)
 
     def guarantee_text(self, sites: int) -> str:
-        """Say how many sites may collude and drop out, from the plan of the neighbour graph."""
+        """Return a text which says how many sites may collude, and how many may drop out."""
         plan = self._plan_for(sites)
         colluding = self.max_colluding(sites)
         text = (
@@ -156,7 +159,7 @@ class Masked:
         return int(self.colluding * sites + 1e-9)  # 1e-9: 0.29 * 100 gives 29
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return no further parties."""
+        """Return (), because no further parties are needed."""
         return ()
 
     def plan(self, context: Context) -> GraphPlan:
@@ -192,7 +195,7 @@ class Masked:
     def server(
         self, phase: str, state: State, replies: Mapping[str, Body], context: Context
     ) -> tuple[State, PhaseRequest | Total | Ready]:
-        """Relay keys and shares, add masked contributions, remove masks that do not cancel."""
+        """Relay keys and shares, add masked contributions, and remove masks that do not cancel."""
         plan = self.plan(context)
         match phase:
             case "setup":
@@ -294,7 +297,7 @@ def _relay_agreement(
     state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
 ) -> tuple[State, PhaseRequest]:
     _require_sites(plan, len(replies), "signed the list of survivors")
-    # No more than required, because each site verifies each signature.
+    # Send only as many signatures as required, because each site verifies each of them.
     signing = sorted(replies)[: plan.least_survivors]
     statements = {site: replies[site].get("statement") for site in signing}
     site_steps.check_agreement(statements, state["label"], state["survivors"], plan, context)
@@ -303,7 +306,7 @@ def _relay_agreement(
 
 
 def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context) -> Total:
-    """Recover the secrets, check each against the advertised value, and remove the masks."""
+    """Recover the secrets, compare each with the advertised value, and remove the masks."""
     directory, label, survivors = _directory(state), state["label"], state["survivors"]
     points = {site: index + 1 for index, site in enumerate(directory)}
     graph = site_steps.draw_graph(directory, plan, context.session)
@@ -319,7 +322,7 @@ def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context:
                 "masked", f"only {len(shares)} shares of a secret of {owner} arrived; "
                 f"{plan.threshold} are required", _RETRY_ADVICE,
             )  # fmt: skip
-        # More shares are not needed: the secret is checked against the advertised value.
+        # More shares are not needed, because the secret is compared with the advertised value.
         return shamir.combine(dict(sorted(shares.items())[: plan.threshold]))
 
     self_seeds: list[bytes] = []
@@ -357,10 +360,10 @@ def run_ideal(
     shape: Shape,
     random: RandomBytes,
 ) -> RingVector:
-    """Run all parties without messages or secret sharing: mask, add, unmask.
+    """Compute the sum without messages and secret sharing: mask, add, unmask.
 
-    contributions: of the sites that stay
-    dropped: the sites that masked and then dropped out
+    contributions: the contributions of the sites that do not drop out
+    dropped: the sites that shared masks and then dropped out
     """
     label = random(32)
     sites = sorted([*contributions, *dropped])

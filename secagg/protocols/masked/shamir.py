@@ -5,21 +5,25 @@ little-endian integer below 2^256, is the constant term of a polynomial
 
     f(x) = secret + a_1 x + ... + a_{t-1} x^{t-1}   over GF(q),   q = 2^256 + 297.
 
-q is the smallest prime above all 32-byte secrets. The a_i are uniform in GF(q), zero included: if
-the leading coefficient were never zero, shares would exclude some secrets. The share at point x is
-f(x), written as 33 little-endian bytes. For t - 1 shares and *any* secret there is exactly one
-polynomial, so the joint distribution of t - 1 shares does not depend on the secret.
+where t is the threshold and q is the smallest prime above all secrets of 32 bytes. The a_i are
+uniform in GF(q), including zero. (If the leading coefficient could not be zero, t - 1 shares would
+exclude some secrets.) The share at point x is f(x), written as 33 little-endian bytes. For any
+t - 1 shares and *any* secret there is exactly one polynomial. So the joint distribution of t - 1
+shares does not depend on the secret.
 
 Threat model: an attacker with fewer than `threshold` shares and unlimited computing power. The
-party that combines shares rejects malformed ones, whoever sent them.
+party that combines shares rejects malformed shares, whoever sent them.
 
-Not protected: false shares. Shares carry no proof, so a false share, from its holder or from the
-dealer, gives a wrong secret. The party that combines must be able to check the secret (`masked`
-compares it with the advertised key or commitment). Timing: Python's integers do not run in constant
-time, so an attacker that measures the host while it shares or combines may learn about the secret.
+Not protected:
+
+* False shares. Shares contain no proof, so a false share, from its holder or from the site that
+  made the shares, gives a wrong secret. The party that combines shares must be able to check the
+  secret. (`masked` compares the secret with the advertised key or commitment.)
+* Timing. Computing with Python's integers does not take constant time. An attacker that measures
+  the running time while a computer splits or combines a secret may learn about the secret.
 
 ==========================================  ==================================================
-input                                       outcome
+input                                       result
 ==========================================  ==================================================
 threshold 1                                 every share is the secret
 threshold = number of points                all shares are required
@@ -32,7 +36,7 @@ a share not of 33 bytes, or >= q            `combine`: PeerError
 a point outside [1, 2^32)                   `combine`: PeerError
 more shares than the threshold              the secret
 shares that combine to 2^256 or more        `combine`: PeerError (not a 32-byte secret)
-false shares, or fewer than the threshold   a wrong secret (undetected here), or PeerError
+false shares, or fewer than the threshold   a wrong secret without an error, or PeerError
 ==========================================  ==================================================
 """
 
@@ -81,10 +85,11 @@ def split(
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """Return the secret from at least `threshold` shares, given by point.
+    """Return the secret from at least `threshold` shares.
 
+    shares: the share of each point
     Raises `PeerError` if shares are malformed or combine to more than 32 bytes, and `ValueError` if
-    there are none.
+    there are no shares.
     """
     if not shares:
         raise ValueError("at least one share is required")
@@ -116,8 +121,8 @@ def _split(
 def _uniform(random: RandomBytes, q: int) -> int:
     """Return a uniform integer below q.
 
-    Rejection sampling: draws beyond the last full multiple of q are discarded, so that all residues
-    are equally likely. For the q above that is one draw in 256.
+    Draws above the last full multiple of q are discarded, so that all residues are equally likely.
+    For the q above, one draw in 256 is discarded.
     """
     size = (q.bit_length() + 7) // 8
     end = (1 << 8 * size) // q * q
@@ -139,11 +144,11 @@ def _read_shares(points: Sequence[int], shares: Mapping[int, bytes]) -> list[int
     raise PeerError("secret sharing", "malformed share")
 
 
-@lru_cache(maxsize=1024)  # at most 100 bytes a point: 10 MB for secrets with 100 shareholders
+@lru_cache(maxsize=1024)  # at most 100 bytes for each point: 10 MB for secrets with 100 shares
 def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
     """Return Lagrange's l_j(0) = product over k != j of x_k / (x_k - x_j), for each point x_j.
 
-    The weights are cached because consecutive secrets mostly have the same surviving shareholders.
+    The weights are cached, because several secrets mostly have shares at the same points.
     """
     numerator = prod(points)
     weights = []

@@ -1,16 +1,18 @@
-"""A site's steps of the masked sum; `protocol` has the paper, threat model and coordinator's steps.
+"""A site's steps of the masked sum. `protocol` describes the source and the threat model.
 
-A site's state between steps (private; it must be stored safely):
+A site's state between steps is private and must be stored safely. Its keys are:
 
     advertised   its own private keys and self secret, from `advertise` on
     directory    the verified public keys of all sites, from `share` on
     near         this site and its neighbours in the graph, from `share` on
     held         shares of other sites' secrets, from `share` until `unmask`
     session      pair keys for all later sums, from the first later sum on
-    round        the last round in which it masked; rounds must increase, so no label occurs twice
+    round        the last round in which the site masked a contribution. The numbers of rounds must
+                 increase, so that no label occurs twice
 
-The table in `protocol` lists the requests that a site refuses. For every protocol, `Party` also
-refuses an outdated round, a repeated phase, and a cohort or threshold against the site's rules.
+The table in `protocol` lists the requests that a site refuses. With every protocol,
+`secagg.runtime.party` also refuses an outdated round, a repeated phase, and a cohort or number of
+sites that the site's rules forbid.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _INDEX_BYTES = 4
 
 
 def advertise(state: State, context: Context) -> tuple[State, Body]:
-    """Draw this session's keys and sign the public keys; once in a session."""
+    """Draw the keys of this session and sign the public keys. Allowed once in a session."""
     if "advertised" in state:
         raise PolicyRefusal(context.me, "has already advertised its keys for this session")
     first, later, self_secret = (context.random(KEY_BYTES) for _ in range(3))
@@ -43,7 +45,10 @@ def advertise(state: State, context: Context) -> tuple[State, Body]:
 
 
 def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
-    """Verify the keys of all sites, and seal shares of both own secrets to the neighbours; once."""
+    """Verify the keys of all sites, and seal shares of both own secrets for the neighbours.
+
+    Allowed once in a session.
+    """
     coordinator = context.roster.coordinator
     own = _advertised(state, context)
     statements = body.get("directory")
@@ -76,10 +81,12 @@ def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
 def mask(
     state: State, body: Body, plan: GraphPlan, context: Context, contribution: RingVector
 ) -> tuple[State, Body]:
-    """Mask a contribution: with pairwise and self masks in the first sum, then pairwise masks only.
+    """Mask a contribution. In the first sum, use pairwise masks and the self mask.
 
-    Guarantee: a pair key or self secret is used with a label at most once, because the label
-    depends on the round, and a site masks once a round, in increasing rounds.
+    In later sums, use pairwise masks only.
+
+    Guarantee: a pair key or self secret is used with each label at most once. The label depends on
+    the round, and a site masks one contribution in a round, with increasing numbers of rounds.
     """
     if context.round <= state.get("round", -1):
         raise PolicyRefusal(context.me, "has already masked in this round or a later one")
@@ -129,10 +136,11 @@ def _later_masks(
 ) -> tuple[State, dict[str, bytes]]:
     """Return the seeds of this round's pairwise masks; delete the first sum's secrets.
 
-    There is no self mask and nothing to unmask: the masks cancel exactly when the whole cohort has
-    sent. A site that received another cohort or request has other masks, which never cancel.
+    There is no self mask, and nothing is unmasked. The masks cancel if and only if the whole cohort
+    has sent its contributions. If a site received another cohort or request, its masks are
+    different and never cancel.
     """
-    cohort = sorted(body["cohort"])  # `Party` has checked it: rules met, fixed, includes this site
+    cohort = sorted(body["cohort"])  # `Party` has checked the rules on it, and that it is fixed
     session = state.get("session") or _begin_session(state, cohort, plan, context)
     if session["cohort"] != encoding.dumps(cohort):
         raise PolicyRefusal(context.me, "the sites changed after the first sum")
@@ -161,7 +169,7 @@ def _begin_session(
     members = {site: directory[site] for site in cohort}
     peers = [site for site in _neighbourhood(members, plan, context) if site != context.me]
     pairs = _pairs(state["advertised"], "later", directory, peers, context)
-    # Joined, because every round decodes and encodes the state: few values are fast.
+    # One value is faster than many, because every round decodes and encodes the state.
     peer_keys = b"".join(
         key + cohort.index(site).to_bytes(_INDEX_BYTES, "little") for site, key in pairs.items()
     )
@@ -175,7 +183,7 @@ def _split(peers: bytes) -> list[bytes]:
 
 
 def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
-    """Sign the list of survivors; a site signs only one."""
+    """Sign the list of survivors. A site signs only one list."""
     survivors = _survivors(state, body.get("survivors"), plan, context)
     if "survivors" in state:
         raise PolicyRefusal(context.me, "has already signed a list of survivors")
@@ -185,11 +193,14 @@ def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
 
 
 def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
-    """Return one share for each neighbour: of its self secret if it survived, else of its key.
+    """Return one share for each neighbour.
 
-    Guarantee: whatever the requests, a site never reveals both shares of a neighbour. The list of
-    survivors was fixed once in `agree`; the dropped sites follow from it here, not from the
-    coordinator; and this step deletes the shares from the state.
+    If the neighbour survived, this is the share of its self secret. If it dropped out, this is the
+    share of its first private key.
+
+    Guarantee: whatever the coordinator requests, a site never reveals both shares of a neighbour.
+    The list of survivors was fixed in `agree`. The sites that dropped out follow from this list and
+    not from a message of the coordinator. This step also deletes the shares from the state.
     """
     survivors = _survivors(state, body["contributors"], plan, context)
     if "held" not in state or state.get("survivors") != survivors:
@@ -214,10 +225,10 @@ def check_agreement(
     plan: GraphPlan,
     context: Context,
 ) -> None:
-    """Raise unless enough survivors have signed exactly this list, in this sum.
+    """Raise an error if too few survivors have signed exactly this list, in this sum.
 
-    Two different lists can never both pass: any two sets of `least_survivors` sites have an honest
-    site in common, which signs only one list.
+    Two different lists can never both pass this check. Any two sets of `least_survivors` sites have
+    an honest site in common, which signs only one list.
     """
     expected = masks.survivors_digest(label, survivors)
     for site, statement in statements.items():
@@ -239,7 +250,7 @@ def _require_sites(plan: GraphPlan, count: int, what_they_did: str, context: Con
 
 
 def _survivors(state: State, names: object, plan: GraphPlan, context: Context) -> list[str]:
-    """Return the names sorted, after checking that they can be the survivors of this sum."""
+    """Return the sorted names, after a check that they can be the survivors of this sum."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PeerError(context.roster.coordinator, "malformed request: no list of survivors")
     survivors = sorted(set(names))
@@ -255,7 +266,7 @@ def _survivors(state: State, names: object, plan: GraphPlan, context: Context) -
 
 
 def neighbourhood_seed(directory: Directory, session: bytes) -> bytes:
-    """Return the seed of the neighbour graph: public, and different in each session."""
+    """Return the seed of the neighbour graph, which is public and different in each session."""
     return masks.label(session, 0, masks.directory_digest(directory), list(directory), b"graph")
 
 
@@ -266,7 +277,7 @@ def _neighbourhood(directory: Directory, plan: GraphPlan, context: Context) -> l
 
 
 def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> dict[str, tuple[str, ...]]:
-    """Return each site's neighbours; the same for all parties with this directory."""
+    """Return each site's neighbours. All parties with the same directory get the same graph."""
     degree = min(plan.degree, len(directory) - 1)
     return neighbours(list(directory), degree, neighbourhood_seed(directory, session))
 
@@ -274,10 +285,11 @@ def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> dict[st
 def _pairs(
     own: State, kind: str, directory: Directory, peers: Iterable[str], context: Context
 ) -> dict[str, bytes]:
-    """Return the pair keys of a kind. Only kind "first" uses the key that is secret-shared.
+    """Return the pair keys of a kind. Only kind "first" uses the first private key.
 
-    The keys that seal shares must use the other one. Otherwise anyone who recovers the key of a
-    dropped site could read the shares that it held.
+    Shares of the first private key are given to the neighbours. So the keys that seal shares must
+    use the second private key. Otherwise anyone who recovers the first key of a site that dropped
+    out could read the shares that this site held.
     """
     key = "first" if kind == "first" else "later"
     public = {site: getattr(directory[site], key) for site in peers}
@@ -317,6 +329,6 @@ def _directory(state: State, context: Context) -> Directory:
 
 
 def _are_sites(names: Sequence[object], directory: Directory) -> bool:
-    """Return whether these are distinct names of sites in the directory."""
+    """Return whether these are different names of sites in the directory."""
     known = [name for name in names if isinstance(name, str) and name in directory]
     return len(set(known)) == len(names)

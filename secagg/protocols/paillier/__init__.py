@@ -1,1 +1,1 @@
-"""Sums under Paillier encryption, with one key or a threshold key."""
+"""Sums under Paillier encryption, with a key that every site holds or with a key in shares."""

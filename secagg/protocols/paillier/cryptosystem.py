@@ -1,34 +1,40 @@
 """Paillier encryption of vectors of integers: encrypt, add, decrypt.
 
-Sources: as in `keys`. Plaintexts are integers modulo n, ciphertexts are units modulo n^2; the
-product of ciphertexts encrypts the sum of their plaintexts. Functions accept any sequence of `int`
-and return `Integers`. They assume checked keys (`keys.check_public_key`, `check_private_key`).
+Sources: as in `keys`. A plaintext is an integer modulo n, the modulus of the public key. A
+ciphertext is a unit modulo n^2. The product of ciphertexts encrypts the sum of their plaintexts.
+Functions accept any sequence of `int` and return `Integers`. They assume checked keys
+(`keys.check_public_key`, `check_private_key`).
 
 Threat model: the coordinator is honest but curious. It sees the public key and all ciphertexts, and
-must learn nothing about any single plaintext. Semantic security (chosen plaintexts) rests on
+must learn nothing about any single plaintext. This property (semantic security, chosen plaintexts)
+depends on these assumptions:
 
 * DCR, the decisional composite residuosity assumption (Paillier, section 2): random n-th residues
-  modulo n^2 cannot be distinguished from random units. This suffices for the randomisers r^n.
-* Factoring, in addition, for keys with h_s: the randomiser is h_s^a, where a is uniform but has
-  only ceil(bits/2) bits (Damgård-Jurik-Nielsen, section 4.1). The literature refers to Goldreich
-  and Rosen ("On the security of modular exponentiation with application to the construction of
-  pseudorandom generators", J. Cryptology 16, 2003): if factoring is hard, h^a mod n with
-  half-length a cannot be distinguished from h^a with full-length a. Taking n-th powers extends this
-  to h_s^a. This project relies on that result without a proof of its own. With full-length a, DCR
-  is enough: in h_s = (-z^2)^n, replace z^n by a random unit (1 + n)^t z^n. Under DCR nobody can
-  notice the change, and (1 + m n) h_s^a then has the factor (1 + n)^(m - ..a), where a modulo n is
-  uniform and independent of a modulo the order of -z^2 (n is coprime to that order), so m is hidden
-  perfectly. The argument needs no generator of the group, so small factors of p - 1 do no harm.
+  modulo n^2 cannot be distinguished from random units. For keys without h_s, whose randomisers are
+  r^n, this is enough.
+* For keys with h_s, in addition: factoring is hard. The randomiser is h_s^a, where a is uniform but
+  has only ceil(bits/2) bits (Damgård-Jurik-Nielsen, section 4.1). The literature refers to
+  Goldreich and Rosen ("On the security of modular exponentiation with application to the
+  construction of pseudorandom generators", J. Cryptology 16, 2003). According to their result, if
+  factoring is hard, h^a mod n with a of half length cannot be distinguished from h^a with a of full
+  length. Taking n-th powers extends the result to h_s^a. This project relies on the result without
+  a proof of its own.
+
+With a of full length, DCR is enough. In h_s = (-z^2)^n, replace z^n by a random unit (1 + n)^t z^n.
+Under DCR nobody can notice the change. Then (1 + m n) h_s^a has the factor (1 + n)^(m + 2 t a).
+Here a modulo n is uniform and independent of a modulo the order of -z^2, because n is coprime to
+that order. So m is hidden perfectly. The argument needs no generator of the group, so small factors
+of p - 1 do no harm.
 
 Not protected:
 
-* Chosen ciphertexts: ciphertexts are malleable by design, so a key holder must only decrypt sums
-  that its policy allows.
-* The result, against a site that encrypts a value out of range.
+* Chosen ciphertexts. Everybody can change ciphertexts in meaningful ways, which is what makes sums
+  possible. So a key holder must decrypt only sums that its policy allows.
+* The result, if a site encrypts a value out of range.
 * The number of ciphertexts, which is public.
-* Timing: the arithmetic is not constant time (see `fixed_base`; nor is GMP's power with exponent
-  p - 1; the kernels' power is, see power.c). Attackers on the same machine are out of scope, and
-  callers must not reveal how long a decryption takes.
+* Timing. The time of the computations depends on secrets (see `fixed_base`), also in GMP's power
+  with exponent p - 1. Only the kernels' power takes constant time (see power.c). Attackers on the
+  same computer are out of scope, and callers must not reveal how long a decryption takes.
 """
 
 from __future__ import annotations
@@ -59,12 +65,12 @@ def encrypt(
 ) -> Integers:
     """Return c = (1 + m n) h_s^a mod n^2 for each m in [0, n), or (1 + m n) r^n without h_s.
 
-    expected: total number of ciphertexts that this process will make under the key, if known; it
-        determines the size of the table, which grows if there are more (see `fixed_base`)
-    short_exponent_assumption: draw an exponent a of 256 bits. This needs the further assumption
-        that such powers of h_s cannot be distinguished from random ones. The best generic attack
-        (Pollard's kangaroo) takes 2^128 steps, but no reduction to factoring is known. Off by
-        default.
+    expected: total number of ciphertexts that this process will make under the key, if known. It
+        determines the size of the table of `fixed_base`, which grows if there are more ciphertexts
+    short_exponent_assumption: whether to draw an exponent a of only 256 bits. This needs the
+        further assumption that such powers of h_s cannot be distinguished from random powers. The
+        best generic attack (Pollard's kangaroo) takes 2^128 steps, but no reduction to factoring is
+        known
 
     1 + m n = (1 + n)^m modulo n^2, by the binomial theorem.
     Raises `UsageError` for plaintexts out of range.
@@ -83,10 +89,11 @@ def encrypt_as_key_holder(
     expected: int = 0,
     short_exponent_assumption: bool = False,
 ) -> Integers:
-    """Encrypt like `encrypt`, but faster: compute modulo p^2 and q^2.
+    """Encrypt as `encrypt` does, but faster, because the key holder can compute modulo p^2 and q^2.
 
     With h_s, the same random bytes give the same ciphertexts as `encrypt`, by the Chinese remainder
-    theorem. Without h_s, ciphertexts have the same distribution, at a quarter of the cost. Proof:
+    theorem. Without h_s, ciphertexts have the same distribution as those of `encrypt`, and take a
+    quarter of the time. Proof:
     r^n = (r^q)^p, and r -> r^q permutes the units modulo p because gcd(q, p - 1) = 1. The p-th
     power of a number modulo p^2 depends only on the number modulo p. So r^n and (r mod p)^p modulo
     p^2 have the same distribution for uniform r. The same holds modulo q^2, and the two halves are
@@ -104,8 +111,8 @@ def multiply(key: PublicKey, columns: Sequence[Sequence[int]]) -> Integers:
     """Return the ciphertexts of the sums: the elementwise product of all columns.
 
     columns: one vector of ciphertexts for each site, all of the same length
-    Raises `PeerError` with the number of the column (from 0) for a column of another length, a
-    number outside (0, n^2), or one that is not a unit; `UsageError` if there are no columns.
+    Raises `PeerError` with the number of the column (from 0) if a column has another length, or if
+    a number is not a unit or not between 0 and n^2. Raises `UsageError` if there are no columns.
     """
     if not columns:
         raise UsageError("paillier", "no ciphertexts to add")
@@ -128,7 +135,7 @@ def decrypt(key: PrivateKey, ciphertexts: Sequence[int]) -> Integers:
     Paillier's decryption modulo p and q (section 7): c^(p-1) = 1 + m (p-1) n modulo p^2, because
     the order of the randomiser divides p - 1 there; and (p-1) n = -n modulo p^2, so
     m = -((c^(p-1) mod p^2) - 1)/p * q^-1 modulo p.
-    Raises `PeerError` for a number outside (0, n^2) or one that is not a unit.
+    Raises `PeerError` for a number that is not a unit or not between 0 and n^2.
     """
     integers = _ciphertexts(key.public, ciphertexts, "ciphertexts")
 

@@ -1,11 +1,11 @@
-"""Ring vectors under Paillier encryption: from contributions to plaintexts, and back from sums.
+"""Contributions as plaintexts of Paillier encryption, and sums from decrypted plaintexts.
 
-The elements v of a contribution, read as signed, satisfy |v| < 2^(value_bits - 1). Adding the
-offset 2^(value_bits - 1) makes them non-negative, so that they can be packed into slots
-(`packing`). A sum over K contributions has K offsets in every slot; subtracting them gives the ring
-sum.
+The elements v of a contribution, read as signed, satisfy |v| < 2^(value_bits - 1). The offset
+2^(value_bits - 1) is added to make them non-negative, so that several elements can be packed into
+one plaintext, each in its own slot (`packing`). In a sum over K contributions, every slot contains
+K offsets. After their subtraction, the slots are the sum.
 
-Not protected: the result, against a malicious site, whose values can overflow into other slots.
+Not protected: the result, because the values of a malicious site can overflow into other slots.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from secagg.protocols.paillier.packing import Packing
 
 @dataclass(frozen=True)
 class EncryptedVectors:
-    """How vectors of a shape are encrypted under a key, for sums over at most `sites` sites."""
+    """How vectors are encrypted under a key, for sums over at most `sites` sites."""
 
     public: PublicKey
     shape: Shape
@@ -34,7 +34,7 @@ class EncryptedVectors:
 
     @classmethod
     def of(cls, public: PublicKey, context: Context) -> EncryptedVectors:
-        """Return the one for sums over all sites in the roster."""
+        """Return the encryption for sums over all sites in the roster."""
         return cls(public, context.shape, len(context.roster.with_role(Role.SITE)))
 
     @property
@@ -54,8 +54,9 @@ class EncryptedVectors:
     def total(self, plaintexts: Sequence[int], contributors: int) -> RingVector:
         """Return the ring sum from the summed plaintexts of `contributors` sites.
 
-        A slot may be wider or narrower than the ring. Reducing it and subtracting the offsets are
-        both exact modulo 2^ring_bits. Raises `PeerError` for plaintexts that cannot be such a sum.
+        A slot may have more or fewer bits than the ring. Reduction of a slot and subtraction of the
+        offsets are both exact modulo 2^ring_bits. Raises `PeerError` for plaintexts that cannot be
+        such a sum.
         """
         slot_sums = self.packing.unpack(plaintexts, self.shape.length)
         reduced = ring.zeros(self.shape.length, self.shape.ring_bits)

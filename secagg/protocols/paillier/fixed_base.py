@@ -1,11 +1,12 @@
-"""Fixed-base exponentiation: many powers of one base modulo a square, for Paillier's randomisers.
+"""Fast computation of many powers of one base modulo a square r^2, for Paillier's randomisers.
 
 Source: Brickell, Gordon, McCurley, Wilson, "Fast exponentiation with precomputation" (EUROCRYPT
-1992). The exponent is written in digits of `window` bits. A table holds base^(d 2^(window i)) for
-every digit value d and position i. A power is then a product of one entry for each digit, without
-squarings.
+1992). The exponent is written in digits of `window` bits. A table contains base^(d 2^(window i))
+for every position i of a digit and every value d. A power is then the product of one entry for each
+digit, without squarings.
 
-The table is stored in *split form*, which halves the work again. Every unit x modulo r^2 is
+The table is stored in *split form*, which halves the work again. Every unit x modulo r^2 can be
+written as
 
     x = u (1 + v r) mod r^2,    u = x mod r,    v = ((x - u) / r) u^-1 mod r,
 
@@ -15,18 +16,20 @@ because u is a unit modulo r exactly when x is a unit modulo r^2. Since (1 + v r
     x_1 ... x_k = (u_1 ... u_k) (1 + (v_1 + ... + v_k) r) mod r^2.
 
 So the factors u_i, which have half the length, replace the factors x_i, and a product of two u_i is
-below r^2 without reduction. r need not be prime and its factors need not be known: encryption with
-the public key uses r = n, the key holder r = p and r = q. This is an identity: the result is the
-same number as with plain exponentiation (tested), so it adds no assumption. Paillier's (1 + m n) is
-also a second part and costs one more addition.
+below r^2 without reduction. r need not be prime and its factors need not be known. Encryption with
+the public key uses r = n, and the key holder uses r = p and r = q. The result is the same number as
+with ordinary exponentiation (tested), so split form adds no assumption. Paillier's factor
+(1 + m n) also has the form of a second part and costs one more addition.
 
-There are two kinds of tables: of mpz objects for gmpy2, and of digits for the kernels. Both give
-the same numbers. A kernel table takes longer to make, but its multiplications are far faster.
+There are two kinds of tables. One contains mpz objects for gmpy2, and the other contains digits for
+the kernels. Both give the same numbers. A kernel table takes longer to make, but its
+multiplications are far faster.
 
-Not protected: timing. Which table entries are read depends on the exponent, which is secret, and
-neither Python's nor GMP's arithmetic runs in constant time (the kernels' does, except for these
-reads). An attacker that shares the machine's caches may learn exponents. The cached tables for
-r = p and r = q are as secret as the key itself and stay in memory as long as the process.
+Not protected: timing. The exponent is secret, and it determines which table entries are read. The
+running time of Python's and GMP's arithmetic depends on the numbers. (That of the kernels does not,
+except for reading the table.) An attacker that shares the computer's caches may learn exponents.
+The cached tables for r = p and r = q are as secret as the key itself, and they stay in memory until
+the process ends.
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ TABLE_GROWTH = 4
 STEP = 2
 """When a table is replaced by a wider one: see `FixedBase`."""
 
-_MPZ_BYTES = 72  # object, allocator and list slot, in addition to the digits
-_PADDING_BYTES = 64  # at most: 52-bit digits are stored in 64 bits, in multiples of eight
+_MPZ_BYTES = 72  # bytes of object, allocator and list slot, in addition to the digits
+_PADDING_BYTES = 64  # upper bound: 52-bit digits are stored in 64 bits, in multiples of eight
 # Time to make a table, in units of one multiplication by an entry; all measured:
 _ENTRY_COST = 1.5  # per entry: 1.4 to 1.9
 _KERNEL_ENTRY_COST = 3.5  # per entry: 3.0 to 3.5
@@ -66,12 +69,14 @@ _BLOCK = 4096  # powers computed together (15 MB): each table entry read is used
 
 
 def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: bool) -> int:
-    """Return the window width that minimises the cost of `powers` powers, including the table.
+    """Return the window width in bits for which table and powers together take the least time.
 
-    A width w costs 2^w entries for each position once, and one factor for each position and power.
-    Widths with a table over `TABLE_BYTES` are excluded. With a 2048-bit key and r = p, the width is
-    5 bits for 100 powers (3 MB), 8 for 2000 (13 MB), and 10 for 18 000 and more (42 MB). Kernel
-    tables cost more: at least 5 bits, and 9 or 10 for large jobs.
+    With width w, the table has 2^w entries for each position, and each power needs one factor for
+    each position. Widths with a table above `TABLE_BYTES` are excluded. With a 2048-bit key and
+    r = p, the width is 5 bits for 100 powers (table of 3 MB), 8 for 2000 (13 MB), and 10 for 18 000
+    and more (42 MB). With kernels, the width is at least 5 bits, and 9 or 10 for large jobs.
+
+    powers: number of powers to compute
     """
     number_bytes = root_bits // 8 + (_PADDING_BYTES if kernels else _MPZ_BYTES)
     entry_cost = _KERNEL_ENTRY_COST if kernels else _ENTRY_COST
@@ -92,7 +97,7 @@ def choose_window(exponent_bits: int, root_bits: int, powers: int, *, kernels: b
 def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
     """Return the lowest `bits` bits of all exponents, in digits of `window` <= 16 bits.
 
-    Shape (positions, len(exponents)), lowest position first.
+    The result has the shape (positions, len(exponents)), with the lowest position first.
     """
     columns = np.zeros((max(exponents.size, -(-bits // 8)) + 2, len(exponents)), dtype=np.uint32)
     columns[: exponents.size] = exponents.rows.T
@@ -100,7 +105,7 @@ def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
     bytes_, shifts = starts // 8, (starts % 8).astype(np.uint32)[:, None]
     masks = ((1 << np.minimum(window, bits - starts)) - 1).astype(np.uint32)[:, None]
     digits = np.empty((len(starts), len(exponents)), dtype=np.uint16)
-    # As many positions together as the cache allows: all for few exponents, one for many.
+    # Process as many positions together as the cache allows: all for few exponents, one for many.
     step = max(1, _SPLIT // max(1, len(exponents)))
     for first in range(0, len(starts), step):
         block = slice(first, first + step)
@@ -112,9 +117,10 @@ def split_digits(exponents: Integers, bits: int, window: int) -> Digits:
 
 @dataclass(frozen=True, repr=False)
 class GmpTable:
-    """The portable table.
+    """The table for gmpy2, which works on every computer.
 
-    units, logs: for each position i, the parts u and v of base^(d 2^(window i)) for d = 0, 1, ...
+    units: for each position i, the parts u of base^(d 2^(window i)) for d = 0, 1, ...
+    logs: for each position i, the parts v of these numbers
     """
 
     root: mpz
@@ -154,9 +160,9 @@ class GmpTable:
     ) -> Callable[[], Integers]:
         """Return a function that computes base^a (1 + factor root)^m mod root^2.
 
-        It does so for each exponent a and plaintext m. Bits of an exponent beyond those that the
-        table was made for are ignored. The returned function does the long computation, so another
-        thread can run it.
+        The function computes this for each exponent a with its plaintext m. If an exponent has more
+        bits than the table, the highest bits are ignored. The returned function does the long
+        computation, so that another thread can run it.
         """
         return partial(self._powers, exponents, plaintexts, factor)
 
@@ -171,14 +177,14 @@ class GmpTable:
         return Integers.of(powers, size)
 
     def _block(self, digits: list[list[int]], logs: list[mpz]) -> list[mpz]:
-        """Return a block of powers, one position after another (one position fits the cache)."""
+        """Return a block of powers. Positions are processed one by one, to fit the cache."""
         root, square = self.root, self.root * self.root
         sums = logs
         for row, row_digits in zip(self.logs, digits, strict=True):
             sums = [v + row[d] for v, d in zip(sums, row_digits, strict=True)]
         products = [1 + v % root * root for v in sums]
         factors = zip(self.units, digits, strict=True)
-        for row, row_digits in factors:  # two positions at a time; an odd one is paired with 1s
+        for row, row_digits in factors:  # two positions at a time; the last may be paired with 1s
             next_row, next_digits = next(factors, ([mpz(1)], [0] * len(logs)))
             products = [
                 product * (row[d] * next_row[e]) % square
@@ -212,13 +218,14 @@ def make_table(base: int, root: int, exponent_bits: int, window: int, *, kernels
 
 
 class FixedBase:
-    """A unit modulo several r^2, with a table for each that grows with the number of powers.
+    """Powers of one base modulo several r^2, with one table for each r.
 
-    The number of powers is usually not known in advance: a method may use hundreds of sums of few
-    ciphertexts and end early. So each time the number of powers computed has doubled, the tables
-    are replaced by tables for `TABLE_GROWTH` times that number, if these are wider by at least
-    `STEP` bits. Table costs grow so fast that all tables together cost less than twice the last.
-    The number of powers is the number of ciphertexts under a key, which is public.
+    The number of powers is usually not known in advance, because a method may need hundreds of sums
+    of few ciphertexts, or end early. So each time the number of computed powers has doubled, new
+    tables are considered, which are best for `TABLE_GROWTH` times this number. They replace the old
+    tables if they are wider by at least `STEP` bits. The time to make a table grows so fast that
+    all tables together take less than twice the time of the last. The number of powers is the
+    number of ciphertexts under a key, which is public.
     """
 
     def __init__(
@@ -231,8 +238,10 @@ class FixedBase:
     def powers(self, exponents: Integers, plaintexts: Integers, expected: int) -> list[Integers]:
         """Return base^a (1 + n)^m mod r^2 for each root r, where n is the product of all roots.
 
-        There is one m for each exponent a; bits of an exponent beyond `exponent_bits` are ignored.
-        expected: total number of powers that this process will compute, if known, else 0
+        There is one m for each exponent a. If an exponent has more than `exponent_bits` bits, the
+        highest bits are ignored.
+
+        expected: total number of powers that this process will compute; 0 if unknown
         """
         self._count += len(exponents)
         if self._count >= self._next_growth:
@@ -261,5 +270,5 @@ class FixedBase:
 def fixed_base(
     base: int, roots: tuple[int, ...], exponent_bits: int, *, kernels: bool
 ) -> FixedBase:
-    """Return the `FixedBase` of a unit modulo each root^2; the last ones are cached."""
+    """Return the `FixedBase` of a unit modulo each root^2. The last results are cached."""
     return FixedBase(base, roots, exponent_bits, kernels=kernels)

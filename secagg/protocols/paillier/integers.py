@@ -1,7 +1,8 @@
 """Vectors of long non-negative integers, stored as bytes: Paillier plaintexts and ciphertexts.
 
-`Integers` behaves like a list of `int` but creates an `int` only on access. Packing, kernels and
-messages work on bytes, and a million values make thousands of 4096-bit numbers.
+`Integers` behaves like a list of `int`, but an `int` is made only when it is accessed. This saves
+time, because packing, kernels and messages use the bytes. A million values become thousands of
+numbers of 4096 bits.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Integers(Sequence[int]):
 
     def all_below(self, bound: int) -> bool:
         """Return whether every integer is below `bound`."""
-        # The top eight bytes decide, except for integers whose top bytes equal the bound's.
+        # The top eight bytes decide, unless they are equal to the top eight bytes of the bound.
         shift = max(0, self.size - 8)
         top = np.zeros((len(self), 8), dtype=np.uint8)
         top[:, : self.size - shift] = self.rows[:, shift:]

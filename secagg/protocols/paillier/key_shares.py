@@ -1,9 +1,9 @@
-"""Threshold Paillier: a shared key with which any t of K sites decrypt and t - 1 learn nothing.
+"""Threshold Paillier: K sites hold shares of a key; any t of them decrypt, t - 1 learn nothing.
 
 Sources: V. Shoup, "Practical threshold signatures" (EUROCRYPT 2000), its first protocol, for the
 sharing; P. Paillier, "Public-key cryptosystems based on composite degree residuosity classes"
-(EUROCRYPT 1999), section 6, for decryption by an n-th root. With m = (p-1)(q-1)/4, D = n^-1 mod m
-and delta = K!:
+(EUROCRYPT 1999), section 6, for decryption by an n-th root. c is a ciphertext of the plaintext M
+with randomiser r^n. With m = (p-1)(q-1)/4, D = n^-1 mod m and delta = K!:
 
     f(x) = D + a_1 x + ... + a_(t-1) x^(t-1) with uniform a_i in Z_m; site i holds s_i = f(i) mod m.
     Its partial decryption of c is x_i = (c mod n)^(2 delta s_i) mod n. Any t of these give
@@ -12,19 +12,23 @@ and delta = K!:
     c^(2 delta^2) w^-n = 1 + 2 delta^2 M n modulo n^2.
 
 **A false partial decryption cannot change a sum.** The last line is 1 modulo n if and only if w is
-correct, and `combine` checks this. So no proofs need to be sent: if the check passes, M is the
-plaintext of c.
+correct, and `combine` checks this. If the check passes, M is the plaintext of c. So sites need not
+send proofs.
 
-**t - 1 sites and the coordinator learn only sums**, if all follow the protocol: their shares are
-uniform and independent of D; the other partial decryptions can be computed from these shares and r;
-and r is a product of randomisers, which are uniform under the assumptions of `cryptosystem`. The
-proofs are in docs/math/threshold-decryption.md.
+**t - 1 sites and the coordinator learn only sums**, if all follow the protocol. The t - 1 shares
+are uniform and independent of D. The other partial decryptions can be computed from these shares
+and r. Finally, r is a product of randomisers, which are uniform under the assumptions of
+`cryptosystem`. The proofs are in docs/math/threshold-decryption.md.
 
-Not protected: the maker of the key knows it and is trusted to delete it. A share decrypts *any*
-ciphertext, so its holder must check that the product contains a fresh ciphertext of an honest site,
-on which the other ciphertexts do not depend. (A malicious *contributing* site that sends, say, a
-power of another site's ciphertext is not stopped; that requires proofs of knowledge.) False partial
-decryptions stop a sum without revealing who sent them. Timing: as in `cryptosystem`.
+Not protected:
+
+* The site that makes the key knows the key, and is trusted to delete it.
+* A share decrypts *any* ciphertext. So its holder must check that the product contains a fresh
+  ciphertext of an honest site, and that the other ciphertexts do not depend on it. A malicious
+  *contributing* site can send, for example, a power of another site's ciphertext. Only proofs of
+  knowledge would prevent this, and none are sent.
+* A false partial decryption stops a sum, and nobody learns which site sent it.
+* Timing: as in `cryptosystem`.
 """
 
 from __future__ import annotations
@@ -48,10 +52,12 @@ _ROUNDS = 24 + 50  # GMP: Baillie-PSW, then 50 of Miller-Rabin; error probabilit
 
 @dataclass(frozen=True)
 class KeyShare:
-    """One site's share of the private key of `public`; `value` is not in `repr`.
+    """One site's share of the private key.
 
+    public: the public key
     sites: K, the number of shares
-    index: of this share, from 1 to K
+    index: number of this share, from 1 to K
+    value: the share itself, which `repr` does not show
     """
 
     public: PublicKey
@@ -65,9 +71,10 @@ def generate_keypair(bits: int, random: RandomBytes) -> PrivateKey:
 
     Here a and b are primes, and a has 256 bits. So p - 1 has an auxiliary prime factor of known
     size (as in FIPS 186-5, appendix A.1.6), and no small factor except 2. The usual safe primes
-    (a = 1) would also do, but take ten times as long to find (at 3072 bits 12 s of processor time
-    on average instead of 1.2 s).
-    Raises `UsageError` for odd lengths and lengths outside the limits of `keys`.
+    (a = 1) would be possible too, but finding them takes ten times as long. (At 3072 bits this is
+    12 s of processor time on average instead of 1.2 s.)
+
+    bits: length of n, an even number within the limits of `keys`. Raises `UsageError` otherwise
     """
     check_length(bits)
     p, q = _prime(bits // 2, random), _prime(bits // 2, random)
@@ -81,9 +88,10 @@ def generate_keypair(bits: int, random: RandomBytes) -> PrivateKey:
 def share_key(key: PrivateKey, sites: int, threshold: int, random: RandomBytes) -> list[KeyShare]:
     """Return the shares of sites 1 to `sites`, any `threshold` of which decrypt.
 
-    Raises `UsageError` unless 1 <= threshold <= sites. Also for a key whose m = (p-1)(q-1)/4 is not
-    an integer, has a prime factor up to `sites` (shares would not be independent), or has a factor
-    in common with n (n-th roots would not exist).
+    Raises `UsageError` if the threshold is not between 1 and `sites`, or if the key is unsuitable.
+    A key is unsuitable if m = (p-1)(q-1)/4 is not an integer, if m has a prime factor up to `sites`
+    (shares would not be independent), or if m and n have a common factor (n-th roots would not
+    exist).
     """
     m, remainder = divmod((key.p - 1) * (key.q - 1), 4)
     if not 1 <= threshold <= sites:
@@ -103,7 +111,7 @@ def share_key(key: PrivateKey, sites: int, threshold: int, random: RandomBytes) 
 def check_share(share: KeyShare) -> None:
     """Raise `PeerError` if a share from another party is out of range.
 
-    Whether it is consistent with the other shares is checked only in `combine`.
+    This does not check that the share fits the other shares. `combine` checks this.
     """
     if not (0 <= share.value < share.public.n >> 2 and 1 <= share.index <= share.sites):
         raise PeerError("threshold key", "a share is out of range")
@@ -127,10 +135,11 @@ def combine(
 ) -> Integers:
     """Return the plaintexts, in [0, n), from the partial decryptions of `threshold` sites.
 
-    answers: by index of the site, its partial decryptions of all ciphertexts
+    sites: K, the number of shares
+    answers: for the index of each site that answered, its partial decryptions of all ciphertexts
     ciphertexts: checked units modulo n^2, as returned by `cryptosystem.multiply`
-    Raises `PeerError` for malformed answers, `ProtocolAbort` if they do not combine to the root
-    (an answer is false, or there are fewer than the threshold).
+    Raises `PeerError` for malformed answers. Raises `ProtocolAbort` if an answer is false or if
+    there are too few answers.
     """
     n, size = public.n, public.ciphertext_bytes // 2
     columns: dict[int, Integers] = {}

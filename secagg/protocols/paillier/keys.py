@@ -1,4 +1,4 @@
-"""Keys of the Paillier cryptosystem with Damgård-Jurik-Nielsen randomisers: making and checking.
+"""Make and check keys of the Paillier cryptosystem with Damgård-Jurik-Nielsen randomisers.
 
 Sources: P. Paillier, "Public-key cryptosystems based on composite degree residuosity classes"
 (EUROCRYPT 1999), with g = n + 1; I. Damgård, M. Jurik, J. B. Nielsen, "A generalization of
@@ -11,12 +11,16 @@ its powers are the randomisers. Under these conditions -1 is a non-square of Jac
 so is h. Keys from other software (such as phe) have no h_s and may have any odd p and q; they are
 used with the classical randomisers r^n.
 
-Threat model: all users of a key trust its maker, who can decrypt everything. The checks below
-detect damaged and mismatched keys. A public key alone does not show that n has two prime factors,
-nor that h_s is an n-th residue. A maker that searches for composites that pass the primality test
-(`_is_prime`) would only weaken keys that it knows anyway. Sizes: 3072 bits for 128-bit security,
-2048 for 112-bit (NIST SP 800-57 part 1); shorter keys are refused. Not protected: keys are not
-erased from memory.
+Threat model: all users of a key trust the site that made it, which can decrypt everything. The
+checks below detect damaged keys and keys that do not match. From a public key alone, nobody can see
+that n has two prime factors, or that h_s is an n-th residue. The maker of a key could search for
+composite numbers that pass the primality test (`_is_prime`), but would only weaken keys that it
+knows anyway.
+
+A modulus of 3072 bits gives 128-bit security, and 2048 bits give 112-bit security (NIST SP 800-57
+part 1). Shorter keys are refused.
+
+Not protected: keys are not erased from memory.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ _ROUNDS = 50  # of Miller-Rabin; see `_is_prime`
 
 @dataclass(frozen=True)
 class PublicKey:
-    """Modulus n, and h_s in [2, n^2), or None for keys made without it."""
+    """A public key: the modulus n, and h_s in [2, n^2), or None for keys made without h_s."""
 
     n: int
     h_s: int | None = None
@@ -59,7 +63,10 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """The prime factors p and q of `public.n`; not in `repr`, so no log or error shows them."""
+    """A private key: the prime factors p and q of `public.n`.
+
+    They are not in `repr`, so no log and no error shows them.
+    """
 
     public: PublicKey
     p: int = field(repr=False)
@@ -72,7 +79,7 @@ def check_length(
     error: type[UsageError] = UsageError,
     minimum: int = MIN_BITS,
 ) -> None:
-    """Raise an error unless this length of a modulus is supported."""
+    """Raise an error if this length of a modulus, in bits, is not supported."""
     if bits % 2 or not minimum <= bits <= MAX_BITS:
         raise error(
             where,
@@ -84,9 +91,9 @@ def check_length(
 def generate_keypair(
     bits: int, random: RandomBytes, *, insecure_for_tests: bool = False
 ) -> PrivateKey:
-    """Return a fresh key whose modulus has exactly `bits` bits (public key in `.public`).
+    """Return a fresh key whose modulus has exactly `bits` bits. Its public key is in `.public`.
 
-    bits: even, at least 2048 (shorter, down to 16, only with `insecure_for_tests`)
+    bits: even, at least 2048 (or, with `insecure_for_tests`, at least 16)
 
     p and q are uniform among the primes of bits/2 bits that are 3 (mod 4) and have both top bits
     set (so that n has its full length), subject to gcd(p-1, q-1) = 2.
@@ -102,7 +109,7 @@ def generate_keypair(
 
 
 def check_public_key(key: PublicKey, *, insecure_for_tests: bool = False) -> None:
-    """Raise `PeerError` unless a key from another party can be used to encrypt and add."""
+    """Raise `PeerError` if a key from another party cannot be used to encrypt and add."""
     n, h_s = key.n, key.h_s
     if type(n) is not int or (h_s is not None and type(h_s) is not int):
         raise _refusal("n and h_s must be integers")
@@ -119,12 +126,13 @@ def check_public_key(key: PublicKey, *, insecure_for_tests: bool = False) -> Non
 
 
 def check_private_key(key: PrivateKey, *, insecure_for_tests: bool = False) -> None:
-    """Raise `PeerError` unless a key from another party can decrypt what its public key encrypts.
+    """Raise `PeerError` if a private key from another party does not fit its public key.
 
-    p and q must be distinct probable primes (see `_is_prime`) of equal length with pq = n, not so
-    close that Fermat's method finds them (FIPS 186-5, appendix A.1.3). Equal length implies
-    gcd(n, phi(n)) = 1, which Paillier requires: p can divide q - 1 only if q > 2 p. If there is an
-    h_s, it must encrypt zero. Takes about 0.1 s at 3072 bits, the first time in a process.
+    p and q must be different probable primes (see `_is_prime`) of equal length with pq = n. They
+    must not be so close that Fermat's method finds them (FIPS 186-5, appendix A.1.3). Paillier
+    requires gcd(n, phi(n)) = 1, which follows from equal length, since p can divide q - 1 only if
+    q > 2 p. If there is an h_s, it must encrypt zero. The first check of a key of 3072 bits takes
+    about 0.1 s; then the result is cached.
     """
     check_public_key(key.public, insecure_for_tests=insecure_for_tests)
     n, h_s, p, q = key.public.n, key.public.h_s, key.p, key.q
@@ -157,8 +165,8 @@ def _refusal(what: str) -> PeerError:
 def _random_prime(bits: int, random: RandomBytes, other: int = 3) -> int:
     """Return a uniform prime q = 3 (mod 4) of `bits` bits with the two highest bits set.
 
-    other: a prime p; q is uniform among those with q != p and gcd(p-1, q-1) = 2. The default 3
-        excludes none
+    other: a prime p. q is uniform among the primes with q != p and gcd(p-1, q-1) = 2. The default 3
+        excludes no prime
     """
     while True:
         candidate = random_below(1 << bits, random) | 0b11 << (bits - 2) | 0b11
@@ -168,20 +176,20 @@ def _random_prime(bits: int, random: RandomBytes, other: int = 3) -> int:
             return candidate
 
 
-# Checks of private keys are cached: in a simulation, many sites in one process check the same key.
-# The caches hold p, q and h_s of the last two keys, which the tables for encryption hold anyway.
+# Checks of private keys are cached, because many sites in one process may check the same key. The
+# caches contain p, q and h_s of the last two keys. The tables for encryption contain these anyway.
 
 
 @lru_cache(maxsize=4)
 def _is_prime(candidate: int) -> bool:
     """Return whether an odd number passes GMP's test (Baillie-PSW) and 50 rounds of Miller-Rabin.
 
-    A composite passes one round for at most a quarter of all bases, so it passes 50 rounds with
-    probability at most 4^-50 = 2^-100. GMP's bases are fixed, and an attacker that knows the bases
-    can construct composites that pass (Albrecht, Massimo, Paterson, Somorovsky, "Prime and
-    prejudice", CCS 2018). Therefore the bases here are a hash of the candidate: an attacker must
-    try 2^100 composites. A *random* composite of 1024 bits is still far less likely to pass
-    (Damgård, Landrock, Pomerance, Mathematics of Computation 61, 1993).
+    A composite number passes one round for at most a quarter of all bases, so it passes 50 rounds
+    with probability at most 4^-50 = 2^-100. GMP's bases are fixed, and an attacker that knows the
+    bases can construct composites that pass (Albrecht, Massimo, Paterson, Somorovsky, "Prime and
+    prejudice", CCS 2018). Therefore `passes_miller_rabin` uses a hash of the candidate as bases, so
+    an attacker must try 2^100 composites. A *random* composite of 1024 bits is far less likely to
+    pass (Damgård, Landrock, Pomerance, Mathematics of Computation 61, 1993).
     """
     return bool(is_prime(candidate)) and passes_miller_rabin(candidate, _ROUNDS)
 

@@ -1,18 +1,18 @@
-"""Packing of many ring values into one Paillier plaintext: a large integer divided into slots.
+"""Packing of many values into one Paillier plaintext, which is a large integer divided into slots.
 
 Source: the packing of C. Zhang et al., "BatchCrypt: efficient homomorphic encryption for cross-silo
-federated learning" (USENIX ATC 2020), here with values that are already non-negative. Value i of a
-vector is in plaintext i // slots, at bit (i % slots) slot_bits:
+federated learning" (USENIX ATC 2020), with values that are already non-negative. Value i of a
+vector is in plaintext i // slots, and begins at bit (i % slots) slot_bits:
 
     plaintext = sum over j of value_j 2^(j slot_bits),    slot_bits = value_bits + guard_bits.
 
-**Sums do not overflow their slots.** For K <= 2^guard_bits summands, with values of at most
-2^value_bits - 1, a slot of the sum is at most 2^guard_bits (2^value_bits - 1) < 2^slot_bits. All
-slots together are below 2^(slots slot_bits) <= 2^(modulus_bits - 1) <= n, so the sum modulo n is
-the sum itself. Hence adding packed integers adds the vectors slot by slot, exactly.
+**Sums do not overflow their slots.** Values are at most 2^value_bits - 1. With at most 2^guard_bits
+summands, a slot of the sum is at most 2^guard_bits (2^value_bits - 1) < 2^slot_bits. All slots
+together are below 2^(slots slot_bits) <= 2^(modulus_bits - 1) <= n, so the sum modulo n is the sum
+itself. Hence the sum of packed integers contains the sum of the vectors, slot by slot, exactly.
 
-Not protected: a site that exceeds its range, or more than 2^guard_bits summands, overflow into
-neighbouring slots. `unpack` detects only an overflow of the last slot.
+Not protected: if a site exceeds its range, or if there are more than 2^guard_bits summands, slots
+overflow into neighbouring slots. `unpack` detects only an overflow of the last slot.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Limbs = NDArray[np.uint64]
 MAX_VALUE_BITS = 128
 MAX_GUARD_BITS = 64
 _ALL_ONES = (1 << 64) - 1
-_BLOCK = 64  # plaintexts processed together, with one byte for each bit, so that they fit the cache
+_BLOCK = 64  # plaintexts processed together; each bit takes one byte, and all must fit the cache
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Packing:
         return -(-values // self.slots)
 
     def pack(self, values: RingVector) -> Integers:
-        """Return the plaintexts of a vector, `plaintexts(m)` integers in [0, 2^(modulus_bits-1)).
+        """Return the plaintexts of a vector of m values, as integers in [0, 2^(modulus_bits-1)).
 
         values: a `secagg.core.ring` vector of any ring; or uint64, shape (m,)
         Raises `UsageError` for a value of more than `value_bits` bits.
@@ -110,11 +110,12 @@ class Packing:
         return Integers(plaintexts)
 
     def unpack(self, plaintexts: Sequence[int], values: int) -> Limbs:
-        """Return the `values` slots of a (summed) vector: uint64, shape (values, limbs).
+        """Return the slots of plaintexts, as uint64 of shape (values, limbs), lowest limb first.
 
-        The limbs are in little-endian order, `self.limbs` for each value.
-        Raises `PeerError` if the number of plaintexts is not `plaintexts(values)`, or if one is
-        negative or exceeds its slots (the last one: the slots in use).
+        plaintexts: the plaintexts of a vector, or of a sum of vectors
+        values: length of the vector
+        Raises `PeerError` if the number of plaintexts is not `plaintexts(values)`, if a plaintext
+        is negative or exceeds its slots, or if the last plaintext exceeds the slots in use.
         """
         count = self.plaintexts(values)
         if len(plaintexts) != count:

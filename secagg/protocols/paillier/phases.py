@@ -1,14 +1,20 @@
-"""The phases of both Paillier protocols: one site, the dealer, makes a key; then sums follow.
+"""The phases of both Paillier protocols. One site, the dealer, makes a key; then sums follow.
 
-Set-up has two phases, for whole keys and for key shares. *deal*: the dealer draws a key, seals each
-other site's key or key share for it, and sends the public key to the coordinator. *install*: each
-site opens its envelope. If a dealer does not answer, the coordinator asks the next site. A sum has
-two phases: all key holders *encrypt*, and contributing sites *decrypt*.
+Set-up has two phases:
 
-Threat model: an honest-but-curious coordinator that may also try to make sites accept a key of its
-choice: sites accept only an envelope that a *site* sealed and signed in this session. Trusted: the
-dealer, which knows the whole key while it deals. Not protected: a malicious coordinator can ask
-several sites to deal, and relay different keys to different sites; it knows none of them.
+* *deal*: the dealer draws a key. It seals the key, or a share of the key, for each other site, and
+  sends the public key to the coordinator. If a dealer does not answer, the coordinator asks the
+  next site.
+* *install*: each site opens its envelope.
+
+A sum has two phases: all sites with a key or share *encrypt*, and contributing sites *decrypt*.
+
+Threat model: an honest-but-curious coordinator, which may also try to make sites accept a key that
+it chose. Sites accept only an envelope that a *site* sealed and signed in this session. The dealer
+is trusted, because it knows the whole key while it deals.
+
+Not protected: a malicious coordinator can ask several sites to deal, and relay different keys to
+different sites. It knows none of these keys.
 """
 
 from __future__ import annotations
@@ -28,7 +34,10 @@ from secagg.protocols.paillier.keys import DEFAULT_BITS, PublicKey, check_length
 
 @dataclass(frozen=True)
 class PaillierPhases(ABC):
-    """What both protocols share; a site's state has "opened", the last round it decrypted in."""
+    """The common part of both protocols.
+
+    A site's state has the key "opened", the last round in which the site decrypted.
+    """
 
     key_bits: int = DEFAULT_BITS
     """Length of the modulus in bits: an even number from 2048 (112-bit security) to 16384. 3072
@@ -49,7 +58,7 @@ class PaillierPhases(ABC):
         check_length(self.key_bits, "protocol.key_bits", JobError)
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return no further parties."""
+        """Return (), because no further parties are needed."""
         return ()
 
     def client(
@@ -105,11 +114,11 @@ class PaillierPhases(ABC):
 
     @abstractmethod
     def _deal(self, context: Context) -> tuple[State, Body]:
-        """Draw a key and deal it; return the dealer's state."""
+        """Draw a key and seal it for the other sites. Return the dealer's state and its reply."""
 
     @abstractmethod
     def _install(self, body: Body, context: Context) -> State:
-        """Return the state with what the dealer, a site, sealed for this site."""
+        """Return the state with the key or share that the dealer sealed for this site."""
 
     @abstractmethod
     def _encrypt(self, state: State, contribution: RingVector, context: Context) -> Body:
@@ -117,7 +126,7 @@ class PaillierPhases(ABC):
 
     @abstractmethod
     def _decrypt(self, state: State, body: Body, context: Context) -> Body:
-        """Decrypt the product over the contributors; `Party` has checked the release rules."""
+        """Decrypt the product over the contributors. `Party` has checked the release rules."""
 
     @abstractmethod
     def _multiply(
@@ -150,7 +159,7 @@ def open_dealt(body: Body, context: Context) -> tuple[str, dict[str, Any]]:
     """Return the dealer's name and the content of its envelope. Raises `PeerError`."""
     match body:
         case {"dealer": str(dealer), "envelope": bytes(envelope)} if (
-            dealer in context.roster.with_role(Role.SITE)  # a key from the coordinator is refused
+            dealer in context.roster.with_role(Role.SITE)  # refuse a key from the coordinator
         ):
             pass
         case _:

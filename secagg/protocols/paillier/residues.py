@@ -1,9 +1,10 @@
 """Arithmetic on vectors of residues, with compiled kernels if available and gmpy2 otherwise.
 
-Both give the same results. Every function takes and returns `Integers`, reduced to [0, modulus),
-and is exact. `secagg.protocols.kernels` explains the kernels; the gmpy2 code below specifies what
-they compute, and tests compare the two. Not protected: timing (neither GMP nor Python runs in
-constant time).
+Both give the same results. Every function takes and returns `Integers` in [0, modulus), and is
+exact. `secagg.protocols.kernels` explains the kernels. The gmpy2 code below defines what they
+compute, and tests compare both.
+
+Not protected: timing. The running time of GMP and Python depends on the numbers.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def chinese_remainders(
 def all_units(values: Integers, modulus: int) -> bool:
     """Return whether all values are coprime to the modulus.
 
-    Computes one gcd, of the product of all values: a prime divides it exactly when it divides one
-    of the values.
+    This computes the gcd of the modulus and the product of all values. A prime divides the product
+    exactly when it divides one of the values.
     """
     m, product = mpz(modulus), mpz(1)
     for value in modular.residue_product(values.rows, modulus) if use_kernels(modulus) else values:

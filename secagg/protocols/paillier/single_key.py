@@ -6,22 +6,25 @@ many values, each in a slot with guard bits (`packing`, after BatchCrypt, USENIX
 randomisers and their assumptions are in `keys` and `cryptosystem`.
 
 Set-up: one site draws the key pair and seals the private key for every other site. The coordinator
-relays these envelopes, which it cannot read, and learns only the public key. A sum: every site
-sends ciphertexts; the coordinator multiplies them; one contributing site checks the release rules,
-decrypts the product and returns the sum. If that site does not answer, another one is asked.
+relays these envelopes but cannot read them. It learns only the public key.
 
-Threat model: an honest-but-curious coordinator that does not collude with any site. Contributions
-are semantically secure under the decisional composite residuosity assumption (and factoring, for
-the half-length exponents of `cryptosystem`).
+A sum: every site sends ciphertexts, and the coordinator multiplies them. One contributing site
+checks the release rules, decrypts the product and returns the sum. If this site does not answer,
+the coordinator asks another site.
+
+Threat model: an honest-but-curious coordinator that does not collude with any site. It learns
+nothing about a single contribution, under the decisional composite residuosity assumption and the
+assumption that factoring is hard (see `cryptosystem`).
 
 Not protected:
 
-* Everything, against the coordinator together with a single site, which holds the private key.
-* A contribution, against a coordinator that asks a site to decrypt one site's ciphertext instead of
-  the product. The site cannot see the difference (`threshold_paillier` prevents this).
-* The result, against a malicious site, whose values can overflow into other slots.
-* A site's protocol state contains the private key in clear. It must be stored as safely as the
-  site's own keys.
+* Everything, if the coordinator colludes with a single site, because each site holds the private
+  key.
+* A contribution, if the coordinator asks a site to decrypt one site's ciphertext instead of the
+  product. The site cannot see the difference. (`threshold_paillier` prevents this.)
+* The result, because the values of a malicious site can overflow into other slots.
+* A site's protocol state, which contains the private key unencrypted. The state must be stored as
+  safely as the site's own keys.
 
 `phe` (GPLv3) is imported in this file only, and only by `to_phe` and `from_phe`.
 """
@@ -88,15 +91,15 @@ class Paillier(PaillierPhases):
     )
 
     def guarantee_text(self, sites: int) -> str:
-        """Say that no site may collude with the coordinator."""
+        """Return a text which says that no site may collude with the coordinator."""
         return f"each of the {sites} sites holds the key: none may collude with the coordinator"
 
     def max_colluding(self, sites: int) -> int:
-        """Return 0: each site holds the key."""
+        """Return 0, because each site holds the key."""
         return 0
 
     def draw_key(self, random: RandomBytes) -> PrivateKey:
-        """Return a fresh key; override this to use an existing one."""
+        """Return a fresh key. Override this method to use an existing key."""
         return generate_keypair(self.key_bits, random)
 
     # --- a site ------------------------------------------------------------------------------
@@ -190,7 +193,7 @@ def _ask_decryption(state: State, candidates: list[str]) -> tuple[State, PhaseRe
 def run_ideal(
     contributions: Mapping[str, RingVector], shape: Shape, key: PrivateKey, random: RandomBytes
 ) -> RingVector:
-    """Run all parties without messages: pack, encrypt, multiply, decrypt, unpack."""
+    """Compute the sum without messages: pack, encrypt, multiply, decrypt, unpack."""
     sums = EncryptedVectors(key.public, shape, len(contributions))
     columns = [
         cryptosystem.encrypt(key.public, sums.plaintexts(contribution), random)
@@ -214,7 +217,8 @@ def to_phe(key: PrivateKey) -> phe.PaillierPrivateKey:
 def from_phe(key: phe.PaillierPrivateKey) -> PrivateKey:
     """Return a `phe` private key as a `PrivateKey`. Raises `PeerError` if damaged or too short.
 
-    Such keys have no h_s, so encryption uses the classical randomisers r^n: slower, same security.
+    Such keys have no h_s, so encryption uses the randomisers r^n, which is slower. Security is at
+    least as good.
     """
     imported = PrivateKey(PublicKey(int(key.public_key.n)), int(key.p), int(key.q))
     check_private_key(imported)

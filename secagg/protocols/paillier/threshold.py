@@ -1,50 +1,52 @@
 """Sums under threshold Paillier: sites encrypt, the coordinator multiplies, any t sites decrypt.
 
-Encryption and packing are those of `single_key`. `key_shares` explains how the key is shared, how t
-sites decrypt, and why t - 1 learn nothing (after Shoup, EUROCRYPT 2000, and Paillier, EUROCRYPT
-1999). After set-up, no party holds the private key.
+Encryption and packing are those of `single_key`. The site that makes the key, called the dealer,
+splits it into shares. `key_shares` explains the shares, how t of the K sites decrypt, and why t - 1
+sites learn nothing (after Shoup, EUROCRYPT 2000, and Paillier, EUROCRYPT 1999). After set-up, no
+party holds the private key.
 
-A sum: every site sends ciphertexts. The coordinator asks t of the contributing sites to decrypt,
-and replaces sites that do not answer by others. It sends each of them the ciphertexts and signed
-attestations of *all* contributors. A site answers, once a round, only if
+A sum: every site sends ciphertexts. The coordinator asks t of the contributing sites to decrypt. If
+a site does not answer, it asks another. It sends each of these sites the ciphertexts of *all*
+contributors, with their signatures. A site answers, once in a round, only if three conditions hold:
 
-1. the release rules hold for the contributors (`Party` checks this first, with their signatures);
-2. it is itself a contributor;
-3. the digests in the signed attestations show that the contributors sent these ciphertexts in this
-   round, under the same key that this site holds a share of.
+1. The release rules hold for the contributors. (`Party` checks this first, with their signatures.)
+2. The site itself is a contributor.
+3. The signatures show that the contributors sent these ciphertexts in this round, under the key of
+   which this site holds a share.
 
-Then it multiplies the ciphertexts and returns its partial decryption of the product. So whatever
-the coordinator sends, a site helps to open only a sum over at least its own min_sites
-contributions, including its own.
+Then the site multiplies the ciphertexts and returns its partial decryption of the product. So
+whatever the coordinator sends, a site helps to open only sums over at least min_sites contributions
+(its own min_sites), one of which is its own.
 
-Threat model: coordinator and sites are honest but curious; the coordinator and up to t - 1 sites
-(without the dealer) collude. They learn only the sums, from which each colluding site can subtract
-its own contribution. A malicious coordinator with honest sites
+Threat model: coordinator and sites are honest but curious. The coordinator and up to t - 1 sites,
+without the dealer, collude. They learn only the sums, from which each colluding site can subtract
+its own contribution. If the coordinator is malicious and the sites are honest, the coordinator
 
-* cannot have a single site's ciphertext decrypted, or one of another round, or one twice (1, 3);
-* cannot open sums over two cohorts, whose difference could be one site's contribution. When a site
-  has contributed to a stage of the method, its cohort is fixed, and it helps to open only sums over
-  that cohort (2); so two such cohorts have no site in common. In the cohort stage, which sums
-  record counts, helping to open a sum fixes the cohort. Two cohorts then require two sets of t
-  sites without a common honest site. This is impossible if 2 t > K, and if 2 t - c > K with c
-  malicious sites.
+* cannot have a single site's ciphertext decrypted, nor a ciphertext of another round, nor one
+  ciphertext twice (conditions 1 and 3);
+* cannot open sums over two cohorts (sets of contributors), whose difference could be one site's
+  contribution. In the first round, which counts records, a site's cohort is fixed when it helps to
+  open the sum. To open sums over two cohorts, the coordinator would need two sets of t sites
+  without a common honest site. This is impossible if 2 t > K, or with c malicious sites if
+  2 t - c > K. In later rounds, a site's cohort is fixed when it contributes, and the site helps to
+  open only sums over this cohort (condition 2). So two cohorts would have no site in common.
 
-The default is t = floor(2K/3) + 1: up to 2K/3 colluding sites do not obtain the key, up to K/3
-sites may be malicious in the last point, and almost K/3 may drop out. t must also fit the release
-rule: min_sites = k hides a site from k - 2 colluding others (k - 1 others could subtract their own
-contributions), so t - 1 >= k - 2 is required. A site refuses to encrypt if t is too small for its
-own rule.
+The default is t = floor(2K/3) + 1. Then up to 2K/3 colluding sites do not obtain the key, up to K/3
+sites may be malicious in the argument on two cohorts, and almost K/3 sites may drop out. t must
+also fit the release rule. With min_sites = k, a site expects to be hidden from k - 2 other
+colluding sites, since k - 1 others could subtract their own contributions. So t - 1 >= k - 2 is
+required. A site refuses to encrypt if t is too small for its own rule.
 
 Not protected:
 
 * Everything, against t colluding sites, or against the dealer, which knows the key while it deals.
   The coordinator chooses the dealer among the sites.
-* The record counts of two cohorts, if 2 t <= K.
-* Contributions, against a malicious *site* that colludes with the coordinator: it can derive its
-  ciphertext from another site's, because no proofs are sent.
-* The result, against a malicious site's contribution. A false partial decryption or key share is
-  always detected and stops the sum, as do fewer than t answers: then nothing is released, and
-  nobody learns which site was malicious.
+* The numbers of records of two cohorts, if 2 t <= K.
+* Contributions, if a malicious *site* colludes with the coordinator. It can compute its ciphertext
+  from another site's ciphertext, because no proofs are sent.
+* The result, if a malicious site sends a false contribution. A false partial decryption or key
+  share is always detected and stops the sum. So do fewer than t answers. Then nothing is released,
+  and nobody learns which site was malicious.
 """
 
 from __future__ import annotations
@@ -90,8 +92,8 @@ class ThresholdPaillier(PaillierPhases):
     """Paillier sums under a key that the sites share."""
 
     threshold: int | None = None
-    """How many sites must decrypt together, from 2 to all; by default floor(2K/3) + 1 of K sites. A
-    site refuses to contribute if the threshold is below its own `min_sites` - 1."""
+    """Number of sites that are needed to decrypt, from 2 to all. If it is not set: floor(2K/3) + 1
+    for K sites. If it is below a site's own `min_sites` - 1, that site refuses to contribute."""
     short_exponents: bool = False
     """Encrypt about five times faster, under the further assumption that powers with short random
     exponents cannot be distinguished from random ones."""
@@ -130,7 +132,7 @@ class ThresholdPaillier(PaillierPhases):
             raise JobError("protocol.threshold", "must be at least 2: 1 site could decrypt alone")
 
     def guarantee_text(self, sites: int) -> str:
-        """Say that fewer than t sites may collude, and all but t may be missing."""
+        """Return a text which says how many sites may collude, and how many may drop out."""
         t = self.threshold_of(sites)
         return (
             f"any {t} of {sites} sites decrypt together: up to {t - 1} may collude with the "
@@ -139,11 +141,14 @@ class ThresholdPaillier(PaillierPhases):
         )
 
     def max_colluding(self, sites: int) -> int:
-        """Return t - 1 (the dealer of the key must not be among them)."""
+        """Return t - 1. The dealer of the key must not be one of the colluding sites."""
         return self.threshold_of(sites) - 1
 
     def threshold_of(self, sites: int) -> int:
-        """Return t for this number of sites. Raises `JobError` if the job sets a larger one."""
+        """Return t for this number of sites.
+
+        Raises `JobError` if the job sets a threshold above the number of sites.
+        """
         if self.threshold is None:
             return 2 * sites // 3 + 1
         if self.threshold > sites:
@@ -151,13 +156,13 @@ class ThresholdPaillier(PaillierPhases):
         return self.threshold
 
     def draw_key(self, random: RandomBytes) -> PrivateKey:
-        """Return a fresh key; override this to use an existing one."""
+        """Return a fresh key. Override this method to use an existing key."""
         return generate_keypair(self.key_bits, random)
 
     # --- a site ------------------------------------------------------------------------------
 
     def _deal(self, context: Context) -> tuple[State, Body]:
-        """Draw a key and deal its shares; the dealer keeps only its own share."""
+        """Draw a key and seal its shares for the sites. The dealer keeps only its own share."""
         sites = _sites(context)
         key = self.draw_key(context.random)
         shares = share_key(key, len(sites), self.threshold_of(len(sites)), context.random)
@@ -185,7 +190,7 @@ class ThresholdPaillier(PaillierPhases):
         return _contribution(ciphertexts.to_bytes(), share.public)
 
     def _decrypt(self, state: State, body: Body, context: Context) -> Body:
-        """Partially decrypt the product, on the conditions listed at the top."""
+        """Partially decrypt the product, if the conditions in the module's text hold."""
         share = _share(state, context)
         if context.me not in body["contributors"]:
             raise PolicyRefusal(context.me, "helps to open only sums that it contributes to")
@@ -206,7 +211,7 @@ class ThresholdPaillier(PaillierPhases):
         return {"answers": partially_decrypt(share, product).to_bytes()}
 
     def _check_rule(self, context: Context) -> None:
-        """Refuse if the threshold protects against fewer colluding sites than this site's rule."""
+        """Raise an error if the threshold is too small for this site's min_sites."""
         threshold = self.threshold_of(len(_sites(context)))
         if threshold < context.min_sites - 1:
             raise PolicyRefusal(
@@ -230,7 +235,7 @@ class ThresholdPaillier(PaillierPhases):
                     columns.append(sums.ciphertexts(site, data))
                 case _:
                     raise PeerError(site, "malformed message: no ciphertexts under this key")
-        # Start with another site in each round, so that all sites do the same amount of work.
+        # Begin with a different site in each round, so that all sites do the same amount of work.
         contributors = list(replies)
         first = context.round % len(contributors)
         state = {
@@ -243,7 +248,7 @@ class ThresholdPaillier(PaillierPhases):
         return self._ask_missing(state, context)
 
     def _ask_missing(self, state: State, context: Context) -> tuple[State, PhaseRequest]:
-        """Ask further sites for the missing answers; abort if there are too few sites."""
+        """Ask further sites for the missing answers. Raise an error if there are too few sites."""
         threshold = self.threshold_of(len(_sites(context)))
         missing = threshold - len(state["answers"])
         next_sites, unasked = state["unasked"][:missing], state["unasked"][missing:]
@@ -288,9 +293,9 @@ def _sites(context: Context) -> tuple[str, ...]:
 
 
 def _contribution(ciphertexts: object, public: PublicKey) -> Body:
-    """Return the message body of a contribution; the site signs its digest.
+    """Return the message body of a contribution. The site signs its digest.
 
-    It includes a digest of the key, so that all contributors to a sum use the same key.
+    The body includes a digest of the key, so that all contributors to a sum use the same key.
     """
     return {"ciphertexts": ciphertexts, "key": _key_digest(public)}
 
@@ -322,7 +327,7 @@ def run_ideal(
     threshold: int,
     random: RandomBytes,
 ) -> RingVector:
-    """Run all parties without messages; the last `threshold` sites decrypt."""
+    """Compute the sum without messages. The last `threshold` sites decrypt."""
     public, sites = key.public, len(contributions)
     sums = EncryptedVectors(public, shape, sites)
     columns = [
