@@ -85,7 +85,7 @@ def what_sums_tell(module: str, name: str) -> str:
     parts = {
         "All sums together determine": says.text,
         "What a dishonest coordinator can learn": says.if_malicious,
-        "What a dishonest coordinator can learn if every answer contains noise": says.if_malicious_noised,
+        "What a dishonest coordinator can learn if all sums have noise": says.if_malicious_noised,
         "What this run and other runs on the same records reveal together": says.other_runs,
     }
     questions = [part.replace("? ", "?** ", 1) for part in says.if_honest]

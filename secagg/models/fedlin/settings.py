@@ -31,8 +31,8 @@ class FedLinSettings:
     intercept is a coefficient like the others. `"none"`: there is no intercept; this requires
     `scale = "own"`."""
     scale: Scale = "pooled"
-    """`"pooled"`: columns are divided by their standard deviations over all records, which are
-    released. `"own"`: columns keep their own units, as in the paper."""
+    """`"pooled"`: columns are divided by their pooled standard deviations, which are released.
+    `"own"`: columns keep their own units, as in the paper."""
     variance: Literal["pooled", "site"] = "pooled"
     """If the method needs the noise variance: one variance pooled over sites (`"pooled"`), or one
     for each site (`"site"`). With `"site"`, it is shrunk to the pooled variance as if by four more
