@@ -15,16 +15,20 @@ any step.
 
 Every secure sum follows these steps, whatever the method and the protocol::
 
-    at a site
-        1. Method.contribute computes the contribution
-        2. codec.encode clips it to the bounds and rounds it to fixed point
-        3. the site's policy allows or refuses the contribution
-        4. the SecureSum protocol exchanges messages, which the coordinator relays; before a sum
+    at each site
+        1. the site's policy allows or refuses the request
+        2. Method.contribute computes the contribution
+        3. fixed_point.encode clips the contribution to its bounds and rounds it to fixed point
+        4. the release is written to the site's ledger, and noise is added if the job requires it
+    between the parties
+        5. the SecureSum protocol exchanges messages, which the coordinator relays; before a sum
            is opened, the parties that hold keys or shares check the release rules
     at the coordinator
-        5. the release is written to the log on disk
-        6. codec.decode turns the whole numbers back into reals
-        7. Method.aggregate computes the next message to the sites, or the result
+        6. the release is written to the log on disk
+        7. fixed_point.decode turns the whole numbers back into reals
+        8. Method.aggregate returns the coordinator's next state
+
+The first sum of every run counts records. It follows the same steps without the method.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ class Method(Protocol):
         stage: name of the requested stage
         rows: the site's records
         message: from the coordinator
-        memory: what this function returned in the site's previous round; empty in the first
+        memory: the memory that this function returned in the site's previous round; empty in the
+            first round
         random: the site's secret random bytes. The protocol draws from another source, so the
             method draws the same numbers under every protocol
         Raises `PeerError` if the message is not valid.
@@ -133,7 +134,7 @@ class HasSiteResult(Protocol):
     """A method that gives each site a result of its own, which only that site sees."""
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own result, or None. memory: what the site's last round returned."""
+        """Return a site's own result, or None. memory: from the site's last `contribute`."""
         ...
 
 

@@ -152,8 +152,8 @@ class SecureSum(Protocol):
     def max_colluding(self, sites: int) -> int:
         """Return the largest number of colluding sites against which contributions stay hidden.
 
-        If no more than this number of the `sites` sites collude with the coordinator, together
-        they still see only sums.
+        If at most this number of sites collude with the coordinator, then all of them together see
+        only sums. sites: number of sites in the run
         """
         ...
 
@@ -167,7 +167,9 @@ class SecureSum(Protocol):
     ) -> tuple[State, Body]:
         """Answer one request, at a site or an aggregator. Return the new state and the answer.
 
-        state: what this function returned for the previous request of the session
+        phase: name of the phase
+        state: the state that this function returned for the previous request of the session
+        body: content of the request
         contribution: the site's contribution, in a phase with `contributes`; this function may
             overwrite the array
         """
