@@ -1,15 +1,16 @@
 """The stages that all FedLin methods share: units, noise variance, rounds, the end of a run.
 
-Yue, Al Kontar and Estrada Gomez (2022). The stages are
+Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages sum the following:
 
-    records    number of records; for pooled units, columns' sums and squares; before the stage
-               `noise`, how many sites have more records than coefficients
-    noise      sums of squared residuals of the sites' own least squares, and their degrees of
-               freedom: the pooled variance of the noise. Only if the method uses it, and if at
-               least two sites have residuals; otherwise the sum would be one site's.
-    fit        the method's own rounds
-    finish     sums over sites with records of coefficients and their squares, and of squared
-               errors, of the method's predictions and of others that a site can make without it
+    records    the number of records; with pooled units, also the columns' sums and squares; if the
+               stage `noise` follows, also how many sites have more records than coefficients
+    noise      squared residuals of the sites' own least squares, and their degrees of freedom,
+               which give the pooled variance of the regression's noise. This stage takes place only
+               if the method uses that variance and at least two sites have residuals. With
+               residuals of one site alone, the sum would be that site's.
+    fit        the quantities of the method's own rounds
+    finish     over sites with records: coefficients, their squares, and squared prediction errors,
+               both of the method and of predictions that a site can make without it
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class FedLinModel(FedLinSettings, ABC):
 
     @abstractmethod
     def begin(self, public: PublicFacts) -> State:
-        """Return the method's part of the coordinator's state before the first round."""
+        """Return what the method adds to the coordinator's state before the first round."""
 
     @abstractmethod
     def sent(self, state: State) -> Body:
@@ -86,13 +87,13 @@ class FedLinModel(FedLinSettings, ABC):
 
     @abstractmethod
     def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
-        """Return the method's part of a site's memory before the first round."""
+        """Return what the method adds to a site's memory before the first round."""
 
     @abstractmethod
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
-        """Return a site's part of a round's sums, and its memory."""
+        """Return a site's contribution to a round's sums, and its new memory."""
 
     @abstractmethod
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
@@ -120,7 +121,7 @@ class FedLinModel(FedLinSettings, ABC):
         return ""
 
     def last_parts(self, own: State) -> Update:
-        """Return a site's part of `last_fields`, from its memory; 0 without records."""
+        """Return a site's contribution to `last_fields`, from its memory; 0 without records."""
         return {}
 
     # --- the run ---------------------------------------------------------------------------------
@@ -151,7 +152,7 @@ class FedLinModel(FedLinSettings, ABC):
         """Begin with the stage `records`."""
         layout = self.layout(public)
         centre, scale = layout.own_units
-        noise = 0.0  # in half widths of the outcome's bounds, squared, as it is summed
+        noise = 0.0  # in squared half widths of the outcome's bounds, as in the sum
         if self.noise_sd is not None:
             noise = (self.noise_sd / float(layout.half_range[0])) ** 2
         return {

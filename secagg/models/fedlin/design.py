@@ -1,20 +1,20 @@
 """The linear regression that every FedLin method fits: columns, intercept, powers and units.
 
 Yue, Al Kontar and Estrada Gomez (2022), sections 3 to 6: y_k = X_k' theta_k + noise at each site,
-with a polynomial of one column in section 6.2. Records come as u = (x - midpoint) / half_range and
-are analysed as z = (u - centre) scale, column by column:
+with a polynomial of one column in section 6.2. Each column is stored as u = (x - midpoint) /
+half_range and analysed as z = (u - centre) scale:
 
     own units   z = x, whatever the public bounds are (the paper's simulations)
-    pooled      centre and scale are the mean and the inverse standard deviation of all records, or
-                of their deviations from their sites' means where the intercept is the site's own
+    pooled      centre and scale are the mean and the inverse standard deviation of all records; if
+                each site has its own intercept, of the deviations from the sites' means
 
-A polynomial's column enters as powers of (u + 1) / 2, which is 0 to 1 over the public bounds; then
-only the outcome is scaled.
+In a polynomial, the predictor enters as powers of (u + 1) / 2, which is between 0 and 1 over the
+public bounds. Then only the outcome is scaled.
 
-intercept   "site": each site subtracts its own means, which integrates out its own intercept under
-            a flat prior; no sum contains the sites' levels
-            "modelled": a column of ones, whose coefficient has a prior like the others
-            "none": through the origin, in own units
+intercept   "site": each site subtracts its own means. This integrates out the site's own intercept
+            under a flat prior, and no sum contains the sites' means.
+            "modelled": a column of ones, whose coefficient has a prior like all other coefficients
+            "none": the regression passes through the origin, in own units
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 class Level(NamedTuple):
-    """A site's own means of the columns of X (d,) and of y; zeros unless it subtracts them."""
+    """A site's own means of the columns of X (d,) and of y; zeros if it subtracts no means."""
 
     x: Array
     y: float | Array
@@ -80,7 +80,7 @@ class Layout:
         if len(first) != 1:
             raise JobError("method.outcome", f"{outcome!r} has more than one variable")
         if predictors is None:
-            column = public.variables[first[0]].column  # an indicator's others say what it is
+            column = public.variables[first[0]].column  # its other indicators determine the outcome
             others = [i for i, v in enumerate(public.variables) if v.column != column]
             rest = np.array(others, dtype=np.int64)
         else:
@@ -123,7 +123,7 @@ class Layout:
     def design(self, values: Array, centre: Array, scale: Array) -> tuple[Array, Array]:
         """Return X (n, d) and y (n,) in the units analysed.
 
-        values: the chosen columns as carried (n, 1 + predictors); centre, scale: of these
+        values: the chosen columns as stored, u above, (n, 1 + predictors); centre, scale: of these
         """
         z = (values - centre) * scale
         X = self.powers(values[:, 1]) if self.degree > 1 else z[:, 1:]
@@ -132,7 +132,7 @@ class Layout:
         return X, z[:, 0]
 
     def rounding(self, centre: Array, scale: Array) -> Array:
-        """Return how far numbers of each column of X may be off, for bounds far from 0 (d,)."""
+        """Return a bound on the rounding error in each column of X, for bounds far from 0 (d,)."""
         wide = 1 + np.abs(self.midpoint[1:]) / self.half_range[1:]
         if self.degree > 1:
             off = wide * np.arange(1, self.degree + 1)
@@ -142,7 +142,7 @@ class Layout:
         return _ROUNDING * np.concatenate([exact, off])
 
     def powers(self, u: Array) -> Array:
-        """Return a polynomial's terms (n, degree) of its column as carried."""
+        """Return a polynomial's terms (n, degree) of its column as stored."""
         terms: Array = ((u + 1) / 2)[:, None] ** np.arange(1, self.degree + 1)
         return terms
 
@@ -153,7 +153,7 @@ class Layout:
         return Level(X.mean(axis=0), float(y.mean()))
 
     def slope_units(self, scale: Array) -> Array:
-        """Return the factors from slopes to the columns' own units, all above 0."""
+        """Return the factors that convert slopes to the columns' own units, all above 0."""
         unit = self.half_range[0] / scale[0]
         if self.degree > 1:
             return np.full(self.degree, unit)

@@ -1,38 +1,41 @@
-"""FedAvg of linear regressions, and Ditto: one model for all sites, or each site's own near it.
+"""FedAvg and Ditto for linear regression: one model for all sites, or one near it for each site.
 
 McMahan, Moore, Ramage, Hampson and y Arcas (AISTATS 2017), algorithm 1; Li, Hu, Beirami and Smith
 (ICML 2021), equation (Ditto); Yue, Al Kontar and Estrada Gomez (2022), section 6.2, compare both
 with their methods. In each round the coordinator sends theta, a site that takes part makes T
-gradient steps from it (`secagg.models.fedlin.gradient_steps`), and the next theta is the mean of
-the results, weighted by records or (as in Yue and others) equally. With `personal` = lambda each
-site ends with its own
+gradient steps from it (`secagg.models.fedlin.gradient_steps`). The next theta is the mean of the
+sites' results, weighted by records or (as in Yue and others) equally. With `personal` = lambda,
+each site at the end computes its own coefficients
 
     v_k = argmin |y_k - X_k v|^2 / (2 n_k) + lambda / 2 |v - theta|^2                            (1)
 
-in closed form. theta is the same as without, so one run gives both.
+in closed form. `personal` does not change theta, so one run gives both theta and all v_k.
 
-FedAvg's limit is in general not pooled least squares if T > 1 and sites differ (Li and others, ICLR
-2020, "On the convergence of FedAvg on non-iid data", section 4).
+If T > 1 and sites differ, FedAvg in general does not converge to pooled least squares (Li and
+others, ICLR 2020, "On the convergence of FedAvg on non-iid data", section 4).
 
-If all sites take part with all records, every round is the same symmetric affine map, and the steps
-of theta fall at least as slowly as the ratio r of the last two: `remaining` is the geometric series
-of the steps to come, change r / (1 - r). Otherwise steps depend on which sites took part.
+If all sites take part with all records, every round applies the same symmetric affine map to theta.
+Let r be the ratio of the last two steps. In later rounds, each step is at least r times the step
+before. The change still to come, `remaining`, is therefore estimated by the sum of a geometric
+series, change r / (1 - r). If only some sites take part, or some records, there is no estimate,
+because steps also depend on chance.
 
 What the transcript determines (Guarantees: only this)
-    * The number of records, columns' pooled means and deviations (unless units are own); at the end
-      how many sites have records, and sums over these of coefficients, their squares, and errors.
-    * T full-batch steps are an affine map of theta. Sites keep no state, so the sums of d + 1
+    * The number of records and, with pooled units, the columns' pooled means and standard
+      deviations. At the end: how many sites have records, and sums over these sites of
+      coefficients, their squares, and squared prediction errors.
+    * T steps with all records are an affine map of theta. Sites keep no state, so the sums of d + 1
       rounds determine the mean of the sites' maps. Further rounds reveal nothing more, and nothing
-      about how records are split over sites. With batches the sums depend on the sites' random
-      choices. With participation below 1 every sum is over other sites, and the sum of a round with
-      one site is that site's (`secagg.models.fedlin.participation`); its weight also reveals the
-      site's number of records.
+      about how records are split over sites. With batches, the sums depend on the sites' random
+      choices. With participation below 1, each sum is over a different set of sites. If a single
+      site takes part in a round, the sum is that site's contribution
+      (`secagg.models.fedlin.participation`), and the weight reveals its number of records.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
 no record                       weight 0
-did not take part in a round    weight 0; if no site does, theta stays
+did not take part in a round    weight 0; if no site takes part, theta does not change
 coefficients out of range       `DataError`, nothing is sent: the method diverges
 a theta that is not finite      `PeerError`, nothing is sent
 ==============================  ====================================================================
@@ -94,7 +97,7 @@ class FedAvg(LocalSteps, FedLinModel):
 
     @property
     def title(self) -> str:
-        """FedAvg's, or Ditto's."""
+        """The title: FedAvg or Ditto."""
         return f"{'FedAvg' if self.personal is None else 'Ditto'} regression"
 
     @property

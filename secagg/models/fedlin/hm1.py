@@ -3,38 +3,41 @@
 Yue, Al Kontar and Estrada Gomez (2022), section 3 and Algorithm 1, from secure sums only: see
 `secagg.models.fedlin.site_covariance`. In each of C rounds a site takes T gradient steps towards
 its own least squares (`secagg.models.fedlin.gradient_steps`), with eta_k = step / (largest
-eigenvalue of its X'X), and its coefficients are then shrunk by what all sites' have in common.
+eigenvalue of its X'X). All sites' coefficients are then shrunk by means of Omega, the estimated
+covariance between sites.
 
-`weight` says how much a round shrinks, a_k: so that the fixed point is nearly the posterior mean
-given Omega ("posterior"), or by a_k = 2 eta_k sigma_k^2 T ("steps"). Omega's update is a smoothing
-rule: with weak data the coefficients shrink and Omega with them, and a note says so. `remaining`
-estimates the change still to come after the last round.
+`weight` chooses a_k, the strength of the shrinkage in a round. With "posterior", the fixed point is
+nearly the posterior mean given Omega. With "steps", a_k = 2 eta_k sigma_k^2 T. Omega is updated by
+exponential smoothing. With weak data the coefficients and Omega both shrink towards 0, and a note
+reports this. `remaining` estimates the change still to come after the last round.
 docs/math/hm1-site-covariance.md derives all of this.
 
 What the transcript determines (Guarantees: only this)
-    * The number of records, columns' pooled means and deviations (unless units are own), how many
-      sites have more records than coefficients, the pooled variance of the noise and its degrees of
-      freedom; at the end how many sites have records, and sums over these of coefficients, their
-      squares, and errors; with a holdout how many records are held out, and at how many sites.
-    * In each round the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. The sums of two
-      rounds determine every site's theta_k, v_k and a_k, up to sign and to which site is which, by
-      linear algebra; further rounds then determine it again: (5) in the derivation. The sum at the
-      end has the signs. An honest coordinator can compute this: `tests/attacks/test_fedlin.py`
-      obtains the coefficients of three sites with three each to nine digits, of eight with five to
-      four digits in the median and all to 2 %, at default settings. The course of a site's theta_k
-      determines its least squares, and its X'X unless T steps converge.
-    * A dishonest coordinator obtains this for more sites, and more exactly: its choice of M makes
-      the histories as different as it likes. In the same test it obtains the least squares of
-      twelve sites, and with steps = 1 their X'X and X'y, to five digits in 30 rounds. It invents
-      sums and computes M and U from these as the method does. An honest coordinator could have sent
-      the same messages, so no check refuses them. Sites refuse numbers that are not finite, and a
-      noise that changes.
+    * The number of records and, with pooled units, the columns' pooled means and standard
+      deviations. How many sites have more records than coefficients, the pooled noise variance and
+      its degrees of freedom. At the end: how many sites have records, and sums over these sites of
+      coefficients, their squares, and squared prediction errors. With a holdout: how many records
+      are held out, and at how many sites.
+    * In each round, the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. By linear
+      algebra, the sums of two rounds determine theta_k, v_k and a_k of every site, except for their
+      sign and for which site is which: (5) in the derivation. The last sum determines the signs.
+      Further rounds determine the same quantities again. An honest coordinator can compute them. In
+      `tests/attacks/test_fedlin.py`, with default settings, it obtains the coefficients of three
+      sites with three coefficients each to nine digits. For eight sites with five coefficients, the
+      median precision is four digits, and all are within 2 %. The values of theta_k over the rounds
+      determine the site's least squares and, unless T steps converge, its X'X.
+    * A dishonest coordinator obtains these quantities for more sites and more precisely, because it
+      can choose M so that the sites' histories v_k differ strongly. In the same test it obtains,
+      to five digits in 30 rounds, the least squares of twelve sites, and with steps = 1 also their
+      X'X and X'y. It invents sums, and computes M and U from these as the method does. An honest
+      coordinator could have sent the same messages, so no check refuses them. Sites refuse numbers
+      that are not finite, and a noise variance that changes.
     Not revealed: a site's records, and which of them are held out.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
-no record                       theta_k = 0 = v_k: nothing in the sums
+no record                       theta_k = v_k = 0: adds nothing to the sums
 fewer records than columns      steps change only what its records determine; the rest is shrunk
 did not take part in a round    its coefficients stay; it contributes to the sums as always
 coefficients out of range       `DataError`, nothing is sent: the method diverges
@@ -80,9 +83,9 @@ from secagg.models.fedlin.site_covariance import (
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
 _MAX_MESSAGE_VALUES = 2**22  # in a round
-_MIN_EXPLAINED_SHARE = 0.01  # of what least squares explain; below it coefficients are near 0
-_FADING_SHARE = 0.5  # change still to come, while coefficients shrink: Omega shrinks with them
-_WARMUP_ROUNDS = 2  # before two sizes can be compared: sites begin with zeros
+_MIN_EXPLAINED_SHARE = 0.01  # relative to least squares; below it coefficients are near 0
+_FADING_SHARE = 0.5  # if coefficients shrink and more change is to come, Omega shrinks to 0 too
+_WARMUP_ROUNDS = 2  # before sizes of two rounds can be compared, because sites start at 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +108,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     @property
     def title(self) -> str:
-        """Return what a heading calls it."""
+        """Return the method's name in a heading."""
         return "FedLin HM1 regression"
 
     @property
@@ -125,7 +128,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     @property
     def needs_noise(self) -> bool:
-        """The prior's weight depends on it."""
+        """Always true: the prior's weight depends on the noise variance."""
         return True
 
     @property
@@ -178,7 +181,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
-        """Apply the last round's shrinkage, take steps, and send what this round's needs."""
+        """Apply the last round's shrinkage, take steps, and contribute to this round's sums."""
         memory = self.settled(site, memory, now, public)
         theta, done = memory["theta"], memory["round"]
         moved = float(np.sum((theta - memory["before"]) ** 2))
@@ -193,7 +196,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return update, {**memory, **kept}
 
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
-        """Shrink by what was sent, and remember."""
+        """Apply the shrinkage that was sent, and store the coefficients."""
         if not memory["round"]:
             return memory
         theta, v = memory["theta"], memory["v"]
@@ -228,12 +231,12 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return 2 * eta * now.noise * self.steps
 
     def _weights(self, site: Site, done: int, now: Round) -> tuple[float, float]:
-        """Return a_k and b_k, after so many rounds."""
+        """Return a_k and b_k after `done` rounds."""
         a, c = self.prior_weight(site, now), (1 - self.alpha) ** done
         return (a, c + a) if a > 0 else (1.0, c + 1.0)  # without records: 0 / (c + 1) in the sums
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return what sites have in common, and how well they predict."""
+        """Return coefficients over sites, and errors of predictions."""
         found = summary(self, state, public)
         more = "more method.rounds, or a larger method.alpha"
         told = rounds_told(state, self.tolerance, self.patience, more)

@@ -13,15 +13,15 @@ Guarantees. All sums of a run determine the following, and nothing else about th
     * With `points` and few sites, X'X and X'y of every site: see `posterior.importance_points`.
     Not revealed: q_k, a site's posterior, which records are held out, and which sites took part in
     a round (unless a single site did: see `participation`).
-Not protected: sites check only that q is a density. A dishonest coordinator that chooses q obtains
-X'X and X'y of every site, if there are few, within a few dozen rounds.
+Not protected: sites check only that q is a proper density. With few sites, a dishonest coordinator
+that chooses q obtains X'X and X'y of every site within a few dozen rounds.
 
 ==============================  ====================================================================
 site                            contribution
 ==============================  ====================================================================
 no record, or not in the round  change 0 (of no record the likelihood is 1)
 fewer records than columns      its X'X is singular; priors make every density proper
-a cavity that is no density     power expectation propagation if `prior` has it, else 0 and counted
+a cavity that is not a density  power expectation propagation if `prior` has it, else as strained
 moments cannot be computed      change 0; the site is counted as strained
 a q that is no density          `PeerError`, nothing is sent
 ==============================  ====================================================================
@@ -173,7 +173,7 @@ class FedLinHm2(Participation, FedLinModel):
 
     @property
     def needs_noise(self) -> bool:
-        """Whether sigma is not among the parameters."""
+        """Whether the noise variance is needed, because phi does not contain it."""
         return self.prior == "normal"
 
     @property
@@ -237,7 +237,7 @@ class FedLinHm2(Participation, FedLinModel):
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
-        """Send the change of q_k, and keep it until the share that is taken is known."""
+        """Send the change of q_k, and keep it until the share that is applied is known."""
         own, q = self._told(memory, now)
         if now.stage == POINTS_STAGE:  # all sites take part
             sums = points_sums(self._statistics(site, now), quasi_random_points(q, self.points))
@@ -253,7 +253,7 @@ class FedLinHm2(Participation, FedLinModel):
         return within_range(update), {**memory, "factor": _plain(own), "pending": pending}
 
     def _told(self, memory: State, now: Round) -> tuple[Natural, Natural]:
-        """Return q_k with what was taken of the pending change, and q."""
+        """Return q_k, updated by the applied share of the pending change, and q."""
         taken, q = float(now.sent["taken"][0]), _read(now.sent)
         if not 0 < taken <= 1:
             raise PeerError("message", "the coordinator's share is not between 0 and 1")

@@ -9,8 +9,9 @@ part in a round, the sum is that site's contribution, whatever `min_sites` is, a
 can tell (from FedAvg's weights directly). `SINGLE_SITE_ROUNDS_NOTE` says so in these methods. HM1's
 sums contain all sites in every round.
 
-With few sites a round changes little, which does not show convergence. The rounds end early only
-after so many quiet rounds in a row that a site misses all with a probability of at most 1 %.
+A round with few sites may change little, which does not show convergence. So the rounds end early
+only after several quiet rounds in a row. Their number is such that a given site takes part in none
+of them with a probability of at most 1 %.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SINGLE_SITE_ROUNDS_NOTE = (
     " With participation below 1, a single site may take part in a round. The sum is then that "
     "site's contribution, and the coordinator can detect this."
 )
-"""For `Disclosure.text`."""
+"""A sentence for `Disclosure.text`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Participation:
         return bool(rng.random() < self.participation)
 
     def quiet(self, before: int, change: float | None, tolerance: float) -> int:
-        """Return how many rounds in a row have been quiet; before: without this one."""
+        """Return how many rounds in a row have been quiet; before: the number before this round."""
         return before + 1 if change is not None and change < tolerance else 0
 
     @property

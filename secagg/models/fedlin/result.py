@@ -1,9 +1,9 @@
 """Results that all FedLin methods share: coefficients over sites, and errors of predictions.
 
-The coordinator's result has means and standard deviations over sites with records, from sums. A
-site's own result has its coefficients and its own least squares. Errors are root mean squares in
-the outcome's unit: over all records, and (`mean_site_rmse`, the paper's A-RMSE) the mean over sites
-of each site's error.
+The coordinator's result has means and standard deviations of coefficients over sites with records,
+computed from sums. A site's own result has its coefficients and its own least squares. Prediction
+errors are root mean squares in the outcome's unit. They are computed over all records, and for each
+site and then averaged over sites (`mean_site_rmse`, the paper's A-RMSE).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from secagg.models.fedlin.final_sum import FEW_SITES
 from secagg.models.fedlin.site import Site
 
 SCHEMA = 2
-"""Of the keys of FedLin's results; 1 had `separate`, `nothing` and `rmse_sites`."""
+"""Version of the keys of FedLin's results; version 1 had `separate`, `nothing`, `rmse_sites`."""
 _WARN_CHANGE = 0.01  # relative change in the last round, or still to come
 _MAX_REMAINING_SHARE = 0.995  # larger estimates are reported as "100 % or more"
 
@@ -66,7 +66,7 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
 
 
 def joined(found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    """Return both summaries in one, with the notes of both."""
+    """Return both summaries in one dictionary, with the notes of both."""
     return {**found, **told, "notes": [*found["notes"], *told["notes"]]}
 
 
@@ -84,9 +84,11 @@ def _of_levels(method: FedLinModel, layout: Layout, public: PublicFacts) -> list
 def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dict[str, Any]:
     """Return the number of rounds, and whether the coefficients converged.
 
-    Without a tolerance there is no claim, and no "converged". A small change does not show
-    convergence if each round changes little: "remaining" is the method's estimate of the change
-    still to come, None if it has none. more: advice, the settings that continue the search
+    Without a tolerance, the result has no key "converged". If each round changes little, a small
+    change does not show convergence. So "remaining" is the method's estimate of the change still to
+    come; None if the method has no estimate.
+
+    more: advice, the settings that continue the search
     """
     change, remaining, notes = state["change"], state["remaining"], list[str]()
     told: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
@@ -114,9 +116,9 @@ def _percent(share: float) -> str:
 
 
 def explained(errors: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the variation that the method explains, as a share of what least squares explain.
+    """Return the variation that the method explains, divided by that of least squares.
 
-    errors: those of the result. None if least squares explain nothing
+    errors: those of the result. Returns None if least squares explain nothing.
     """
     squares = {row["model"]: row["training_rmse"] ** 2 for row in errors}
     most = squares[MEAN_ONLY] - squares[SITE_OLS]

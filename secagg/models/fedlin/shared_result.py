@@ -5,7 +5,7 @@ mean or a standard deviation, with the median and the ends of the interval trans
 
     mu[x]        the mean of x's coefficient over sites
     log tau[x]   exp(log tau / 2), the standard deviation of x's coefficient between sites
-    log lambda   lambda; of the elastic net lambda1 and lambda2
+    log lambda   lambda; for the elastic net, lambda1 and lambda2
     log sigma^2  exp(log sigma^2 / 2), the standard deviation of the noise
 """
 
@@ -26,13 +26,13 @@ from secagg.models.fedlin.posterior.importance_points import Mixture
 from secagg.models.numerics.natural_gaussian import Natural
 
 _FEW_SITES = 15
-_MIN_EFFECTIVE_POINTS = 50  # points: for the ends of intervals of 90 %
-_LARGE_ERROR = 0.1  # of a posterior mean, in posterior standard deviations
+_MIN_EFFECTIVE_POINTS = 50  # effective sample size, for the ends of 90 % intervals
+_LARGE_ERROR = 0.1  # Monte Carlo error of a posterior mean, in posterior standard deviations
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A component of phi: its kind ("mu", "log tau", ...), of which term, median and interval."""
+    """A component of phi: its kind ("mu", "log tau", ...), its term, median and interval."""
 
     kind: str
     term: str
@@ -44,7 +44,7 @@ class Shared:
 
 
 def shared_rows(names: Sequence[str], mean: Array, sd: Array, level: float) -> list[Shared]:
-    """Return q's components; a term's name may have brackets of its own."""
+    """Return the components of phi under q. A term's name may contain brackets."""
     reach = float(ndtri((1 + level) / 2))
     rows = []
     for name, m, s in zip(names, mean.tolist(), sd.tolist(), strict=True):
@@ -54,7 +54,7 @@ def shared_rows(names: Sequence[str], mean: Array, sd: Array, level: float) -> l
 
 
 def importance_rows(rows: Sequence[Shared], mixture: Mixture, level: float) -> list[Shared]:
-    """Return the components by importance sampling, in place of q's."""
+    """Return the components of phi by importance sampling, instead of those under q."""
     mean, cov = mixture.moments()
     shares = (0.5, (1 - level) / 2, (1 + level) / 2)
     found = []

@@ -1,13 +1,14 @@
 """A site of a FedLin method: its records in the units analysed, training and held out.
 
-With a holdout each site splits its records once, before anything else. The held-out ones, a random
-share or the last in its file, are not used for any estimate, scale or mean. At the end of the run
-they measure the predictions. Between rounds a site stores little, whatever its number of records:
-cross products, least squares, means, and the seed of the split.
+With a holdout, each site first splits its records, once for the whole run. The held-out records are
+a random share, or the last records of the file. They are not used for any estimate, scale or mean.
+At the end of the run they measure the prediction errors. Between rounds a site stores cross
+products, least squares, means, and the seed of the split. Their size does not depend on the number
+of records.
 
 Units of columns may differ by many powers of ten, and bounds may be far from 0. So least squares
-and their rank are computed from records, not from cross products, with columns scaled to one
-length. A column that is constant at a site up to rounding has no slope there.
+and the rank are computed from the records instead of cross products, with columns scaled to length
+1. If a column is constant at a site up to rounding, its slope at that site is not estimated.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from secagg.models.fedlin.gradient_steps import Quadratic
 
 HoldoutRule = Literal["random", "last"]
 
-_MIN_ROUNDING_STEPS = 8.0  # of a column's root mean square, in units of its rounding
-_MIN_SINGULAR_VALUE = 1e-10  # relative, of columns of length 1
+_MIN_ROUNDING_STEPS = 8.0  # smallest root mean square of a column, in units of its rounding
+_MIN_SINGULAR_VALUE = 1e-10  # relative to the largest, with columns of length 1
 _MAX_NOISE_RATIO = 64.0  # smallest singular value, in units of the columns' rounding
 
 
 def split_holdout(
     values: Array, share: float, which: HoldoutRule, seed: bytes
 ) -> tuple[Array, Array]:
-    """Return the records to learn from, and those held out: a share of them, rounded down.
+    """Return the training records and the held-out records: `share` of all, rounded down.
 
-    At least one of two or more is held out. Otherwise the sum of errors could be that of the only
-    site that is large enough to hold any out.
+    A site with two or more records holds out at least one. Otherwise a single large site might be
+    the only one with held-out records, and the sum of errors would be that site's.
     """
     held = max(int(share * len(values)), 1) if share and len(values) > 1 else 0
     if not held:
@@ -47,9 +48,11 @@ def split_holdout(
 
 
 def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
-    """Return least squares, the shortest where there are many, and the rank of X.
+    """Return the least squares estimate and the rank of X.
 
-    X: (n, d), columns of zeros among them; rounding (d,): of a number in each column
+    If there are many solutions, the estimate is the one with the smallest norm.
+
+    X: (n, d), may have columns of zeros; rounding (d,): rounding error of a number in each column
     """
     theta = np.zeros(X.shape[1])
     used = np.any(X != 0, axis=0)
@@ -71,11 +74,12 @@ def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
 
 @dataclass(frozen=True)
 class Site:
-    """What a site stores of its training records.
+    """The statistics of a site's training records that the site stores.
 
-    shape: |y - X theta|^2 as a function of theta, X and y less `level`
-    square: y'y; here: records; freedom: of them, less the site's own intercept
-    separate: the site's own least squares, the shortest where there are many; rank: of X
+    shape: |y - X theta|^2 as a function of theta; `level` was subtracted from X and y
+    square: y'y; here: number of records; freedom: this number, or one less if the site has its own
+        intercept
+    separate: the site's own least squares, as from `least_squares`; rank: of X
     """
 
     shape: Quadratic
@@ -90,7 +94,7 @@ class Site:
 
     @classmethod
     def of(cls, layout: Layout, values: Array, centre: Array, scale: Array) -> Site:
-        """Read the training records, as carried."""
+        """Compute the statistics from the training records, as stored."""
         X, y = layout.design(values, centre, scale)
         level = layout.level(X, y)
         X, y = X - level.x, y - level.y
@@ -128,7 +132,7 @@ class Site:
         return float((wrong @ wrong + 4 * pooled) / (self.left + 4))
 
     def near(self, theta: Array, weight: float) -> Array:
-        """Return what minimises |y - X v|^2 + weight |v - theta|^2; weight above 0."""
+        """Return the minimiser v of |y - X v|^2 + weight |v - theta|^2; weight above 0."""
         A = self.gram + weight * np.eye(len(theta))
         size = np.sqrt(np.diagonal(A))
         found: Array = (
@@ -139,13 +143,13 @@ class Site:
     def errors(
         self, theta: Array, layout: Layout, values: Array, centre: Array, scale: Array
     ) -> Array:
-        """Return y less its prediction, for records as carried, in the units analysed."""
+        """Return y minus its prediction, for records as stored, in the units analysed."""
         X, y = layout.design(values, centre, scale)
         wrong: Array = (y - self.level.y) - (X - self.level.x) @ theta
         return wrong
 
     def state(self) -> State:
-        """Return it as plain data."""
+        """Return the statistics as plain data."""
         return {
             "gram": self.gram,
             "cross": self.cross,

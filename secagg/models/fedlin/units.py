@@ -1,9 +1,9 @@
 """Means and standard deviations of all sites' records, from one sum: FedLin's pooled units.
 
-If each site subtracts its own means, squares are about these, and the pooled mean stays unknown.
-Otherwise sums and squares are about the middle of the public bounds. Then the variance is a
-difference that loses digits if a column's mean is far from that middle. A variance that may be only
-rounding counts as 0, and an error names the column.
+If each site subtracts its own means, squared deviations from these means are summed, and the pooled
+mean stays unknown. Otherwise sums and squares are of deviations from the middle of the public
+bounds. Then the variance is a difference, which loses digits if a column's mean is far from that
+middle. If a variance may be only rounding, it is treated as 0, and an error names the column.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from secagg.models.common.units import SQUARES_BITS, deviations
 from secagg.models.fedlin.design import Layout
 
 _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares
-_ROUNDING = 2.0**-46  # of a mean square: a variance below it may be its rounding
+_ROUNDING = 2.0**-46  # a variance below this times the mean square may be rounding
 
 
 def units_fields(layout: Layout, max_rows: int) -> tuple[Spec, str]:
@@ -32,7 +32,7 @@ def units_fields(layout: Layout, max_rows: int) -> tuple[Spec, str]:
 
 
 def unit_sums(layout: Layout, values: Array) -> Update:
-    """Return a site's part; values: its training records, as carried."""
+    """Return a site's contribution; values: its training records, as stored."""
     u = np.ascontiguousarray(values[:, : layout.scaled].T)  # a row is summed in pairs
     if layout.intercept == "modelled":
         return {"sums": u.sum(axis=1), "squares": np.sum(u * u, axis=1)}
