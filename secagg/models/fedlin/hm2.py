@@ -124,7 +124,7 @@ class FedLinHm2(Participation, FedLinModel):
     """With `"normal"`: number of importance sampling points for the shared parameters' posterior,
     at least 64, usually 512. 0 uses the normal approximation, which reveals less."""
     rope: float = 0.0
-    """Coefficients this close to 0, in the units analysed, count as no effect (`null`)."""
+    """Coefficients of at most this size, in the units analysed, count as no effect (`null`)."""
     mu_mean: float = 0.0
     """With `"normal"`: prior mean of each mu_j, in the units analysed."""
     mu_sd: float = 1.0
