@@ -13,8 +13,8 @@ notears   linear NOTEARS
 golem     GOLEM-NV, or GOLEM-EV with equal_variances = true
 ========  ==========================================================================
 
-Graph analyses are scored if the job states the true edges. Settings are checked before data are
-read, because a release that a bad setting wastes cannot be undone.
+If the job states the true edges, learned graphs are compared with them. Settings are checked before
+data are read: a release cannot be undone, and an invalid setting would waste it.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ def build_analysis(
     analysis = build(KINDS[kind], settings, where)
     try:
         analysis.check(public)
-    except UsageError as error:  # the analyses' checks do not know where in the job they stand
+    except UsageError as error:  # the checks do not know the analysis's place in the job
         in_job = where if error.where == "analysis" else f"{where}.{error.where}"
         if error.where == "truth" and "truth" not in table:
             in_job = f"method.truth, for {where}"

@@ -54,16 +54,17 @@ def lasso(
     predictors: Sequence[str],
     penalty: float | Literal["bic"] = "bic",
 ) -> LassoFit:
-    """Fit the lasso along a path of falling penalties, from one at which every slope is zero.
+    """Fit the lasso for a decreasing sequence of penalties; at the first, every slope is zero.
 
-    penalty: positive, or "bic" for the best of 100 penalties, down to a thousandth of the largest,
-        by BIC = -2 log-likelihood + log(n) df. The number of nonzero slopes is an unbiased estimate
-        of the lasso's degrees of freedom (Zou, Hastie & Tibshirani 2007); the intercept adds one.
-        BIC requires n > p + 1, or the likelihood grows without bound along the path.
+    penalty: positive, or "bic". "bic" tries 100 penalties, down to a thousandth of the largest, and
+        takes the one with the smallest BIC = -2 log-likelihood + log(n) df. The number of nonzero
+        slopes is an unbiased estimate of the lasso's degrees of freedom (Zou, Hastie & Tibshirani
+        2007); the intercept adds one. BIC requires n > p + 1. Otherwise the likelihood grows
+        without bound as the penalty decreases.
 
-    After selection the estimates' distribution is not normal and cannot be estimated uniformly
-    (Leeb & Poetscher 2005). So there are no standard errors, and those of `ols` on the selected
-    columns would be too small.
+    After selection, the estimates' distribution is not normal and cannot be estimated uniformly
+    (Leeb & Poetscher 2005). So there are no standard errors. Those of `ols` on the selected columns
+    would be too small.
 
     Raises UsageError for unknown, repeated or constant columns, the outcome among the predictors,
     moments that no data can have (negative eigenvalues), n <= p + 1 with "bic", or an invalid
@@ -72,7 +73,7 @@ def lasso(
     pooled, R, r = standardised(moments, outcome, predictors)
     rule = check_penalty(penalty, "bic")
     n, p = pooled.n, len(predictors)
-    # without any correlation the maximum is 0, which has no logarithm, or a rounding error
+    # If no predictor is correlated with the outcome, the maximum is 0 or a rounding error.
     penalty_max = max(float(np.max(np.abs(r))), float(np.finfo(np.float64).eps))
     if isinstance(penalty, str):
         if n <= p + pooled.subtracted_means:

@@ -1,16 +1,16 @@
 """Secure sufficient statistics: one secure sum of moments, then any number of analyses of it.
 
-With z = (1, u), u a record's variables scaled to [-1, 1] by their public bounds, each site
-contributes the upper triangle of M = sum z z'. The total gives n, the means and the scatter matrix
-of the pooled records. Every linear-Gaussian analysis is a function of these, so all analyses of a
-job need one release.
+Let u be a record's variables, scaled to [-1, 1] by their public bounds, and z = (1, u). Each site
+contributes the upper triangle of M = sum z z', summed over its records. The sum over all sites
+gives the number n, the means and the scatter matrix of the pooled records. Every linear-Gaussian
+analysis is a function of these. So one release is enough for all analyses of a job.
 
-The transcript determines exactly the pooled n, means and covariances (to the fixed-point step),
-whatever analyses are run. It reveals nothing else about the pooled records, and nothing about how
-they are split over sites. With p variables these are p + p(p+1)/2 numbers; with few records they
-may determine single values. With `centre = "site"` the transcript determines n and the scatter
-within sites, and no means: `secagg.models.moments.within_sites` also explains why noise is refused
-there.
+All messages of a run together (the transcript) determine the pooled n, means and covariances, up to
+the rounding of the fixed-point numbers, whatever analyses are run. They reveal nothing else about
+the pooled records, and nothing about how these are split over sites. For p variables, the means and
+covariances are p + p(p+1)/2 numbers. With few records, these may determine single values. With
+`centre = "site"` the transcript determines n and the scatter within sites, but no means.
+`secagg.models.moments.within_sites` also explains why noise is not allowed with that setting.
 
 Under differential privacy the records are clipped to |u| <= R on a grid of 2^-g
 (`secagg.contracts.noise.Clip`), and z = (c, u) with c = 1/2. Then M's entries are multiples of
@@ -24,10 +24,10 @@ matrix, for which Analyze Gauss (Dwork et al. 2014) gives
     replace        |zz' - ww'|_F^2 = |z|^4 + |w|^4 - 2 (z'w)^2,
                    so it is at most  root((c^2 + R^2)^2 - max(0, c^2 - R^2)^2)             (2)
 
-In (2) with |z| = |w| = r, z'w = c^2 + u'v can be 0 if R >= c, and otherwise is at least c^2 - R^2;
-|z|^4 grows with |u|, and faster than (c^2 - |u|^2)^2. Both bounds are attained, and both include
-the response, which is in u as every variable is. A record may also be replaced by an
-incomplete one, which is left out: then (1) applies.
+For (2), let w = (c, v) be the replaced record and |z| = |w| = r. If R >= c, z'w = c^2 + u'v can be
+0; otherwise it is at least c^2 - R^2. |z|^4 grows with |u|, and faster than (c^2 - |u|^2)^2. Both
+bounds are attained. Both include the outcome, because u contains all variables. If a record is
+replaced by an incomplete one, which is left out of the sum, (1) applies.
 
 ==================================  =====================  =============================
 R^2                                 (1)                    (2), at least (1)
@@ -37,8 +37,9 @@ c^2                                 root(2) c^2            2 c^2
 above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
 ==================================  =====================  =============================
 
-With c below 1 all noise is smaller, but the number of records and the sums are less exact, because
-they are divided by c^2 and c. The slopes of a regression depend on the products.
+With c below 1, less noise is added to M. But the number of records is then divided by c^2 and the
+sums by c, so both become less precise. The slopes of a regression depend mainly on the products of
+variables, which are not divided.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class PooledMoments:
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Compute this site's M or its scatter about its own means."""
+        """Compute this site's M, or its scatter about its own means."""
         if self.centre == "site":
             return within_update(rows), memory
         constant = 1.0 if public.clip is None else CONSTANT
@@ -206,7 +207,7 @@ class PooledMoments:
             moments = pooled_moments(state["upper"], public, step_error)
             quality = {"largest_correlation_error": moments.error}
         else:
-            # an upper bound if sites dropped out after the cohort was fixed
+            # an upper bound if sites dropped out after the set of sites was fixed
             variance = noise.sum_variance(state["sites"], noise.site_variance(state["sites"]))
             noisy = noisy_moments(state["upper"], public, variance, counted, CONSTANT)
             repair = repaired(noisy)
@@ -262,7 +263,7 @@ class PooledMoments:
 
 
 def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
-    """Remove errors and tests that describe sampling only: the noise makes them far too small."""
+    """Remove standard errors and tests, which ignore the noise: they are far too small."""
     summary = {**summary, "notes": [*summary.get("notes", ()), NOISE_NOTE]}
     if "terms" in summary:
         nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
@@ -287,10 +288,10 @@ def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: 
     step_error: bound on the fixed-point error of any entry of M: sites x half a step
 
     Centring is done in scaled units, about the middle of the public bounds, where the sums are
-    small. Errors are propagated: an entry M_jk is a float64 sum of n products, so its error is at
-    most n eps root(M_jj M_kk) plus `step_error`; subtracting s_j s_k / n, whose terms are no
-    larger, at most quadruples both. Columns that do not vary beyond that are constant, and their
-    rows of the scatter are set to 0.
+    small. Rounding errors are propagated: an entry M_jk is a float64 sum of n products, so its
+    error is at most n eps root(M_jj M_kk) plus `step_error`, with eps the precision of float64.
+    Subtracting s_j s_k / n, whose terms are no larger, at most quadruples both parts. A column that
+    varies less than this error is treated as constant: its rows of the scatter are set to 0.
     """
     p = len(public.variables)
     M = np.zeros((p + 1, p + 1))

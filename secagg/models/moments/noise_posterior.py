@@ -17,8 +17,9 @@ with twelve values of a. In the coordinates (L_jk, log L_jj), LL' = M, (1) is mu
 
 docs/math/noise-posterior.md derives this, and reports the coverage that decided the prior.
 
-Hamiltonian Monte Carlo runs many short chains in parallel as one array. The draws are a function of
-the release alone: the generator has a fixed seed. It protects nobody and needs no secret.
+Hamiltonian Monte Carlo runs many short chains in parallel as one array. The random generator has a
+fixed seed, so the draws are a function of the release alone. These draws protect nobody, so the
+seed need not be secret.
 """
 
 from __future__ import annotations

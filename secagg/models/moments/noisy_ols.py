@@ -1,19 +1,21 @@
 """Least squares from noisy moments, with intervals that cover both the noise and the sampling.
 
-Textbook formulas with noisy moments understate the error badly: nominal 90 % intervals then cover
-0.45 (500 records, ten predictors with correlations of 0.3, epsilon = 1). With
-A = sum z z' over z = (1, predictors), b = sum z y and the noise E, e on them, the estimating
-equation at the truth is
+Textbook formulas ignore the noise in the moments, so their intervals are far too short. With 500
+records, ten predictors with correlations of 0.3 and epsilon = 1, nominal 90 % intervals have a
+coverage of 0.45. Let A = sum z z' with z = (1, predictors), b = sum z y, and A~ = A + E and
+b~ = b + e their released values with noise E and e. At the true coefficients theta, the estimating
+equation is
 
     b~ - A~ theta = (b - A theta) + (e - E theta),
     Cov(b - A theta) = sigma^2 A,
     Cov(e - E theta) = s^2 [(1 + |theta|^2) I + theta theta' - diag(theta_j^2)]              (1)
 
-if all variances are s^2. Multiplying by A~^-1 (the delta method) is right to first order in E A^-1.
-But if the noise's norm is close to A's smallest eigenvalue, as in this example, A~ may be singular
-by chance: intervals are 2.5 times as long as those below, and cover 0.99. The parametric bootstrap
-(Ferrando, Wang & Sheldon 2022) inherits the bias of its estimate, and covers 0.82. So, as in
-Bernstein & Sheldon 2019, the exact moments M are treated as missing data:
+if all noise variances are s^2. Multiplying by A~^-1 (the delta method) is right to first order in
+E A^-1. But in this example the noise's norm is close to A's smallest eigenvalue, so A~ may be
+nearly singular by chance. The delta method's intervals are 2.5 times as long as those below, with a
+coverage of 0.99. The parametric bootstrap (Ferrando, Wang & Sheldon 2022) starts from a biased
+estimate, and its coverage is 0.82. So, as in Bernstein & Sheldon 2019, the exact moments M are
+treated as missing data:
 
     p(theta | release) = integral of p(theta | M) p(M | release) dM,                         (2)
 
@@ -22,17 +24,19 @@ Student's t about the least-squares estimate, with its standard error and n - p 
 freedom (Gelman et al. 2013, section 14.2), so credible and confidence intervals are the same. For
 p(M | release) and its prior see `secagg.models.moments.noise_posterior`. (2) is a mixture of t
 distributions, one for each draw; its quantiles are computed by root finding, not by simulation.
-Without noise there is one M, and all results equal those of `secagg.models.moments.ols.ols`.
+Without noise, M is known, and all results equal those of `secagg.models.moments.ols.ols`.
 
-With ten predictors and correlations of 0 to 0.65, nominal 90 % intervals cover 0.89 to 0.93 if the
-noise's norm is up to 1.4 times A's smallest eigenvalue; beyond that, with correlations of 0.65 and
-0.8, up to 0.98. Coverage fails if a few predictors are much more strongly correlated than the rest
-and the noise hides it: with two correlated by 0.95 and others by 0.3, the coverage of a slope of
-the two is 0.88 if the noise's norm is half of the eigenvalue, and 0.41 if it is three times that.
-benchmarks/interval_coverage.py prints all of these numbers.
+Simulations with ten predictors gave the following coverage of nominal 90 % intervals. With
+correlations of 0 to 0.65, and the noise's norm at most 1.4 times A's smallest eigenvalue, coverage
+was 0.89 to 0.93. With more noise and correlations of 0.65 and 0.8, it was up to 0.98. Coverage is
+too low if a few predictors are much more strongly correlated than the rest and the noise hides
+this. With two predictors correlated by 0.95 and the others by 0.3, the coverage for the slopes of
+these two was 0.88 if the noise's norm was half of the smallest eigenvalue, and 0.41 if it was three
+times that eigenvalue. benchmarks/interval_coverage.py prints all of these numbers.
 
-The intervals do not cover the bias from clipping records to a norm (they are for the coefficients
-of the clipped records), the choice of variables after seeing a release, or unequal variances.
+The intervals do not allow for three things: the bias from clipping records to a norm (they are for
+the coefficients of the clipped records), a choice of variables after seeing a release, and unequal
+error variances.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def ols(
     lower = factor(correlation[:p, :p], predictors, pooled.tolerance)
     v = solve_triangular(lower, correlation[:p, p], lower=True)
     unexplained = float(1.0 - v @ v)
-    if unexplained < pooled.tolerance:  # the residuals and all p-values would be rounding
+    if unexplained < pooled.tolerance:  # residuals and p-values would be rounding errors
         raise UsageError(
             "analysis",
             f"outcome {outcome!r} is a linear combination of the predictors",

@@ -19,15 +19,17 @@ sum of its squares is sum u^2 - n_k mean_k^2 <= n_k, and by Cauchy and Schwarz n
 that. So entries have the same bound as without centring, and none is clipped.
 
 What the transcript determines: n, n - K and S, and nothing about the level of any site. A site with
-one record adds nothing to S; a site with two adds half of (x_1 - x_2)(x_1 - x_2)'. An observer who
-also has the pooled moments of the same records (from a run with centre = "pooled") obtains by
-subtraction the scatter of the sites' means, sum_k n_k (mean_k - mean)(mean_k - mean)'. For two
-sites this is n_1 n_2 / n times dd', d the difference of their means, so d up to sign and a factor.
+one record adds nothing to S; a site with two records adds (x_1 - x_2)(x_1 - x_2)' / 2. Suppose
+that an observer also has the pooled moments of the same records, from a run with centre = "pooled".
+By subtraction the observer obtains the scatter of the sites' means,
+sum_k n_k (mean_k - mean)(mean_k - mean)'. For two sites this is n_1 n_2 / n times dd', with d the
+difference of their means. So the observer knows d, except for its sign and a common factor.
 
-Differential privacy is refused. In real numbers the change that one record makes is bounded: adding
-a record to n_k moves S by n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2, while the moments of
-`secagg.models.moments.method` move by at most R^2 + 1/4. In floating point there is no proof: a
-mean is not on a grid, so one record changes the rounding of every entry.
+Differential privacy is refused. In real numbers, the change that one record makes is bounded:
+adding a record to n_k records changes S by n_k / (n_k + 1) |u - mean_k|^2, at most 4 R^2, with R
+the norm to which records are clipped. (The moments of `secagg.models.moments.method` change by at
+most R^2 + 1/4.) In floating point there is no proof. A mean is not a multiple of a grid step, so
+one record changes the rounding of every entry.
 """
 
 from __future__ import annotations
