@@ -129,7 +129,7 @@ def main() -> None:
     count = 8 if quick else 512
     section(
         "What this machine does, and Paillier against it",
-        f"Keys of {BITS} bits; us is microseconds for one ciphertext. Tables were made beforehand.",
+        f"Keys of {BITS} bits, tables made before. The second table is for one ciphertext.",
         rates(rounds, 1 if quick else 8),
         against_floor(ciphertexts(count), rounds, 1e6 / count),
     )

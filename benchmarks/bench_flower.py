@@ -2,10 +2,10 @@
 
     python benchmarks/bench_flower.py [--quick]
 
-Both clip at 8 and carry a value in steps of at most 2^-18; both graphs have the same degree and
-thresholds. Flower's masks come from MT19937 with seeds of at most 32 bits (its issue 7522), ours
-from AES-256 with keys from X25519: the times compare the steps, not equal security. Without flwr
-installed only our side is printed.
+secagg and Flower clip values at 8 and round them to steps of at most 2^-18. Clients have equally
+many neighbours and the same thresholds. Flower's masks come from MT19937 with seeds of at most 32
+bits (its issue 7522), and ours from AES-256 with keys from X25519. So the times compare the steps,
+not methods of equal security. If flwr is not installed, only secagg's times are printed.
 """
 
 from __future__ import annotations

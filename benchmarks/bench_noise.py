@@ -3,7 +3,7 @@
     python benchmarks/bench_noise.py [--quick]
 
 The floor is noise without protection: NumPy's normal numbers in floating point, rounded. The
-samplers draw the discrete Gaussian; its standard deviation is in steps of the grid. Random bytes
+samplers draw the discrete Gaussian; its standard deviation is in units of one. Random bytes
 come from the operating system, or from the expansion of a seed, as at a site.
 """
 
@@ -59,8 +59,8 @@ def main() -> None:
     section(
         "Noise on integers",
         "The fast sampler needs a table, made once for each variance. The floor is the time of "
-        "NumPy's normal numbers, which are not whole numbers and not from a cryptographic "
-        "generator.",
+        "NumPy's normal numbers, rounded. These are drawn in floating point and not from a "
+        "cryptographic generator.",
         table(head, rows),
     )
 

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_sparse.py [--quick]
 
-NUTS needs numpyro (requirements/test.txt has it); without it the others run alone.
+NUTS needs numpyro (in requirements/test.txt). If it is not installed, only the other rows are run.
 """
 
 from __future__ import annotations
