@@ -76,7 +76,7 @@ class Noise:
     Variances are in units of (2**-fraction_bits)^2.
 
     variance: with placement `site`, the variance of the noise of each site. With `sum` and `round`,
-        the noise of all sites together has at least this variance, without `colluding` sites
+        the noise of all sites except `colluding` of them has together at least this variance
     fraction_bits: fraction bits of the stage's fields
     colluding: number of sites whose noise does not count, because colluding sites reveal it
     min_sites: the smallest number of sites that a sum can cover

@@ -125,8 +125,8 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
         # separately. Otherwise pandas renames repeated columns, and if a row has more cells than
         # the header, it uses the first cells as row labels and shifts every column.
         header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
-        wanted = [i for i, name in enumerate(header) if only in (None, name)]
-        cells = _read_cells(path, columns=None if only is None else wanted)
+        selected = [i for i, name in enumerate(header) if only in (None, name)]
+        cells = _read_cells(path, columns=None if only is None else selected)
     except pd.errors.EmptyDataError:
         raise DataError(str(path), "the file is empty", "Give it a header and records.") from None
     except ImportError:
@@ -147,7 +147,7 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
             f"its cells are not separated by commas ({header[0]!r})",
             "Export it with commas.",
         )
-    names = [header[i] for i in wanted]
+    names = [header[i] for i in selected]
     return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
 
 

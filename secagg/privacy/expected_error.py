@@ -238,13 +238,16 @@ def _squared_means(assumed: Assumptions) -> float:
 def _distance_to_optimum(
     parts: Counter[tuple[float, float]], squared_length: float, log_odds: float, rounds: int
 ) -> tuple[float, int | None]:
-    """Return (3), and how many rounds would make it small: equations (1), (2) of `gradient`.
+    """Return the remaining distance (3), and the number of rounds after which it is small.
+
+    The steps are equations (1) and (2) of the method `gradient`. The vector c and the weights W are
+    those of docs/math/expected-error.md.
 
     parts: number of parts of c, by (variance, eigenvalue)
-    squared_length: mean squared length of (1, x), the largest curvature that the method's steps
-        allow for. For log odds the curvature is a quarter of it, as is the weight at zero, by
-        which W is divided here
-    log_odds: their variance; 0 for linear regression
+    squared_length: mean squared length of (1, x), which is the largest curvature that the method's
+        steps allow for. With logistic regression, this curvature is multiplied by 1/4. The weight W
+        at zero is also 1/4, so the factors cancel if W is divided by its value at zero
+    log_odds: variance of the log odds; 0 for linear regression
     """
     variance, eigenvalue = np.array(list(parts)).T
     count = np.array(list(parts.values()))

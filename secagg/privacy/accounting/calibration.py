@@ -197,11 +197,12 @@ def _check(
 ) -> None:
     unbounded = [stage for stage in method if stage.sensitivity is None]
     if unbounded:
-        worst = max(unbounded, key=lambda stage: stage.max_rounds)  # not a count next to it
-        iterative = "its rounds build on each other, so " if worst.max_rounds > 1 else ""
+        # A stage of the method has more rounds than a count beside it.
+        longest = max(unbounded, key=lambda stage: stage.max_rounds)
+        iterative = "its rounds build on each other, so " if longest.max_rounds > 1 else ""
         raise CapabilityError(
             "privacy.placement",
-            f"in stage {worst.name!r}, the influence of one record is unbounded: {iterative}no "
+            f"in stage {longest.name!r}, the influence of one record is unbounded: {iterative}no "
             "amount of noise is enough",
             "Noise works with method moments ('sum' or 'site'; linear regression, graphs and "
             "notears use it) and with method gradient ('round'; for logistic regression set "

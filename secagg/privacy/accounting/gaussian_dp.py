@@ -108,9 +108,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         slope = math.exp(-a * a / 2) / _ROOT_TAU * float(_mills(np.asarray(b))) / current
         step = math.log(delta / current) / slope
         epsilon = max(epsilon - step, 0.0)
-    push = _UNIT * epsilon
+    increment = _UNIT * epsilon
     while gaussian_delta(mu, epsilon) > delta:  # rounding may have stopped just below the root
-        epsilon, push = epsilon + push, 2 * push
+        epsilon, increment = epsilon + increment, 2 * increment
     return epsilon
 
 
@@ -143,9 +143,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         slope = mu * math.exp(-a * a / 2) / _ROOT_TAU / current
         step = math.log(delta / current) / slope
         mu *= math.exp(step)
-    push = _UNIT * mu
+    increment = _UNIT * mu
     while gaussian_delta(mu, epsilon) > delta:  # rounding may have stopped just above the root
-        mu, push = mu - push, 2 * push
+        mu, increment = mu - increment, 2 * increment
     return mu
 
 

@@ -108,11 +108,11 @@ def sentence(facts: Mapping[str, Any]) -> str:
     return (
         f"Differential privacy: {change} changes the probability of anything that was released by "
         f"at most a factor e^{facts['epsilon']:g}, plus {facts['delta']:g}, over all releases of "
-        f"this run, {_against(facts)}.{_caps(facts)}"
+        f"this run, {_adversaries(facts)}.{_caps(facts)}"
     )
 
 
-def _against(facts: Mapping[str, Any]) -> str:
+def _adversaries(facts: Mapping[str, Any]) -> str:
     """Say against whom the guarantee holds. Each site knows its own noise."""
     if facts["placement"] == Placement.SITE.value:
         return "even if all other sites collude"

@@ -195,10 +195,10 @@ def _secagg_errors(where: str) -> Iterator[None]:
     except UnicodeDecodeError as error:  # SQLite's error message quotes a damaged name
         raise _damaged(where, "it holds invalid text") from error
     except sqlite3.Error as error:
-        raise _named(error, where) from error
+        raise _translated(error, where) from error
 
 
-def _named(error: sqlite3.Error, where: str) -> SecaggError:
+def _translated(error: sqlite3.Error, where: str) -> SecaggError:
     # None: raised by Python's sqlite3 module, for example for text that is not UTF-8
     code: int | None = getattr(error, "sqlite_errorcode", None)
     match None if code is None else code & 0xFF:
@@ -279,9 +279,9 @@ def _create(path: Path) -> None:
 
 def _check(db: sqlite3.Connection, where: str) -> None:
     """Raise `EvidenceError` unless this is an undamaged ledger of this version."""
-    if _one(db, "PRAGMA application_id") != _APPLICATION:
+    if _value(db, "PRAGMA application_id") != _APPLICATION:
         raise _damaged(where, "empty, or made by another program")
-    version = _one(db, "PRAGMA user_version")
+    version = _value(db, "PRAGMA user_version")
     if version != _VERSION:
         what = f"has version {version!r}; this secagg reads version {_VERSION}"
         raise EvidenceError(where, what, "Use the secagg that wrote it.")
@@ -289,7 +289,7 @@ def _check(db: sqlite3.Connection, where: str) -> None:
     schema = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
     if schema != set(_SCHEMA):
         raise _damaged(where, "its tables are not those of a ledger")
-    if _one(db, "PRAGMA integrity_check") != "ok" or _one(db, "PRAGMA foreign_key_check"):
+    if _value(db, "PRAGMA integrity_check") != "ok" or _value(db, "PRAGMA foreign_key_check"):
         raise _damaged(where, "SQLite finds it inconsistent")
     before = _GENESIS_HASH
     rows = db.execute(f"SELECT {_COLUMNS}, hash FROM lines ORDER BY seq")  # noqa: S608  # names above
@@ -304,6 +304,6 @@ def _hash(before: bytes, row: list[Value]) -> bytes:
     return hashlib.sha256(encoding.dumps([before, row])).digest()
 
 
-def _one(db: sqlite3.Connection, query: str) -> Value:
+def _value(db: sqlite3.Connection, query: str) -> Value:
     row: tuple[Value, ...] | None = db.execute(query).fetchone()
     return row[0] if row else None

@@ -96,7 +96,7 @@ class Exposure:
         group = "one site" if len(self.shows) == 1 else f"only {len(self.shows)} sites"
         known = self.new not in dict(self.combination)
         return (
-            f"{_written(releases)} = {_written(self.shows)}: {group}; every combination of "
+            f"{_as_sum(releases)} = {_as_sum(self.shows)}: {group}; every combination of "
             f"releases must cover {self.min_sites}"
             + (" (earlier releases already show it)" if known else "")
         )
@@ -287,11 +287,11 @@ def _eliminated(row: list[Fraction], other: list[Fraction], pivot: int) -> list[
     return [a - factor * b for a, b in zip(row, other, strict=True)] if factor else row
 
 
-def _written(terms: Iterable[tuple[str, int]]) -> str:
+def _as_sum(terms: Iterable[tuple[str, int]]) -> str:
     """Write a sum such as `2 a - b`."""
     text = ""
     for name, weight in terms:
         sign = "-" if weight < 0 else "+"
-        lead = f" {sign} " if text else ("-" if weight < 0 else "")
-        text += lead + (name if abs(weight) == 1 else f"{abs(weight)} {name}")
+        prefix = f" {sign} " if text else ("-" if weight < 0 else "")
+        text += prefix + (name if abs(weight) == 1 else f"{abs(weight)} {name}")
     return text

@@ -106,7 +106,7 @@ class Guard:
     _ledger: Ledger | None = field(default=None, init=False)
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
-    _written: set[Decision] = field(default_factory=set, init=False, repr=False)
+    _recorded: set[Decision] = field(default_factory=set, init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -229,10 +229,10 @@ class Guard:
 
     def _write(self, request: ContributionRequest, decisions: Sequence[Decision]) -> None:
         """Write to the ledger the decisions that are new in this session, and every refusal."""
-        new = [d for d in decisions if d not in self._written or not d.allowed]
+        new = [d for d in decisions if d not in self._recorded or not d.allowed]
         if new:
             self.ledger.decide(self.dataset, self.session, request.round, request.stage, new)
-            self._written.update(new)
+            self._recorded.update(new)
 
     def _cost(self, stage: str) -> Cost:
         if self.calibrated is None or self.replayable:  # others can subtract replayable noise

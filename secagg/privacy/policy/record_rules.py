@@ -64,7 +64,7 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
             # No value is below 0, because scaled >= -1 and rounding is monotone.
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
     for column, counts in of_column.items():
-        if len(counts) > 1:  # of a single one, both values are checked
+        if len(counts) > 1:  # for a single 0/1 variable, the rule checks both values
             levels[f"{column}=(first level)"] = len(rows.values) - sum(counts)
     return OwnRecords(len(rows.values), magnitudes, levels)
 
