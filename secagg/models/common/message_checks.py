@@ -16,7 +16,7 @@ from secagg.core.arrays import Array
 from secagg.errors import PeerError
 
 _MAX_RECORDS = 2**53  # float64 represents every whole number up to this exactly
-_MAX_MESSAGE_VALUE = 1e50  # of a number in a message: no product of such numbers here overflows
+_MAX_MESSAGE_VALUE = 1e50  # limit of numbers in a message: their products do not overflow
 
 
 def read_message(

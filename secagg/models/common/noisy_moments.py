@@ -1,20 +1,21 @@
-"""Moments released with Gaussian noise, and their repair to the moments of a possible table.
+"""Moments released with Gaussian noise, and their repair to moments that some data set can have.
 
-With z = (1, u), u the scaled variables, M = sum z z' is released once, its upper triangle under
-independent noise of known variance (Analyze Gauss: Dwork, Talwar, Thakurta & Zhang 2014,
-algorithm 1). The release is M + E, E symmetric. It need not be positive semidefinite: then no table
-has these moments, and there is no Cholesky factor.
+Let u be the scaled variables of a record and z = (1, u). M = sum z z' is released once. Its upper
+triangle has independent noise of known variance (Analyze Gauss: Dwork, Talwar, Thakurta & Zhang
+2014, algorithm 1). The release is M + E, with E symmetric. It may fail to be positive semidefinite.
+Then no data set has these moments, and there is no Cholesky factor.
 
 The number of records is released twice: as M's first entry, and as the count with which every run
 begins, which has independent noise. For two unbiased, independent, normal releases a and b of one
-number, the mean weighted by inverse variances is sufficient:
+number, with variances v_a and v_b, the mean weighted by inverse variances is sufficient:
 
     n~ = (v_b a + v_a b) / (v_a + v_b),      var n~ = v_a v_b / (v_a + v_b).      (1)
 
 So n~ and its variance replace the first entry of M + E and its variance, and no information is
-lost. E's entries stay independent and normal. The count may be much more exact, so the variance of
-E's first entry does not describe the rest of its row. `NoisyMoments.scale` makes the noise even; it
-is that of the constant with which M was released.
+lost. E's entries stay independent and normal. The count may be much more precise than the rest of
+M, so the new variance of E's first entry does not describe the rest of its row. Division by
+`NoisyMoments.scale` makes the noise even. The scale depends only on the constant with which M was
+released.
 
 Repair. E's eigenvalues have mean square |E|_F^2 / m (m rows), so their expected size is
 
@@ -22,17 +23,22 @@ Repair. E's eigenvalues have mean square |E|_F^2 / m (m rows), so their expected
 
 This is half of the operator norm, 2 s root(m), by which an eigenvalue of M can have moved. An
 eigenvalue below f cannot be distinguished from noise, and solving with it would multiply the noise
-by |E| / f or more. So eigenvalues below f are raised to f, which gives the nearest such matrix in
-any unitarily invariant norm. The ridge of AdaSSP (Wang 2018, algorithm 2) has the same idea and
-order of size, but adds root(m) times a logarithm to all eigenvalues. With 500 records, ten
-predictors and noise whose norm equals the smallest eigenvalue, floors of f / 2, f and 2 f leave
-root mean squared errors in the slopes of 0.162, 0.129 and 0.168 (no floor: 1.3); with twice the
-noise 0.195, 0.194 and 0.230; with half of it 0.113, 0.100 and 0.089. Below a third of that noise no
-floor has any effect (benchmarks/interval_coverage.py).
+by |E| / f or more. So eigenvalues below f are raised to f. The result is the nearest matrix without
+smaller eigenvalues, in any unitarily invariant norm. The ridge of AdaSSP (Wang 2018, algorithm 2)
+follows the same idea and has the same order of size, but adds root(m) times a logarithm to all
+eigenvalues. With 500 records and ten predictors, the slopes have these root mean squared errors
+(benchmarks/interval_coverage.py):
 
-The repair is post-processing of the release and costs no privacy. The repaired moments carry no
-information on the noise, so an analysis treats them as exact. Least squares has a remedy
-(`secagg.models.moments.noisy_ols`); the results of other analyses have a note.
+    noise's norm / smallest eigenvalue    floor f / 2    floor f    floor 2 f    no floor
+    1/2                                   0.113          0.100      0.089
+    1                                     0.162          0.129      0.168        1.3
+    2                                     0.195          0.194      0.230
+
+If the ratio is below 1/3, no floor has any effect.
+
+The repair is post-processing of the release and costs no privacy. The repaired moments contain no
+information about the noise, so most analyses treat them as exact, and their results have a note.
+Least squares does allow for the noise (`secagg.models.moments.noisy_ols`).
 """
 
 from __future__ import annotations
@@ -161,7 +167,7 @@ def noisy_moments(
 
 @dataclass(frozen=True)
 class Repair:
-    """Moments of a possible table near the released ones, and the size of the change.
+    """Moments near the released ones that some data set can have, and the size of the change.
 
     matrix: shape (m, m), in scaled units; matrix[0, 0] is a whole number >= 1
     floor: f of (2), the smallest eigenvalue allowed. Eigenvalues and norms are those after division

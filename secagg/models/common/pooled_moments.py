@@ -1,4 +1,4 @@
-"""The pooled moments, which are all that a linear-Gaussian analysis reads of the data.
+"""The pooled moments, the only statistics of the data that a linear-Gaussian analysis needs.
 
 For p variables and n records, `Moments` holds n, the mean vector and the scatter matrix
 S = sum_i (x_i - mean)(x_i - mean)'. Anything computed from it is post-processing: it reveals no
@@ -17,7 +17,7 @@ from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NoisyMoments, positions
 from secagg.models.numerics.precision import ROUNDING
 
-MAX_CORRELATION_ERROR = 1e-4  # of a correlation: with a larger error, analyses are refused
+MAX_CORRELATION_ERROR = 1e-4  # with a larger rounding error, analyses are refused
 
 CONSTANT_COLUMN_ADVICE = "Narrow its bounds, or leave it out."
 

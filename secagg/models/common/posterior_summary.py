@@ -4,13 +4,13 @@ Vehtari, Gelman, Simpson, Carpenter and Bürkner ("Rank-normalization, folding, 
 improved R-hat", Bayesian Analysis 2021), as computed by the library arviz-stats. Every number is
 reported with its Monte Carlo error: how much it would change if the chains were run again.
 
-mean, sd         of the posterior; mcse_mean, mcse_sd their Monte Carlo errors
-low, high        quantiles (1 -+ level) / 2; mcse_low, mcse_high
+mean, sd         of the posterior, with Monte Carlo errors mcse_mean and mcse_sd
+low, high        quantiles (1 -+ level) / 2, with Monte Carlo errors mcse_low and mcse_high
 r_hat            rank-normalised split R-hat, the larger of the bulk and the folded one
 ess_bulk, ess_tail  effective sample sizes, of all chains together
 
-If all draws of a quantity are equal, its r_hat is NaN, its ess is the number of draws and its
-errors are 0. With one chain every r_hat is NaN.
+If all draws of a quantity are equal, its r_hat is NaN, its effective sample size is the number of
+draws and its Monte Carlo errors are 0. With one chain every r_hat is NaN.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 MAX_R_HAT = 1.01
-_JSON_INFINITY = 1e300  # replaces infinity in JSON: R-hat of different chains that never move
-MIN_ESS = 100  # for each chain, as in the paper above
+_JSON_INFINITY = 1e300  # replaces infinity in JSON: R-hat of chains that differ and never move
+MIN_ESS = 100  # effective sample size for each chain, as in the paper above
 _DRAWS = "draws_"  # prefix of the arrays of draws in a result
 
 

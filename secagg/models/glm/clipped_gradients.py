@@ -1,4 +1,4 @@
-"""One site's sums for a round of gradient descent, with an exact bound on each record's part.
+"""One site's sums for a round of gradient descent, with a proven bound on each record's part.
 
 Follows Abadi et al., *Deep learning with differential privacy* (2016), section 3.1: every record's
 gradient is clipped to an L2 norm C, which bounds how far a record can move the sum. With a design
@@ -7,9 +7,10 @@ r z. So clipping it to C is the same as clipping the residual to C / |z|:
 
     g_i = clip(r_i, +- C / |z_i|) z_i                                  (1)
 
-The residual falls as the linear predictor rises, and so does the clipped residual. So the sum of
-(1) is the gradient of a concave objective (for linear regression Huber's, 1964, with a threshold of
-C / |z_i|), and its Hessian is at most that of the unclipped objective.
+As the linear predictor rises, the residual falls, and so does the clipped residual. So the sum of
+(1) is the gradient of a concave objective. (For linear regression this is Huber's objective of
+1964, with threshold C / |z_i|.) In absolute value, its Hessian is at most that of the unclipped
+objective.
 
 A record also contributes its size, |z_i|^2 in units in which it is at most C / 4:
 
@@ -19,14 +20,15 @@ The sum of |z_i|^2 is the trace of sum z z', so at least its largest eigenvalue.
 size that is safe for any number of records, and needs 3 % more noise than the gradients alone.
 
 Threat model and guarantee: the adversary sees the sums, knows all other records and chose the
-coefficients. With every part truncated towards zero to steps of 2^-f, in integers of that step,
+coefficients. Every record's part is truncated towards zero to a multiple of 2^-f. Then, in L2 norm,
 
     adding or removing a record moves (gradient, size) by at most    C root(17) / 4,
     replacing one by another, or by an incomplete one,               C root(65) / 4.
 
-Proof. The clip is to C (1 - 2^-30), computed in float64. With u = 2^-53 and at most 2^20 columns,
-the computed |z| is off by less than a factor (1 + 2^20 u), the quotient and the product by (1 + u)
-each: together below 1 + 2^-32, so the computed g_i has a norm below C (1 - 2^-31). Scaling by 2^f
+Proof. Gradients are clipped to C (1 - 2^-30), computed in float64. With u = 2^-53 and at most 2^20
+columns, the computed |z| is off by less than a factor (1 + 2^20 u), the quotient and the product by
+(1 + u) each. Together these factors are below 1 + 2^-32, so the computed g_i has a norm below
+C (1 - 2^-31). Scaling by 2^f
 is exact, and truncation never lengthens a vector. h_i is off by a factor below 1 + 4u and is in
 [0, C / 4]. So the squares of a record's part add up to less than C^2 + C^2 / 16, and two gradients
 differ by less than 2C, two sizes by at most C / 4. The other records' parts do not change: a part
@@ -35,7 +37,8 @@ matrix product, whose rounding may depend on a row's position. Sums are exact: t
 at most max_rows C 2^f in total, which `exact_bits` keeps within 2^53, so no partial sum in any
 order is rounded.
 
-Not protected: this file defines neither the unit of privacy (one row here) nor adds the noise.
+Not protected: this file does not add the noise, and it does not choose the unit of privacy. One
+record here is one row.
 Without `bits` nothing is clipped or truncated, and the effect of one record is unbounded.
 """
 

@@ -10,15 +10,17 @@ Nesterov's accelerated method (1983) and resets the momentum whenever it points 
     v_t+1 = b_t + m_t (b_t - b_t-1),   m_t = (a_t - 1) / a_t+1,
             a_t+1 = (1 + root(1 + 4 a_t^2)) / 2                                               (2)
 
-L_t is c times the summed squared lengths of the records, c = 1 for linear and 1/4 for logistic
-regression. It is at least as large as any eigenvalue for every number of records, and a step that
-is too short only costs more rounds. With noise it is the mean over all rounds so far plus two of
-its standard deviations. The estimate is the last b. With noise it is the mean of the points v of
-the last half of the rounds (Polyak & Juditsky 1992), in which the noise averages out: the remaining
-error hardly depends on how many rounds share the budget.
+L_t is c times the sum of the records' squared lengths, with c = 1 for linear and 1/4 for logistic
+regression. This is at least as large as any eigenvalue of the Hessian. A step that is too short
+only costs more rounds. With noise, L_t is the mean of the noisy sums over all rounds so far, plus
+two standard deviations of this mean.
+
+Without noise, the estimate is the last b. With noise, it is the mean of the points v in the last
+half of the rounds (Polyak & Juditsky 1992). The noise partly cancels in this mean, so the remaining
+error hardly depends on the number of rounds that share the budget.
 
 For linear regression, method `moments` needs only one release. This method is for noise in every
-round, and for logistic regression, for which no moments are sufficient.
+round, and for logistic regression, which no fixed set of moments determines.
 
 What the transcript determines: the sites keep no state, so every sum is a function of the pooled
 records and of coefficients that the coordinator chose. It reveals nothing about how records are
@@ -68,11 +70,11 @@ from secagg.models.glm.clipped_gradients import (
 from secagg.models.glm.newton import units_matrix, with_odds
 
 STAGE = "gradient"
-_FRACTION_BITS = 40  # without noise: the rounding, 2^-41 a site, is far below the search's error
+_FRACTION_BITS = 40  # without noise; the rounding, 2^-41 at each site, is far below the tolerance
 _MIN_FRACTION_BITS = 12
-_MAX_BETA_NORM = 1000.0  # of sum |beta_j|: above any estimate on scaled columns; bounds residuals
+_MAX_BETA_NORM = 1000.0  # limit of sum |beta_j|, above any estimate on scaled columns
 _MAX_ROUNDS = 10_000
-_TOLERANCE = 1e-10  # of the gradient per unit of summed squared length
+_TOLERANCE = 1e-10  # limit of the gradient divided by the sum of squared lengths
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Gradient:
         clip = self._clip(public)
         largest = clip if bits is not None else 1.0
         if bits is None and self.family == "gaussian":
-            largest += _MAX_BETA_NORM + 1  # of a residual, at any coefficients that a site accepts
+            largest += _MAX_BETA_NORM + 1  # largest residual at coefficients that a site accepts
         if bits is not None and bits < _MIN_FRACTION_BITS:
             raise JobError(
                 "sites.max_rows", "is too large for exact sums of clipped gradients", "Lower it."
@@ -174,7 +176,7 @@ class Gradient:
             "status": "running",
             "rounds": 0,
             "noised": noise is not None,
-            "unit": 4 * self._square(public) / self._clip(public),  # of the sizes, in |z|^2
+            "unit": 4 * self._square(public) / self._clip(public),  # converts summed sizes to |z|^2
             "size_error": math.sqrt(variance),
             "sizes": 0.0,
             "momentum": 1.0,

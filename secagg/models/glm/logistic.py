@@ -2,15 +2,15 @@
 
 In each round the coordinator sends coefficients beta, and the sites' log-likelihoods, gradients and
 Hessians at beta are summed (equations 1 to 3 of `secagg.models.glm.newton`). The sums equal those
-of the pooled records, so the fit is the pooled fit. A step that does not raise the log-likelihood
-enough is halved. Each trial takes one round.
+of the pooled records, so the fit is the pooled fit. If a step does not raise the log-likelihood
+enough, it is halved. Each beta that is tried takes one round.
 
 What the transcript determines: the sites keep no state, so every sum is a function of the *pooled*
 records and of a beta that the coordinator already knew. All rounds together reveal nothing about
 how the records are split over sites, except through rounding: each site's sum is rounded to the
-fixed-point step, so the last bit of a total may depend on the split. They reveal more about the
-pooled records than the result does: the log-likelihood, gradient and Hessian at every trial, some
-p^2 / 2 numbers a round.
+fixed-point step, so the last bit of a total may depend on the split. The rounds reveal more about
+the pooled records than the result does: with p coefficients, the log-likelihood, gradient and
+Hessian at each beta are some p^2 / 2 numbers a round.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from secagg.models.numerics.precision import ROUNDING
 NEWTON = "newton"
 MIN_FRACTION_BITS = 40
 _MIN_STEP = 2.0**-30
-_MAX_LOG_ODDS = 1e100  # above any estimate, and every sum of such numbers is finite
+_MAX_LOG_ODDS = 1e100  # above any estimate; sums of numbers up to this are finite
 _LABELS: Mapping[str, Label] = {
     "log_likelihood": ("log-likelihood", ""),
     "null_log_likelihood": ("log-likelihood without predictors", ""),
@@ -259,7 +259,10 @@ class Logistic:
 
 
 def _counts(total: Update) -> State:
-    """Return the numbers of records and events from the sums at beta = 0: every weight is 1/4."""
+    """Return the numbers of records and events from the sums at beta = 0.
+
+    There every record has the weight 1/4 in the Hessian.
+    """
     n = round(4 * float(total["hessian"][0]))
     return {"n": n, "events": round(float(total["gradient"][0]) + n / 2)}
 

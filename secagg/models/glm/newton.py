@@ -9,10 +9,10 @@ leading 1) and an outcome y_i in {0, 1}; eta_i = x_i'beta, mu_i = 1 / (1 + exp(-
     H(beta) = sum_i mu_i (1 - mu_i) x_i x_i'             (3)  (the negative Hessian of l)
     d = H^-1 g,    decrement = root of g'd               (4)
 
-All three are sums over records, so adding the sites' sums gives the pooled ones. Columns are scaled
-to [-1, 1] by their declared bounds, u = (x - mid) / half, so the sums have bounds before any data
-is read. This file does no federation: the method that releases a sequence of such sums describes
-what an observer can infer from it.
+(1) to (3) are sums over records, so adding the sites' sums gives the pooled sums. Columns are
+scaled to [-1, 1] by their declared bounds, u = (x - mid) / half. So bounds of the sums are known
+before any data is read. This file sends no messages. The method that releases such sums describes
+what an observer can infer from them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from secagg.models.numerics.precision import ROUNDING
 
 Vector = NDArray[np.float64]
 
-LOG_LIKELIHOOD_FLOOR = -64.0  # of one record: a probability of 1.6e-28
-SUFFICIENT_INCREASE = 1e-4  # Armijo's constant: any in (0, 1/2) converges (Boyd, section 9.2)
+LOG_LIKELIHOOD_FLOOR = -64.0  # for one record: a probability of 1.6e-28
+SUFFICIENT_INCREASE = 1e-4  # Armijo's constant; values in (0, 1/2) converge (Boyd, section 9.2)
 DECREMENT_TOLERANCE = 5e-5  # in standard errors; below root(TOLERANCE) / 2, see `diverging`
-_MAX_BETA_NORM = 1e300  # of sum |beta_j|: keeps every x'beta finite
+_MAX_BETA_NORM = 1e300  # limit of sum |beta_j|: keeps every x'beta finite
 
 
 def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Vector]:
@@ -45,9 +45,9 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
     X: shape (n, p), first column 1, every |x_ij| <= 1; y: shape (n,), 0 or 1; beta: shape (p,)
     Returns (log-likelihood, gradient (p,), Hessian (p, p), exactly symmetric). n may be 0.
 
-    Each record's log-likelihood is at least -64 (a floor). It is used only to decide on halving a
-    step. At a reasonable fit no observed record has a probability of exp(-64), so the floor has no
-    effect.
+    A record's log-likelihood below -64 is replaced by -64. The log-likelihood is used only to
+    decide whether a step is halved. In a reasonable fit, no observed outcome has a probability as
+    small as exp(-64), so this limit has no effect.
 
     In float arithmetic, not only in real numbers,
 
@@ -116,8 +116,8 @@ def converged(decrement: float, tolerance: float = DECREMENT_TOLERANCE) -> bool:
         error is about tolerance squared.
 
     Standard errors from the Hessian before the step are off by a factor of at most exp(+-s / 2),
-    s = sum |d_j|: no eta moves by more than s, and |d log(mu (1 - mu)) / d eta| = |1 - 2 mu| <= 1.
-    One more round gives more digits of them.
+    s = sum |d_j|: no eta changes by more than s, and
+    |d log(mu (1 - mu)) / d eta| = |1 - 2 mu| <= 1. One more round makes them more precise.
 
     With errors of e in the gradient's entries, the decrement stays above about
     e / root(smallest eigenvalue of H), and a smaller tolerance is never met.
@@ -159,9 +159,10 @@ def diverging(
     By Cauchy and Schwarz decrement^2 >= (g'v)^2 / v'Hv = (sum m e)^2 / sum m^2 e (1 - e)
     >= (sum m^2 e / 2)^2 / sum m^2 e = sum m^2 e / 4 >= v'Hv / 4 = a / 4.
 
-    The converse does not hold. If the data are almost separated (one event in a group of
-    4 / (4 tolerance^2) = 4 x 10^8 records, an overlap of some 10^-4 of the range), a finite
-    estimate is reported as divergent too; its standard error would have lost half its digits.
+    The converse does not hold. If the data are almost separated, a finite estimate is reported as
+    divergent too. Examples are one event in a group of 4 / (4 tolerance^2) = 4 x 10^8 records, or
+    an overlap of some 10^-4 of the range. The standard error of such an estimate would have lost
+    half its digits.
 
     direction: d at this beta, shape (p,), which shows which coefficients move
     hessian, null_hessian: at this beta and at 0, shape (p, p), the intercept first

@@ -1,23 +1,24 @@
 """Graphs that sites learn alone, and three ways to combine them: vote, average and best.
 
 The baselines of Ng and Zhang (AISTATS 2022), section 6. Every site learns a graph from its own
-records by NOTEARS, NOTEARS-MLP, PC or GES (in place of the paper's FGES, a faster version of the
-same search). Of these graphs
+records by NOTEARS, NOTEARS-MLP, PC or GES. (The paper uses FGES, a faster version of GES.) There
+are three ways to combine these graphs:
 
     vote     keeps an edge i -> j if more than half of all sites have it (Na and Yang 2010). An
              undirected edge i - j (PC and GES return equivalence classes) is a vote for i -> j and
              one for j -> i; if both directions have a majority, the edge stays undirected
     average  keeps i -> j if |mean of the sites' weights W_ij| > threshold; W_ij is the weight
              before the site's own threshold, 0 if the site has no edge
-    best     is the graph closest to the true one. Choosing it requires the true graph: for
-             simulations only
+    best     chooses the site's graph that is closest to the true one. This requires the true
+             graph, so it is for simulations only.
 
-Vote and average may have cycles. As in the paper, none is removed, and the result has a note. The
-paper does not publish the settings of the baselines; those here are the learners' defaults.
+The graphs of a vote or an average may have cycles. As in the paper, no cycle is removed, and the
+result has a note. The paper does not publish the settings of the baselines; those here are the
+learners' defaults.
 
-Few records are the normal case (n_k = 3 in the paper's figure 1), and one small site must not stop
-the run. A site that cannot learn abstains: its fit has no edge, `converged` is False and a note
-gives the reason.
+Sites often have few records (n_k = 3 at each site in the paper's figure 1), and one small site must
+not stop the run. A site that cannot learn a graph abstains: its fit has no edge, `converged` is
+False and a note gives the reason.
 
 =============================  ====================================================================
 a site's records               its fit
@@ -32,11 +33,13 @@ GES: singular correlations R,  GES with (n_k R + I) / (n_k + 1): one more record
 as always if n_k <= p          that nothing is correlated
 =============================  ====================================================================
 
-Without the last rule a variable with n_k - 1 parents has no residual and an unbounded score. With
-it, no residual is below 1 / (n_k + 1), and the penalty has an effect again. If such sites
-abstained, GES-voting would have no voter in all of figure 1, where n_k = 0.3 p.
+Without the last rule, a variable with n_k - 1 parents would have a residual variance of 0 and an
+unbounded score. With the rule, no residual variance is below 1 / (n_k + 1), and the penalty has an
+effect. If sites with singular correlations abstained, every site in figure 1 of the paper would
+abstain with GES, because there n_k = 0.3 p.
 
-A mean or majority is over all sites, as in the paper: abstaining is a vote against every edge.
+A mean or majority is over all sites, as in the paper. So a site that abstains votes against every
+edge.
 """
 
 from __future__ import annotations
@@ -181,7 +184,7 @@ def fit_sites(
 
 
 def local_adjacency(fit: GraphFit, combine: Combine) -> Update:
-    """Return what one site contributes to a vote or an average.
+    """Return one site's contribution to a vote or an average.
 
     Raises `UsageError` for the average of a method that has no weights.
     """
@@ -198,7 +201,7 @@ def local_adjacency(fit: GraphFit, combine: Combine) -> Update:
 def majority_graph(
     total: Update, sites: int, combine: Combine, threshold: float, names: Sequence[str]
 ) -> GraphFit:
-    """Return the graph that the sum of the sites' contributions makes.
+    """Return the graph that the sum of the sites' contributions gives.
 
     threshold: of an average; a vote has none
     diagnostics: the number of sites, and of those that abstained
@@ -248,9 +251,11 @@ def average(fits: Sequence[GraphFit], threshold: float = 0.3) -> GraphFit:
 
 
 def best_graph(fits: Sequence[GraphFit], truth: NDArray[np.bool_]) -> GraphFit:
-    """Return the fit with the lowest SHD from the true graph, the first of equals; an oracle.
+    """Return the fit with the lowest SHD from the true graph; of equal fits, the first.
 
-    Fits of sites that abstained count only if all did: an empty graph can be closer than a bad one.
+    SHD is the structural Hamming distance (`secagg.models.graphs.metrics`). Fits of sites that
+    abstained are considered only if all sites abstained. Otherwise an empty graph could win,
+    because it can be closer to the true graph than a bad one.
     """
     learned = [fit for fit in fits if fit.converged] or list(fits)
     return min(learned, key=lambda fit: compare_graphs(fit.directed, truth, fit.undirected).shd)

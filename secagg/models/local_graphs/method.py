@@ -2,24 +2,25 @@
 
 Two baselines of Ng and Zhang (AISTATS 2022), section 6. `secagg.models.local_graphs.learners` says
 what sites learn, what counts as a vote, and what happens with few records. Here one secure sum
-carries the 0/1 edges of each graph (`vote`) or its weights (`average`), and whether the site
-abstained. The third baseline, the best of the sites' graphs, needs the true graph, so it exists in
-simulations only (`best_graph` there).
+adds up the 0/1 edges of each graph (`vote`) or its weights (`average`), and the number of sites
+that abstained. The third baseline, the best of the sites' graphs, needs the true graph, so it
+exists in simulations only (`best_graph` there).
 
 Units. By default NOTEARS divides a site's columns by their standard deviations at that site. In own
-units, as in the paper, its weights are in units of the effect per unit of the cause. In neither
-case do the bounds of the columns bound the weights: weights beyond 2^20 are clipped, and counted as
-clipped.
+units, as in the paper, a weight is in units of the effect per unit of the cause. In both cases, the
+bounds of the columns do not limit the weights. So weights beyond 2^20 are clipped, and the number
+of clipped weights is reported.
 
 What the transcript determines: one sum of graphs. A graph is a function of one site's records only.
-The sum therefore depends on how records are split over sites, and few sites do not hide one.
+The sum therefore depends on how records are split over sites. With few sites, it hides little about
+each site's graph.
 
-* vote: for each edge, how many of the K sites have it, and nothing below a count. A count of 0 or K
-  reveals every site's vote. Colluding sites can subtract their own graphs: K - 1 of them obtain the
-  last one's graph, so two sites hide nothing from each other.
+* vote: for each edge, how many of the K sites have it, and no more than this count. A count of 0 or
+  K reveals every site's vote. Colluding sites can subtract their own graphs: K - 1 of them obtain
+  the last site's graph. So with two sites, each obtains the graph of the other.
 * average: p (p - 1) real numbers instead of counts. If only one site has a nonzero weight, the sum
-  is that weight, a regression coefficient of few records, though not whose it is. The l1 penalty
-  sets most weights to zero, so this is common.
+  is that weight, which is a regression coefficient of few records. It does not show which site has
+  it. The l1 penalty sets most weights to zero, so this case is common.
 * how many sites abstained: a count of 0 or K reveals for every site whether it could learn a graph.
 
 One record can change every edge of a site's graph, limited only by the field's bound. Noise would

@@ -1,4 +1,4 @@
-"""Advice for a NOTEARS-ADMM run that did not converge, by what was still large at the end.
+"""Advice for a NOTEARS-ADMM run that did not converge.
 
 h and the consensus residual shrink as their penalties grow (equations (8) and (9) of Ng and Zhang,
 AISTATS 2022). So two facts point to the setting to change: which of the two is still large, and

@@ -6,10 +6,11 @@ from the schedule, and contribute
 
     V_k = beta_k + rho2 (B_k - W),                                                            (V)
 
-B_k their solution of (4). The sum of V_k is the paper's sum of rho2 B_k + beta_k less K rho2 W,
-which all parties know: (5) needs nothing more from the sites. If (4) is solved exactly,
-V_k = -grad l(B_k). It stays of the size of the data while rho2 grows from 1e-3 to 1e16, so one
-fixed point serves all rounds. From the sum of V_k the coordinator computes
+with B_k their solution of (4). The sum of V_k is the paper's sum of rho2 B_k + beta_k minus
+K rho2 W, which all parties know. So the coordinator needs nothing else from the sites to solve (5).
+If (4) is solved exactly, V_k = -grad l(B_k). V_k keeps the order of size of the data while rho2
+grows from 1e-3 to 1e16, so the same number of fraction bits suits all rounds. From the sum of V_k
+the coordinator computes
 
     C = W + sum V_k / (K rho2), the target of (5);
     sum of beta_k after (7) = sum V_k + K rho2 (W - W'), W' the new W;
@@ -24,9 +25,9 @@ Two settings:
 paper    problem (5) by `subgradient_step`; stops when both penalties are at 1e16 (197 rounds with
          gamma2 = 1.25 from 1e-3), whatever h and the residual are
 fast     problem (5) by `proximal_step`; stops as soon as h <= 1e-6 and the mean residual is
-         <= 1e-8, otherwise as paper. While h is above that, W is perturbed by up to 1/1000 before
-         each step (`break_ties`): otherwise two interchangeable variables would keep or lose both
-         directions together
+         <= 1e-8, otherwise as paper. While h is above 1e-6, W is perturbed by up to 1/1000 before
+         each step (`break_ties`). Without this, two interchangeable variables would keep both
+         directions or lose both.
 =======  =======================================================================================
 
 If W cannot be made finite, the run ends with the last finite W and the status "diverged".

@@ -5,18 +5,18 @@ W, each site answers V_k = S_k (J - B_k) of `secagg.models.notears_admm.linear_s
 coordinator computes the next W from their sum (`secagg.models.notears_admm.coordinator`). Every
 site centres its records by its own means, as the paper's program does: sites may differ in level.
 
-Units. Records arrive as u = (x - middle) / half and are analysed as u times c. c is the inverse of
-u's pooled standard deviation, or half (own units, as in the paper). In the first case V_k is sent
-as it is; the S_k then add up to a correlation matrix. In the second it is divided by half_i half_j;
-|S_k| is then at most 1. B_k has no bound. A contribution beyond its bound means divergence, and the
-site refuses to send it clipped.
+Units. Records are stored as u = (x - middle) / half, with middle and half width of the public
+bounds, and analysed as u times c. Either c is the inverse of u's pooled standard deviation, or c is
+half (own units, as in the paper). In the first case V_k is sent unchanged, and the S_k add up to a
+correlation matrix. In the second case V_k is divided by half_i half_j, and |S_k| is at most 1. B_k
+has no bound. If a contribution exceeds its bound, the method diverges, and the site sends nothing.
 
-What a refusal reveals. A coordinator that lies about W or the records can influence whether one
-site's answer exceeds its bound. The site's session ends with its first refusal
+What a refusal reveals. A coordinator that sends a false W or number of records can influence
+whether one site's answer exceeds its bound. The site takes no further part after its first refusal
 (`secagg.runtime.party`). The coordinator learns the round of the refusal and the kind of the error:
-one of 1 + rounds x kinds outcomes per session. The sites know rho2 and the schedule from the job,
-and in own units the scale. They take the pooled standard deviations from the coordinator; a wrong
-scale has the same effect as another rho2.
+one of 1 + rounds x kinds outcomes per run. The sites know rho2 and the schedule from the job, and
+with own units also the scale. They receive the pooled standard deviations from the coordinator. A
+false scale has the same effect as another rho2.
 
 What the transcript determines (Guarantees: only this)
     * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
@@ -26,10 +26,11 @@ What the transcript determines (Guarantees: only this)
       sites. The sums of all rounds are equations in the sites' own covariances. Once they have as
       many independent entries as there are unknowns, they can be solved for all S_k, without
       knowing which site has which (d = 10, K = 10: 60 rounds, 550 unknowns).
-    So one secure sum of moments within sites, and NOTEARS on it (method `moments` with centre =
-    "site"), releases strictly less, up to rounding: its steps are finer (2^-80; those of V_k are
-    2^-40 or finer). Pooled moments without centring also contain the sites' means, which no sum
-    here does: together with one of these runs they show how the means scatter.
+    So NOTEARS on one secure sum of moments within sites (method `moments` with centre = "site")
+    releases strictly less, up to rounding. (Its sums have fixed-point steps of 2^-80; those of V_k
+    are 2^-40 or finer.) No sum of this method contains the sites' means. Pooled moments without
+    centring do depend on them: together with a run of this method, they show how the sites' means
+    scatter.
 
 =================================  =================================================================
 site                               contribution

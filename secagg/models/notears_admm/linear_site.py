@@ -14,10 +14,10 @@ min(n_k - 1, q):
     V_k = Q [L / (L + rho2)] (rho2 (Q'J - Q'W) + Q'beta_k),                                   (10')
     Q'beta_k after (7) = Q'V_k + rho2 (Q'W - Q'W'),   W' the next W.                           (7')
 
-No other part of beta_k is needed: what is orthogonal to Q has no effect on V_k. So one
-eigendecomposition serves all rounds. A round costs two products with Q, whatever rho2 is, and
-neither time nor memory depends on the number of records. (10') has no differences of large numbers
-at rho2 = 1e16. All functions also take stacks of sites, shape (..., q, r).
+No other part of beta_k is needed, because parts orthogonal to Q have no effect on V_k. So one
+eigendecomposition is enough for all rounds. A round needs two products with Q for any rho2, and
+neither time nor memory depends on the number of records. (10') has no differences of large numbers,
+even at rho2 = 1e16. All functions also accept stacks of sites, shape (..., q, r).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ centre is 0 and scale is half (own units, about the middle of the declared bound
 pooled mean and scale the inverse of the pooled standard deviation. Unlike linear ones, records are
 not centred site by site: a network's slope depends on the level. In own units V_k is divided before
 it is sent, for example by half_i half_j^2 for A_ijh, which removes the units. B_k has no bound. A
-contribution beyond `FIELD_BOUND` means divergence, and the site refuses to send it clipped.
+contribution beyond `FIELD_BOUND` means that the method diverges, and the site sends nothing.
 
 What the transcript determines (Guarantees: only this)
     Every sum is that of the sites' slopes, each at its own B_k. In late rounds, where B_k = W, it
@@ -27,7 +27,7 @@ What the transcript determines (Guarantees: only this)
 site                               contribution
 =================================  =================================================================
 no record                          V_k = 0; the graph is that of the other sites
-one record, or a constant column   as any other: its networks fit its records, held back by rho2
+one record, or a constant column   as any other: rho2 limits how closely its networks fit
 a column constant at every site    not detected, may get edges; an error with `standardise`
 a W that is not finite             `PeerError`, nothing is sent
 =================================  =================================================================

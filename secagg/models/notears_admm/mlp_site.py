@@ -4,9 +4,9 @@ In round t a site receives W and rho2 and solves, with l the loss of its own rec
 
     B_k = argmin_B  l(B) + <beta_k, B - W> + rho2/2 |B - W|^2                                  (4)
 
-for the difference D = B - W, starting from the last round's B. rho2 grows to 1e16, so a difference
-of two numbers would lose every digit, but D itself does not. There is no closed form: L-BFGS ends
-at a small gradient of (4), not at zero. The site sends
+for the difference D = B - W, starting from the last round's B. rho2 grows to 1e16, so computing D
+by subtraction would lose every digit; the search is therefore over D itself. There is no closed
+form: L-BFGS ends where the gradient of (4) is small but not zero. The site sends
 
     V_k = -grad l(B_k),
 

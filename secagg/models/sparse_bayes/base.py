@@ -5,11 +5,11 @@ the model. Round 0 sums the sites' numbers of records and, for pooled deviations
 from the sites' own means. The sampler's rounds follow. A subclass defines what a site does in a
 round, and how the coordinator draws theta if that differs from the paper.
 
-Randomness. The coordinator's draws come from `seed`, which all parties know: the draws are sent to
-all sites anyway. A site's draws come from its own generator, seeded each round with 128 secret bits
-of `random`. This matters: with known draws the sums would be equations in the sites' X'X and X'y
-without any noise. (The generator is numpy's, not a cryptographic one. What depends on its output
-and leaves the site is only part of a sum over sites of functions of it and of the records.)
+Randomness. The coordinator's draws come from `seed`, which all parties know, because the draws are
+sent to all sites anyway. A site's draws come from its own generator, seeded each round with 128
+secret bits of `random`. If the site's draws were known, the sums would be equations in the sites'
+X'X and X'y without any noise. (The generator is numpy's, which is not cryptographic. The site sends
+only functions of its draws and records, and these are visible only in a sum over sites.)
 """
 
 from __future__ import annotations

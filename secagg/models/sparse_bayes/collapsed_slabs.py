@@ -2,7 +2,7 @@
 
 This precedes the draws of step `paper` in `secagg.models.sparse_bayes.spike_slab`. There g_j is
 drawn given theta_j, and theta_j given g_j. If the sites' theta_kj agree on an effect but theta_j is
-in the spike, each keeps the other in place for hundreds of rounds. Given w of the sites, with
+in the spike, g_j and theta_j keep each other there for hundreds of rounds. Given the sites' w, with
 S = SUM_k 1 / w_kj and m_j the mean of theta_kj weighted by 1 / w_kj,
 
     m_j | g_j ~ N(0, e_j + 1 / S)                          theta_j integrated out                (1)

@@ -1,10 +1,12 @@
 """Federated sparse Bayesian regression (Kidd, Wang, Xu and Ni, PSB 2023, section 2.2).
 
-One outcome is regressed on many predictors at every site. Sites have their own coefficients, and a
-horseshoe shrinks them towards common ones. The common ones are in a spike or in a slab; results
-have the probability of the slab (PIP). `secagg.models.sparse_bayes.horseshoe` has a site's part,
-`secagg.models.sparse_bayes.spike_slab` the coordinator's, `secagg.models.sparse_bayes.base` the
-settings.
+One outcome is regressed on many predictors at every site. Each site has its own coefficients. A
+horseshoe prior shrinks them towards common coefficients. Each common coefficient has a
+spike-and-slab prior: in the spike it is nearly 0, in the slab it is not. Results have the
+probability of the slab, the posterior inclusion probability (PIP). See
+`secagg.models.sparse_bayes.horseshoe` for a site's computation,
+`secagg.models.sparse_bayes.spike_slab` for the coordinator's, and `secagg.models.sparse_bayes.base`
+for the settings.
 
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
@@ -13,16 +15,18 @@ What the transcript determines (Guarantees: only this)
       rounds is a smooth function of the sites' X'X and X'y. P_k is small if w_k is large, and
       nearly X'X / s_k if w_k is small. Over many rounds the sums reveal the pooled X'X and X'y
       about as exactly as one sum of moments would, and part of how they are split over sites.
-    * `paper`: sums of 1/l, d/l and d^2/l, functions of the sites' draws. Where the data decide,
-      these are centred near the sites' own least squares; over many rounds the sums reveal sums of
-      those.
+    * `paper`: sums of 1/l, d/l and d^2/l, functions of the sites' draws. If a site has much data,
+      its draws are centred near its own least squares. So over many rounds the sums reveal sums of
+      functions of the sites' least squares.
     A site keeps to itself: theta_k, s_k, lambda_k, and its number of records.
 
-Not protected: against a coordinator that does not send what `secagg.models.sparse_bayes.spike_slab`
-draws. t near 0 for some rounds ties theta_k to theta. A huge theta_j then gives every site whose
-column j varies a huge s_k, and its part of the sum vanishes. What remains is X'X / s_k and X'y /
-s_k of a site where column j is constant. Sites cannot distinguish such messages from those of an
-unlucky chain; they refuse only a scale that is not the columns' own, and numbers out of all range.
+Not protected: against a coordinator that sends other values than those that
+`secagg.models.sparse_bayes.spike_slab` draws. If it sends t near 0 for some rounds, every theta_k
+is close to theta. If it then sends a huge theta_j, every site whose column j varies draws a huge
+s_k, and its contribution to the sum is nearly 0. If column j is constant at one site, the sum is
+then that site's X'X / s_k and X'y / s_k. Such messages could also come from an unlucky chain, so
+sites cannot detect them. Sites refuse only a scale that the columns cannot have, and numbers beyond
+fixed limits.
 
 ===============================  ===================================================================
 site                             contribution
