@@ -247,7 +247,7 @@ class Named(BaseModel):
 
 
 class Job(_Strict):
-    """A whole job."""
+    """A complete job: all keys of a job file, checked."""
 
     title: str
     """A name for the analysis, which results and reports show."""

@@ -1,8 +1,11 @@
 """The budget of a data set: the costs of releases, caps, and whether one more release fits.
 
-The releases of one data set have a joint cost, stated as epsilon and delta. For Gaussian noise the
-joint cost is exact (theorem 8 of Balle and Wang 2018, in `secagg.privacy.accounting.events`). The
-actual noise is discrete, which adds to delta. Suppose that Gaussian releases are
+The releases of one data set have a joint cost, stated as epsilon and delta: one record changes the
+probability of any result by at most a factor of e^epsilon, plus delta. Such releases are called
+(epsilon, delta)-private. For Gaussian noise, these numbers are exact (theorem 8 of Balle and Wang
+2018, in `secagg.privacy.accounting.events`).
+
+The actual noise is discrete, which adds to delta. Suppose that Gaussian releases are
 (epsilon, delta)-private, and that the actual releases have a total variation distance of at most T
 from them. Then the actual releases are (epsilon, delta + (1 + e^epsilon) T)-private, because each
 probability, under either data set, differs by at most T.
@@ -149,7 +152,7 @@ class Cap:
         events: the releases, as if their noise were Gaussian, under the cap's adjacency
         distance: total variation distance of all releases from these events
         """
-        # If a smaller epsilon holds, so does the cap's. There discreteness uses less of delta.
+        # The cap also holds if a smaller epsilon holds, where discreteness uses less of delta.
         epsilons = {self.epsilon}
         if distance:
             smaller = (math.log(max(p * self.delta / distance - 1.0, 1.0)) for p in _DELTA_SHARES)
@@ -205,7 +208,7 @@ def check_caps(
     where: name of the data set or file, for the text
     spent_under: returns how often each cost was paid within a cap's period
     requested: how often each cost would be paid
-    delta, adjacency: of the job that requests; 0 and None for a job without noise
+    delta, adjacency: those of the requesting job; 0 and None for a job without noise
     """
     all_spent = [(cap, spent_under(cap)) for cap in caps]
     broken = [(cap, spent) for cap, spent in all_spent if not cap.holds(spent + requested)]

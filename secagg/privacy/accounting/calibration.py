@@ -1,5 +1,8 @@
 """Compute the noise of each stage from epsilon and delta, and the guarantee of that noise.
 
+A stage is a kind of round, and epsilon and delta are the guarantee that the job requests for
+everything that the run releases.
+
 A unit is what is protected: one record, or all records of one person. Delta is the L2 sensitivity
 of a sum: the largest change, in L2 norm, that one unit can cause. sigma is the standard deviation
 of the noise that is added to every number of the sum. The release costs mu = Delta / sigma. The

@@ -1,11 +1,11 @@
 """The part of delta that covers the difference between discrete and Gaussian noise.
 
 The noise of a number is a sum of discrete Gaussian variables, one for each site. Epsilon and delta
-are computed as if it were a Gaussian variable, rounded to integers. `distance` bounds the total
-variation distance between the two. docs/math/discrete-noise.md derives the bound. The distances of
-independent numbers add up. If their sum is T, and Gaussian noise would be (epsilon, delta)-private,
-then the release is (epsilon, delta + (1 + e^epsilon) T)-private. `calibration` and `budget` add up
-the distances and reduce the usable delta accordingly.
+are computed as if this sum were a Gaussian variable, rounded to integers. `distance` bounds the
+total variation distance between the two. docs/math/discrete-noise.md derives the bound. The
+distances of independent numbers add up. If their sum is T, and Gaussian noise would be (epsilon,
+delta)-private, then the release is (epsilon, delta + (1 + e^epsilon) T)-private. `calibration` and
+`budget` add up the distances and reduce the usable delta accordingly.
 
 Not protected: noise that is missing, that the adversary drew, or that is not an integer when it is
 added.

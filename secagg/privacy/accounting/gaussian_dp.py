@@ -1,8 +1,10 @@
 """Epsilon and delta of Gaussian noise, exactly (Balle & Wang 2018, theorem 8).
 
-mu is the L2 sensitivity of the released numbers divided by the standard deviation of their noise
-("mu-GDP" in Dong, Roth & Su 2022). The joint mu of several releases is the root of the sum of their
-mu^2, exactly. So the three functions of this module are enough to account for Gaussian noise.
+A release is (epsilon, delta)-private if one record changes the probability of any result by at most
+a factor of e^epsilon, plus delta. mu is the L2 sensitivity of the released numbers divided by the
+standard deviation of their noise ("mu-GDP" in Dong, Roth & Su 2022). The joint mu of several
+releases is the root of the sum of their mu^2, exactly. So the three functions of this module are
+enough to account for Gaussian noise.
 
 With a = epsilon/mu - mu/2, b = epsilon/mu + mu/2, the normal distribution function Phi and its
 density phi,
