@@ -48,7 +48,7 @@ class Capabilities:
 
     ring_bits: the allowed values of `Shape.ring_bits`
     hides_from_coordinator: whether the coordinator sees no single contribution
-    dropouts: which parties may drop out, as text for the report
+    dropouts: which parties may drop out of the first sum, as text for the report
     sees: for each role, what a party with this role learns from messages, as text for the report
     unprotected: what the protocol does not protect, as texts for the report
     """

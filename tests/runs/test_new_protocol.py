@@ -41,7 +41,7 @@ def test_the_report_has_its_words(tmp_path: Path) -> None:
     assert "Protocol pad: 4 sites write on one pad" in text
     assert "the pad, with everybody's numbers" in text
     assert "Protocol pad Whoever finds the pad can read it." in text
-    assert "Dropouts that protocol pad tolerates: whoever has not written yet." in text
+    assert "protocol pad tolerates in the first sum: whoever has not written yet." in text
     assert (True, "This run protects nothing") in banners(page)
     assert verify_folder(tmp_path / "run").failed is None
 
