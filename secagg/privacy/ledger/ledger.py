@@ -7,15 +7,16 @@ to the data set. So the costs of all jobs on one data set count together
 (`secagg.privacy.accounting.budget`).
 
 If a release is repeated, it gets the same noise again, which is computed from the stored seed. With
-new noise it would be one more release. Someone could average ten such releases, and they would cost
-root(10) times as much as one, measured in mu (Dong, Roth and Su 2022).
+new noise it would be one more release, because someone could average releases of the same numbers.
+Ten of them together cost root(10) times as much as one, measured in mu (Dong, Roth and Su 2022).
 
 Guarantees
     * All recorded releases together stay within every cap, also if several processes use the
       ledger. Each release is checked and written in one transaction, with one writer at a time.
-    * `record_release` returns after its entry is on disk. If the process is killed before, either
-      nothing was spent, or the cost was recorded for a release that never left. When the release is
-      tried again, its entry is found, nothing more is spent, and the seed is the same.
+    * `record_release` returns after its entry is on disk. If the process is killed before that,
+      there are two cases. Either nothing was spent, or the cost was recorded for a release that
+      never left. In the second case, when the release is tried again, its entry is found, nothing
+      more is spent, and the seed is the same.
     * For one party, session and round there is one seed. `record_release` refuses another content
       for the same party, session and round, because two answers with the same noise would reveal
       their exact difference.
@@ -309,8 +310,8 @@ class Ledger:
     def _read_on(self) -> None:
         """Add to the totals all lines that any process has appended since the last call.
 
-        Never call this after an `append` in a transaction that may still be rolled back. Then only
-        committed lines are counted, which never change.
+        Only committed lines may be counted, because they never change. So never call this after an
+        `append` in a transaction that may still be rolled back.
         """
         for line in self._where("seq > ? AND kind <> 'decision'", self._last):
             self._tallies.setdefault(line.dataset, Tally()).add(line)
