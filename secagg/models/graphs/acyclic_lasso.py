@@ -4,9 +4,10 @@ NOTEARS (`secagg.models.graphs.notears`) solves these problems with
 `secagg.models.graphs.proximal_newton`: f(W) = 1/2 tr((I - W)' S (I - W)). For a fixed multiplier mu
 of the linearised h, each column of V is a separate lasso with ridge weights 2 mu E_ij.
 `secagg.models.numerics.column_lassos` solves them all, as accurately as a proximal Newton step
-needs, also for strongly correlated variables. The wanted mu solves
-mu = alpha + rho max(0, linearised h). It lies between any mu and its right side, because the right
-side falls as mu grows. Bisection of the exponent finds it; each lasso starts from the previous one.
+needs, also for strongly correlated variables. The required mu is the solution of
+mu = alpha + rho max(0, linearised h). The right side decreases as mu grows, so the solution lies
+between any mu and the right side at that mu. It is found by bisection of the exponent. Each lasso
+starts from the solution of the previous one.
 """
 
 from __future__ import annotations

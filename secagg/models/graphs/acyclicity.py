@@ -6,12 +6,12 @@ Aragam, Ravikumar and Xing, "DAGs with NO TEARS", NeurIPS 2018, theorem 1).
 This module avoids two failures of the published programs.
 
 * exp(W o W) overflows at a long trial step of the line search: see `secagg.models.numerics.lbfgs`.
-* If two variables are interchangeable (any two standardised variables that are related to no
-  others), the objective is symmetric in W_ij and W_ji. A gradient method that starts from zero
-  stays on the symmetric ridge. There it can only reach acyclicity by shrinking both weights to
-  zero: the strongest correlation in the data would give no edge, and h would report success.
-  `break_ties` moves the solution off the ridge by a fixed 1/1000, so that the search finds a true
-  minimum next to it. Which of two equally good directions it finds is arbitrary.
+* Two variables may be interchangeable, such as any two standardised variables that are related to
+  no others. The objective is then symmetric in W_ij and W_ji. A gradient method that starts from
+  zero keeps W_ij = W_ji. With this restriction, the graph is acyclic only if both weights are zero.
+  So even the strongest correlation in the data would give no edge, and h would indicate success.
+  `break_ties` changes the weights by up to 1/1000 in a fixed way, so that the search finds a true
+  minimum nearby. Which of two equally good directions it finds is arbitrary.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ GOLEM reads pooled moments only. It discloses nothing beyond the secure sum that
 Difference from the paper. The authors take 100 000 Adam steps on the subgradient. Here L-BFGS-B
 minimises the same objective with the l1 term split into W+ - W-. It restarts from the minimum,
 perturbed by 1/1000, until a restart gains nothing. Weights that the penalty sets to zero are then
-exactly zero, and the search ends at a minimum, not after a number of steps. The two programs may
-stop in different minima.
+exactly zero, and the search ends at a minimum instead of after a fixed number of steps. The two
+programs may stop in different minima.
 
 Limits, as in `secagg.models.graphs.notears`: the result is a local minimum; EV is right only for
 equal noise variances in the units analysed; both variants depend on the units through the penalties

@@ -1,7 +1,7 @@
 """The input of every graph learner: the pooled covariance or correlation of the chosen variables.
 
-All checks are here, so that no learner returns a graph for moments that no data can have (noise
-added for privacy can cause that) or that carry no information on a variable.
+All checks are in this module. So no learner returns a graph for moments that no data can have,
+which noise added for privacy can cause, or that contain no information about a variable.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The distance of a learned graph from a known one: SHD, TPR and FDR.
 
+SHD is the structural Hamming distance, TPR the true positive rate, FDR the false discovery rate.
 As in section 6 of Ng and Zhang (AISTATS 2022), who follow Zheng et al. (NeurIPS 2018): the truth
 is a DAG. PC and GES return equivalence classes; an undirected edge of the estimate counts as a true
 positive if the truth has an edge between the two variables, in either direction.

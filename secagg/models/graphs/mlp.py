@@ -10,11 +10,11 @@ and x_i has an effect on x_j only if some A_ijh is not zero. The equivalent adja
 W_ij = root(sum_h A_ijh^2); it is a DAG where h = tr exp(W o W) - d is zero.
 
 All parameters are one flat vector theta, the form that optimisers and secure sums need. By default
-A_iih is not a parameter: no network can then read its own variable, whatever theta an optimiser or
-a peer returns. (Ng and Zhang's program keeps A_iih and relies on h to drive it to zero.)
+A_iih is not a parameter. So no network can use its own variable, whatever theta an optimiser or
+another party returns. (Ng and Zhang's program keeps A_iih and relies on h to shrink it to zero.)
 
-Value and gradient are coded by hand: for such small networks an automatic differentiation library
-would spend most of its time on bookkeeping, and sites need not install one.
+Value and gradient are coded by hand. For such small networks, an automatic differentiation library
+would need most of its time for overhead, and every site would have to install it.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class Networks:
         """Return a start: no edges (A = 0), all else uniform on +-1/root(inputs of its layer).
 
         C and b are random because otherwise all units of a network would stay equal.
-        random_inputs: draw A too, as the published programs do. That starts from a complete graph
-            with weights near root(m / 3d); whatever the search does not remove of it are wrong
-            edges.
+        random_inputs: draw A too, as the published programs do. The search then starts from a
+            complete graph with weights near root(m / 3d). Edges of it that the search does not
+            remove may be wrong.
         """
         theta = rng.uniform(-1, 1, self.size)
         A, b, C, c = self.split(theta)

@@ -10,22 +10,22 @@ Lagrangian of Zheng et al.'s algorithm 1: each round minimises
 and multiplies rho by 10 until h falls to a quarter of its value in the round before.
 `secagg.models.graphs.acyclic_lasso` solves a round's problem; the authors' program uses L-BFGS-B.
 
-One step is not in the paper. With rho near 1e16 the last rounds hardly move along the constraint,
-and weights end up to 0.4 away from the optimum of their own graph. So the last step removes the
-smallest entries of W until no cycle is left (they are of the order of the tolerance), keeps only
-the remaining edges free, and solves the convex problem without the constraint. The weights returned
-are a lasso of each variable on its parents.
+One step is not in the paper. With rho near 1e16 the last rounds hardly change W along the
+constraint, and weights may be 0.4 away from the optimum for their own graph. So a last step removes
+the smallest entries of W, which are of the order of the tolerance, until no cycle is left. It then
+solves the convex problem over the remaining edges without the constraint. The weights returned are
+a lasso of each variable on its parents.
 
 NOTEARS reads pooled moments only. It discloses nothing beyond the secure sum that produced them.
 
 Limits. The objective is not convex: the result is a local minimum. Least squares are the right
 score only if all noise variances are equal. Otherwise the method tends to order the variables by
 increasing variance (Reisach, Seiler and Weichwald, NeurIPS 2021, "varsortability"), so the result
-depends on the units. On simulated data in their own units the method does far better than on the
-same data standardised; on real data with arbitrary units that gain is an accident. By default the
-variables are standardised, so that the result does not depend on the units; the direction of an
-edge is then weak evidence. The penalty shrinks the weights: refit each variable on its parents to
-estimate effects.
+depends on the units. On simulated data in their own units, the method does far better than on the
+same data standardised. On real data with arbitrary units, there is no reason to expect this gain.
+By default the variables are standardised, so that the result does not depend on the units. The
+direction of an edge is then weak evidence. The penalty shrinks the weights: to estimate effects,
+refit each variable on its parents.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ neither depends on the units of the variables.
 
 Both read pooled moments only. They disclose nothing beyond the secure sum that produced them.
 
-How PC gets the moments. causal-learn's `pc` takes rows, or the name of a test in a table that is
-global to the process. Artificial rows with the same moments would need n x p numbers and n > p, and
-could not handle tests without degrees of freedom. This module therefore calls the three steps of
-`pc` in order (skeleton, colliders, Meek's rules), with a test object that reads the correlation
-matrix.
+How PC gets the moments. causal-learn's `pc` accepts rows of data, or the name of a test in a table
+that is global to the process. Artificial rows with the same moments would need n x p numbers and
+n > p, and could not handle tests without degrees of freedom. This module therefore calls the three
+steps of `pc` itself: skeleton, colliders and Meek's rules. It passes a test object that reads the
+correlation matrix.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sparse parameters of an acyclic graph, by a proximal Newton method that linearises h in squares.
 
-NOTEARS on pooled moments and the coordinator of NOTEARS-ADMM both minimise, over and over,
+NOTEARS on pooled moments and the coordinator of NOTEARS-ADMM both repeatedly minimise
 
     F(W) = f(W) + lambda |W|_1 + alpha h(W) + rho/2 h(W)^2,                                    (F)
 
@@ -21,9 +21,9 @@ ridge weights, which the caller's f makes easy to solve. The right mu is the roo
 mu = alpha + rho max(0, linearised h at V(mu)). V - W is then a descent direction of F: that of a
 proximal Newton method (Lee, Sun and Saunders, SIAM J. Optim. 24, 2014) whose matrix is the Hessian
 of f plus 2 mu diag(E) plus that of rho/2 h^2. It is positive definite where f is or E > 0. A line
-search on F itself ensures that every step decreases F. A trial that is not finite has failed: the
-step is halved. Zeros are exact. A step costs one exponential, and two or three steps suffice after
-small changes.
+search on F itself ensures that every step decreases F. If F is not finite at a trial point, the
+step is halved. Entries that are zero are exactly zero. A step needs one matrix exponential. After
+small changes, two or three steps are enough.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ When to stop. Consider minimising (P) over a single entry of V with the others f
 the largest such move, times the root of the curvature there: r^2 / 2 is what that move gains. r is
 zero exactly at minimisers. The steps end when r(V) <= RELATIVE r(W), where W is the point at which
 the caller built (P). This is the rule of inexact proximal Newton methods (Byrd, Nocedal and
-Oztoprak, Math. Program. 157, 2016): a residual relative to that at W. It asks for little accuracy
-while W is far from a minimum, and for more as W approaches one.
+Oztoprak, Math. Program. 157, 2016). It requires little accuracy while W is far from a minimum, and
+more as W approaches a minimum.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Matrix = NDArray[np.float64]
 Columns = NDArray[np.intp]
 
 RELATIVE = 0.1
-_ROUNDING_SHARE = 1e-12  # of an entry, and of r in standard deviations; less is rounding
+_ROUNDING_SHARE = 1e-12  # smaller changes of an entry or of r, in standard deviations, are rounding
 _MAX_GRADIENT_STEPS = 25
 _GRADIENT_TOLERANCE = 3e-6  # gradient steps end when no entry changes by more than this
 _MAX_ENTRIES_RATIO = 10  # times p: how many entries may enter a column; p are usual

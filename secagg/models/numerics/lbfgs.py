@@ -1,9 +1,9 @@
 """L-BFGS-B that never accepts a point at which its objective is not finite.
 
-exp(W o W) overflows at a long trial step of the line search; from then on every number of the
-published programs is NaN. Here such a trial is a failed step. The minimiser restarts from the last
-accepted point with fresh curvature, and so with a first step of length one, then 0.1 and less. If
-all restarts fail, it reports that.
+In the published programs, exp(W o W) overflows at a long trial step of the line search, and from
+then on every number is NaN. Here such a trial is a failed step. The minimiser then restarts from
+the last accepted point and discards its curvature estimate. The first step after a restart has
+length one, then 0.1 and less. If all restarts fail, the result says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Normal densities in natural parameters, as expectation propagation multiplies and divides them.
+"""Products and quotients of normal densities, in natural parameters.
 
 Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear models", 2022),
 section 4.2.2. A normal density with mean m and covariance C is exp(r'x - x'Qx / 2) up to a factor,

@@ -1,10 +1,11 @@
 """Federated sparse directed graphs, cycles allowed (Kidd, Wang, Xu and Ni, PSB 2023, section 2.4).
 
 Every column is a linear function of the others plus an error, Y = mu + Theta_k Y + e at site k.
-Errors are Laplace, which identifies causes and effects; normal errors would not. Sites have their
-own graphs. A horseshoe shrinks them towards a common graph, whose entries are in a spike or in a
-slab; results have the probability of the slab (PIP). `secagg.models.sparse_bayes.laplace_graph` has
-the site's part. The coordinator runs `secagg.models.sparse_bayes.collapsed_slabs`, then step
+Errors have a Laplace distribution. With normal errors, causes and effects could not be told apart.
+Each site has its own graph. A horseshoe prior shrinks these graphs towards a common graph, whose
+entries have a spike-and-slab prior. Results have the probability of the slab (PIP).
+`secagg.models.sparse_bayes.laplace_graph` computes a site's draws. The coordinator runs
+`secagg.models.sparse_bayes.collapsed_slabs`, then step
 `paper` of `secagg.models.sparse_bayes.spike_slab`. There is no `collapsed` step: Theta_k is not
 normal given the records and cannot be integrated out. So chains need more rounds (thousands) than
 those of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to the
@@ -13,16 +14,16 @@ has one graph, or one eta for each entry (`own_eta`). The Bayesian false discove
 (`secagg.models.sparse_bayes.markov_random_field.discoveries`) selects edges, each arrow separately.
 
 What the posterior means. theta_jh is the change of j, before any feedback through a cycle, if an
-intervention sets h one unit higher. This holds if Y is linear and if errors are independent of one
-another (no common cause is missing) and Laplace or nearly so; this method tests none of that. Even
-then a graph with cycles is determined only up to exchanging rows of I - Theta. If the cycles of an
-exchange class share no column, exactly one of its graphs has spectral radius below 1. The others
-explain the same records with effects that grow without end (Lacerda, Spirtes, Ramsey and Hoyer, UAI
-2008). If cycles share columns, there may be several such graphs, and the posterior spreads over
-them. With strong cycles or few records, an exchanged graph with a radius just below 1 is nearly as
-likely as the right one, at one site or at all. Chains then stay at one of them for long: R-hat is
-large, and the PIPs mean nothing. A column's error absorbs what is constant: each site has its own
-mu.
+intervention sets h one unit higher. This holds if Y is linear, and if the errors are independent of
+one another (no common cause is missing) and at least nearly Laplace. This method does not test
+these assumptions. Even if they hold, a graph with cycles is determined only up to exchanging rows
+of I - Theta. If the cycles in such a class of graphs share no column, exactly one of the graphs has
+a spectral radius below 1. The other graphs explain the same records with effects that grow without
+limit (Lacerda, Spirtes, Ramsey and Hoyer, UAI 2008). If cycles share columns, several graphs may
+have a spectral radius below 1, and the posterior spreads over them. With strong cycles or few
+records, a wrong graph with a radius just below 1 may be nearly as likely as the right one, at one
+site or at all sites. Chains then stay at one of these graphs for long: R-hat is large, and the PIPs
+cannot be used. Each site has its own constants mu.
 
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
@@ -38,9 +39,10 @@ What the transcript determines (Guarantees: only this)
 site                             contribution
 ===============================  ===================================================================
 no record, or one                (3) of `laplace_graph` is constant: the prior, given theta
-fewer records than columns       as with many: only I - Theta is inverted
-a column that is constant there  its errors are the sum of effects on it, so these are drawn to zero
-                                 there; its own effects have no data there and follow theta
+fewer records than columns       no special case: only I - Theta is inverted
+a column that is constant there  effects on it are drawn near zero there, because their sum is its
+                                 error; for its effects on others there are no data, so they follow
+                                 theta
 columns that are collinear       the prior decides between them; R-hat and ESS show how well
 a column constant everywhere     with scale = "pooled" an error names it
 a theta or t that is not finite  `PeerError`, nothing is sent

@@ -20,18 +20,18 @@ draws, in this order,
 from standard variates drawn before (`SweepNoise`). A sweep is thus a function of its arguments, and
 the sweeps of several sites can be computed together: no number depends on the other sites.
 
-The records enter through X'X, X'y, y'y and n_k alone. A site keeps nothing else of them.
+The records enter only through X'X, X'y, y'y and n_k. A site stores nothing else about them.
 
-The state is w, not lambda^2 = w / t as in the paper. Given the sites and w_k, t_j and theta
-are independent, and the coordinator can draw both after one sum
+The state is w. (In the paper it is lambda^2 = w / t.) Given the sites' parameters and w_k, t_j and
+theta are independent, so the coordinator can draw both after one sum
 (`secagg.models.sparse_bayes.spike_slab`). The posterior is the same.
 
 Numerics. With R = diag(sqrt(w)), (3) is
 
     theta_k = theta + R z,  z ~ N(K^-1 R (...), K^-1),  K = I + R (X'X / s) R >= I               (7)
 
-A tiny w does no harm. A huge w does harm only if X'X is singular: rounding can then make K
-indefinite, and its eigenvalues are raised to 1, their lower bound. The error is in
+A tiny w causes no numerical error. A huge w does so only if X'X is singular. Rounding can then make
+K indefinite, and its eigenvalues are raised to 1, their lower bound. The numerical error is in
 |y - X theta_k|^2, about w times the precision of a float, if w is above 1e12 in more than one
 column of a null space. w is kept within [1e-30, 1e30]: for t = 1 the prior has less than 1e-14
 beyond either end.

@@ -1,15 +1,16 @@
 """Federated sparse Markov random fields (Kidd, Wang, Xu and Ni, PSB 2023, section 2.3).
 
-Neighbourhood selection (Meinshausen and Bühlmann 2006): federated sparse regression regresses each
-column on all others, all p regressions in one round's contribution. In a Gaussian field with
-precision matrix Omega the coefficients of column j are -Omega_j,h / Omega_jj: column h is a
-neighbour of j if its coefficient is not zero. (The paper's text omits the sign, and has "if and
-only if omega = 0" in place of "not 0".) So PIP_jh is the probability of the edge in the regression
-of j. The two sides of an edge may disagree; results have both.
+The method is neighbourhood selection (Meinshausen and Bühlmann 2006). Federated sparse regression
+regresses each of the p columns on all others. One contribution serves all p regressions of a round.
+In a Gaussian field with precision matrix Omega, the coefficient of column h in the regression of
+column j is -Omega_j,h / Omega_jj. Column h is a neighbour of j if this coefficient is not zero.
+(The paper's text omits the sign, and has "if and only if omega = 0" instead of "not 0".) So PIP_jh
+is the probability of the edge in the regression of j. The regressions of j and of h may disagree
+about an edge, and results have both probabilities.
 
-The graph combines the two sides of an edge by their "union" (the larger PIP) or "intersection" (the
-smaller). The Bayesian false discovery rate (Müller, Parmigiani and Rice 2006) selects the edges:
-the largest set, from the highest PIP down, whose mean of 1 - PIP is at most `fdr`.
+An edge has the larger of its two PIPs ("union") or the smaller ("intersection"). Edges are selected
+by the Bayesian false discovery rate (Müller, Parmigiani and Rice 2006): the largest set of edges
+with the highest PIPs whose mean of 1 - PIP is at most `fdr`.
 
 For what the transcript determines, and for edge cases, see
 `secagg.models.sparse_bayes.regression`, applied to each column on the others.

@@ -9,10 +9,10 @@ over the new site's own parameters (`secagg.models.sparse_bayes.horseshoe`) draw
 
     p(theta_*, s_* | its records, theta, t)                                                      (2)
 
-all draws together, one for each (theta, t). The new site's records never leave it. They give its
-own posterior and do not change the common one, to which the site did not contribute (a "cut"
-posterior: Plummer 2015, "Cuts in Bayesian graphical models"). Without records (2) is the prior (1):
-what the run's sites imply for other sites.
+one draw for each (theta, t), all computed together. The new site's records never leave it. They
+determine its own posterior, but do not change the common posterior, to which the site did not
+contribute (a "cut" posterior: Plummer 2015, "Cuts in Bayesian graphical models"). Without records,
+(2) is the prior (1), which describes a further site as far as the run's sites determine it.
 
 Predictions. Records are centred at the site's own means, with a flat prior on its intercept, so
 that for m records with means x-bar and y-bar
@@ -32,9 +32,10 @@ which theta_*j grows, in a subspace of dimension e where n >= e coefficients gro
     X theta_* stays 0     density r^-2n: a variance if e + 2 < 2n, which holds for n > e, as when
                           collinear predictors grow together, and fails for e = n = 1: j alone
 
-So theta_*j has a mean and a variance if the site has two records and predictor j varies in them,
-and neither otherwise. It always has quantiles. Even then fourth moments, which an error of the sd
-needs, may not exist. The mean of exp(y) of (3) is infinite, since y has power-law tails.
+So theta_*j has a mean and a variance if the site has at least two records and predictor j varies in
+them. Otherwise it has neither. Quantiles always exist. Even if the variance exists, the fourth
+moment may not, and then the standard deviation has no Monte Carlo error. The mean of exp(y) of (3)
+is infinite, because y has power-law tails.
 """
 
 from __future__ import annotations

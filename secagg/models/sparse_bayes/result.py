@@ -2,8 +2,9 @@
 
 A probability of inclusion (PIP) depends on the prior as much as on the records. The width of the
 spike, sqrt(c0 eta), decides which coefficients count as zero, and the model learns it from all
-coefficients together. So every result has the prior next to its PIPs, and the posterior widths of
-spike and slab in the units analysed: standard deviations of the outcome per one of the predictor.
+coefficients together. So every result shows the prior next to its PIPs, and the posterior widths of
+spike and slab. These are in the units analysed: standard deviations of the outcome per standard
+deviation of the predictor.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A site's own posterior, from sums of its draws; neither draws nor sums leave the site.
+"""A site's own posterior, from sums of its draws. Neither draws nor sums leave the site.
 
-All draws of a long run would be too much to write to disk in every round. Sums are enough for
-means, standard deviations and, by batches, Monte Carlo errors (Flegal, Haran and Jones 2008,
-"Markov chain Monte Carlo: can we trust the third significant figure?", section 3.2). Each chain's
-draws are split into `BATCHES` runs of rounds. Means of long runs are nearly independent, and
+Writing all draws of a long run to disk in every round would take too long. Sums over rounds are
+enough for means, standard deviations and, with batch means, Monte Carlo errors (Flegal, Haran and
+Jones 2008, "Markov chain Monte Carlo: can we trust the third significant figure?", section 3.2).
+Each chain's draws are split into `BATCHES` batches of consecutive rounds. The means of long batches
+are nearly independent, and
 
     mcse(mean)^2 = variance of the batches' means / number of batches                            (1)
 """

@@ -25,8 +25,8 @@ where R^2 is the spread e of theta, is then below q M e / 2^25, and K >= I. With
 far below any Monte Carlo error. (With e of 1e8 and P singular a draw would be a few per cent too
 wide. If K is indefinite, its eigenvalues are raised to 1.)
 
-A number beyond its bound, which chance does not explain, is an error at the site (`Field.strict`).
-Nothing is clipped.
+If a number exceeds its bound, which is too improbable to occur by chance, the site reports an error
+(`Field.strict`). No number is clipped.
 """
 
 from __future__ import annotations
