@@ -39,7 +39,7 @@ Matrix = NDArray[np.float64]
 Columns = NDArray[np.intp]
 
 RELATIVE = 0.1
-_ROUNDING_SHARE = 1e-12  # of an entry, and of its moves in units of the largest sd: less is rounding
+_ROUNDING_SHARE = 1e-12  # of an entry, and of moves in units of the largest sd; less is rounding
 _MAX_GRADIENT_STEPS = 25
 _GRADIENT_TOLERANCE = 3e-6  # gradient steps end when no entry changes by more than this
 _MAX_ENTRIES_RATIO = 10  # times p: how many entries may enter a column; p are usual
