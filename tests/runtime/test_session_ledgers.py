@@ -46,7 +46,7 @@ def book_of(session: Session) -> CoordinatorLedger:
     return session.ledger
 
 
-def test_of_two_runs_at_once_the_second_is_compared_with_the_first(tmp_path: Path) -> None:
+def test_a_concurrent_run_is_compared_with_the_first_run(tmp_path: Path) -> None:
     """Only the coordinator's ledger can refuse here, and only when it enters the sum.
 
     Both coordinators read an empty ledger when they began. Under `additive` aggregators open the
@@ -69,7 +69,7 @@ def test_of_two_runs_at_once_the_second_is_compared_with_the_first(tmp_path: Pat
             book_of(session).close()
 
 
-def test_two_runs_at_once_over_the_same_sites_go_on(tmp_path: Path) -> None:
+def test_concurrent_runs_over_the_same_sites_both_finish(tmp_path: Path) -> None:
     folder = folder_with(tmp_path)
     one, other = (begin(folder, tmp_path / "ledgers") for _ in range(2))
     with closing(one), closing(other):
@@ -80,7 +80,7 @@ def test_two_runs_at_once_over_the_same_sites_go_on(tmp_path: Path) -> None:
             book_of(session).close()
 
 
-def test_a_run_beyond_the_coordinators_own_cap_is_not_begun(tmp_path: Path) -> None:
+def test_a_run_beyond_the_coordinators_cap_does_not_start(tmp_path: Path) -> None:
     """Its cap is asked for the whole run: otherwise sites would pay for what is thrown away."""
     data = folder_with(tmp_path)
     (data / "ledgers").mkdir(mode=0o700)
@@ -92,3 +92,15 @@ def test_a_run_beyond_the_coordinators_own_cap_is_not_begun(tmp_path: Path) -> N
     rows = ledger_history.history(data / "ledgers")
     assert {row["kind"] for row in rows} == {"caps"}
     run(data, privacy=noised(0.4))
+
+
+def test_the_coordinators_cap_counts_every_round(tmp_path: Path) -> None:
+    """The first rounds alone would fit the cap, and sites would pay for them in vain."""
+    data = folder_with(tmp_path)
+    (data / "ledgers").mkdir(mode=0o700)
+    cap = Cap(0.9, DELTA, None, Adjacency.ADD_REMOVE)
+    budgets.set_cap(data / "ledgers/coordinator.ledger", None, ALL_SITES, cap)
+    method = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial"}
+    with pytest.raises(PolicyRefusal):
+        run(data, method=method | {"rounds": 5}, privacy=noised(placement="round"))
+    assert {row["kind"] for row in ledger_history.history(data / "ledgers")} == {"caps"}
