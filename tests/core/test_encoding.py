@@ -62,7 +62,7 @@ def same(a: Any, b: Any) -> bool:
 
 @MANY
 @given(plain)
-def test_round_trip(value: Any) -> None:
+def test_plain_data_survives_a_round_trip(value: Any) -> None:
     data = encoding.dumps(value)
     again = encoding.loads(data)
     assert same(value, again)
@@ -90,14 +90,14 @@ tags = st.lists(
 @pytest.mark.fuzz
 @MANY
 @given(st.binary(max_size=200) | tags.map(b"".join))
-def test_arbitrary_bytes(data: bytes) -> None:
+def test_arbitrary_bytes_decode_or_raise_a_typed_error(data: bytes) -> None:
     check_canonical(data)
 
 
 @pytest.mark.fuzz
 @MANY
 @given(plain, st.data())
-def test_mutated_bytes(value: Any, data: st.DataObject) -> None:
+def test_changed_bytes_decode_or_raise_a_typed_error(value: Any, data: st.DataObject) -> None:
     good = encoding.dumps(value)
     at = data.draw(st.integers(0, len(good) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
@@ -124,7 +124,7 @@ def test_mutated_bytes(value: Any, data: st.DataObject) -> None:
         b"Ax\x00", b"Ad\x09" + n8(0) * 9, b"Ad\x01" + n8(1) + bytes(7), b"D" + bytes(7),
     ],
 )  # fmt: skip
-def test_invalid_bytes(data: bytes) -> None:
+def test_invalid_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(PeerError):
         encoding.loads(data)
 
@@ -140,7 +140,7 @@ def nested(depth: int, kind: type) -> Any:
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_depth(kind: type) -> None:
+def test_nesting_is_limited_in_depth(kind: type) -> None:
     deepest = nested(32, kind)
     assert encoding.loads(encoding.dumps(deepest)) == deepest
     with pytest.raises(InternalError):
@@ -156,7 +156,7 @@ def test_depth(kind: type) -> None:
 @pytest.mark.parametrize(
     "head", [b"I", b"S", b"B", b"L", b"M", b"Au\x01", b"Ad\x02" + n8(1), b"Ab\x01"]
 )
-def test_huge_lengths_take_no_memory(head: bytes, length: int) -> None:
+def test_false_huge_lengths_allocate_no_memory(head: bytes, length: int) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(PeerError):
@@ -168,7 +168,7 @@ def test_huge_lengths_take_no_memory(head: bytes, length: int) -> None:
 
 @pytest.mark.parametrize("zero_at", [0, 3, 7])
 @pytest.mark.parametrize("long", [1, 1000, 2**20, 2**40, 2**63, 2**64 - 1])
-def test_empty_arrays_with_long_axes(zero_at: int, long: int) -> None:
+def test_empty_arrays_with_long_axes_decode_or_raise_a_typed_error(zero_at: int, long: int) -> None:
     """No byte follows such a header, but numpy does not support every shape that it describes."""
     axes = [long] * 8
     axes[zero_at] = 0
@@ -187,7 +187,7 @@ def test_every_nan_keeps_its_bits(pattern: int) -> None:
     assert encoding.dumps(encoding.loads(data)) == data
 
 
-def test_numpy_scalars() -> None:
+def test_only_float64_numpy_scalars_are_encoded() -> None:
     assert encoding.dumps(np.float64(0.1)) == encoding.dumps(0.1)
     for scalar in (np.int64(1), np.uint8(1), np.float32(1), np.bool_(True)):
         with pytest.raises(InternalError):
@@ -195,7 +195,7 @@ def test_numpy_scalars() -> None:
 
 
 @pytest.mark.parametrize("kind", ["u4", "u8", "i8", "f8"])
-def test_byte_order_does_not_show(kind: str) -> None:
+def test_byte_order_does_not_change_the_encoding(kind: str) -> None:
     big = np.arange(6, dtype=f">{kind}").reshape(2, 3)
     assert encoding.dumps(big) == encoding.dumps(big.astype(f"<{kind}"))
     assert encoding.dumps(big.T) == encoding.dumps(np.ascontiguousarray(big.T))
@@ -219,7 +219,7 @@ class Odd:
      np.array(["a"]), np.zeros((0, 2**41)), np.datetime64("2020-01-01"), object],
 )  # fmt: skip
 @pytest.mark.parametrize("inside", [False, True])
-def test_what_is_not_plain_data(value: Any, inside: bool) -> None:
+def test_values_that_are_not_plain_data_are_refused(value: Any, inside: bool) -> None:
     """`dumps` returns no encoding that `loads` rejects or reads as another value."""
     with pytest.raises(InternalError):
         encoding.dumps([value] if inside else value)
@@ -230,14 +230,14 @@ def test_what_is_not_plain_data(value: Any, inside: bool) -> None:
     st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers(), max_size=9)
 )
 @example({"é": 1, "z": 2, "\U0001f600": 3, "￿": 4, "": 5})
-def test_key_order_does_not_show(value: dict[str, int]) -> None:
+def test_key_order_does_not_change_the_encoding(value: dict[str, int]) -> None:
     reversed_ = dict(reversed(value.items()))
     assert encoding.dumps(value) == encoding.dumps(reversed_)
     assert encoding.digest(value) == encoding.digest(reversed_)
     assert len(encoding.digest(value)) == 32
 
 
-def test_the_format_itself() -> None:
+def test_encoded_bytes_have_the_documented_format() -> None:
     """Fixed bytes: other versions and implementations must read these."""
     value = {"b": [None, True, False, -2, 0.5, "é", b"\x00"], "a": np.array([[1, 2]], np.uint64)}
     assert encoding.dumps(value) == bytes.fromhex(
@@ -258,7 +258,7 @@ def test_the_format_itself() -> None:
 
 @MANY
 @given(plain)
-def test_pieces_are_the_bytes(value: Any) -> None:
+def test_pieces_join_to_the_encoded_bytes(value: Any) -> None:
     pieces, data = encoding.Pieces(value), encoding.dumps(value)
     assert len(pieces) == len(data)
     assert pieces.digest() == encoding.digest(value) == hashlib.sha256(data).digest()
@@ -266,7 +266,7 @@ def test_pieces_are_the_bytes(value: Any) -> None:
 
 
 @given(st.lists(st.binary(max_size=30), max_size=5))
-def test_split(items: list[bytes]) -> None:
+def test_split_returns_views_of_the_items(items: list[bytes]) -> None:
     data = encoding.dumps(items)
     assert [bytes(item) for item in encoding.split(data, "a thing")] == items
     assert all(item.obj is data for item in encoding.split(data, "a thing"))
@@ -277,7 +277,7 @@ def test_split(items: list[bytes]) -> None:
 @example(encoding.dumps([b"a", b"b"]) + b"N")
 @example(encoding.dumps([b"a", "b"]))
 @example(encoding.dumps([b"a", b"b"])[:-1])
-def test_split_takes_what_loads_takes(data: bytes) -> None:
+def test_split_accepts_and_refuses_the_same_bytes_as_loads(data: bytes) -> None:
     """`split` accepts what `loads` reads as a list of bytes, and returns the same list."""
     try:
         items = encoding.split(data, "a thing")
@@ -290,7 +290,7 @@ def test_split_takes_what_loads_takes(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("ahead", range(9))
-def test_arrays_are_aligned_whatever_precedes_them(ahead: int) -> None:
+def test_arrays_are_aligned_after_any_content(ahead: int) -> None:
     # numpy multiplies unaligned arrays another way, with other last bits.
     matrix = np.arange(12.0).reshape(3, 4)
     decoded = encoding.loads(encoding.dumps({"a": "x" * ahead, "b": matrix}))["b"]

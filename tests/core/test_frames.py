@@ -57,7 +57,7 @@ def header_parts(**changed: Any) -> list[Any]:
     return list((fields | changed).values())
 
 
-def test_a_good_frame() -> None:
+def test_a_valid_frame_is_read() -> None:
     got = read(frame())
     assert got.body == BODY
     header = got.header
@@ -95,27 +95,27 @@ INVALID_HEADERS: list[dict[str, Any]] = [
         b"",
     ],
 )
-def test_rejected_frames(data: bytes) -> None:
+def test_invalid_frames_are_rejected(data: bytes) -> None:
     with pytest.raises(PeerError):
         read(data)
 
 
 @pytest.mark.parametrize("other", ["alice", "bob", "holder", "", "coordinator "])
-def test_only_the_recipient_reads_it(other: str) -> None:
+def test_only_the_recipient_reads_an_envelope(other: str) -> None:
     with pytest.raises(PeerError):
         read(frame(), recipient=other)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 8 * len(frame()) - 1))
-def test_every_bit_counts(position: int) -> None:
+def test_every_flipped_bit_is_rejected(position: int) -> None:
     data = bytearray(frame())
     data[position // 8] ^= 1 << position % 8
     with pytest.raises(PeerError):
         read(bytes(data))
 
 
-def test_header_round_trip() -> None:
+def test_headers_survive_a_round_trip() -> None:
     header = Header(SESSION, MAX_ROUND, "p", "alice", "bob", {"n": [1, None]}, bytes(32))
     assert Header.from_bytes(header.to_bytes()) == header
     others = {"session": b"x", "round": 1, "phase": "x", "sender": "x", "recipient": "x",
@@ -155,7 +155,7 @@ def opened(data: bytes, **changed: Any) -> dict[str, Any]:
     return open_frame(**(given_ | changed))
 
 
-def test_a_good_envelope() -> None:
+def test_a_valid_envelope_is_opened() -> None:
     data = envelope()
     assert opened(data) == BODY
     assert b"bytes" not in data and b"alice" not in data
@@ -166,7 +166,7 @@ def test_a_good_envelope() -> None:
     [{"round_": 4}, {"phase": "hold"}, {"sender": "bob"}, {"session": bytes(16)},
      {"identity": P.keys["bob"]}, {"identity": P.keys["coordinator"]}],
 )  # fmt: skip
-def test_an_envelope_moved_elsewhere_does_not_open(moved: dict[str, Any]) -> None:
+def test_an_envelope_moved_to_another_place_does_not_open(moved: dict[str, Any]) -> None:
     """The coordinator relays an envelope to another round, phase, party or session."""
     with pytest.raises(PeerError):
         opened(envelope(), **moved)
@@ -191,7 +191,7 @@ HERE = (SESSION, 3, "share", "alice", "holder")
     [{"identity": P.keys["bob"]}, {"round_": 2}, {"phase": "hold"}, {"recipient": "coordinator"},
      {"session": bytes(16)}],
 )  # fmt: skip
-def test_the_frame_inside_must_agree_with_the_seal(inner: dict[str, Any]) -> None:
+def test_a_sealed_frame_must_match_its_envelope(inner: dict[str, Any]) -> None:
     assert opened(repacked(HERE)) == BODY
     with pytest.raises(PeerError):
         opened(repacked(HERE, **inner))
@@ -206,7 +206,7 @@ def test_sealing_needs_a_signature() -> None:
         opened(ROSTER.seal("holder", unsigned, aad))
 
 
-def test_a_large_body_is_copied_once_and_not_at_all() -> None:
+def test_writing_a_large_body_copies_it_once_and_reading_never() -> None:
     """Peak memory of writing a frame is the frame; of reading it, nothing of note."""
     values = np.zeros((1 << 20, 1), dtype=np.uint32)
     slack = 200_000  # bytes of Python objects

@@ -45,7 +45,7 @@ def rehashed(line: bytes, **changed: Any) -> bytes:
     return canonical_json({**entry, "hash": entry_hash(entry)})
 
 
-def test_an_intact_log(path: Path) -> None:
+def test_an_intact_log_verifies(path: Path) -> None:
     entries = read_log(path)
     assert [{k: e[k] for k in EVENTS[0]} for e in entries] == EVENTS
     assert [e["seq"] for e in entries] == [0, 1, 2, 3, 4]
@@ -88,7 +88,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("fails", ["write", "fsync", "interrupted fsync"])
-def test_a_line_that_cannot_be_written_is_taken_back(
+def test_a_partly_written_line_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     """The next line, written when there is room again, follows the last whole one."""
@@ -112,7 +112,7 @@ def test_a_line_that_cannot_be_written_is_taken_back(
     assert log.events == read_log(log.path)
 
 
-def test_an_event_cannot_set_its_own_place(tmp_path: Path) -> None:
+def test_an_event_cannot_set_its_own_position(tmp_path: Path) -> None:
     log = RunLog(tmp_path / "log.jsonl", lambda: "now")
     log.write({"event": "x", "seq": 9, "prev": "zzz", "hash": "zzz", "time": "never"})
     (entry,) = read_log(log.path)
@@ -120,7 +120,7 @@ def test_an_event_cannot_set_its_own_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("i", range(5))
-def test_a_changed_deleted_or_inserted_line(path: Path, i: int) -> None:
+def test_changed_deleted_and_inserted_lines_are_detected(path: Path, i: int) -> None:
     """The error names the first line that does not fit."""
     lines = path.read_bytes().splitlines()
     changed = lines[i].replace(b'"n":%d' % i, b'"n":%d' % (i + 1))
@@ -138,14 +138,14 @@ def test_a_changed_deleted_or_inserted_line(path: Path, i: int) -> None:
 
 
 @pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 3), (3, 4)])
-def test_swapped_lines(path: Path, i: int, j: int) -> None:
+def test_swapped_lines_are_detected(path: Path, i: int, j: int) -> None:
     lines = path.read_bytes().splitlines()
     lines[i], lines[j] = lines[j], lines[i]
     assert bad(path, lines).where == f"log.jsonl line {i + 1}"
 
 
 @pytest.mark.parametrize("keep", [1, 10, -1, -2, -100])
-def test_a_line_cut_short(path: Path, keep: int) -> None:
+def test_a_truncated_line_is_detected(path: Path, keep: int) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:keep])
     with pytest.raises(EvidenceError) as caught:
@@ -169,7 +169,7 @@ def test_a_line_cut_short(path: Path, keep: int) -> None:
         lambda line: line.decode().encode("utf-16"),
     ],
 )
-def test_the_same_event_written_otherwise(path: Path, rewrite: Any) -> None:
+def test_another_notation_of_the_same_event_is_detected(path: Path, rewrite: Any) -> None:
     lines = path.read_bytes().splitlines()
     lines[0] = rewrite(lines[0])
     assert bad(path, lines).where == "log.jsonl line 1"
@@ -182,7 +182,7 @@ def test_the_same_event_written_otherwise(path: Path, rewrite: Any) -> None:
      {"seq": ...}, {"prev": ...}, {"hash": ...}],
     ids=str,
 )  # fmt: skip
-def test_an_invalid_number_or_link(path: Path, changed: dict[str, Any]) -> None:
+def test_invalid_numbers_and_links_are_detected(path: Path, changed: dict[str, Any]) -> None:
     """An ellipsis removes the key."""
     lines = path.read_bytes().splitlines()
     entry = {k: v for k, v in (json.loads(lines[1]) | changed).items() if v is not ...}
@@ -207,7 +207,7 @@ def test_an_incomplete_last_line_is_removed(path: Path) -> None:
         RunLog.reopen(path, lambda: "now")
 
 
-def test_no_log(tmp_path: Path) -> None:
+def test_a_missing_log_is_an_error_and_an_empty_log_is_read(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError):
         read_log(tmp_path / "log.jsonl")
     (tmp_path / "log.jsonl").write_bytes(b"")
@@ -216,7 +216,9 @@ def test_no_log(tmp_path: Path) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 255))
-def test_any_byte_changed(tmp_path_factory: pytest.TempPathFactory, at: int, change: int) -> None:
+def test_every_changed_byte_is_detected(
+    tmp_path_factory: pytest.TempPathFactory, at: int, change: int
+) -> None:
     folder = tmp_path_factory.mktemp("log")
     path = write(folder)
     data = bytearray(path.read_bytes())

@@ -61,7 +61,7 @@ def test_sealing_is_randomised() -> None:
 
 @FEW
 @given(st.data())
-def test_envelopes_of_other_bytes(data: st.DataObject) -> None:
+def test_envelopes_with_other_bytes_do_not_open(data: st.DataObject) -> None:
     """Arbitrary, cut, lengthened and flipped envelopes, and keys of low order: `PeerError`."""
     envelope = ROSTER.seal("bob", b"secret", b"context")
     at = data.draw(st.integers(0, len(envelope) - 1))
@@ -96,7 +96,7 @@ def test_private_keys_do_not_print() -> None:
         assert repr(ALICE.signing_key)[2:-1] not in text
 
 
-def test_roster() -> None:
+def test_a_roster_lists_its_parties_by_role_in_any_order() -> None:
     assert ROSTER.coordinator == "coordinator"
     assert ROSTER.with_role(Role.SITE) == ("alice", "bob")
     shuffled = Roster(dict(reversed(ROSTER.parties.items())))

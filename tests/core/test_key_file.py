@@ -18,14 +18,14 @@ from secagg.errors import UsageError
 RANDOM = replayable_random(1)
 
 
-def test_what_was_made_is_read_again(tmp_path: Path) -> None:
+def test_a_created_key_file_is_read_again(tmp_path: Path) -> None:
     made = make_key(tmp_path / "key", "coordinator", RANDOM)
     again = read_key(tmp_path / "key", "coordinator")
     assert again == made
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
 
 
-def test_a_key_file_that_cannot_be_created(tmp_path: Path) -> None:
+def test_a_key_file_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     """No file is overwritten, no link is followed, and no folder is created."""
     (tmp_path / "file").write_text("something else")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
@@ -37,7 +37,7 @@ def test_a_key_file_that_cannot_be_created(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100])
-def test_a_file_that_is_not_a_key(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_key_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "key").write_bytes(content)
     with pytest.raises(UsageError):
         read_key(tmp_path / "key", "coordinator")
@@ -52,7 +52,7 @@ def test_runs_with_one_key_show_one_coordinator(tmp_path: Path) -> None:
     assert shown[0] == shown[1] == own != shown[2]
 
 
-def test_the_command_makes_the_file_once(
+def test_the_key_command_keeps_an_existing_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def key(*more: str) -> str:

@@ -28,7 +28,7 @@ def careless() -> Iterator[None]:
     os.umask(before)
 
 
-def test_what_is_written_is_there_and_private(tmp_path: Path) -> None:
+def test_written_files_are_complete_and_private(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     for data in (b"first", b"", b"second"):
         write_private(path, data)
@@ -38,7 +38,7 @@ def test_what_is_written_is_there_and_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["fsync", "replace"])
-def test_a_failure_leaves_the_earlier_bytes(
+def test_a_failed_write_keeps_the_earlier_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     path = tmp_path / "state"
@@ -53,7 +53,7 @@ def test_a_failure_leaves_the_earlier_bytes(
     assert path.read_bytes() == b"before"
 
 
-def test_it_is_on_disk_before_it_has_its_name(
+def test_a_file_is_synchronised_before_it_is_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -66,7 +66,7 @@ def test_it_is_on_disk_before_it_has_its_name(
     assert order[3:] == ["name"]
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
+def test_damaged_files_are_detected(tmp_path: Path) -> None:
     path = tmp_path / "state"
     write_checked(path, {"round": 1})
     assert read_checked(path) == {"round": 1}
@@ -81,7 +81,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         read_checked(path)
 
 
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+def test_only_one_process_holds_a_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with (
         exclusive_lock(lock),
@@ -110,7 +110,7 @@ def test_a_killed_process_holds_no_lock(tmp_path: Path) -> None:
             pass
 
 
-def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
+def test_a_growing_list_is_read_up_to_a_given_length(tmp_path: Path) -> None:
     path = tmp_path / "list"
     grown = AppendOnlyFile(path)
     marks = [grown.append(range(n), lambda item: [item]) for n in (0, 2, 3, 3, 7)]
@@ -128,7 +128,7 @@ def test_a_grown_list_is_read_up_to_a_mark(tmp_path: Path) -> None:
         grown.append((1,), str)
 
 
-def test_what_is_new_of_a_grown_list_is_on_disk(
+def test_appended_items_are_synchronised_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[int] = []
@@ -137,7 +137,7 @@ def test_what_is_new_of_a_grown_list_is_on_disk(
     assert [grown.append(range(n), int)[1] for n in (2, 5)] == synced
 
 
-def test_a_grown_list_is_private_and_goes_through_no_link(tmp_path: Path) -> None:
+def test_a_growing_list_is_private_and_follows_no_links(tmp_path: Path) -> None:
     path, other = tmp_path / "list", tmp_path / "other"
     path.write_bytes(b"stale")
     path.chmod(0o644)

@@ -30,7 +30,7 @@ def values(bits: int) -> st.SearchStrategy[int]:
 
 
 @all_rings
-def test_every_pair_of_edges(bits: int) -> None:
+def test_sums_of_all_pairs_of_edge_values_are_correct(bits: int) -> None:
     left = [x for x in EDGES[bits] for _ in EDGES[bits]]
     right = EDGES[bits] * len(EDGES[bits])
     a, b = ring.from_integers(left, bits), ring.from_integers(right, bits)
@@ -80,7 +80,7 @@ def test_total_is_the_sum_in_any_order(bits: int, length: int) -> None:
 
 @all_rings
 @pytest.mark.parametrize("count", [0, 1, 50, 254, 255, 256, 511])
-def test_many_terms_in_place(bits: int, count: int) -> None:
+def test_many_terms_are_added_in_place(bits: int, count: int) -> None:
     """About 255 and twice as many, where the byte that counts a limb's carries would overflow."""
     start, *terms = uniform(count + 1, 5, bits)
     columns = list(zip(*(ring.to_integers(v) for v in terms), strict=True)) or [()] * 5
@@ -94,7 +94,7 @@ def test_many_terms_in_place(bits: int, count: int) -> None:
 
 
 @all_rings
-def test_every_term_carries(bits: int) -> None:
+def test_carries_of_every_term_are_added(bits: int) -> None:
     """600 times -1: every low limb wraps each time, but for the first."""
     ones = ring.from_integers([-1, -1], bits)
     vector = ring.zeros(2, bits)
@@ -105,7 +105,7 @@ def test_every_term_carries(bits: int) -> None:
 
 
 @all_rings
-def test_one_row_is_taken_for_each(bits: int) -> None:
+def test_one_row_is_broadcast_over_a_vector(bits: int) -> None:
     vector, row = ring.from_integers([5, -5, 2**31], bits), ring.from_integers([-7], bits)
     assert ring.to_integers(ring.add(vector, row)) == [signed(v - 7, bits) for v in (5, -5, 2**31)]
     assert ring.to_integers(ring.subtract(vector, row)) == [
@@ -129,7 +129,7 @@ def test_unaligned_and_foreign_byte_order_read_the_same(bits: int) -> None:
 
 
 @all_rings
-def test_total_takes_no_vector_of_another_ring_or_length(bits: int) -> None:
+def test_total_refuses_vectors_of_another_ring_or_length(bits: int) -> None:
     good = ring.zeros(3, bits)
     for bad in (ring.zeros(1, bits), *(ring.zeros(3, b) for b in ring.RING_BITS if b != bits)):
         with pytest.raises(ValueError, match="3 elements"):
@@ -137,7 +137,7 @@ def test_total_takes_no_vector_of_another_ring_or_length(bits: int) -> None:
 
 
 @all_rings
-def test_is_vector(bits: int) -> None:
+def test_is_vector_recognises_ring_vectors(bits: int) -> None:
     good = ring.zeros(3, bits)
     assert ring.is_vector(good, 3, bits)
     assert not ring.is_vector(good, 2, bits)
@@ -150,6 +150,6 @@ def test_is_vector(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [0, 16, 33, 65, 192, 256])
-def test_no_other_ring(bits: int) -> None:
+def test_unsupported_rings_are_refused(bits: int) -> None:
     with pytest.raises(ValueError, match=str(bits)):
         ring.limbs(bits)

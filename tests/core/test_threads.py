@@ -71,7 +71,7 @@ def test_a_result_has_the_same_bits_on_one_core_and_on_two() -> None:
 
 @pytest.mark.system
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a BLAS has one thread on one core")
-def test_without_it_they_differ() -> None:
+def test_without_one_thread_the_bits_differ() -> None:
     """The positive control of the test above; it holds for OpenBLAS, as in numpy's wheels."""
     alone, two = digests(1, "pinned").split(), digests(2, "unpinned").split()
     assert alone[1] != two[1] and alone[3] != two[3]
@@ -94,7 +94,7 @@ def two() -> Iterator[None]:
 
 @pytest.mark.usefixtures("two")
 class TestOneThread:
-    def test_the_setting_is_restored(self) -> None:
+    def test_the_thread_count_is_restored(self) -> None:
         """Also after a nested use, and after an error."""
         with pytest.raises(np.linalg.LinAlgError), single_threaded_blas():
             assert threads() == {1}
@@ -104,7 +104,7 @@ class TestOneThread:
             np.linalg.inv(np.zeros((2, 2)))
         assert threads() == {2}
 
-    def test_a_run_computes_in_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_computes_with_one_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Every function of a method, also for a site alone."""
         seen: dict[str, set[int]] = {}
 
@@ -126,7 +126,7 @@ class TestOneThread:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not() -> None:
+def test_a_forked_child_does_not_wait_for_threads_of_its_parent() -> None:
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -66,7 +66,7 @@ def as_in_the_study(n: int, sites: int, p: int, epsilon: float, placement: Place
 
 
 @pytest.mark.parametrize("case", TABLE, ids=str)
-def test_the_ratio_is_that_of_the_study(case):
+def test_the_predicted_error_ratio_agrees_with_the_study(case):
     """Its numbers are single draws, of a matrix so small that its norm is below 2 s root(p).
 
     2 root(p) exceeds the mean norm of a p x p matrix by 1.77 p^(-1/6) (Tracy and Widom: -1.21 and
@@ -257,7 +257,7 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
 
 
 @pytest.mark.parametrize("logistic", [False, True])
-def test_so_many_rounds_leave_little_of_the_way(logistic):
+def test_the_advised_number_of_rounds_is_just_enough(logistic):
     assumed = Assumptions(10**6, 5, 3, 8.0, logistic)
     few = PlannedNoise(1.0, 1.0, DELTA, Placement.ROUND, SITES, rounds=10)
     enough = feasibility(assumed, few).least_rounds
@@ -272,7 +272,7 @@ def test_so_many_rounds_leave_little_of_the_way(logistic):
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5, 10])
-def test_what_the_rounds_leave_is_what_the_method_leaves(rounds):
+def test_the_predicted_convergence_error_agrees_with_the_method(rounds):
     """Two kinds of records on a line, no noise to speak of: one eigenvector, one number."""
     spread, slope = 0.25, 0.5
     assumed = Assumptions(1000, 2, 0, 1e3, spread=spread)
@@ -310,7 +310,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("assumed", "noised"), CASES)
-def test_the_least_epsilon_and_records_are_just_enough(assumed, noised):
+def test_the_advised_epsilon_and_records_are_just_enough(assumed, noised):
     found = feasibility(assumed, noised)
     limits = {Verdict.GREEN: (0, GREEN_ERROR), Verdict.AMBER: (GREEN_ERROR, USABLE_ERROR)}
     low, high = limits.get(found.verdict, (USABLE_ERROR, 1))
@@ -324,7 +324,7 @@ def test_the_least_epsilon_and_records_are_just_enough(assumed, noised):
     assert enough <= USABLE_ERROR * (1 + 1e-12) and fewer > USABLE_ERROR
 
 
-def test_noise_at_sites_costs_what_the_sum_saves():
+def test_noise_at_each_site_has_the_predicted_larger_error():
     """In a sum of K sites: K times the variance, against K / (K - c)."""
     ratios = [
         feasibility(Assumptions(5000, 6, 2, 8.0), moments_noise(8.0, 1.0, p)).ratio
@@ -336,7 +336,7 @@ def test_noise_at_sites_costs_what_the_sum_saves():
 
 @pytest.mark.parametrize("indicators", [0, 2])
 @pytest.mark.parametrize("beyond", [-1.5, 0.2, 0.5, 1.0, 3.0])
-def test_the_spread_that_clipping_leaves(beyond, indicators):
+def test_the_variance_after_clipping_agrees_with_simulation(beyond, indicators):
     """Against records that are drawn: the ratio is inverse to their variance."""
     square, n, k = beyond + indicators, 20_000, 6
     if square <= 0:
@@ -360,7 +360,7 @@ def test_the_spread_that_clipping_leaves(beyond, indicators):
 # --- words and refusals --------------------------------------------------------------------------
 
 
-def test_words_for_the_plan():
+def test_the_plan_states_the_expected_error():
     """The one snapshot of its wording."""
     assumed = Assumptions(2000, 6, 0, 1.0, spread=0.3)
     assert feasibility(assumed, moments_noise(1.0, 1.0, Placement.SUM)).words() == (
@@ -375,7 +375,7 @@ def test_words_for_the_plan():
     assert few.words().endswith(f"raise method.rounds to {few.least_rounds}")
 
 
-def test_numbers_in_words_still_suffice():
+def test_the_rounded_advice_is_still_enough():
     assumed, noised = CASES[0]
     words = feasibility(assumed, noised).words()
     epsilon = float(words.split("epsilon ")[1].split(",")[0])
@@ -387,7 +387,7 @@ def test_numbers_in_words_still_suffice():
         assert USABLE_ERROR * 0.85 < enough.error <= USABLE_ERROR
 
 
-def test_a_result_is_plain_data():
+def test_the_expected_error_is_plain_data():
     found = feasibility(*CASES[0])
     data = json.loads(json.dumps(found.to_dict()))
     assert data["verdict"] == "red" and data["error"] == found.error
@@ -408,7 +408,7 @@ def test_a_result_is_plain_data():
     ],
     ids=str,
 )  # fmt: skip
-def test_impossible_numbers_are_refused(changed):
+def test_impossible_assumptions_are_refused(changed):
     assumed, noised = Assumptions(800, 4, 3, 3.0), moments_noise(3.0, 1.0, Placement.SUM)
     ours = {f.name for f in dataclasses.fields(Assumptions)}
     assumed = dataclasses.replace(assumed, **{k: v for k, v in changed.items() if k in ours})

@@ -28,7 +28,7 @@ class TestTwoAggregators(SecureSumContract):
             ("seed", lambda x: x[:-1]),
         ],
     )
-    def test_a_sealed_share_of_the_wrong_shape_counts_as_not_sent(self, kind, wrong):
+    def test_a_sealed_share_of_the_wrong_shape_is_ignored(self, kind, wrong):
         """The content of an envelope is the site's: too short, or a list."""
         sealed = additive.seal_frame
 
@@ -50,7 +50,7 @@ class TestTwoAggregators(SecureSumContract):
         assert cohort == ["site_0", "site_2", "site_3"]
         np.testing.assert_array_equal(total, world.expected(cohort))
 
-    def test_shares_of_a_round_are_held_once(self):
+    def test_an_aggregator_accepts_shares_of_a_round_once(self):
         """Otherwise shares of another cohort could take their place."""
         w = self.world(numbers(4, 2, 0))
         aggregator, _ = Additive(self.aggregators).parties()[0]

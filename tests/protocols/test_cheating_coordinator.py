@@ -31,7 +31,7 @@ class AdditiveCheat(Cheat):
         return self.ask(aggregator, "open", round_, body)["share"]
 
 
-def test_an_honest_course_is_answered():
+def test_honest_requests_are_answered():
     cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites}
     shares = [cheat.open_at(f"aggregator_{i}", envelopes, 0) for i in (1, 2)]
@@ -47,7 +47,7 @@ def test_an_honest_course_is_answered():
         {"cohort": ["site_1", "site_2", "site_3"]},
     ],
 )
-def test_another_request_to_one_site(other):
+def test_a_different_request_to_one_site_is_detected(other):
     cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites[:3]}
     envelopes["site_3"] = cheat.contribute("site_3", 0, **other)
@@ -55,7 +55,7 @@ def test_another_request_to_one_site(other):
         cheat.open_at("aggregator_1", envelopes, 0)
 
 
-def test_hold_one_stage_and_open_another():
+def test_shares_held_for_one_stage_are_not_opened_for_another():
     cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0, stage=COHORT) for site in cheat.sites}
     claims = dict(cheat.claims)
@@ -66,7 +66,7 @@ def test_hold_one_stage_and_open_another():
         cheat.ask("aggregator_1", "open", 0, body)
 
 
-def test_the_same_round_opened_over_fewer_sites():
+def test_a_round_is_not_opened_again_over_fewer_sites():
     cheat = AdditiveCheat(Additive(2))
     envelopes = {site: cheat.contribute(site, 0) for site in cheat.sites}
     cheat.open_at("aggregator_1", envelopes, 0)
@@ -75,7 +75,7 @@ def test_the_same_round_opened_over_fewer_sites():
         cheat.open_at("aggregator_1", fewer, 0)
 
 
-def test_invented_sites_in_the_cohort():
+def test_a_cohort_with_invented_sites_is_refused():
     cheat = AdditiveCheat(Additive(2))
     with pytest.raises(PeerError):
         cheat.contribute("site_0", 0, cohort=["site_0", "ghost_1", "ghost_2"])
@@ -89,7 +89,7 @@ def deal(cheat, key, dealer, to="site_1"):
     return cheat.ask(to, "install", 0, {"dealer": dealer, "envelope": sealed})
 
 
-def test_the_coordinator_deals_its_own_key():
+def test_a_key_dealt_by_the_coordinator_is_refused():
     """It would know the private key under which every site encrypts."""
     cheat = Cheat(PaillierOfVectors(2048))
     with pytest.raises(PeerError):
@@ -98,7 +98,7 @@ def test_the_coordinator_deals_its_own_key():
 
 
 @pytest.mark.parametrize("bits", [2047, 2049])
-def test_a_key_of_another_length_than_the_job_says(bits):
+def test_a_key_of_another_length_than_in_the_job_is_refused(bits):
     with pytest.raises(PeerError):
         phases.check_size("site_0", PublicKey(1 << bits - 1 | 1), 2048)
     cheat = Cheat(PaillierOfVectors(3072))

@@ -14,7 +14,7 @@ class TestPlain(SecureSumContract):
     def ideal(self, contributions, shape):
         return run_ideal(contributions, shape)
 
-    def test_a_contribution_of_the_wrong_shape(self):
+    def test_a_contribution_of_the_wrong_shape_is_refused(self):
         w = self.world(numbers(2, 2, 0))
         shape = w.plans.of("numbers").shape
         context = Context(w.session, 0, w.identities["coordinator"], w.roster, shape, w.random)

@@ -38,12 +38,12 @@ def reduced(values: list[int], bits: int) -> list[int]:
 @pytest.mark.parametrize(
     "length", [0, 1, 3, *(n + off for n in (1 << 13, 1 << 15) for off in (-1, 0, 1)), 100_000]
 )
-def test_is_aes_256_in_counter_mode(bits, length):
+def test_masks_are_aes_256_in_counter_mode(bits, length):
     """In one piece and from a counter of two, whatever the size of the blocks."""
     assert masked(SEED, length, bits) == expanded(SEED, length, bits)
 
 
-def test_known_answers():
+def test_masks_have_known_answers():
     """Test case 14 of McGrew and Viega, "The Galois/Counter Mode of Operation" (2004), appendix B:
     a block of zeros under a key and a nonce of zeros. And the key of SP 800-38A, F.5.5, without a
     mode of operation: the cipher of the counters 2 and 3.
@@ -70,7 +70,7 @@ def test_known_answers():
     st.integers(0, 40),
     st.data(),
 )
-def test_masks_against_integers(bits, add, subtract, length, data):
+def test_masks_agree_with_integer_arithmetic(bits, add, subtract, length, data):
     edges = st.sampled_from([0, -1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1))])
     start = data.draw(st.lists(edges, min_size=length, max_size=length))
     vector = ring.from_integers(start, bits).copy()
@@ -84,7 +84,7 @@ def test_masks_against_integers(bits, add, subtract, length, data):
 
 
 @all_rings
-def test_masks_in_one_pass_are_masks_one_by_one(bits):
+def test_many_masks_in_one_pass_equal_single_masks(bits):
     """Over several blocks, the last of which is not full; and the opposite removes them."""
     seeds = [bytes([i]) * 32 for i in range(10)]
     start = ring.from_bytes(np.random.default_rng(1).bytes(40_001 * bits // 8), bits)
@@ -98,7 +98,7 @@ def test_masks_in_one_pass_are_masks_one_by_one(bits):
 
 
 @all_rings
-def test_a_remainder_looks_uniform(bits):
+def test_masked_values_look_uniform(bits):
     """Bytes of a masked constant vector: chi-squared over 256 values, false alarm 1 in 10^6."""
     vector = ring.from_integers([12345] * 50_000, bits).copy()
     prg.apply_masks(vector, [], [SEED])
@@ -128,7 +128,7 @@ def test_arrays_that_are_not_vectors_or_not_writable_in_place_are_refused():
 
 
 @all_rings
-def test_as_many_masks_as_a_large_session_has(bits):
+def test_hundreds_of_masks_are_applied_correctly(bits):
     """More than the kernel expands at once (32), and more than 255 carries."""
     seeds = [i.to_bytes(32, "little") for i in range(300)]
     vector = ring.zeros(70, bits)
@@ -139,7 +139,7 @@ def test_as_many_masks_as_a_large_session_has(bits):
 
 
 @all_rings
-def test_a_part_of_a_larger_vector_is_masked_alone(bits):
+def test_masking_a_slice_changes_nothing_outside_it(bits):
     """The kernel works on whole registers; it must not write beyond the vector's end."""
     for length in range(70):
         vector = ring.zeros(length + 20, bits)

@@ -11,7 +11,7 @@ FILES = sorted(FOLDER.glob("*.json"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_vectors(path):
+def test_steps_give_the_outcomes_of_the_test_vectors(path):
     wrong = []
     for vector in json.loads(path.read_text()):
         found = outcome(play(vector), vector["protocol"], vector["phase"])

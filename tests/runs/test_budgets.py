@@ -45,7 +45,9 @@ def printed(monkeypatch: Any, capsys: Any, *args: str) -> str:
     return " ".join(command(monkeypatch, capsys, *args).split())
 
 
-def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_the_budget_commands_show_set_and_list_budgets(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised())
     run(data)
@@ -65,7 +67,7 @@ def test_the_budget_commands(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
 # --- setting a cap ---
 
 
-def test_a_cap_before_the_first_run_by_the_job(tmp_path: Path) -> None:
+def test_a_cap_is_set_by_job_file_before_the_first_run(tmp_path: Path) -> None:
     data, job = folder_with(tmp_path), job_beside(tmp_path)
     (data / "c.policy.toml").write_text(
         'min_sites = 3\nmin_records = 2\ndataset = "the register"\n'
@@ -78,7 +80,7 @@ def test_a_cap_before_the_first_run_by_the_job(tmp_path: Path) -> None:
     run(data, privacy=noised(0.9))
 
 
-def test_a_cap_by_its_ledger(tmp_path: Path) -> None:
+def test_a_cap_is_set_by_ledger_file(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     file = data / "ledgers/a.ledger"
     for path, dataset in ((file, None), (data / "ledgers/aa.ledger", "a")):  # it might be misspelt
@@ -113,7 +115,7 @@ def test_a_cap_needs_one_ledger_and_one_data_set(tmp_path: Path) -> None:
 # --- what is shown ---
 
 
-def test_show_knows_the_caps_of_a_policy(tmp_path: Path) -> None:
+def test_show_lists_the_caps_of_a_policy(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     (data / "c.policy.toml").write_text(
         "min_sites = 3\nmin_records = 2\n[budget]\nperiod_epsilon = 4\nperiod_delta = 1e-6\n"
@@ -128,7 +130,7 @@ def test_show_knows_the_caps_of_a_policy(tmp_path: Path) -> None:
     assert [row["party"] for row in budgets.show(data)] == sorted(caps)
 
 
-def test_show_names_sites_as_the_job_does_and_forgets_none(tmp_path: Path) -> None:
+def test_show_names_sites_as_in_the_job_and_omits_none(tmp_path: Path) -> None:
     data, job = folder_with(tmp_path), job_beside(tmp_path)
     policy = data / "c.policy.toml"
     policy.write_text('min_sites = 3\nmin_records = 2\ndataset = "register"\n')
@@ -163,7 +165,9 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     assert [cap["epsilon"] for cap in caps] == [1.0, 50.0, 30.0]  # the ledger's, and both policies'
 
 
-def test_show_prints_what_it_returns(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_the_show_command_prints_what_show_returns(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
     file = data / "ledgers/a.ledger"
@@ -185,7 +189,7 @@ def test_show_prints_what_it_returns(tmp_path: Path, monkeypatch: Any, capsys: A
     assert f"{cap['spent']:.2f}"[:3] in shown and f"{cap['left']:.2f}"[:3] in shown
 
 
-def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
+def test_show_supports_other_deltas_and_accountants(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
     (file,) = data.glob("ledgers/a.ledger")
@@ -201,7 +205,7 @@ def test_show_at_other_deltas_and_by_other_accountants(tmp_path: Path) -> None:
             budgets.show(file, delta)
 
 
-def test_history_tells_what_each_release_cost(tmp_path: Path) -> None:
+def test_history_states_the_cost_of_each_release(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
     paid = [row for row in ledger_history.history(data, "a") if row["cost"] is not None]
@@ -216,7 +220,7 @@ def test_history_tells_what_each_release_cost(tmp_path: Path) -> None:
     assert exact["cost"]["epsilon_add_remove"] == math.inf and "epsilon inf" not in exact["text"]
 
 
-def test_history_tells_what_costs_nothing_and_what_protects_nothing(tmp_path: Path) -> None:
+def test_history_marks_free_repeats_and_replayable_noise(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     for _ in range(2):
         run(data, privacy=noised(placement="site"))
@@ -229,7 +233,7 @@ def test_history_tells_what_costs_nothing_and_what_protects_nothing(tmp_path: Pa
     assert last["content"]["cost"] == EXACT.plain()
 
 
-def test_history_of_a_party_a_session_and_of_refusals(tmp_path: Path) -> None:
+def test_history_is_filtered_by_party_session_and_refusal(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data)
     with pytest.raises(PolicyRefusal):
@@ -259,14 +263,16 @@ def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
     assert json.loads(command(monkeypatch, capsys, *ask, "--session", "x", "--json")) == []
 
 
-def test_no_ledger_yet(tmp_path: Path) -> None:
+def test_a_missing_ledger_or_job_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no ledger"):
         budgets.show(folder_with(tmp_path))
     with pytest.raises(JobError):
         budgets.show(tmp_path / "missing.toml")
 
 
-def test_a_sessions_releases_are_added_up(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_history_adds_up_the_releases_of_a_session(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
     """By root of squares, as the job was planned; not line by line."""
     data = folder_with(tmp_path)
     names = [run(data, privacy=noised(2.0)).facts["session"], run(data).facts["session"]]

@@ -29,7 +29,7 @@ def kept(tmp_path: Path) -> Path:
     return folder
 
 
-def test_its_log_verifies_and_is_not_taken_for_a_result(kept: Path) -> None:
+def test_a_failed_runs_log_verifies_as_failed(kept: Path) -> None:
     verified = secagg.verify_folder(kept)
     assert (verified.releases, verified.failed) == (1, "abort") and verified.signatures >= 3
     assert secagg.verify_folder(kept, verified.head) == verified
@@ -38,7 +38,7 @@ def test_its_log_verifies_and_is_not_taken_for_a_result(kept: Path) -> None:
     assert json.loads(CliRunner().invoke(app, ["verify", str(kept), "--json"]).stdout)["failed"]
 
 
-def test_another_head_or_a_cut_log_does_not(kept: Path) -> None:
+def test_a_failed_run_with_another_head_or_a_cut_log_is_rejected(kept: Path) -> None:
     with pytest.raises(EvidenceError):
         secagg.verify_folder(kept, "0" * 64)
     log = kept / "log.jsonl"

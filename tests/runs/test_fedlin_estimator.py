@@ -34,7 +34,7 @@ def fitted() -> FedLin:
     return FedLin("hm2", settings=SETTINGS, seed=1).fit_sites(tables())
 
 
-def test_parameters_are_those_of_the_constructor() -> None:
+def test_get_params_returns_the_constructors_arguments() -> None:
     model = FedLin("hm1", outcome="z", seed=3)
     assert model.get_params()["outcome"] == "z"
     assert clone(model).get_params() == model.get_params()
@@ -54,7 +54,7 @@ def test_every_model_fits_and_predicts(kind: str) -> None:
     assert {"hm1", "fedavg", "ditto"} & set(model.errors_.index)
 
 
-def test_predictions_are_what_the_coefficients_say(fitted: FedLin) -> None:
+def test_predictions_agree_with_the_coefficients(fitted: FedLin) -> None:
     table = tables()["s2"].iloc[:7].copy()
     table.loc[:1, "x"] = [1000.0, -1000.0]  # beyond the bounds: not clipped
     b = fitted.coef_.loc["s2"]
@@ -67,7 +67,7 @@ def test_predictions_are_what_the_coefficients_say(fitted: FedLin) -> None:
     np.testing.assert_allclose(fitted.predict(table, "s2"), expected, rtol=1e-12)
 
 
-def test_a_polynomial_is_of_the_column_over_its_bounds() -> None:
+def test_a_polynomial_uses_the_column_scaled_by_its_bounds() -> None:
     rng = np.random.default_rng(0)
     t = {f"s{k}": np.sort(rng.uniform(0, 300, 60)) for k in range(3)}
     given = {s: pd.DataFrame({"t": v, "y": 1 + v / 300 - 2 * (v / 300) ** 2}) for s, v in t.items()}
@@ -102,7 +102,7 @@ def lognormal() -> tuple[TABLES, dict[str, Any]]:
     return given, columns
 
 
-def test_an_outcomes_logarithm_is_undone() -> None:
+def test_predictions_undo_the_logarithm_of_the_outcome() -> None:
     """A dose without one is read as the least value the job allows; others are not clipped."""
     given, columns = lognormal()
     model = FedLin("hm1", columns=columns, seed=1).fit_sites(given)
@@ -134,7 +134,7 @@ def two_levels(kind: str) -> tuple[TABLES, str]:
 @pytest.mark.parametrize(
     ("kind", "outcome"), [("binary", "y"), ("binary", "y=yes"), ("categorical", "y=b")]
 )
-def test_an_outcome_of_levels_is_0_or_1(kind: str, outcome: str) -> None:
+def test_an_outcome_level_is_coded_0_or_1(kind: str, outcome: str) -> None:
     given, level = two_levels(kind)
     columns = columns_of(given)
     model = FedLin("hm1", outcome=outcome, predictors=("x",), columns=columns, seed=1)
@@ -145,7 +145,7 @@ def test_an_outcome_of_levels_is_0_or_1(kind: str, outcome: str) -> None:
     assert model.score(given) > 0.3
 
 
-def test_an_indicators_siblings_do_not_explain_it() -> None:
+def test_other_levels_of_the_outcome_are_not_default_predictors() -> None:
     """They say what it is: with predictors unset, none of its column's other indicators is one."""
     given, _ = two_levels("categorical")
     model = FedLin("hm1", outcome="y=b", seed=1).fit_sites(given)
@@ -155,7 +155,7 @@ def test_an_indicators_siblings_do_not_explain_it() -> None:
 
 
 @pytest.mark.parametrize("key", ["name", "outcome", "predictors"])
-def test_what_is_an_argument_is_no_setting(key: str) -> None:
+def test_constructor_arguments_are_refused_as_settings(key: str) -> None:
     model = FedLin("hm1", settings={key: "y"}, seed=1)
     with pytest.raises(UsageError, match=f"'{key}'"):
         model.fit_sites(tables())
@@ -174,7 +174,7 @@ def test_bounds_read_from_tables_are_noted(kind: str, protocol: str | None) -> N
     assert not any("read from the tables" in note for note in model.result_.summary["notes"])
 
 
-def test_scores_are_of_records_that_have_an_outcome(fitted: FedLin) -> None:
+def test_scores_need_records_with_an_outcome(fitted: FedLin) -> None:
     given, s0 = tables(), tables()["s0"]
     given["s1"].loc[3, "y"] = np.nan
     for wrong in (given, {"s0": s0.drop(columns="y")}, {"s0": s0.iloc[:1]}, {}):
@@ -184,7 +184,7 @@ def test_scores_are_of_records_that_have_an_outcome(fitted: FedLin) -> None:
         FedLin().score(tables())
 
 
-def test_a_site_without_records_has_no_intercept_of_its_own() -> None:
+def test_a_site_without_records_has_no_own_intercept() -> None:
     given = {**tables(3), "empty": tables()["s0"].iloc[:0]}
     columns = columns_of(tables())
     model = FedLin("hm1", columns=columns, seed=1).fit_sites(given)
@@ -203,7 +203,7 @@ def test_sites_may_be_named_by_numbers() -> None:
     assert model.score(named) > 0.8
 
 
-def test_intervals_are_those_of_the_sites_own_results(fitted: FedLin) -> None:
+def test_intervals_agree_with_the_sites_own_results(fitted: FedLin) -> None:
     """A frame of them; and of what sites share. Another model leaves none of an earlier fit."""
     assert list(fitted.intervals_.columns) == ["mean", "sd", "low", "high"]
     for site, own in fitted.own_.items():
@@ -218,7 +218,7 @@ def test_intervals_are_those_of_the_sites_own_results(fitted: FedLin) -> None:
     assert not hasattr(model, "intervals_") and not hasattr(model, "shared_")
 
 
-def test_rows_left_out_are_noted() -> None:
+def test_omitted_rows_are_noted() -> None:
     given = tables()
     model = FedLin("hm1", settings={"rounds": 2}, seed=1).fit_sites(given)
     assert not any("left out" in note for note in model.result_.summary["notes"])
@@ -239,12 +239,12 @@ def test_many_clipped_values_are_noted() -> None:
         assert any(counted in note for note in model.result_.summary["notes"]) == noted
 
 
-def test_a_protocol_gives_the_same(fitted: FedLin) -> None:
+def test_the_masked_protocol_gives_the_same_coefficients(fitted: FedLin) -> None:
     masked = FedLin("hm2", settings=SETTINGS, seed=1, protocol="masked").fit_sites(tables())
     pd.testing.assert_frame_equal(masked.coef_, fitted.coef_)
 
 
-def test_a_new_site(fitted: FedLin) -> None:
+def test_an_estimator_adapts_to_a_new_site(fitted: FedLin) -> None:
     new = tables(6)["s5"]
     adapted = fitted.adapt(new)
     rows = {row["term"]: row for row in adapted.table()}
@@ -253,7 +253,7 @@ def test_a_new_site(fitted: FedLin) -> None:
         FedLin("fedavg", seed=1).fit_sites(tables()).adapt(new)
 
 
-def test_what_cannot_be_is_said(fitted: FedLin) -> None:
+def test_invalid_calls_are_errors(fitted: FedLin) -> None:
     with pytest.raises(UsageError, match="'x'") as raised:
         fitted.predict(tables()["s0"], "x")
     assert raised.value.advice.endswith("s0, s1, s2, s3.")  # and no more
@@ -272,7 +272,7 @@ def test_what_cannot_be_is_said(fitted: FedLin) -> None:
         FedLin("hm1").fit_sites({**tables(), "s1": tables()["s1"].drop(columns="y")})
 
 
-def test_columns_are_read_from_the_cells() -> None:
+def test_column_types_and_bounds_are_read_from_the_tables() -> None:
     given = {
         "a": pd.DataFrame({"n": [1.0, 3.0], "b": [0, 1], "w": ["x", "y"], "l": ["p", "q"]}),
         "b": pd.DataFrame({"n": [2.0, np.nan], "b": [1, 1], "w": ["x", "NA"], "l": ["r", None]}),

@@ -23,14 +23,14 @@ def test_ledgers_are_private_and_beside_the_records(tmp_path: Path) -> None:
     assert stat.S_IMODE((data / "ledgers").stat().st_mode) == 0o700
 
 
-def test_ledgers_where_the_job_says(tmp_path: Path) -> None:
+def test_ledgers_are_kept_in_the_jobs_folder_for_them(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     sites = {"folder": data, "max_rows": 100, "ledgers": tmp_path / "elsewhere"}
     run(data, sites=sites)
     assert not (data / "ledgers").exists() and len(list((tmp_path / "elsewhere").iterdir())) == 6
 
 
-def test_whoever_asks_does_not_choose_the_ledger_of_a_site_with_a_policy(tmp_path: Path) -> None:
+def test_a_job_cannot_move_the_ledger_of_a_site_with_a_policy(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     (data / "b.policy.toml").write_text("min_sites = 3\nmin_records = 2\n")
     run(data, sites={"folder": data, "max_rows": 100, "ledgers": tmp_path / "elsewhere"})
@@ -49,7 +49,7 @@ def test_a_renamed_file_of_a_named_data_set_keeps_its_ledger(tmp_path: Path) -> 
         run(data, ("a", "c", "d", "e", "z"), privacy=noised())
 
 
-def test_a_table_beside_a_policy_is_no_way_round_it(tmp_path: Path) -> None:
+def test_a_job_cannot_bypass_the_policy_beside_a_table(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     (data / "a.policy.toml").write_text("min_sites = 3\nmin_records = 2\n")
     sites = {"table": data / "a.csv", "site_column": "grade", "max_rows": 100}
@@ -63,7 +63,7 @@ def test_tables_from_python_leave_no_ledger(tmp_path: Path, monkeypatch: Any) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_place_for_ledgers_nothing_leaves(tmp_path: Path) -> None:
+def test_without_a_writable_ledger_folder_the_run_is_refused(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     (data / "ledgers").write_text("a file in the way")
     with pytest.raises(UsageError, match="ledgers"):

@@ -35,7 +35,7 @@ def spent(data: Path, party: str, delta: float = DELTA) -> float:
 # --- differencing ---
 
 
-def test_the_release_that_would_expose_a_site_is_refused(tmp_path: Path) -> None:
+def test_a_release_that_would_expose_a_site_is_refused(tmp_path: Path) -> None:
     """k = 3 of 5 sites: e alone is the difference of two cohorts; the history says which."""
     data = folder_with(tmp_path)
     run(data)
@@ -47,7 +47,7 @@ def test_the_release_that_would_expose_a_site_is_refused(tmp_path: Path) -> None
     run(data)  # the same cohort as before adds nothing
 
 
-def test_a_sites_own_ledger_refuses_where_the_coordinators_is_gone(tmp_path: Path) -> None:
+def test_a_sites_ledger_refuses_if_the_coordinators_is_missing(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data)
     (data / "ledgers/coordinator.ledger").unlink()
@@ -67,7 +67,7 @@ def test_a_sites_own_ledger_refuses_where_the_coordinators_is_gone(tmp_path: Pat
         ("abc", "abc", 'cohorts = "fixed"', False),
     ],
 )
-def test_all_six_after_two_cohorts(
+def test_a_run_over_all_six_after_two_cohorts_follows_the_policy(
     tmp_path: Path, first: str, second: str, policy: str, allowed: bool
 ) -> None:
     names = (*FIVE, "f")
@@ -92,7 +92,7 @@ def test_jobs_on_one_data_set_compose(tmp_path: Path) -> None:
     assert spent(data, "coordinator") == pytest.approx(spent(data, "a"), rel=1e-6)
 
 
-def test_a_cap_refuses_and_says_what_is_left(tmp_path: Path) -> None:
+def test_a_cap_refuses_and_states_the_remaining_budget(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised())
     budgets.set_cap(data / "ledgers", "b", None, Cap(1.5, DELTA, None, Adjacency.ADD_REMOVE))
@@ -119,7 +119,7 @@ def test_an_exact_sum_does_not_fit_any_cap(tmp_path: Path) -> None:
     run(data, privacy=noised(8.0))
 
 
-def test_whose_key_may_ask(tmp_path: Path) -> None:
+def test_only_a_listed_coordinator_key_is_accepted(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     own = make_key(tmp_path / "key", "coordinator", system_random).public.verify_key.hex()
     (data / "c.policy.toml").write_text(
@@ -134,7 +134,7 @@ def test_whose_key_may_ask(tmp_path: Path) -> None:
 # --- placement `site`: noised once ---
 
 
-def test_noise_of_a_site_is_drawn_once(tmp_path: Path) -> None:
+def test_noise_at_a_site_is_drawn_once(tmp_path: Path) -> None:
     """Another analysis of the same release costs nothing and finds the same numbers."""
     data = folder_with(tmp_path)
     first = run(data, privacy=noised(placement="site"))
@@ -150,7 +150,7 @@ def test_noise_of_a_site_is_drawn_once(tmp_path: Path) -> None:
     assert spent(data, "a") > cost
 
 
-def test_noise_in_the_sum_is_drawn_anew_for_each_run(tmp_path: Path) -> None:
+def test_noise_in_a_sum_is_drawn_anew_in_each_run(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     means = [run(data, privacy=noised()).result.arrays["mean"].tolist() for _ in range(2)]
     assert means[0] != means[1]
@@ -171,7 +171,7 @@ def test_equal_answers_to_different_questions_get_different_noise(tmp_path: Path
     assert found[0] == found[2] != found[1]
 
 
-def test_replayable_noise_is_none(tmp_path: Path) -> None:
+def test_replayable_noise_does_not_meet_required_noise(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     (data / "c.policy.toml").write_text('min_sites = 3\nmin_records = 2\nnoise = "required"\n')
     settings = {"sites": {"folder": data, "max_rows": 100}, "privacy": noised()}

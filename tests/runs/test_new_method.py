@@ -36,7 +36,7 @@ def finished(protocol: str = "plain", out: Path | None = None) -> Run:
     return run(job("moments", protocol) | {"method": METHOD}, tables(4), out=out)
 
 
-def test_it_runs_the_same_under_every_protocol() -> None:
+def test_a_new_method_gives_the_same_result_under_every_protocol() -> None:
     """Oracle: numpy on all records at once."""
     everything = np.concatenate([table["x"] for table in tables(4).values()])
     for protocol in ("plain", "masked"):
@@ -45,7 +45,7 @@ def test_it_runs_the_same_under_every_protocol() -> None:
         assert set(result.summary["simulation"]["site_alone"]) == set(tables(4))
 
 
-def test_the_report_has_its_title_its_disclosure_and_its_table(tmp_path: Path) -> None:
+def test_the_report_shows_a_new_methods_title_disclosure_and_table(tmp_path: Path) -> None:
     done = finished("masked", tmp_path / "run")
     page = page_of(done)
     text = Page(page).text
@@ -58,7 +58,7 @@ def test_the_report_has_its_title_its_disclosure_and_its_table(tmp_path: Path) -
     assert verify_folder(tmp_path / "run").failed is None
 
 
-def test_the_terminal_has_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_terminal_shows_a_new_methods_title_and_table(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = Console(record=True, width=400, quiet=True)
     recorded.quiet = False
     monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
@@ -69,7 +69,7 @@ def test_the_terminal_has_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{done.result.summary['share']:.3f}" in shown
 
 
-def test_the_plan_and_the_list_know_it() -> None:
+def test_the_plan_and_the_list_show_a_new_method() -> None:
     planned = plan(job("moments", "masked") | {"method": METHOD}, tables(4))
     assert planned["disclosure"]["text"] == "How many pooled records have a high value."
     assert MAY_REVEAL in planned["warnings"]
@@ -79,7 +79,7 @@ def test_the_plan_and_the_list_know_it() -> None:
     assert "upper_share" in json.dumps(json.loads(listed.output))
 
 
-def test_it_says_itself_why_a_setting_is_unknown() -> None:
+def test_a_new_method_explains_its_unknown_settings() -> None:
     with pytest.raises(JobError) as refused:
         plan(job("moments", "plain") | {"method": {**METHOD, "threshold": 0.5}}, tables(4))
     assert refused.value.where == "method.threshold"

@@ -27,13 +27,13 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.PROTOCOLS, "pad", ("support.toy_protocol", "Pad"))
 
 
-def test_sums_have_the_same_bits_as_in_clear() -> None:
+def test_a_new_protocols_sums_have_the_same_bits_as_plain() -> None:
     one, other = (run(job("logistic", name), tables(4)).result for name in ("pad", "plain"))
     for name, values in one.arrays.items():
         np.testing.assert_array_equal(values, other.arrays[name])
 
 
-def test_the_report_has_its_words(tmp_path: Path) -> None:
+def test_the_report_shows_a_new_protocols_texts(tmp_path: Path) -> None:
     raw = job("moments", "pad", simulation={})
     done = run(raw, tables(4), out=tmp_path / "run")
     page = page_of(done)
@@ -46,7 +46,7 @@ def test_the_report_has_its_words(tmp_path: Path) -> None:
     assert verify_folder(tmp_path / "run").failed is None
 
 
-def test_the_plan_and_the_list_know_it() -> None:
+def test_the_plan_and_the_list_show_a_new_protocol() -> None:
     planned = plan(job("moments", "pad"), tables(4))
     assert planned["protocol"] == "pad" and planned["in_numbers"] == "4 sites write on one pad"
     listed = CliRunner().invoke(app, ["list", "protocols", "--json"])
@@ -55,7 +55,7 @@ def test_the_plan_and_the_list_know_it() -> None:
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_what_noise_needs_is_asked_of_its_capabilities() -> None:
+def test_noise_placements_are_checked_against_capabilities() -> None:
     """It hides nothing: noise of all sites together would not do, noise at each site does."""
     with pytest.raises(CapabilityError):
         plan(private_job("sum", "pad"), tables(4, 150))

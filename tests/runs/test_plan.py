@@ -44,7 +44,7 @@ def files(place: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
-def test_nobody_refuses_and_nothing_is_written(tmp_path: Path) -> None:
+def test_planning_predicts_refusals_and_writes_nothing(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     before = files(tmp_path)
     assert refusals(data) == refusals(data, privacy=noised()) == []
@@ -65,7 +65,7 @@ def test_nobody_refuses_and_nothing_is_written(tmp_path: Path) -> None:
         ("[budget]\nepsilon = 1\ndelta = 1e-6", {"privacy": noised(2.0)}, "budget"),
     ],
 )
-def test_a_sites_rules_are_said_as_its_own(
+def test_plan_attributes_a_refusal_to_the_site_and_its_rule(
     tmp_path: Path, policy: str, changed: dict[str, Any], rule: str
 ) -> None:
     """And what plan says, the run does."""
@@ -81,7 +81,7 @@ def test_a_sites_rules_are_said_as_its_own(
     assert refused.value.where == "c"
 
 
-def test_a_policy_that_sets_no_counts(tmp_path: Path) -> None:
+def test_plan_predicts_the_refusal_by_a_policy_without_minimums(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     (data / "c.policy.toml").write_text('methods = ["moments"]\n')
     said = [line.split(": ")[:2] for line in refusals(data)]
@@ -90,14 +90,14 @@ def test_a_policy_that_sets_no_counts(tmp_path: Path) -> None:
         run(data)
 
 
-def test_what_the_jobs_own_rules_refuse_is_said_once(tmp_path: Path) -> None:
+def test_plan_states_a_refusal_by_the_jobs_own_rules_once(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     for release in ({"min_sites": 6, "min_records": 2}, {"min_records": 2}):
         (line,) = refusals(data, release=release)
         assert line.startswith("coordinator: ")
 
 
-def test_cohorts_by_the_ledgers_of_sites_and_coordinator(tmp_path: Path) -> None:
+def test_plan_predicts_cohort_refusals_by_all_ledgers(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data)
     (data / "e.csv").rename(data / "e.away")
@@ -108,7 +108,7 @@ def test_cohorts_by_the_ledgers_of_sites_and_coordinator(tmp_path: Path) -> None
     assert all("= e" in line for line in said)
 
 
-def test_budgets_and_what_is_left(tmp_path: Path) -> None:
+def test_plan_predicts_budget_refusals_and_states_the_remainder(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     (data / "c.policy.toml").write_text(
         POLICY + "[budget]\nperiod_epsilon = 2\nperiod_delta = 1e-6\nperiod_days = 30\n"
@@ -129,7 +129,7 @@ def test_budgets_and_what_is_left(tmp_path: Path) -> None:
     run(data, privacy=noised(left["c"] * 0.999))
 
 
-def test_all_rounds_of_a_job_are_asked_for(tmp_path: Path) -> None:
+def test_plan_checks_the_budget_for_all_rounds(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     gradient = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial",
                 "rounds": 10}  # fmt: skip
@@ -141,7 +141,7 @@ def test_all_rounds_of_a_job_are_asked_for(tmp_path: Path) -> None:
     assert len(refusals(data)) == 1  # exact sums fit no cap
 
 
-def test_the_coordinators_own_cap(tmp_path: Path) -> None:
+def test_plan_checks_the_coordinators_own_cap(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     cap(data, "coordinator", 1.0, "all sites")
     assert refusals(data, privacy=noised(0.9)) == []
@@ -149,7 +149,7 @@ def test_the_coordinators_own_cap(tmp_path: Path) -> None:
     assert line.startswith("data set 'all sites': ")
 
 
-def test_what_may_have_been_paid_already_is_said(tmp_path: Path) -> None:
+def test_plan_notes_releases_that_may_have_been_paid_already(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(placement="site"))
     cap(data, "a", 0.5)
@@ -158,7 +158,7 @@ def test_what_may_have_been_paid_already_is_said(tmp_path: Path) -> None:
     run(data, privacy=noised(placement="site"))
 
 
-def test_whose_key_may_ask(tmp_path: Path) -> None:
+def test_plan_checks_the_coordinators_key(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     own = make_key(tmp_path / "key", "coordinator", system_random).public.verify_key
     listed = f'[keys]\ncoordinators = ["{own.hex()}"]\n'
@@ -176,7 +176,7 @@ def test_whose_key_may_ask(tmp_path: Path) -> None:
     assert ["will be refused: c, by its policy" in out for out in shown] == [True, False]
 
 
-def test_it_is_printed_on_one_line_each(tmp_path: Path) -> None:
+def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     cap(data, "a", 3.0)
     run(data, privacy=noised(2.0))

@@ -61,7 +61,7 @@ def played(raw: dict[str, Any], seed: int | None = None) -> dict[str, np.ndarray
 
 @pytest.mark.parametrize("protocol", HIDING)
 @pytest.mark.usefixtures("quick_keys")
-def test_every_protocol_carries_noise(protocol: str) -> None:
+def test_noise_works_under_every_protocol(protocol: str) -> None:
     """Beyond 8 standard deviations, or within 1e-9 of zero: a false alarm in 10^7 runs."""
     raw = private("sum", protocol, colluding=int(protocol != "paillier"))
     noise = plan_job(parse_job(raw), tables()).public.noise["moments"]
@@ -72,7 +72,7 @@ def test_every_protocol_carries_noise(protocol: str) -> None:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("placement", ["sum", "site"])
-def test_the_noise_has_the_variance_that_is_stated(placement: str) -> None:
+def test_the_noise_has_the_stated_variance(placement: str) -> None:
     """100 runs of 15 moments: a chi-square of 1500 degrees of freedom, 6 sigma either way."""
     raw = private(placement)
     planned = plan_job(parse_job(raw), tables())
@@ -106,7 +106,7 @@ def test_records_are_clipped_before_anything_is_computed() -> None:
     session.close()
 
 
-def test_the_counts_noise_is_sized_for_the_fewest_sites(tmp_path: Path) -> None:
+def test_the_noise_of_a_count_is_scaled_for_the_fewest_sites(tmp_path: Path) -> None:
     """The first sum may lose sites in any phase; the sums after it may not."""
     records = {name: table(i) for i, name in enumerate("abcde")}
     raw = private() | {"sites": {"max_rows": 100, "ledgers": tmp_path}}
@@ -123,7 +123,7 @@ def test_the_counts_noise_is_sized_for_the_fewest_sites(tmp_path: Path) -> None:
     assert noise["cohort"].site_variance(3) > noise["cohort"].site_variance(5)
 
 
-def test_nothing_exact_is_written_down(tmp_path: Path) -> None:
+def test_a_private_run_writes_no_exact_numbers(tmp_path: Path) -> None:
     run = secagg.run(private(), tables(), out=tmp_path / "out")
     summary = run.result.summary
     assert summary["incomplete_records"] is None and summary["values_outside_bounds"] == {}
@@ -158,7 +158,7 @@ def test_clip_counts_stay_at_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
         assert clipped(private(placement)) == [0.0]
 
 
-def test_no_seed_of_any_noise_leaves_the_ledgers(tmp_path: Path) -> None:
+def test_noise_seeds_never_leave_the_ledgers(tmp_path: Path) -> None:
     """Whoever has it takes that site's noise away: not in the run's folder, nor on the wire."""
     raw = private() | {"sites": {"max_rows": 100, "ledgers": tmp_path / "ledgers"}}
     secagg.run(raw, tables(), out=tmp_path / "out")
@@ -175,7 +175,7 @@ def test_no_seed_of_any_noise_leaves_the_ledgers(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_no_generator_but_the_one_passed_in_draws_secrets() -> None:
+def test_secrets_are_drawn_only_from_the_random_argument() -> None:
     """Pitfall 2: numpy's generators are for simulations; what protects draws from `RandomBytes`."""
     places = [ROOT / "secagg" / part for part in ("privacy", "protocols", "runtime")]
     files = [file for place in places for file in place.rglob("*.py")]
@@ -188,7 +188,7 @@ def test_no_generator_but_the_one_passed_in_draws_secrets() -> None:
             assert not {"random", "secrets", "numpy.random"} & set(imported), file
 
 
-def test_what_was_asked_of_sites_shows_no_exact_count() -> None:
+def test_requests_to_sites_contain_no_exact_count() -> None:
     """The number of records that later requests carry is the noisy one."""
     planned = plan_job(parse_job(private(epsilon=0.2)), tables())
     sessions = (open_session(planned, system_random) for _ in range(8))
@@ -219,12 +219,14 @@ LOGISTIC = {"name": "logistic", "outcome": "sex", "predictors": ["age"]}  # has 
         (private(person="nobody"), DataError),
     ],
 )
-def test_what_is_refused_before_anything_leaves(raw: dict[str, Any], kind: type[Exception]) -> None:
+def test_unsuitable_private_jobs_are_refused_before_any_release(
+    raw: dict[str, Any], kind: type[Exception]
+) -> None:
     with pytest.raises(kind):
         secagg.run(raw, tables())
 
 
-def test_gradient_rounds_under_noise() -> None:
+def test_gradient_rounds_run_under_noise() -> None:
     method = {
         "name": "gradient", "family": "binomial", "outcome": "sex", "predictors": ["age"],
         "rounds": 5,
@@ -237,7 +239,7 @@ def test_gradient_rounds_under_noise() -> None:
         secagg.run(private("sum") | {"method": method}, tables())
 
 
-def test_a_persons_further_records_are_left_out() -> None:
+def test_records_beyond_the_limit_for_a_person_are_left_out() -> None:
     """With everybody's records under one name, one record of each site is left."""
     same = {name: columns | {"id": ["x"] * 12} for name, columns in tables().items()}
     own = {name: columns | {"id": list(range(12))} for name, columns in tables().items()}
@@ -258,7 +260,7 @@ def test_intervals_of_several_records_of_a_person_come_with_a_warning(most: int)
     assert (REPEATED_NOTE in fit["notes"]) == (most == 3)
 
 
-def test_the_guarantee_to_persons_takes_more_noise() -> None:
+def test_a_guarantee_for_persons_needs_more_noise() -> None:
     one, three = (
         plan_job(parse_job(private(person="id", records_per_person=m)), tables()) for m in (1, 3)
     )
@@ -267,7 +269,7 @@ def test_the_guarantee_to_persons_takes_more_noise() -> None:
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_other_analyses_give_no_intervals_that_would_be_too_short() -> None:
+def test_penalised_analyses_under_noise_give_no_intervals() -> None:
     of = {"outcome": "age", "predictors": ["sex"]}
     analyses = [{"kind": "ols", **of}, {"kind": "ridge", **of}]
     method = {"name": "moments", "analyses": analyses}
@@ -278,13 +280,13 @@ def test_other_analyses_give_no_intervals_that_would_be_too_short() -> None:
     assert "left out" in ridge["notes"][-1]
 
 
-def test_plan_has_the_guarantee() -> None:
+def test_plan_states_the_privacy_guarantee() -> None:
     planned = plan_run(plan_job(parse_job(private()), tables()))
     assert planned["differential_privacy"]["epsilon"] == 2.0
     assert planned["differential_privacy"]["if_more_collude"][2][1] > 2.0
 
 
-def test_the_same_noise_after_a_crash(tmp_path: Path) -> None:
+def test_a_site_adds_the_same_noise_after_a_crash(tmp_path: Path) -> None:
     """A site that answers a request anew, from its state before, adds the noise of its ledger."""
     data = tmp_path / "data"
     data.mkdir()

@@ -39,7 +39,7 @@ def hashes(events: list[dict[str, Any]]) -> list[str]:
     return [event["hash"] for event in events]
 
 
-def test_every_form_of_a_job(tmp_path: Path) -> None:
+def test_every_form_of_a_job_gives_the_same_result(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     by_file = secagg.run(path)
     assert secagg.run(str(path)).result.summary == by_file.result.summary
@@ -48,12 +48,12 @@ def test_every_form_of_a_job(tmp_path: Path) -> None:
     assert by_file.folder is None and names(tmp_path) == ["data", "job.toml"]
 
 
-def test_overrides_go_with_a_file() -> None:
+def test_overrides_need_a_job_file() -> None:
     with pytest.raises(JobError):
         run(small_job(), tables(), overrides={"title": "x"})
 
 
-def test_the_result_is_that_of_the_pooled_records() -> None:
+def test_the_result_agrees_with_the_pooled_records() -> None:
     got = run(small_job(), tables()).result
     age = np.concatenate([columns["age"] for columns in tables().values()])
     # Each site rounds its sum once, by half a step of 2^-32 times half the range of 100.
@@ -96,14 +96,14 @@ def test_a_release_that_is_not_on_disk_is_not_used(
     assert len(decoded) == round_
 
 
-def test_replayable_randomness_is_marked(tmp_path: Path) -> None:
+def test_replayable_randomness_is_marked_in_the_run(tmp_path: Path) -> None:
     done = run(small_job(), tables(), random=replayable_random(1), out=tmp_path / "x")
     assert "protects nothing" in done.facts["randomness"]
     assert read_log(tmp_path / "x" / "log.jsonl")[0]["randomness"] == done.facts["randomness"]
     assert run(small_job(), tables()).facts["randomness"] == "operating system"
 
 
-def test_site_alone_only_where_asked() -> None:
+def test_site_alone_results_are_given_only_on_request() -> None:
     assert "simulation" not in run(small_job(), tables()).result.summary
     done = run(small_job(simulation={"site_alone": True}), tables())
     assert done.result.summary["simulation"]["site_alone"].keys() == tables().keys()
@@ -112,7 +112,7 @@ def test_site_alone_only_where_asked() -> None:
 # --- the folder ----------------------------------------------------------------------------------
 
 
-def test_an_earlier_run_is_kept_or_replaced_whole(tmp_path: Path) -> None:
+def test_an_earlier_run_is_kept_or_replaced_as_a_whole(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     first = run(small_job(), tables(), out=folder)
     (folder / "notes.txt").write_text("mine")
@@ -129,7 +129,7 @@ def test_an_earlier_run_is_kept_or_replaced_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_is_no_run_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+def test_a_folder_that_is_not_a_run_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
     """Nor a link to a run."""
     (tmp_path / "papers").mkdir()
     (tmp_path / "file").write_text("mine")
@@ -142,7 +142,7 @@ def test_what_is_no_run_is_never_replaced(tmp_path: Path, overwrite: bool) -> No
     assert (tmp_path / "file").read_text() == "mine" and (tmp_path / "link").is_symlink()
 
 
-def test_a_place_that_cannot_be_written_to(tmp_path: Path) -> None:
+def test_an_unwritable_output_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(JobError):
         run(small_job(), tables(), out=tmp_path / "file" / "x")
@@ -180,7 +180,7 @@ def test_a_failure_after_the_releases_keeps_their_log(
         assert "No space left on device" in caught.value.what and str(kept) in caught.value.advice
 
 
-def test_a_disk_that_stays_full_keeps_the_releases(
+def test_a_full_disk_does_not_lose_the_log_of_releases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even the line that says so can be written."""
@@ -205,7 +205,9 @@ def test_a_disk_that_stays_full_keeps_the_releases(
     ("kind", "overwrite"),
     [("folder", True), ("file", False), ("link", True), ("empty folder", False)],
 )
-def test_what_appears_during_the_run_is_left(tmp_path: Path, kind: str, overwrite: bool) -> None:
+def test_files_that_appear_during_the_run_are_not_replaced(
+    tmp_path: Path, kind: str, overwrite: bool
+) -> None:
     """The finished run is kept beside it, whole."""
     target = tmp_path / "x"
 
@@ -260,7 +262,7 @@ def test_an_interrupt_while_replacing_keeps_the_earlier_run(
     assert kept.startswith("x.failed-")
 
 
-def test_the_earlier_run_is_there_until_the_new_one_is(
+def test_the_earlier_run_exists_until_the_new_one_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "x"
@@ -281,7 +283,7 @@ def test_the_earlier_run_is_there_until_the_new_one_is(
     assert names(tmp_path) == ["x"]
 
 
-def test_a_name_that_leaves_no_room_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_too_long_output_names_are_refused_before_the_run(tmp_path: Path) -> None:
     for length in (250, 300):
         with pytest.raises(JobError):
             run(small_job(), tables(), out=tmp_path / ("x" * length))
@@ -298,7 +300,7 @@ def test_processor_time_is_rounded() -> None:
 # --- whose words ---------------------------------------------------------------------------------
 
 
-def test_in_one_process_the_sites_own_words_are_shown() -> None:
+def test_in_one_process_a_sites_own_error_text_is_shown() -> None:
     data = tables()
     data["south"]["age"] = np.array(["old"] * 12)
     with pytest.raises(DataError, match="'old'") as caught:
@@ -310,7 +312,7 @@ def test_in_one_process_the_sites_own_words_are_shown() -> None:
     ("own", "shown"),
     [(PolicyRefusal("rule", "own words"), "own words"), (PeerError("x", "stale"), "in short")],
 )
-def test_a_partys_own_words_are_shown_for_the_same_failure_only(
+def test_a_partys_error_text_is_shown_only_for_the_same_failure(
     monkeypatch: pytest.MonkeyPatch, own: SecaggError, shown: str
 ) -> None:
     def fail(session: Any, *_: Any) -> None:
@@ -322,7 +324,7 @@ def test_a_partys_own_words_are_shown_for_the_same_failure_only(
         run(small_job(), tables())
 
 
-def test_an_earlier_trouble_does_not_hide_the_cause() -> None:
+def test_an_earlier_harmless_error_does_not_hide_the_cause() -> None:
     """North gets one request twice, which is harmless; later it refuses for another reason."""
     released: list[int] = []
 
@@ -338,7 +340,7 @@ def test_an_earlier_trouble_does_not_hide_the_cause() -> None:
     assert 1 in released
 
 
-def test_a_site_may_not_take_a_partys_name() -> None:
+def test_a_site_cannot_have_another_partys_name() -> None:
     for taken in ("coordinator", "aggregator_1"):
         data = tables()
         data[taken] = data.pop("west")

@@ -56,7 +56,7 @@ def huge() -> bytes:
     return file.getvalue()
 
 
-def test_what_a_run_wrote_is_read_back(folder: Path) -> None:
+def test_a_written_run_is_read_back(folder: Path) -> None:
     read = RunFolder.open_finished(folder)
     assert not read.failed
     assert read.facts["session"] == read.session and len(bytes.fromhex(read.session)) > 0
@@ -69,7 +69,7 @@ def test_what_a_run_wrote_is_read_back(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.parametrize("content", [b"", b"[]\n", b"{}\n", b"\xff", b"[" * 10**5, b"NaN", b"7\n"])
-def test_a_file_of_another_form(folder: Path, name: str, content: bytes) -> None:
+def test_files_of_another_form_are_rejected(folder: Path, name: str, content: bytes) -> None:
     (folder / name).write_bytes(content)
     read = RunFolder.open(folder)
     if (name, content) in {("result.json", b"{}\n"), ("log.jsonl", b"")}:  # of the form, but empty
@@ -81,7 +81,7 @@ def test_a_file_of_another_form(folder: Path, name: str, content: bytes) -> None
 
 
 @pytest.mark.parametrize("name", READ)
-def test_a_missing_file(folder: Path, name: str) -> None:
+def test_missing_files_are_errors(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(EvidenceError) as caught:
         READ[name](RunFolder.open(folder))
@@ -93,7 +93,7 @@ def test_a_missing_file(folder: Path, name: str) -> None:
     [saved(x=np.ones(3))[:-7], saved(x=np.array([{}], dtype=object)), saved(x=1)[:40], huge()],
     ids=["cut off", "pickled", "header only", "huge"],
 )
-def test_arrays_that_are_none(folder: Path, content: bytes) -> None:
+def test_damaged_array_files_are_rejected(folder: Path, content: bytes) -> None:
     (folder / "arrays.npz").write_bytes(content)
     with pytest.raises(EvidenceError) as caught:
         _ = RunFolder.open(folder).result
@@ -105,14 +105,14 @@ def test_arrays_that_are_none(folder: Path, content: bytes) -> None:
     [{}, None, {"title": "t", "sites": {"max_rows": 1}, "columns": {"x": {"type": "new"}}},
      small_job().model_dump(mode="json") | {"method": {"name": "unheard of"}}],
 )  # fmt: skip
-def test_a_job_of_another_version(folder: Path, job: dict[str, Any] | None) -> None:
+def test_a_job_of_another_version_is_refused(folder: Path, job: dict[str, Any] | None) -> None:
     facts = json.loads((folder / "run.json").read_bytes())
     (folder / "run.json").write_bytes(json_bytes(facts | {"job": job}))
     with pytest.raises(UsageError, match="version"):
         _ = RunFolder.open(folder).method
 
 
-def test_what_is_no_folder_of_a_finished_run(folder: Path, tmp_path: Path) -> None:
+def test_folders_without_a_finished_run_are_refused(folder: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "none", folder / "run.json", tmp_path):
         with pytest.raises(UsageError):
             RunFolder.open_finished(path)
@@ -121,7 +121,7 @@ def test_what_is_no_folder_of_a_finished_run(folder: Path, tmp_path: Path) -> No
         RunFolder.open(folder)
 
 
-def test_content_of_another_form_is_evidence(folder: Path) -> None:
+def test_malformed_content_raises_an_evidence_error(folder: Path) -> None:
     read = RunFolder.open(folder)
     with pytest.raises(EvidenceError, match="its result"), read.well_formed("result"):
         _ = read.result.summary["nothing"]

@@ -42,7 +42,7 @@ def job(method: dict[str, Any], **changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method["name"])
-def test_same_bits_as_a_run(method: dict[str, Any]) -> None:
+def test_a_simulation_has_the_same_bits_as_a_run(method: dict[str, Any]) -> None:
     ran = secagg.run(job(method), sites(), random=replayable_random(1)).result
     done: list[int] = []
     alone = simulate(job(method), sites(), random=replayable_random(1), progress=done.append)
@@ -53,7 +53,9 @@ def test_same_bits_as_a_run(method: dict[str, Any]) -> None:
     assert done == list(range(1, len(done) + 1)) and done
 
 
-def test_what_sites_draw_is_the_same_under_every_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_draw_the_same_numbers_under_every_protocol(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Protocols take different amounts of the session's randomness; methods have their own."""
     drawing = ("secagg.models.sparse_bayes.regression", "SparseRegression")
     monkeypatch.setitem(METHODS_BY_NAME, "sparse_regression", drawing)
@@ -72,14 +74,14 @@ def test_what_sites_draw_is_the_same_under_every_protocol(monkeypatch: pytest.Mo
     assert not np.array_equal(draws("plain", 2), first)
 
 
-def test_what_is_wrong_with_records_is_said_as_in_a_run() -> None:
+def test_errors_in_records_are_reported_as_in_a_run() -> None:
     broken = sites()
     broken["b"]["x"] = "much"
     with pytest.raises(DataError, match="x"):
         simulate(job(METHODS[0]), broken)
 
 
-def test_noise_is_refused() -> None:
+def test_simulating_a_private_job_is_refused() -> None:
     private = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
     with pytest.raises(CapabilityError):
         simulate(job(METHODS[0], privacy=private, simulation={"site_alone": False}), sites())

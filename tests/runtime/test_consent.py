@@ -137,7 +137,7 @@ def test_a_gradient_beyond_the_budget_charges_nobody(tmp_path: Path) -> None:
     run(data, **job)
 
 
-def test_a_replay_needs_no_budget(tmp_path: Path) -> None:
+def test_a_repeated_release_needs_no_budget(tmp_path: Path) -> None:
     """A repeated release with the same noise costs nothing, so it needs no remaining budget."""
     data = folder_with(tmp_path)
     run(data, privacy=noised(placement="site"))
@@ -196,7 +196,7 @@ def world(**more: Any) -> World:
 
 
 @pytest.mark.parametrize("protocol", [Plain(), Additive(2)], ids=lambda p: p.name)
-def test_silence_is_no_consent(protocol: Any) -> None:
+def test_a_silent_site_does_not_consent(protocol: Any) -> None:
     """The run continues without that site, if the rules allow it."""
 
     def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
@@ -213,7 +213,7 @@ def test_silence_is_no_consent(protocol: Any) -> None:
     assert {d.phase for d in few.engine.transcript} == {"consent"}
 
 
-def test_the_frames_of_consent() -> None:
+def test_consent_frames_are_signed_and_empty() -> None:
     """A signed frame of this session with an empty body, for each site."""
     w = world()
     first = w.coordinator.start()

@@ -80,7 +80,7 @@ def test_a_release_is_recorded_before_it_is_used(
 
 
 @both
-def test_after_a_crash_the_release_is_not_recorded_again(protocol: Any) -> None:
+def test_after_a_crash_a_release_is_not_recorded_again(protocol: Any) -> None:
     """Stopped after the release was written and resumed from that state, in another process."""
     w = world(protocol)
     step = w.coordinator.start()
@@ -95,7 +95,7 @@ def test_after_a_crash_the_release_is_not_recorded_again(protocol: Any) -> None:
 
 
 @both
-def test_what_a_release_says(protocol: Any) -> None:
+def test_a_release_event_lists_contributors_and_thresholds(protocol: Any) -> None:
     w = world(protocol, policies={"b": ReleasePolicy(4, 1)})
     steps = run_all(w)
     released = events(steps, "release")
@@ -113,7 +113,7 @@ def test_what_a_release_says(protocol: Any) -> None:
 
 
 @both
-def test_what_was_signed_is_read_once_for_each_sum(
+def test_signed_claims_are_read_once_for_each_sum(
     protocol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
@@ -146,7 +146,7 @@ class Twice(Fewer):
 
 
 @pytest.mark.parametrize("protocol", [Fewer(2), Twice(2)], ids=["fewer", "twice"])
-def test_a_sum_over_others_is_checked_anew(protocol: Any) -> None:
+def test_a_sum_over_other_contributors_is_checked_again(protocol: Any) -> None:
     """Before its release is recorded."""
     w = world(protocol, min_sites=3)
     step = run_until(w, "open")
@@ -187,7 +187,7 @@ def test_rules_on_public_facts_apply_before_any_request() -> None:
             replace(world().coordinator, policy=unset).start()
 
 
-def test_the_coordinators_own_rule_for_records_in_all() -> None:
+def test_the_coordinator_enforces_its_rule_on_total_records() -> None:
     """The sites would continue; the coordinator knows the total first, and sends no request."""
     w = world()
     w.coordinator = replace(w.coordinator, policy=ReleasePolicy(2, 1, min_total_records=9))
@@ -201,7 +201,7 @@ def test_the_coordinators_own_rule_for_records_in_all() -> None:
 
 
 @both
-def test_who_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
+def test_a_site_that_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
     w = world(protocol, rounds=1)
     w.engine.tamper = silent("d", 0, contributes(w))
     steps = run_all(w)
@@ -215,7 +215,7 @@ def test_who_drops_out_of_the_first_round_is_left_out(protocol: Any) -> None:
 
 
 @pytest.mark.parametrize(("count", "records"), [(-50.0, 3), (6.4, 6), (1e30, MAX_COUNT)])
-def test_a_noised_count_is_kept_between_what_is_known(
+def test_a_noised_count_is_limited_to_its_possible_range(
     count: float, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of the three sites that counted has a record; a message holds at most MAX_COUNT."""
@@ -237,7 +237,7 @@ def test_clip_counts_of_all_rounds_are_added() -> None:
 
 
 @both
-def test_who_drops_out_later_ends_the_run(protocol: Any) -> None:
+def test_a_site_that_drops_out_later_ends_the_run(protocol: Any) -> None:
     w = world(protocol, rounds=2)
     w.engine.tamper = silent("d", 1, contributes(w))
     with pytest.raises(ProtocolAbort) as caught:
@@ -246,7 +246,7 @@ def test_who_drops_out_later_ends_the_run(protocol: Any) -> None:
 
 
 @both
-def test_nobody_answers(protocol: Any) -> None:
+def test_a_run_without_any_answers_ends(protocol: Any) -> None:
     w = world(protocol)
     w.engine.tamper = lambda sender, recipient, frame: [frame] if recipient != "coordinator" else []
     with pytest.raises(PolicyRefusal):
@@ -261,7 +261,7 @@ def test_nobody_answers(protocol: Any) -> None:
         run_all(w)
 
 
-def test_too_few_answer() -> None:
+def test_a_run_with_too_few_answers_ends_before_opening() -> None:
     w = world(Additive(2), min_sites=4)
     w.engine.tamper = silent("d", 0, "share")
     with pytest.raises(PolicyRefusal):
@@ -283,7 +283,7 @@ def test_a_site_that_refuses_ends_the_run(protocol: Any, policy: ReleasePolicy) 
 
 
 @pytest.mark.parametrize("error", [DataError("row 7", "'Smith'"), OverflowRefusal("x", "'Smith'")])
-def test_a_site_whose_data_will_not_do_ends_the_run(error: SecaggError) -> None:
+def test_a_site_with_unsuitable_data_ends_the_run(error: SecaggError) -> None:
     w = world()
 
     def fail() -> SiteRecords:
@@ -302,7 +302,7 @@ def refuse(w: World, party: str, code: Any, round_: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("code", ["abort", "peer", "", "nonsense", None, 7, ["policy"]])
-def test_other_refusals_count_as_no_answer(code: Any) -> None:
+def test_refusals_for_other_reasons_count_as_no_answer(code: Any) -> None:
     w = world(rounds=1)
     step = run_until(w, "submit")
     *frames, _ = w.engine.exchange(step.requests)  # all but d's
@@ -311,7 +311,7 @@ def test_other_refusals_count_as_no_answer(code: Any) -> None:
     assert after.state.contributors == ("a", "b", "c")
 
 
-def test_who_was_not_asked_cannot_refuse() -> None:
+def test_a_refusal_by_a_party_not_asked_is_rejected() -> None:
     w = world(Additive(2))
     step = run_until(w, "share")
     frames = w.engine.exchange(step.requests)
@@ -319,7 +319,7 @@ def test_who_was_not_asked_cannot_refuse() -> None:
     assert after.requests and len(events([after], "rejected")) == 1
 
 
-def test_a_refusal_next_to_a_good_reply_does_not_count() -> None:
+def test_a_refusal_beside_a_valid_reply_is_ignored() -> None:
     w = world(rounds=1)
     step = run_until(w, "submit")
     frames = w.engine.exchange(step.requests)
@@ -328,7 +328,7 @@ def test_a_refusal_next_to_a_good_reply_does_not_count() -> None:
 
 
 @both
-def test_a_refusal_of_an_earlier_round_is_stale(protocol: Any) -> None:
+def test_a_refusal_from_an_earlier_round_is_ignored(protocol: Any) -> None:
     w = world(protocol)
     step = run_until(w, contributes(w), round_=1)
     frames = w.engine.exchange(step.requests)

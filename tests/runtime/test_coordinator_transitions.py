@@ -26,7 +26,7 @@ def world(protocol: SecureSum, **options: Any) -> World:
     return World(protocol, NUMBERS, SumNumbers((2,), rounds=2), **options)
 
 
-def test_the_table_is_documented_and_complete() -> None:
+def test_the_transition_table_is_documented_and_complete() -> None:
     rows = [("status", "event", "next")]
     rows += [(s.value, e.value, t.value) for s, row in TRANSITIONS.items() for e, t in row.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -51,7 +51,7 @@ def test_the_table_is_documented_and_complete() -> None:
 
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("event", Event)
-def test_only_what_the_table_has_can_happen(status: Status, event: Event) -> None:
+def test_events_outside_the_transition_table_are_errors(status: Status, event: Event) -> None:
     state = CoordinatorState(status, ("a", "b"), {})
     if event in TRANSITIONS[status]:
         assert state.after(event, round=3) == replace(state, status=TRANSITIONS[status][event],
@@ -66,7 +66,7 @@ def test_only_what_the_table_has_can_happen(status: Status, event: Event) -> Non
     [(Plain(), False), (Additive(2), False), (PaillierOfVectors(2048), True)],
     ids=lambda each: getattr(each, "name", None),
 )
-def test_what_a_session_goes_through(
+def test_a_session_passes_through_the_expected_events(
     protocol: SecureSum, set_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In particular: consent before anything else, and again before the method's first stage."""
@@ -105,7 +105,7 @@ def test_what_a_session_goes_through(
     assert step.state.stage == STAGE and step.state.cohort == ("a", "b", "c")
 
 
-def test_the_state_is_plain_data() -> None:
+def test_the_coordinators_state_is_plain_data() -> None:
     state = CoordinatorState(Status.SUM, ("a", "b"), {"x": [1]}, asked=("a",), stage=STAGE,
                              claims={"a": [b"1", b"2"]}, checked={"a": 2})  # fmt: skip
     plain = encoding.loads(encoding.dumps(state.to_plain()))

@@ -97,7 +97,7 @@ def numpy_sum(contributions: list[list[int]], bits: int) -> list[int]:
         ("masked", 12, 48, 128),
     ],
 )
-def test_moments(protocol: str, sites: int, bits: int, ring_bits: int) -> None:
+def test_sums_of_moments_are_exact(protocol: str, sites: int, bits: int, ring_bits: int) -> None:
     planned = plan(protocol, sites, max_rows=100_000, bits=bits)
     assert planned.plans.of(STAGE).ring_bits == ring_bits
     opened, expected = securely_summed(planned)
@@ -114,7 +114,9 @@ def corners(public: PublicFacts, *, value: float, size: int) -> SiteRecords:
     ("protocol", "signs"),
     [("plain", (-1, -1)), ("plain", (1, -1)), ("additive", (1, 1)), ("masked", (-1, -1))],
 )
-def test_every_record_at_its_bounds(protocol: str, signs: tuple[int, int]) -> None:
+def test_sums_are_exact_with_every_record_at_its_bounds(
+    protocol: str, signs: tuple[int, int]
+) -> None:
     """As many rows as declared, each at a corner of the box: the worst case of the plan."""
     rows = 1000
     planned = plan(protocol, 2, max_rows=rows, bits=52)

@@ -88,7 +88,7 @@ FRACTIONS = [(32, 20), (32, 0), (32, -4), (64, 30), (64, 0), (64, -4), (128, 80)
         *((b, n) for b in (64, 128) for n in (2**49 + 1, 2**51 - 1, 2**51 + 3, 2**53)),
     ],
 )
-def test_rounding_to_even_at_every_size(bits: int, largest: int, fraction: int) -> None:
+def test_ties_round_to_even_at_every_magnitude(bits: int, largest: int, fraction: int) -> None:
     """Multiples of 1/4 near zero and the bound, below and above 2^51 (two algorithms)."""
     about = {0, 1, 2, 3, largest // 3, largest // 2, largest - 2, largest - 1, largest}
     offsets = [k / 4 for k in range(-4, 5)]
@@ -117,7 +117,7 @@ def sums_near_ties(limit: int) -> st.SearchStrategy[int]:
 
 @settings(deadline=None, max_examples=50)
 @given(st.data(), st.sampled_from(FRACTIONS))
-def test_decoding_rounds_correctly(data: st.DataObject, drawn: tuple[int, int]) -> None:
+def test_decoding_rounds_to_the_nearest_float(data: st.DataObject, drawn: tuple[int, int]) -> None:
     """float64 of the exact rational sum, whatever the sum."""
     bits, fraction = drawn
     largest = 2 ** (bits - 3) - (bits == 32)
@@ -132,7 +132,7 @@ def test_decoding_rounds_correctly(data: st.DataObject, drawn: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("shift", [0, 1, 9, 10, 11, 12, 63, 64, 65, 72])
-def test_every_kind_of_tie_in_128_bits(shift: int) -> None:
+def test_decoding_breaks_all_ties_in_128_bits_correctly(shift: int) -> None:
     """Even and odd neighbours, exactly halfway and one either side, over each place of the tie."""
     tops = [(1 << 53) + 1, (1 << 53) + 3, (1 << 54) - 1, (1 << 53) + 2]  # 54 bits: 53, then the tie
     numbers = [
@@ -148,7 +148,7 @@ def test_every_kind_of_tie_in_128_bits(shift: int) -> None:
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
 @pytest.mark.parametrize("size", [0, 1, 8193, 32768, 32769])
-def test_lengths_about_a_block(size: int, bits: int) -> None:
+def test_vectors_of_lengths_around_a_block_are_encoded_exactly(size: int, bits: int) -> None:
     """Encoded and decoded in blocks of 2^15 values, and of 2^13 elements of 128 bits."""
     values = np.random.default_rng(size).integers(-4000, 4000, size) / 2**8
     values[-1:] = 99.0  # clipped
@@ -171,7 +171,9 @@ class TestTable:
     def plan(self, ring_bits: int, kind: Kind, size: int, bound: float, bits: int) -> SumPlan:
         return plan_sum((field(size, bound, bits, kind),), 2, (ring_bits,))
 
-    def test_zero_subnormal_and_negative(self, ring_bits: int, kind: Kind) -> None:
+    def test_zero_subnormal_and_negative_values_are_encoded(
+        self, ring_bits: int, kind: Kind
+    ) -> None:
         plan = self.plan(ring_bits, kind, 4, 1.0, 8)
         assert carried(plan, [0.0, -0.0, TINY, 2.0**-1023]) == ([0, 0, 0, 0], 0)
         plan = self.plan(ring_bits, kind, 5, 1.0, 8)
@@ -192,13 +194,15 @@ class TestTable:
             assert carried(plan, [-bound]) == ([-largest], 0)
 
     @pytest.mark.parametrize("bound", [1.0, 0.1, 0.7])
-    def test_above_the_bound_is_clipped(self, ring_bits: int, kind: Kind, bound: float) -> None:
+    def test_values_above_the_bound_are_clipped(
+        self, ring_bits: int, kind: Kind, bound: float
+    ) -> None:
         above = [float(np.nextafter(bound, 2)), bound * 1.001, 1e9, 1e308, 1.7976931348623157e308]
         plan = self.plan(ring_bits, kind, len(above), bound, 8)
         assert carried(plan, above) == ([plan.fields[0].largest] * len(above), len(above))
 
     @pytest.mark.parametrize(("bad", "at"), [(np.nan, 40_000), (np.inf, 0), (-np.inf, 1)])
-    def test_not_a_number_is_refused(self, ring_bits: int, kind: Kind, bad: float, at: int) -> None:
+    def test_nan_is_refused(self, ring_bits: int, kind: Kind, bad: float, at: int) -> None:
         """The error does not quote the value."""
         plan = self.plan(ring_bits, kind, 40_001, 1.0, 8)  # more than one block
         values = np.full(40_001, 0.5)
@@ -208,13 +212,13 @@ class TestTable:
         assert str(bad) not in str(caught.value).replace("finite", "")
 
 
-def test_a_value_that_only_a_high_resolution_encodes() -> None:
+def test_a_high_resolution_encodes_tiny_values() -> None:
     plan = plan_sum((field(2, 2.0**-450, 500),), 2)
     assert carried(plan, [2.0**-500, 3 * 2.0**-501]) == ([1, 2], 0)
 
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
-def test_counts(bits: int) -> None:
+def test_counts_are_clipped_and_fractions_refused(bits: int) -> None:
     plan = plan_sum((field(4, 10.0, 0, Kind.COUNT),), 2, (bits,))
     assert carried(plan, [0, 3, 10, 11]) == ([0, 3, 10, 10], 1)
     assert carried(plan, [-1, 0, 0, 1e300]) == ([0, 0, 0, 10], 2)
@@ -234,7 +238,7 @@ def test_each_field_has_its_own_clip_count() -> None:
     assert fields["b"].shape == () and fields["b"] == 0
 
 
-def test_every_entry_clipped_everywhere_fits() -> None:
+def test_clip_counts_fit_if_every_entry_is_clipped_at_every_site() -> None:
     """The bound of the clip counts: every entry of the largest field, at every site."""
     plan = plan_sum((field(5), Field("y", (2,), 1.0, 8, Kind.BOUNDED)), 4)
     update = {"x": np.full(5, 2.0), "y": np.full(2, -2.0)}
@@ -250,13 +254,13 @@ def test_every_entry_clipped_everywhere_fits() -> None:
     [{}, {"y": np.zeros(1)}, {"x": np.zeros(1), "y": np.zeros(1)}, {"x": np.zeros(2)},
      {"x": np.zeros((1, 1))}, {"x": np.float64(0)}],
 )  # fmt: skip
-def test_wrong_fields_or_shapes(update: dict[str, np.ndarray]) -> None:
+def test_wrong_fields_or_shapes_are_errors(update: dict[str, np.ndarray]) -> None:
     with pytest.raises(InternalError):
         encode(plan_sum((field(),), 2), update)
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "clipped")])
-def test_fields_of_one_name(names: tuple[str, str]) -> None:
+def test_fields_with_equal_names_are_errors(names: tuple[str, str]) -> None:
     with pytest.raises(InternalError):
         plan_sum(tuple(Field(n, (1,), 1.0, 8, Kind.BOUNDED) for n in names), 2)
 
@@ -266,7 +270,7 @@ def test_fields_of_one_name(names: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
 @pytest.mark.parametrize("sites", [2, 3, 1000])
-def test_the_plan_is_tight(sites: int, bits: int) -> None:
+def test_the_plan_accepts_the_largest_bound_that_fits(sites: int, bits: int) -> None:
     """The largest bound whose sums fit is accepted, the next float that is an integer is not."""
     limit = (2 ** (bits - 1) - 1) // sites
     fits = float(limit)
@@ -284,7 +288,7 @@ def test_the_plan_is_tight(sites: int, bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
-def test_one_site_more_does_not_fit(bits: int) -> None:
+def test_one_site_too_many_for_the_ring_is_refused(bits: int) -> None:
     bound = 2.0 ** (bits - 11)  # 1024 of them make 2^(bits - 1), one more than the ring holds
     assert plan_sum((field(1, bound, 0),), 1023, (bits,)).sum_bits == bits
     with pytest.raises(OverflowRefusal) as caught:
@@ -307,19 +311,19 @@ def test_the_smallest_ring_is_chosen() -> None:
     [*((bound, 8) for bound in (0.0, -1.0, np.nan, np.inf, 2.0**-9)),
      (2.0**-450, 501), (2.0**520, -501), (1.0, 10**6)],
 )  # fmt: skip
-def test_invalid_bounds_and_resolutions(bound: float, bits: int) -> None:
+def test_invalid_bounds_and_resolutions_are_errors(bound: float, bits: int) -> None:
     with pytest.raises(JobError):
         plan_sum((field(1, bound, bits),), 2)
 
 
-def test_a_bound_just_above_half_a_step() -> None:
+def test_a_bound_just_above_half_a_step_is_encoded_as_one() -> None:
     assert carried(plan_sum((field(1, 0.6 * 2.0**-8, 8),), 2), [0.6 * 2.0**-8]) == ([1], 0)
 
 
 # --- noise ----------------------------------------------------------------------------------------
 
 
-def test_noise_sets_the_clip_counts_to_zero() -> None:
+def test_under_noise_clip_counts_are_zero() -> None:
     """They depend on the records, and have no noise."""
     noise = Noise(Placement.SITE, 4**8, 8, colluding=0, min_sites=1)
     plan = plan_sum((field(3),), 2, noise=noise)
@@ -333,14 +337,14 @@ def test_noise_sets_the_clip_counts_to_zero() -> None:
             add_noise(plan, vector, np.array(invalid, dtype=np.int64))
 
 
-def test_the_tail_is_twelve_standard_deviations_at_least() -> None:
+def test_the_tail_is_at_least_twelve_standard_deviations() -> None:
     for weights in ((), (1, 9, 4)):
         noise = Noise(Placement.SITE, 4**8 + 1000, 8, 0, 1, weights)
         tail = plan_sum((field(3),), 2, noise=noise).fields[0].tail
         assert tail**2 >= 12**2 * noise.site_variance(1) * max(weights, default=1)
 
 
-def test_a_noised_count_may_be_negative_by_every_sites_noise() -> None:
+def test_a_noised_count_may_be_negative_by_the_noise_of_all_sites() -> None:
     noise = Noise(Placement.SITE, 4**8, 8, colluding=0, min_sites=1)
     plan = plan_sum((field(1, 4.0, 8, Kind.COUNT),), 3, noise=noise)
     low = -3 * plan.fields[0].tail
@@ -356,7 +360,7 @@ def test_a_noised_count_may_be_negative_by_every_sites_noise() -> None:
 @pytest.mark.parametrize(
     ("kind", "least"), [*((k, -512) for k in SIGNED), *((k, 0) for k in UNSIGNED)]
 )
-def test_sums_out_of_range_are_seen(kind: Kind, least: int, bits: int) -> None:
+def test_sums_out_of_range_are_refused(kind: Kind, least: int, bits: int) -> None:
     plan = plan_sum((field(1, 256.0, 0, kind),), 2, (bits,))
     for inside in (least, 0, 512):
         assert decode(plan, ring.from_integers([inside, 2], bits))[0]["x"][0] == inside
@@ -370,7 +374,7 @@ def test_sums_out_of_range_are_seen(kind: Kind, least: int, bits: int) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.BOUNDED, Kind.WEIGHT])
 @pytest.mark.parametrize("beyond", [1.0 + 2.0**-20, -1.5, 1e300])
-def test_a_strict_field_is_never_clipped(kind: Kind, beyond: float) -> None:
+def test_values_beyond_a_strict_bound_are_refused(kind: Kind, beyond: float) -> None:
     plan = plan_sum((Field("x", (2,), 1.0, 20, kind, strict=True),), 3)
     encode(plan, {"x": np.array([1.0, 0.0])})
     with pytest.raises(DataError):

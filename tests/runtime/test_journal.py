@@ -41,7 +41,7 @@ def journal(log: RunLog, session: bytes = b"session") -> Journal:
     return Journal(log.path.with_name("journal"), session)
 
 
-def test_a_step_comes_back(log: RunLog) -> None:
+def test_a_written_step_is_read_back(log: RunLog) -> None:
     written = entry(log)
     journal(log).write(written)
     read = journal(log).read()
@@ -52,7 +52,7 @@ def test_a_step_comes_back(log: RunLog) -> None:
 
 
 @pytest.mark.parametrize("logged", range(4))
-def test_events_are_neither_repeated_nor_lost(log: RunLog, logged: int) -> None:
+def test_after_a_crash_no_events_are_repeated_or_lost(log: RunLog, logged: int) -> None:
     """The coordinator was killed when `logged` of the step's three events had been written."""
     journal(log).write(entry(log))
     for event in EVENTS[:logged]:
@@ -61,7 +61,7 @@ def test_events_are_neither_repeated_nor_lost(log: RunLog, logged: int) -> None:
     assert step.events == EVENTS[logged:]
 
 
-def test_every_changed_byte_is_found(log: RunLog) -> None:
+def test_every_changed_byte_is_detected(log: RunLog) -> None:
     journal(log).write(entry(log))
     path = journal(log).path
     whole = path.read_bytes()
@@ -78,7 +78,7 @@ def test_every_changed_byte_is_found(log: RunLog) -> None:
         journal(log).read()
 
 
-def test_growing_lists_are_appended_and_come_back(log: RunLog) -> None:
+def test_growing_lists_are_appended_and_read_back(log: RunLog) -> None:
     """A coordinator that resumes appends where the journal ends."""
     kept, sizes = journal(log), []
     for n in (0, 1, 1, 4):
@@ -98,7 +98,7 @@ def test_growing_lists_are_appended_and_come_back(log: RunLog) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in growing_files(log))
 
 
-def test_growing_files_may_be_ahead_but_not_damaged(log: RunLog) -> None:
+def test_growing_files_may_be_longer_but_not_damaged(log: RunLog) -> None:
     state = replace(STATE, method={COLLECTED_DRAWS: [1.0, 2.0]})
     journal(log).write(entry(log, step=Step(state, {}, ())))
     for path in growing_files(log):
@@ -121,7 +121,7 @@ def growing_files(log: RunLog) -> list[Path]:
     return [path.with_name(f"journal.{name}") for name in ("delivered", "collected")]
 
 
-def test_a_journal_of_another_session_or_version(
+def test_a_journal_of_another_session_or_version_is_refused(
     log: RunLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal(log, b"other").write(entry(log))
@@ -137,7 +137,7 @@ def test_a_journal_of_another_session_or_version(
 @pytest.mark.parametrize(
     "later", [(*EVENTS, {"event": "release"}), ({"event": "round", "round": 7},), (EVENTS[1],)]
 )
-def test_a_log_with_other_events_than_the_step(
+def test_a_log_with_other_events_than_the_step_is_refused(
     log: RunLog, later: tuple[dict[str, Any], ...]
 ) -> None:
     """An earlier journal was restored, or the log was continued differently."""
@@ -148,7 +148,7 @@ def test_a_log_with_other_events_than_the_step(
         still_to_log(saved, log)
 
 
-def test_an_older_log(log: RunLog) -> None:
+def test_an_older_log_is_refused(log: RunLog) -> None:
     before = log.path.read_bytes()
     log.write({"event": "release"})
     newer = entry(log)
@@ -157,7 +157,7 @@ def test_an_older_log(log: RunLog) -> None:
         still_to_log(newer, RunLog.reopen(log.path, log.clock))
 
 
-def test_a_rewritten_log(log: RunLog) -> None:
+def test_a_rewritten_log_is_refused(log: RunLog) -> None:
     """Its chain is intact, but its lines are not those before the step."""
     saved = entry(log)
     log.path.unlink()

@@ -57,7 +57,7 @@ def contribution_header(
     return list(read_frame(data, w.roster, "coordinator", session or w.session).proof)
 
 
-def test_an_honest_opening() -> None:
+def test_an_honest_request_opens_one_sum() -> None:
     w = world()
     body = about_to_open(w)
     handled = ask(w, 0, body)
@@ -67,7 +67,7 @@ def test_an_honest_opening() -> None:
         assert isinstance(again.error, PeerError) and again.state == handled.state
 
 
-def test_the_protocol_itself_opens_once() -> None:
+def test_the_protocol_itself_opens_a_sum_only_once() -> None:
     """Even if the party has lost its record of answered requests."""
     w = world()
     body = about_to_open(w)
@@ -78,14 +78,14 @@ def test_the_protocol_itself_opens_once() -> None:
 
 
 @pytest.mark.parametrize("smaller", [["a", "b", "c"], ["a", "d"]])
-def test_another_cohort_after_the_first_release(smaller: list[str]) -> None:
+def test_another_cohort_after_the_first_release_is_refused(smaller: list[str]) -> None:
     w = world()
     body = about_to_open(w, round_=1)  # round 0 was opened over all four
     handled = ask(w, 1, {**body, "contributors": smaller})
     assert isinstance(handled.error, PolicyRefusal)
 
 
-def test_the_first_release_fixes_a_smaller_cohort_too() -> None:
+def test_a_first_release_over_fewer_sites_fixes_the_cohort() -> None:
     w = world()
     body = about_to_open(w)
     first = ask(w, 0, {**body, "contributors": ["c", "a", "b"]})
@@ -108,13 +108,13 @@ def test_the_first_release_fixes_a_smaller_cohort_too() -> None:
         ({"a": 1, "b": 1, "c": 1}, PeerError),
     ],
 )
-def test_contributors(contributors: Any, error: type[Exception]) -> None:
+def test_invalid_contributor_lists_are_refused(contributors: Any, error: type[Exception]) -> None:
     w = world(min_sites=3)
     body = about_to_open(w)
     check_refused(w, {**body, "contributors": contributors}, error)
 
 
-def test_the_strictest_site_decides() -> None:
+def test_the_strictest_sites_threshold_applies() -> None:
     """Site b signed that it requires four sites, so no sum of b and two others is opened."""
     w = world(policies={"b": ReleasePolicy(4, 1)})
     body = about_to_open(w)
@@ -150,7 +150,7 @@ def forged_claims(w: World) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", sorted(forged_claims(world())))
-def test_forged_claims(kind: str) -> None:
+def test_forged_claims_are_refused(kind: str) -> None:
     """Each claim alone is rejected, and so is the request to open a sum with it."""
     w = world()
     body = about_to_open(w)
@@ -161,7 +161,7 @@ def test_forged_claims(kind: str) -> None:
             read_attestation("d", claim, 0, w.roster, w.session)
 
 
-def test_fewer_sites_contribute_than_announced() -> None:
+def test_fewer_contributors_than_announced_are_refused() -> None:
     """Each site would add a smaller share of the noise than the sum needs."""
     w = world()
     claims = {
@@ -182,7 +182,7 @@ def test_fewer_sites_contribute_than_announced() -> None:
         read_attestations(announced, "other", 1, w.roster, w.session)
 
 
-def test_missing_claims() -> None:
+def test_missing_claims_are_refused() -> None:
     w = world()
     body = about_to_open(w)
     three = {site: body["claims"][site] for site in "abc"}
@@ -204,7 +204,7 @@ def test_only_sites_count_as_contributors(stand_in: str) -> None:
     check_refused(w, padded, PeerError)
 
 
-def test_a_site_whose_share_is_missing() -> None:
+def test_a_sum_with_a_missing_share_is_not_opened() -> None:
     """d took part and signed, but its share did not reach this aggregator."""
     w = world()
     step = run_until(w, "hold")

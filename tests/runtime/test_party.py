@@ -64,7 +64,7 @@ def ask_site(w: World, round_: int, body: dict[str, Any], state: bytes | None = 
     return party.handle(request(w, "a", "share", round_, body), state or party.first_state())
 
 
-def test_an_honest_request() -> None:
+def test_an_honest_request_has_a_signed_reply() -> None:
     w = world()
     handled = ask_site(w, 0, invite())
     assert handled.error is None
@@ -75,7 +75,7 @@ def test_an_honest_request() -> None:
 
 
 @pytest.mark.parametrize("sender", ["b", "aggregator_1", "a"])
-def test_only_the_coordinator_asks(sender: str) -> None:
+def test_requests_from_other_parties_are_refused(sender: str) -> None:
     w = world()
     party = w.engine.parties["a"]
     data = request(w, "a", "share", 0, invite(), sender=sender)
@@ -87,7 +87,7 @@ def test_only_the_coordinator_asks(sender: str) -> None:
     ("party", "phase"),
     [("a", "open"), ("aggregator_1", "share"), ("a", "submit"), ("a", REFUSED), ("a", "")],
 )
-def test_a_phase_that_is_not_its_own(party: str, phase: str) -> None:
+def test_a_phase_of_another_party_is_refused(party: str, phase: str) -> None:
     w = world()
     p = w.engine.parties[party]
     handled = p.handle(request(w, party, phase, 0, invite()), p.first_state())
@@ -106,7 +106,7 @@ def test_requests_are_answered_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"junk", encoding.dumps([b"", b"", b""])])
-def test_junk(data: bytes) -> None:
+def test_junk_frames_are_refused(data: bytes) -> None:
     w = world()
     party = w.engine.parties["a"]
     handled = party.handle(data, party.first_state())
@@ -161,7 +161,7 @@ def test_requests_refused_before_records_are_read(
     refusal(w, handled, error, party.first_state())
 
 
-def test_too_few_records_at_the_site() -> None:
+def test_too_few_records_at_the_site_are_refused() -> None:
     w = world(policies={"a": ReleasePolicy(2, 3)})
     first = w.engine.parties["a"].first_state()
     refusal(w, ask_site(w, 0, invite()), PolicyRefusal, first)
@@ -191,7 +191,7 @@ def test_the_cohort_is_fixed_by_the_first_contribution() -> None:
     assert ask_site(w, 2, invite(STAGE, ["c", "b", "a"], 9), state).error is None
 
 
-def test_no_more_rounds_than_declared() -> None:
+def test_rounds_beyond_the_declared_number_are_refused() -> None:
     w = world(rounds=2)
     state = ask_site(w, 0, invite()).state
     refusal(w, ask_site(w, 1, invite(), state), PolicyRefusal, state)
@@ -204,7 +204,7 @@ def test_no_more_rounds_than_declared() -> None:
 
 @pytest.mark.parametrize("phase", ["consent", "share"])
 @pytest.mark.parametrize("refuses", [False, True])
-def test_a_session_has_one_number_of_records(phase: str, refuses: bool) -> None:
+def test_a_second_number_of_records_in_a_session_is_refused(phase: str, refuses: bool) -> None:
     """Rules compare the site's own number with the total: other totals would reveal its number."""
     w = world(policies={"a": ReleasePolicy(2, 2)})
     state = ask_site(w, 0, invite()).state
@@ -276,7 +276,7 @@ def test_a_search_by_messages_ends_with_its_first_refusal(
     assert probe(w, "b", 1, 0.5, state).error is None
 
 
-def test_after_a_refusal_it_helps_to_open_nothing() -> None:
+def test_after_a_refusal_a_site_answers_no_phase_of_the_sum() -> None:
     """Not even in the phases of a sum in which it sends only keys or shares."""
     numbers = {site: np.array([0.0, 1.0]) for site in SITES}
     w = World(Masked(), numbers, Probed((2,), rounds=3, why=DataError("here", "no")))

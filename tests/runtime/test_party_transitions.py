@@ -58,7 +58,7 @@ def grid(head: type[Enum], table: Mapping[RequestKind, Mapping[Any, Enum]]) -> s
     return "\n".join([rule, lines[0], rule, *lines[1:], rule])
 
 
-def test_the_tables_are_documented_and_complete() -> None:
+def test_the_transition_tables_are_documented_and_complete() -> None:
     docstring = str(party_transitions.__doc__)
     assert grid(Standing, TRANSITIONS) in docstring, grid(Standing, TRANSITIONS)
     assert grid(Step, REFUSAL_EFFECTS) in docstring, grid(Step, REFUSAL_EFFECTS)
@@ -71,7 +71,7 @@ def test_the_tables_are_documented_and_complete() -> None:
     assert all(remembered < names for remembered in MEMORY.values())
 
 
-def test_only_what_the_method_saw_ends_a_session() -> None:
+def test_only_refusals_after_the_method_ran_end_a_session() -> None:
     """And what depends on records and on a number that the coordinator chose is remembered."""
     ends = {
         (r, s) for r, row in REFUSAL_EFFECTS.items() for s in row if row[s] is RefusalEffect.OVER
@@ -135,7 +135,7 @@ def reaches(verdict: Standing | Denial, after: Standing) -> bool:
 
 
 @pytest.mark.parametrize("protocol", [Plain(), Additive(2), Masked()], ids=lambda p: p.name)
-def test_an_honest_run_moves_along_the_table(protocol: SecureSum) -> None:
+def test_an_honest_run_follows_the_transition_table(protocol: SecureSum) -> None:
     seen = set()
     for one in honest_run(world(protocol)):
         before, after = one.standings()
@@ -195,7 +195,9 @@ SITE_REQUESTS = (*COUNTS, RequestKind.CONSENT_TO_STAGE, RequestKind.CONTRIBUTE)
     ],
     ids=lambda each: each.value,
 )  # fmt: skip
-def test_each_entry_is_what_a_site_does(request_: RequestKind, standing: Standing) -> None:
+def test_sites_behave_as_each_entry_of_the_table_states(
+    request_: RequestKind, standing: Standing
+) -> None:
     w = world(Plain())
     counting = request_ in COUNTS
     stage, rounds = (COHORT, 1) if counting else (STAGE, ROUNDS)
@@ -257,7 +259,7 @@ class MethodRefuses(SumNumbers):
     ],
     ids=lambda each: each.value,
 )  # fmt: skip
-def test_a_refusal_leaves_what_the_table_says(request_: RequestKind, step: Step) -> None:
+def test_the_state_after_a_refusal_agrees_with_the_table(request_: RequestKind, step: Step) -> None:
     w = world(Refuses() if step is Step.PROTOCOL else Plain())
     party = w.engine.parties["a"]
     assert party.site is not None
@@ -278,7 +280,7 @@ def test_a_refusal_leaves_what_the_table_says(request_: RequestKind, step: Step)
             assert after == replace(before, over=True)
 
 
-def test_the_state_is_plain_data_with_the_same_bytes() -> None:
+def test_a_partys_state_is_plain_data_with_stable_bytes() -> None:
     state = PartyState(
         3, ("share", "agree"), True, 7, {"cohort": 1}, ("numbers",), ("a", "b"),
         {"key": b"x"}, {"memory": np.zeros(2)},

@@ -35,7 +35,7 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", [*FORGED, "earlier round", "junk"])
-def test_rejected_replies(kind: str) -> None:
+def test_invalid_replies_are_rejected(kind: str) -> None:
     w = world()
     earlier: dict[str, bytes] = {}
 
@@ -75,7 +75,7 @@ def test_the_first_of_two_good_replies_counts() -> None:
 
 
 @pytest.mark.parametrize("changed", [{}, {"min_sites": 0}, {"asked": ""}])
-def test_a_contribution_without_a_valid_claim(changed: dict[str, Any]) -> None:
+def test_a_contribution_without_a_valid_claim_is_rejected(changed: dict[str, Any]) -> None:
     w = world()
     step = run_until(w, "submit")
     *others, honest = w.engine.exchange(step.requests)
@@ -87,7 +87,7 @@ def test_a_contribution_without_a_valid_claim(changed: dict[str, Any]) -> None:
         w.coordinator.advance(step.state, [*others, unsigned])
 
 
-def test_a_sum_out_of_range_is_the_peers_fault() -> None:
+def test_a_sum_out_of_range_is_attributed_to_the_peers() -> None:
     w = world(rounds=1)
     step = run_until(w, "submit", round_=1)
     *others, honest = w.engine.exchange(step.requests)

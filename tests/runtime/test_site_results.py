@@ -56,7 +56,7 @@ def slope(summary: dict[str, Any]) -> float:
     return float(summary["regressions"][0]["coefficients"][0]["mean"])
 
 
-def test_in_one_process_each_site_has_its_own() -> None:
+def test_each_site_has_its_own_result_in_one_process() -> None:
     ran = secagg.run(job(), sites(), random=replayable_random(1))
     assert set(ran.own) == {"a", "b"}
     assert slope(ran.own["a"].summary) > 0.5 and slope(ran.own["b"].summary) < -0.5
@@ -68,7 +68,7 @@ def test_in_one_process_each_site_has_its_own() -> None:
 
 @pytest.mark.parametrize("engine", ["memory", "processes"])
 @pytest.mark.usefixtures("quick_starts")
-def test_it_is_written_beside_the_sites_ledger(folder: Path, engine: str) -> None:
+def test_a_site_result_is_written_beside_the_sites_ledger(folder: Path, engine: str) -> None:
     asked = job(sites={"max_rows": 100, "folder": str(folder)}, engine={"name": engine})
     out = folder.parent / "out"
     ran = secagg.run(asked, out=out)
@@ -85,7 +85,7 @@ def test_it_is_written_beside_the_sites_ledger(folder: Path, engine: str) -> Non
     assert set(ran.own) == (set(EFFECTS) if engine == "memory" else set())
 
 
-def test_a_result_that_cannot_be_written_does_not_end_the_run(
+def test_an_unwritable_site_result_does_not_end_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = job(sites={"max_rows": 100, "folder": str(folder)})
@@ -106,7 +106,7 @@ def test_a_result_that_cannot_be_written_does_not_end_the_run(
     assert not (folder / "ledgers" / f"b.{session}.json").exists()
 
 
-def test_it_says_its_units_and_what_is_common() -> None:
+def test_a_site_result_states_its_units_and_the_common_effects() -> None:
     own = secagg.run(job(), sites(), random=replayable_random(1)).own["a"].summary
     assert "pooled within sites" in own["notes"][0]
     row = own["regressions"][0]["coefficients"][0]
@@ -121,12 +121,12 @@ def test_it_says_its_units_and_what_is_common() -> None:
     assert row["mean"] is row["sd"] is None and row["common"]["mean"] is not None
 
 
-def test_each_site_alone_is_not_asked_for() -> None:
+def test_site_alone_is_refused_for_methods_with_site_results() -> None:
     with pytest.raises(JobError):
         secagg.run(job(simulation={"site_alone": True}), sites())
 
 
-def test_other_methods_leave_nothing(folder: Path) -> None:
+def test_other_methods_write_no_site_results(folder: Path) -> None:
     asked = job({"name": "moments"}, sites={"max_rows": 100, "folder": str(folder)})
     assert secagg.run(asked).own == {}
     assert not list((folder / "ledgers").glob("*.json"))

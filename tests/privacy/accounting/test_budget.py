@@ -47,7 +47,7 @@ def cost(mu: float, distance: float = 0.0) -> Cost:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 @pytest.mark.parametrize("parts", [1, 2, 10, 97])
-def test_a_cap_holds_what_composes_to_it_and_no_more(epsilon: float, parts: int) -> None:
+def test_a_cap_allows_exactly_its_composed_mu(epsilon: float, parts: int) -> None:
     cap = Cap(epsilon, 1e-6)
     mu = mu_of(cap) / math.sqrt(parts)
     # The oracle's delta is a difference of two numbers below 1: good to 1e-15 of 1e-6, 1e-9 of it,
@@ -64,9 +64,7 @@ def test_a_job_may_use_up_its_cap_exactly() -> None:
 
 
 @given(st.floats(1e-4, 10.0), st.integers(1, 10**6))
-def test_equal_releases_together_are_never_less_than_their_squares_add_up_to(
-    mu: float, often: int
-) -> None:
+def test_equal_releases_compose_to_at_least_their_sum_of_squares(mu: float, often: int) -> None:
     """Counted in exact fractions; and hardly more."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "epsilon_of", lambda events, _: compose(events))
@@ -75,7 +73,7 @@ def test_equal_releases_together_are_never_less_than_their_squares_add_up_to(
     assert least <= Fraction(together) ** 2 <= least * (1 + Fraction(1, 2**48))
 
 
-def test_an_exact_release_fits_no_cap_and_neither_does_what_follows() -> None:
+def test_an_exact_release_and_all_later_ones_exceed_every_cap() -> None:
     generous = Cap(100.0, 0.5)
     assert not generous.holds(Counter([cost(math.inf)]))
     assert not generous.holds(Counter([cost(math.inf), cost(1e-9)]))
@@ -83,14 +81,14 @@ def test_an_exact_release_fits_no_cap_and_neither_does_what_follows() -> None:
         check([generous], [cost(math.inf)], [cost(1e-9)])
 
 
-def test_distances_add_up_and_count_by_one_plus_e_to_the_epsilon() -> None:
+def test_distances_add_up_and_cost_one_plus_exp_epsilon_times_delta() -> None:
     small = cost(1e-6)  # of no delta to speak of
     limit = 1e-6 / (1 + math.e)
     for factor, holds in ((0.999, True), (1.001, False)):
         assert CAP.holds(Counter([replace(small, distance=limit / 4 * factor)] * 4)) is holds
 
 
-def test_a_large_cap_holds_what_a_smaller_epsilon_can_pay_for() -> None:
+def test_a_cap_allows_costs_that_fit_at_a_smaller_epsilon() -> None:
     """At epsilon 50 itself, discreteness would take (1 + e^50) 1e-20 = 52 of delta."""
     generous, job = Cap(50.0, 1e-6), Counter([cost(1.0, 1e-20)])
     at = {e: delta_of_gaussian(1.0, e) + (1 + math.exp(e)) * 1e-20 for e in (20.0, 50.0)}
@@ -99,12 +97,12 @@ def test_a_large_cap_holds_what_a_smaller_epsilon_can_pay_for() -> None:
     assert not generous.holds(Counter([cost(9.0, 1e-20)]))  # which would take more than all of it
 
 
-def test_where_distances_use_up_delta_nothing_fits_however_private() -> None:
+def test_nothing_is_affordable_if_distances_use_up_delta() -> None:
     assert affordable(CAP, Counter([cost(0.0, 1e-6)]), 0.0, 1e-6) == 0.0
     assert affordable(CAP, Counter(), 1e-6, 1e-6) == 0.0
 
 
-def test_adjacencies_stay_apart() -> None:
+def test_costs_under_two_adjacencies_are_not_mixed() -> None:
     root = math.sqrt(2)
     half = Cost(Gaussian(mu_of(CAP) * 0.99 / root), Gaussian(mu_of(CAP) * 0.99))
     for adjacency, most in ((ADD, 2), (REPLACE, 1)):
@@ -125,7 +123,7 @@ def affordable_in(advice: str) -> str:
     return advice.partition("privacy.epsilon ")[2].split()[0]
 
 
-def test_what_is_printed_as_affordable_is_and_a_little_more_is_not() -> None:
+def test_the_printed_affordable_epsilon_fits_and_slightly_more_does_not() -> None:
     spent = [cost(0.6 * mu_of(CAP))]
     printed = affordable_in(refuse([CAP], spent, [cost(mu_of(CAP))]))
     left = mu_of(CAP) * 0.8  # 0.6^2 + 0.8^2 = 1
@@ -138,7 +136,7 @@ def test_what_is_printed_as_affordable_is_and_a_little_more_is_not() -> None:
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_what_is_said_is_of_the_job_and_holds_under_every_cap(adjacency: Adjacency) -> None:
+def test_the_affordable_epsilon_of_a_job_holds_under_every_cap(adjacency: Adjacency) -> None:
     """A policy's period has a cap for each adjacency, and the job has its epsilon under one."""
 
     def job(epsilon: float) -> list[Cost]:
@@ -160,7 +158,7 @@ def test_what_is_said_is_of_the_job_and_holds_under_every_cap(adjacency: Adjacen
         fits(Counter(job(said * 1.02)), 1e-6, adjacency)
 
 
-def test_the_affordable_epsilon_is_in_terms_of_the_jobs_delta() -> None:
+def test_the_affordable_epsilon_is_stated_at_the_jobs_delta() -> None:
     at = {d: affordable(CAP, Counter([cost(0.1)]), 0.0, d) for d in (1e-9, 1e-6, 1e-5)}
     assert at[1e-9] > at[1e-6] > at[1e-5] > 0
     left = math.sqrt(mu_of(CAP) ** 2 - 0.01)
@@ -168,7 +166,7 @@ def test_the_affordable_epsilon_is_in_terms_of_the_jobs_delta() -> None:
         assert delta_of_gaussian(left, epsilon) == pytest.approx(delta, rel=1e-5)
 
 
-def test_each_of_several_caps_must_hold_and_the_tightest_is_named() -> None:
+def test_every_cap_must_hold_and_the_tightest_is_named() -> None:
     caps = [Cap(4.0, 1e-6), Cap(0.1, 1e-6, 30, ADD), Cap(0.5, 1e-6)]
     with pytest.raises(PolicyRefusal) as caught:
         check(caps, [], [cost(mu_of(Cap(1.0, 1e-6)))])
@@ -186,19 +184,19 @@ def test_each_of_several_caps_must_hold_and_the_tightest_is_named() -> None:
         (1.0, 1e-6, math.inf),
     ],
 )  # fmt: skip
-def test_caps_that_cannot_be(epsilon: float, delta: float, days: float | None) -> None:
+def test_impossible_caps_are_refused(epsilon: float, delta: float, days: float | None) -> None:
     with pytest.raises(UsageError):
         Cap(epsilon, delta, days)
 
 
 @pytest.mark.parametrize("distance", [-1e-9, 1.1, math.nan])
-def test_costs_that_cannot_be(distance: float) -> None:
+def test_impossible_costs_are_refused(distance: float) -> None:
     with pytest.raises(UsageError):
         cost(0.1, distance)
 
 
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 5e-324, 1e300, math.inf])
-def test_plain_data_are_read_to_the_last_bit(value: float) -> None:
+def test_costs_survive_plain_data_to_the_last_bit(value: float) -> None:
     kept = Cost(Gaussian(value), Gaussian(value), 1 / 3e9)
     assert Cost.of(kept.plain()) == kept
     cap = Cap(1 / 3, 1e-7, 1 / 7, ADD)

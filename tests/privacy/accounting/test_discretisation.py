@@ -76,7 +76,7 @@ def test_a_sum_of_shares_is_as_close_to_one_draw_as_claimed(share, shares):
 
 @pytest.mark.parametrize(("step", "sigma"), [(1, 1.0), (3, 2.0), (10, 10.0), (7, 20.0)])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
-def test_one_discrete_gaussian_keeps_the_claim_with_the_remainder(step, sigma, epsilon):
+def test_the_delta_of_one_discrete_gaussian_is_within_its_bound(step, sigma, epsilon):
     """The true delta of an integer query of sensitivity `step` under discrete Gaussian noise."""
     reach = math.ceil(15 * sigma) + step
     p = discrete_gaussian(sigma, reach)
@@ -86,7 +86,7 @@ def test_one_discrete_gaussian_keeps_the_claim_with_the_remainder(step, sigma, e
     assert true <= gaussian_delta(step / sigma, epsilon) + remainder
 
 
-def test_the_parts_add_up():
+def test_parts_of_the_distance_add_up():
     assert distance(50.0) == rounded_distance(50.0)  # one share: no sum
     # four shares of 25 each: their sum is exact to exp(-2 pi^2 625 / 2), which is 0 in floats
     assert distance(50.0, 4) == distance(50.0)
@@ -99,7 +99,7 @@ def test_narrow_shares_are_refused():
         distance(1.0, shares=5)
 
 
-def test_more_shares_are_never_closer():
+def test_the_distance_grows_with_the_number_of_shares():
     distances = [summed_distance(0.8, n) for n in (1, 2, 3, 10, 100)]
     assert distances[0] == 0
     assert distances == sorted(distances)

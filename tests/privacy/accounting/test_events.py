@@ -35,7 +35,7 @@ INF = math.inf
         ([Gaussian(INF)], 1e-6, INF), ([Gaussian(INF), Gaussian(0.1)], 1.0, 0.0),
     ],
 )  # fmt: skip
-def test_edges_of_epsilon(events, delta, epsilon):
+def test_epsilon_is_correct_at_its_limits(events, delta, epsilon):
     assert epsilon_of(events, delta) == epsilon
 
 
@@ -52,7 +52,7 @@ def test_gaussians_compose_exactly():
     ("sigma", "times", "rdp", "zcdp"),
     [(5, 1, 0.900, 1.071), (5, 100, 11.69, 12.51), (50, 1000, 3.131, 3.525)],
 )
-def test_looser_accountants_give_their_known_figures(sigma, times, rdp, zcdp):
+def test_looser_accountants_give_known_numbers(sigma, times, rdp, zcdp):
     """Research, section 1: what Opacus' RDP accountant and the formula for zCDP say."""
     events = [Gaussian(1 / sigma)] * times
     assert zcdp_epsilon(events, 1e-6) == pytest.approx(zcdp, rel=1e-3)
@@ -62,7 +62,7 @@ def test_looser_accountants_give_their_known_figures(sigma, times, rdp, zcdp):
 
 
 @pytest.mark.parametrize("function", [rdp_epsilon, zcdp_epsilon])
-def test_edges_of_the_looser_accountants(function):
+def test_looser_accountants_are_correct_at_their_limits(function):
     assert function([], 1e-6) == 0
     assert function([Gaussian(INF)], 1e-6) == INF
 
@@ -73,7 +73,7 @@ def test_events_together_never_cost_less_than_the_exact_sum_of_their_squares(mus
     assert exact <= Fraction(compose(map(Gaussian, mus))) ** 2 <= exact * (1 + Fraction(1, 2**50))
 
 
-def test_curve_falls():
+def test_the_privacy_curve_decreases_in_delta():
     deltas = [1e-12, 1e-9, 1e-6, 1e-3]
     events = [Gaussian(0.3)] * 3
     points = curve(iter(events), deltas)
@@ -99,14 +99,14 @@ def test_events_survive_json(event):
         )),
     ],
 )  # fmt: skip
-def test_what_is_no_event_is_refused(data):
+def test_values_that_are_not_events_are_refused(data):
     with pytest.raises(UsageError):
         from_data(data)
 
 
 @pytest.mark.parametrize("number", [-1e-6, math.nan])
 @pytest.mark.parametrize("events", [[], [Gaussian(1.0)]])
-def test_what_is_no_delta_or_epsilon_is_refused(events, number):
+def test_invalid_delta_and_epsilon_are_refused(events, number):
     for function in (epsilon_of, delta_of):
         with pytest.raises(UsageError):
             function(events, number)

@@ -49,7 +49,7 @@ def test_delta_is_the_true_one_rounded_up():
         assert true <= ours <= true * (1 + 2e-10) + 1e-323, (mu, epsilon)
 
 
-def test_delta_is_never_below_the_true_one_where_it_is_no_normal_float():
+def test_a_subnormal_delta_is_never_below_the_true_one():
     for mu in (1e-3, 0.1, 1.0, 30.0):
         for a in (37.51, 37.6, 38.0, 38.5, 60.0):
             epsilon = mu * (a + mu / 2)
@@ -78,7 +78,7 @@ def test_mu_is_the_true_one_rounded_down():
         assert exact_delta(mu, epsilon) <= delta < exact_delta(mu * (1 + 1e-11), epsilon)
 
 
-def test_opacus_prv_brackets_ours():
+def test_the_bounds_of_opacus_prv_contain_our_epsilon():
     """Its bounds are certified (Gopi et al. 2021, theorem 5), so the true epsilon is between."""
     stored = json.loads((ORACLES / "epsilons_opacus.json").read_text())
     assert len(stored["rows"]) > 80
@@ -97,7 +97,7 @@ def test_opacus_prv_brackets_ours():
         (1e308, 1e300, 1.0),
     ],
 )  # fmt: skip
-def test_edges_of_delta(mu, epsilon, delta):
+def test_delta_is_correct_at_its_limits(mu, epsilon, delta):
     assert gaussian_delta(mu, epsilon) == delta
 
 
@@ -108,7 +108,7 @@ def test_edges_of_delta(mu, epsilon, delta):
         (INF, 0.5, INF), (1e200, 0.5, INF), (0.01, 0.9, 0.0),
     ],
 )  # fmt: skip
-def test_edges_of_epsilon(mu, delta, epsilon):
+def test_epsilon_is_correct_at_its_limits(mu, delta, epsilon):
     assert gaussian_epsilon(mu, delta) == epsilon
 
 
@@ -116,13 +116,13 @@ def test_edges_of_epsilon(mu, delta, epsilon):
     ("epsilon", "delta", "mu"),
     [(1.0, 1.0, INF), (INF, 0.5, INF), (INF, 0.0, INF), (1.0, 0.0, 0.0), (1.0, 1e-310, 0.0)],
 )
-def test_edges_of_mu(epsilon, delta, mu):
+def test_mu_is_correct_at_its_limits(epsilon, delta, mu):
     assert gaussian_mu(epsilon, delta) == mu
 
 
 @pytest.mark.parametrize("function", [gaussian_delta, gaussian_epsilon, gaussian_mu])
 @pytest.mark.parametrize("arguments", [(-1.0, 0.5), (0.5, -1e-9), (math.nan, 0.5), (0.5, math.nan)])
-def test_what_is_no_number_from_zero_on_is_refused(function, arguments):
+def test_negative_and_non_finite_arguments_are_refused(function, arguments):
     with pytest.raises(UsageError):
         function(*arguments)
 
@@ -141,7 +141,7 @@ def test_mu_and_epsilon_are_inverse(epsilon, delta):
 
 
 @given(mus, deltas)
-def test_epsilon_keeps_delta_and_delta_keeps_epsilon(mu, delta):
+def test_converting_between_epsilon_and_delta_never_exceeds_the_guarantee(mu, delta):
     assert gaussian_delta(mu, gaussian_epsilon(mu, delta)) <= delta
 
 

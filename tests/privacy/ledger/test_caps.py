@@ -28,9 +28,7 @@ def ledger(clock: Clock) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize("given", ["argument", "set", "both"])
-def test_exactly_the_affordable_number_gets_in_wherever_the_cap_is(
-    ledger: Ledger, given: str
-) -> None:
+def test_exactly_the_affordable_number_of_releases_is_entered(ledger: Ledger, given: str) -> None:
     loose = Cap(50.0, 1e-6)
     if given != "argument":
         ledger.set_caps("heart", [loose, CAP] if given == "set" else [loose])
@@ -44,7 +42,7 @@ def test_exactly_the_affordable_number_gets_in_wherever_the_cap_is(
     ledger.record_release(replace(numbered(7, 7), dataset="lung"), caps=caps, random=system_random)
 
 
-def test_the_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None:
+def test_a_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None:
     with pytest.raises(PolicyRefusal):
         ledger.record_release(part(5), caps=[CAP], planned=[part(5).cost] * 5, random=system_random)
     assert not ledger.spent("heart")
@@ -53,7 +51,9 @@ def test_the_whole_job_is_checked_before_its_first_entry(ledger: Ledger) -> None
         ledger.record_release(numbered(number, 5), caps=[CAP], planned=rest, random=system_random)
 
 
-def test_caps_keep_their_history_and_bind_at_once(ledger: Ledger, clock: Clock) -> None:
+def test_new_caps_apply_at_once_and_earlier_caps_stay_in_the_history(
+    ledger: Ledger, clock: Clock
+) -> None:
     assert ledger.caps("heart") == ()
     seed_of(ledger, numbered(0, 2))
     generous, tight = Cap(8.0, 1e-6, 365.0, Adjacency.ADD_REMOVE), Cap(0.5, 1e-6)
@@ -72,7 +72,7 @@ def test_caps_keep_their_history_and_bind_at_once(ledger: Ledger, clock: Clock) 
 
 
 @pytest.mark.parametrize(("spent", "split"), [(0, 1), (3, 1), (4, 2), (4, 3), (5, 1), (5, 3)])
-def test_afford_refuses_exactly_where_entering_would(
+def test_check_budget_refuses_exactly_if_an_entry_would_be_refused(
     ledger: Ledger, spent: int, split: int
 ) -> None:
     ledger.set_caps("heart", [CAP])
@@ -97,7 +97,7 @@ def test_afford_refuses_exactly_where_entering_would(
     assert str(refused.value) == str(entered.value)
 
 
-def test_afford_asks_nothing_for_what_has_an_entry_already(ledger: Ledger) -> None:
+def test_check_budget_charges_nothing_for_a_release_with_an_entry(ledger: Ledger) -> None:
     same = replace(part(1), placement=Placement.SITE, records="r")
     seed_of(ledger, same, CAP)  # uses up the cap
     again = replace(same, session="a9a1", round=3)
@@ -121,7 +121,7 @@ def test_afford_asks_nothing_for_what_has_an_entry_already(ledger: Ledger) -> No
         (timedelta(0), True),
     ],
 )
-def test_a_period_ends_after_its_days_and_never_by_a_clock_set_back(
+def test_a_period_ends_after_its_days_even_if_the_clock_is_set_back(
     ledger: Ledger, clock: Clock, moved: timedelta, counts: bool
 ) -> None:
     month = replace(CAP, days=30)
@@ -136,7 +136,7 @@ def test_a_period_ends_after_its_days_and_never_by_a_clock_set_back(
         seed_of(ledger, numbered(2, 1), CAP)
 
 
-def test_times_are_kept_in_utc_and_need_a_zone(ledger: Ledger, clock: Clock) -> None:
+def test_times_need_a_time_zone_and_are_stored_in_utc(ledger: Ledger, clock: Clock) -> None:
     from datetime import timezone
 
     clock.time = START.astimezone(timezone(timedelta(hours=5)))

@@ -44,7 +44,7 @@ def at_site(session: str, round_: int = 0, **changes: Any) -> Release:
 # --- the same, and not the same ------------------------------------------------------------------
 
 
-def test_again_it_has_the_same_seed_costs_nothing_and_is_recorded(ledger: Ledger) -> None:
+def test_a_repeated_release_has_the_same_seed_and_costs_nothing(ledger: Ledger) -> None:
     first = seed_of(ledger, part(1), CAP)
     for uses in (1, 2):
         again = ledger.record_release(
@@ -57,7 +57,7 @@ def test_again_it_has_the_same_seed_costs_nothing_and_is_recorded(ledger: Ledger
     assert {line.belongs for line in ledger.history("heart")[1:]} == {1}
 
 
-def test_it_is_there_after_the_process_and_for_the_next_job(path: Path, clock: Clock) -> None:
+def test_entries_persist_across_processes_and_jobs(path: Path, clock: Clock) -> None:
     seeds = []
     for job in range(12):
         with Ledger.open(path, create=job == 0, now=clock) as ledger:
@@ -87,7 +87,9 @@ CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", [*CHANGES, {"records": "other"}], ids=lambda c: next(iter(c)))
-def test_other_content_in_the_same_round_is_refused(ledger: Ledger, change: dict[str, Any]) -> None:
+def test_different_content_in_the_same_round_is_refused(
+    ledger: Ledger, change: dict[str, Any]
+) -> None:
     seed_of(ledger, part(2))
     with pytest.raises((PeerError, PolicyRefusal)) as caught:
         seed_of(ledger, replace(part(2), **change))
@@ -96,7 +98,7 @@ def test_other_content_in_the_same_round_is_refused(ledger: Ledger, change: dict
 
 
 @pytest.mark.parametrize("change", [{"party": "east"}, {"session": "6e55"}, {"round": 1}])
-def test_other_party_session_or_round_is_another_release(
+def test_another_party_session_or_round_is_another_release(
     ledger: Ledger, change: dict[str, Any]
 ) -> None:
     first = seed_of(ledger, part(2))
@@ -127,7 +129,7 @@ def test_a_sites_own_noise_is_the_same_in_every_run_and_paid_once(ledger: Ledger
     ],
     ids=lambda c: next(iter(c)),
 )  # fmt: skip
-def test_other_records_or_query_have_their_own_noise_and_cost(
+def test_other_records_or_queries_have_their_own_noise_and_cost(
     ledger: Ledger, change: dict[str, Any]
 ) -> None:
     first = seed_of(ledger, at_site("a"))
@@ -135,14 +137,16 @@ def test_other_records_or_query_have_their_own_noise_and_cost(
     assert ledger.spent("heart").total() == 2
 
 
-def test_one_data_set_has_one_name(ledger: Ledger) -> None:
+def test_a_ledger_accepts_one_name_for_its_data_set(ledger: Ledger) -> None:
     seed_of(ledger, at_site("a"))
     with pytest.raises(PolicyRefusal):
         seed_of(ledger, at_site("b", dataset="heart2"))
     assert ledger.datasets() == ("heart",)
 
 
-def test_noise_of_a_site_needs_records_which_are_not_stored(path: Path, ledger: Ledger) -> None:
+def test_noise_at_a_site_needs_a_records_digest_that_is_not_stored(
+    path: Path, ledger: Ledger
+) -> None:
     with pytest.raises(InternalError):
         seed_of(ledger, at_site("a", records=""))
     seed_of(ledger, at_site("a", records="f1d6e4" * 10))
@@ -152,14 +156,14 @@ def test_noise_of_a_site_needs_records_which_are_not_stored(path: Path, ledger: 
 # --- seeds ----------------------------------------------------------------------------------------
 
 
-def test_a_coordinator_has_no_seeds(ledger: Ledger) -> None:
+def test_a_coordinators_releases_have_no_seeds(ledger: Ledger) -> None:
     for _ in ("first", "again"):
         assert ledger.record_release(part(2), caps=[CAP], random=None).seed == b""
     with pytest.raises(InternalError):
         ledger.record_release(part(2), random=system_random)
 
 
-def test_a_site_is_never_answered_without_a_seed(ledger: Ledger) -> None:
+def test_a_site_release_without_a_valid_seed_is_an_error(ledger: Ledger) -> None:
     seed_of(ledger, part(2))
     with pytest.raises(InternalError):
         ledger.record_release(part(2), random=None)
@@ -177,7 +181,7 @@ def test_history_shows_no_seed(ledger: Ledger) -> None:
     assert "seed" not in repr(replace(line, seed=seed))
 
 
-def test_replayable_noise_is_marked(ledger: Ledger) -> None:
+def test_replayable_noise_is_marked_in_the_ledger(ledger: Ledger) -> None:
     ledger.record_release(part(2), random=system_random)
     rehearsed = replace(numbered(1, 2), replayable=True)
     ledger.record_release(rehearsed, random=replayable_random(1))
@@ -227,7 +231,7 @@ def test_a_cohort_is_compared_with_all_others_before_it_is_entered(ledger: Ledge
     assert ledger.history("heart") == before
 
 
-def test_between_comparing_and_entering_nobody_else_enters(
+def test_no_other_entry_is_made_between_comparison_and_entry(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("secagg.privacy.ledger.store._LOCK_SECONDS", 0.05)
@@ -242,7 +246,7 @@ def test_between_comparing_and_entering_nobody_else_enters(
     assert ledger.spent("heart").total() == 1
 
 
-def test_decisions_are_kept_in_full_and_all_at_once(ledger: Ledger) -> None:
+def test_decisions_are_stored_in_full_and_in_one_transaction(ledger: Ledger) -> None:
     decisions = [Decision("min_records", True, ""), Decision("budget", False, "é: 3 of 4")]
     ledger.decide("heart", "5e55", 4, "moments", decisions)
     lines = ledger.history("heart")

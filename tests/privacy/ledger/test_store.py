@@ -47,7 +47,7 @@ def test_the_file_and_its_journal_are_private(path: Path, ledger: Ledger) -> Non
     assert modes == {"ledger": 0o600, "ledger-journal": 0o600}
 
 
-def test_it_is_synchronised_before_enter_returns(ledger: Ledger) -> None:
+def test_sqlite_settings_synchronise_every_entry_to_disk(ledger: Ledger) -> None:
     settings = {
         name: ledger._db.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("synchronous", "journal_mode", "foreign_keys", "trusted_schema")
@@ -58,7 +58,7 @@ def test_it_is_synchronised_before_enter_returns(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("change", ["UPDATE lines SET dataset = 'x'", "DELETE FROM lines"])
-def test_lines_are_only_appended(ledger: Ledger, change: str) -> None:
+def test_ledger_lines_are_only_appended(ledger: Ledger, change: str) -> None:
     seed_of(ledger, part(2))
     with pytest.raises(sqlite3.IntegrityError):
         ledger._db.execute(change)
@@ -72,7 +72,7 @@ def refused(path: Path, error: type[Exception], *, create: bool = False) -> str:
     return str(caught.value)
 
 
-def test_what_a_process_killed_at_creation_left_is_never_looked_at(path: Path) -> None:
+def test_files_left_by_a_killed_creation_are_ignored(path: Path) -> None:
     left = path.with_name(f"{path.name}.new.k1ll3d")
     left.write_bytes(b"half a schema")
     with Ledger.open(path, create=True, now=now) as ledger:
@@ -82,7 +82,7 @@ def test_what_a_process_killed_at_creation_left_is_never_looked_at(path: Path) -
     assert left.read_bytes() == b"half a schema"
 
 
-def test_a_missing_file_is_made_only_if_asked(path: Path) -> None:
+def test_a_missing_ledger_is_created_only_on_request(path: Path) -> None:
     refused(path, UsageError)
     assert not path.exists()
     refused(path / "below", UsageError, create=True)
@@ -100,7 +100,7 @@ def test_a_missing_file_is_made_only_if_asked(path: Path) -> None:
     ],
     ids=["folder", "link", "pipe", "empty", "text"],
 )
-def test_what_is_no_ledger(
+def test_files_that_are_not_ledgers_are_refused(
     path: Path, make: Callable[[Path], object], error: type[Exception], create: bool
 ) -> None:
     Ledger.open(path.with_name("real"), create=True, now=now).close()
@@ -108,7 +108,7 @@ def test_what_is_no_ledger(
     refused(path, error, create=create)
 
 
-def test_a_database_of_another_program(path: Path) -> None:
+def test_a_database_of_another_program_is_refused(path: Path) -> None:
     path.touch(0o600)
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE lines (seq)")
@@ -117,7 +117,7 @@ def test_a_database_of_another_program(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
-def test_a_file_open_to_others(path: Path, ledger: Ledger, mode: int) -> None:
+def test_a_ledger_readable_by_others_is_refused(path: Path, ledger: Ledger, mode: int) -> None:
     path.chmod(mode)
     refused(path, UsageError)
 
@@ -140,7 +140,9 @@ def test_a_file_open_to_others(path: Path, ledger: Ledger, mode: int) -> None:
         ("SQLite", ["PRAGMA foreign_keys = OFF", "UPDATE lines SET belongs = 9"]),
     ],
 )
-def test_changed_files(path: Path, ledger: Ledger, changes: list[str], line: str) -> None:
+def test_changed_ledgers_are_detected(
+    path: Path, ledger: Ledger, changes: list[str], line: str
+) -> None:
     for number in range(3):
         seed_of(ledger, numbered(number, 9))
     ledger.close()
@@ -162,7 +164,7 @@ def everything(ledger: Ledger) -> str:
     return repr([(line, line.seed) for line in ledger._where("TRUE")])
 
 
-def test_a_damaged_byte_is_found_or_changes_nothing(path: Path, ledger: Ledger) -> None:
+def test_a_damaged_byte_is_detected_or_changes_nothing(path: Path, ledger: Ledger) -> None:
     for number in range(3):
         seed_of(ledger, numbered(number, 9))
     ledger.set_caps("heart", [CAP])
@@ -187,7 +189,7 @@ def test_a_damaged_byte_is_found_or_changes_nothing(path: Path, ledger: Ledger) 
     refused(path, EvidenceError)
 
 
-def test_a_damaged_index_that_would_hide_what_is_spent_is_found(path: Path, ledger: Ledger) -> None:
+def test_a_damaged_index_that_hides_spending_is_detected(path: Path, ledger: Ledger) -> None:
     seed_of(ledger, part(2))
     query = "SELECT rootpage FROM sqlite_master WHERE name = 'by_dataset'"
     (page,) = ledger._db.execute(query).fetchone()
@@ -200,7 +202,7 @@ def test_a_damaged_index_that_would_hide_what_is_spent_is_found(path: Path, ledg
     refused(path, EvidenceError)
 
 
-def test_a_full_disk_enters_nothing(ledger: Ledger) -> None:
+def test_no_entry_is_made_on_a_full_disk(ledger: Ledger) -> None:
     pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")
     got_in: dict[int, bytes] = {}
@@ -213,7 +215,7 @@ def test_a_full_disk_enters_nothing(ledger: Ledger) -> None:
     seed_of(ledger, numbered(len(got_in), 1000))
 
 
-def test_a_ledger_in_use_says_so(
+def test_a_ledger_in_use_is_a_clear_error(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("secagg.privacy.ledger.store._LOCK_SECONDS", 0.05)
@@ -225,14 +227,14 @@ def test_a_ledger_in_use_says_so(
         seed_of(other, part(2))
 
 
-def test_a_ledger_is_of_one_process(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_belongs_to_one_process(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getpid", lambda: 1)  # as after a fork
     for use in (lambda: seed_of(ledger, part(2)), lambda: ledger.spent("heart")):
         with pytest.raises(InternalError):
             use()
 
 
-def test_a_name_with_odd_characters(tmp_path: Path) -> None:
+def test_paths_with_unusual_characters_work(tmp_path: Path) -> None:
     odd = tmp_path / "ä b?mode=memory#%41"
     with Ledger.open(odd, create=True, now=now) as ledger:
         seed_of(ledger, part(2))

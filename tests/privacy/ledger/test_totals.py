@@ -106,7 +106,7 @@ AGAIN: list[Step] = [(0, what, "heart", 3, 0) for what in ("enter", "settle", "e
 @settings(max_examples=25, deadline=None)
 @example(taken=AGAIN, since=None)
 @given(taken=steps, since=st.none() | st.integers(-60, 60))
-def test_all_that_was_committed_counts_once_and_nothing_else(
+def test_totals_count_each_committed_entry_once(
     tmp_path_factory: pytest.TempPathFactory, taken: list[Step], since: int | None
 ) -> None:
     path, clock = tmp_path_factory.mktemp("ledger") / "n.ledger", Clock()
@@ -123,7 +123,7 @@ def test_all_that_was_committed_counts_once_and_nothing_else(
             check(ledger, None if since is None else START + timedelta(days=since))
 
 
-def test_what_is_rolled_back_is_not_counted(tmp_path: Path) -> None:
+def test_rolled_back_entries_are_not_counted(tmp_path: Path) -> None:
     """Found by a tally that counts its own lines before they are committed."""
 
     def asks(_: Sequence[Cohort]) -> None:
@@ -139,7 +139,7 @@ def test_what_is_rolled_back_is_not_counted(tmp_path: Path) -> None:
         assert ledger.spent("heart") == {part(2).cost: 1}
 
 
-def test_a_refusal_counts_releases_as_they_were_entered() -> None:
+def test_a_refusal_numbers_releases_in_their_order_of_entry() -> None:
     """A count of records is entered first, and whose it is, is settled later than all else."""
     with Ledger.in_memory(Clock()) as ledger:
         for session, sites in (("01", "abc"), ("02", "abd")):
@@ -156,7 +156,7 @@ def test_a_refusal_counts_releases_as_they_were_entered() -> None:
     assert found.line().startswith("this release - release 3 = e: one site")
 
 
-def test_a_clock_set_back_hides_nothing_that_was_spent() -> None:
+def test_a_clock_set_back_hides_no_spending() -> None:
     clock, days = Clock(), (0, -10, 5, -3)
     with Ledger.in_memory(clock) as ledger:
         for number, day in enumerate(days):
@@ -167,7 +167,7 @@ def test_a_clock_set_back_hides_nothing_that_was_spent() -> None:
             assert spent.total() == sum(day >= since for day in days)
 
 
-def test_a_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_ledger_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
     def counting(*args: Any) -> list[Line]:

@@ -91,7 +91,7 @@ def test_table(earlier: list[Cohort], new: str, least: int, group: str | None) -
         assert_shown(found, [*earlier, frozenset(new)])
 
 
-def test_the_line_names_releases_and_sites() -> None:
+def test_a_refusal_names_the_releases_and_sites() -> None:
     """The one snapshot of its wording."""
     known = exposed(of("abcd", "abc"), frozenset("abcdefgh"), 3)
     assert known is not None and known.line() == (
@@ -106,7 +106,7 @@ def test_the_line_names_releases_and_sites() -> None:
     assert two.line().startswith("release 1 + release 2 - this release = c + f: only 2 sites;")
 
 
-def test_repeats_keep_their_numbers() -> None:
+def test_repeated_cohorts_keep_their_release_numbers() -> None:
     """A position is that in the ledger's list, the first of equal cohorts."""
     found = exposed(of("abcde", "abcde", "fghij", "abcde"), frozenset("fghijk"), 3)
     assert found is not None
@@ -124,7 +124,7 @@ cohorts_of_few = st.lists(
 @given(cohorts_of_few, st.integers(1, 5))
 @example(of("ab", "bc", "ca"), 2)  # determinant 2: rank falls modulo 2, not modulo the prime
 @example(of("abd", "ace", "bcf", "defg"), 4)
-def test_as_brute_force(cohorts: list[Cohort], least: int) -> None:
+def test_exposed_groups_agree_with_brute_force(cohorts: list[Cohort], least: int) -> None:
     *earlier, new = cohorts
     found = exposed(earlier, new, least)
     sites = sorted(frozenset().union(*cohorts))
@@ -139,7 +139,7 @@ def test_as_brute_force(cohorts: list[Cohort], least: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(cohorts_of_few, st.integers(2, 5), st.data())
-def test_a_coalition_learns_of_no_fewer_others_than_promised(
+def test_a_coalition_of_t_sites_exposes_at_least_k_minus_t_others(
     cohorts: list[Cohort], least: int, data: st.DataObject
 ) -> None:
     """Where no release exposed fewer than k sites, t sites that add what they know of themselves
@@ -156,7 +156,7 @@ def test_a_coalition_learns_of_no_fewer_others_than_promised(
     assert smallest_group([c for c in others if c] or [frozenset()], least - len(coalition)) is None
 
 
-def test_what_no_site_alone_can_see() -> None:
+def test_single_sites_cannot_see_what_all_releases_together_expose() -> None:
     """As `Not protected` says: each site's own ledger allows what all together do not."""
     cohorts = of("abc", "def", "abde")
     assert exposed(cohorts[:2], cohorts[2], 3) is not None
@@ -181,7 +181,7 @@ def test_the_prime_is_above_every_minor() -> None:
     assert differencing._prime_above_minors(37) == 2**127 - 1
 
 
-def test_a_small_prime_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_prime_gives_wrong_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The S-matrix has full rank, but not modulo 2: why the size of the prime matters."""
     bits = list(itertools.product((0, 1), repeat=3))[1:]
     cohorts = [
@@ -204,7 +204,7 @@ def random_cohorts(sites: int, count: int, seed: int) -> list[Cohort]:
     ]
 
 
-def test_too_many_groups_are_not_ruled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_groups_to_search_count_as_an_exposure(monkeypatch: pytest.MonkeyPatch) -> None:
     *earlier, new = random_cohorts(150, 40, 1)
     found = exposed(earlier, new, 8)
     assert found is not None and found.sites == ()
@@ -245,7 +245,7 @@ def releases_until_exposed(
 
 
 @pytest.mark.statistical
-def test_without_control_sites_are_exposed_within_a_few_releases() -> None:
+def test_without_cohort_control_few_releases_expose_a_site() -> None:
     """Figures of the project's own study: five sites, k = 3, 10% dropout: 3 and 13 releases.
 
     Medians of 400 runs. Over 20 seeds the first was always 3, and the second 13.2 with a standard

@@ -78,7 +78,7 @@ def test_an_empty_policy_refuses(request_: PolicyRequest) -> None:
         (("b", "c", "d"), False),  # the site itself is not among them
     ],
 )  # fmt: skip
-def test_min_sites(cohort: tuple[str, ...], allowed: bool) -> None:
+def test_min_sites_is_enforced(cohort: tuple[str, ...], allowed: bool) -> None:
     decisions = found(before_data(policy('cohorts = "fixed"'), replace(COUNTING, cohort=cohort)))
     assert decisions == {"min_sites": allowed, "cohorts": True}
 
@@ -193,7 +193,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("rule", "text", "request_", "mine", "allowed"), TABLE)
-def test_rule(
+def test_each_rule_allows_and_refuses_as_specified(
     rule: str, text: str, request_: PolicyRequest, mine: OwnRecords | None, allowed: bool | None
 ) -> None:
     """The rule decides this, and no other rule refuses."""
@@ -260,7 +260,7 @@ def rows(**columns: list[float]) -> SiteRecords:
     return SiteRecords(np.column_stack(values), 0, np.zeros(5))
 
 
-def test_own_numbers() -> None:
+def test_own_records_computes_counts_levels_and_magnitudes() -> None:
     mine = own_records(rows(age=[20, 40, 100], sex=[1, 1, 0], score=[-1, 2, 0]), PUBLIC)
     assert mine.records == 3 and mine.levels == {"sex=male": 2, "sick": 0}
     assert set(mine.magnitudes) == {"age", "age^2", "days", "days^2"}  # score has both signs
@@ -268,7 +268,7 @@ def test_own_numbers() -> None:
     np.testing.assert_allclose(mine.magnitudes["age^2"], [400, 1600, 10000], rtol=1e-14)
 
 
-def test_a_count_is_no_magnitude_and_rounding_is_no_negative_number() -> None:
+def test_two_valued_columns_are_levels_and_rounding_gives_no_negatives() -> None:
     for larger in (1.0, 7.5):  # a column with two values, however it is declared
         own = own_records(rows(days=[0.0, larger, 0.0]), PUBLIC)
         assert own.levels["days"] == 1 and "days" not in own.magnitudes
@@ -285,7 +285,7 @@ def test_the_first_level_of_a_column_is_counted_too() -> None:
     assert mine.levels == {"ward=b": 1, "ward=c": 2, "ward=d": 0, "ward=(first level)": 1}
 
 
-def test_a_level_is_counted_in_records_that_were_clipped_too() -> None:
+def test_levels_are_counted_in_clipped_records_too() -> None:
     shrunk = SiteRecords(
         rows(sex=[1, 0, 1]).values * np.array([[0.3], [0.9], [0.5]]), 0, np.zeros(5)
     )
@@ -310,7 +310,7 @@ def test_a_level_is_counted_in_records_that_were_clipped_too() -> None:
         ("share = 0.5\nremainder = 0.1", [0, 7, 0], False),
     ],
 )
-def test_dominance(text: str, values: list[float], allowed: bool) -> None:
+def test_dominance_rules_are_enforced(text: str, values: list[float], allowed: bool) -> None:
     mine = OwnRecords(40, {"days": np.array(values), "cost": np.ones(40)}, {})
     decisions = found(with_data(policy(f"[dominance]\n{text}"), COUNTING, mine))
     assert decisions == {"min_records": True, "dominance": allowed}
@@ -325,7 +325,7 @@ amounts = st.lists(st.integers(0, 60), min_size=1, max_size=6)
     st.sampled_from([0.25, 0.5, 0.75, 0.875]),
     st.sampled_from([0.125, 0.25, 0.5, 1.0]),
 )
-def test_what_holds_at_each_site_holds_over_all(
+def test_dominance_rules_met_at_each_site_are_met_over_all_sites(
     sites: list[list[int]], largest: int, share: float, remainder: float
 ) -> None:
     """The argument in the module's text, in numbers that floats hold exactly."""
@@ -347,7 +347,7 @@ EVERYTHING = policy(
 )  # fmt: skip
 
 
-def test_every_rule_is_evaluated_though_the_first_refuses() -> None:
+def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
     """All rows of the module's table, all of them refusing."""
     request = replace(with_terms(delta=0.5), cohort=("a", "b"), total_records=7)
     own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2})
@@ -361,7 +361,7 @@ def test_every_rule_is_evaluated_though_the_first_refuses() -> None:
     assert when == {"before": set(), "with": set()}
 
 
-def test_own_numbers_are_not_printed() -> None:
+def test_repr_shows_no_numbers_of_a_sites_records() -> None:
     assert "17" not in repr(OwnRecords(17, {"age": np.array([17.0])}, {"sex": 17}))
 
 

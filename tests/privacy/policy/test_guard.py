@@ -40,7 +40,9 @@ def guard_of(ledger: Ledger, private: bool = True, replayable: bool = False) -> 
 @pytest.mark.parametrize(
     ("private", "replayable", "rounds"), [(True, False, 3), (True, True, 3), (False, False, 1)]
 )
-def test_what_a_contribution_costs(private: bool, replayable: bool, rounds: int) -> None:
+def test_the_guard_charges_each_contribution_its_cost(
+    private: bool, replayable: bool, rounds: int
+) -> None:
     """Noise that others can draw again costs as much as none; of exact sums the first suffices."""
     with Ledger.in_memory(Clock()) as ledger:
         guard = guard_of(ledger, private, replayable)
@@ -59,7 +61,7 @@ def test_what_a_contribution_costs(private: bool, replayable: bool, rounds: int)
         assert [(c.round, c.sites) for c in cohorts] == [(n, {*ABC}) for n in range(1 + rounds)]
 
 
-def test_every_refusal_is_written_and_each_other_decision_once() -> None:
+def test_every_refusal_is_recorded_and_each_approval_once() -> None:
     with Ledger.in_memory(Clock()) as ledger:
         guard = guard_of(ledger)
         for _ in range(2):

@@ -38,7 +38,7 @@ def refused(check: Callable[..., None], *arguments: object) -> PolicyRefusal:
         (ReleasePolicy(None, None, 1), "min_sites"),
     ],
 )
-def test_an_unset_rule_refuses_everywhere(policy: ReleasePolicy, rule: str) -> None:
+def test_an_unset_rule_always_refuses(policy: ReleasePolicy, rule: str) -> None:
     for check, *arguments in (
         (check_invitation, ABC, None),
         (check_invitation, ABC, 10**6),
@@ -92,7 +92,7 @@ def test_rules_that_protect_nobody_are_errors(sites: int, records: int) -> None:
         (LENIENT, ABC, TWO, (), False),
     ],
 )
-def test_opening_a_sum(
+def test_opening_a_sum_needs_enough_sites(
     policy: ReleasePolicy,
     sites: Sequence[str],
     signed: dict[str, int],
@@ -114,7 +114,7 @@ def test_an_invitation_counts_sites_like_an_opening() -> None:
 # --- records -------------------------------------------------------------------------------------
 
 
-def test_records_at_a_site() -> None:
+def test_records_at_a_site_are_checked() -> None:
     check_records(THREE, "me", 10)
     for records in (9, 0):
         line = refused(check_records, THREE, "me", records).line()
@@ -130,7 +130,7 @@ def test_records_at_a_site() -> None:
         (ReleasePolicy(2, 1, 1), 2),
     ],
 )
-def test_total_records(policy: ReleasePolicy, least: int) -> None:
+def test_total_records_are_checked(policy: ReleasePolicy, least: int) -> None:
     check_invitation(policy, "me", ABC, least)
     for records in (least - 1, 0, -1):
         refused(check_invitation, policy, "me", ABC, records)

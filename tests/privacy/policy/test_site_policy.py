@@ -34,7 +34,7 @@ def parse(text: str) -> SitePolicy:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def test_the_keys_of_before_are_still_all_that_is_needed() -> None:
+def test_a_policy_needs_only_its_three_original_keys() -> None:
     policy = parse("min_sites = 4\nmin_records = 20\nmin_total_records = 200")
     assert policy.release == ReleasePolicy(4, 20, 200)
     assert policy == policy_of(ReleasePolicy(4, 20, 200))
@@ -44,14 +44,14 @@ def test_the_keys_of_before_are_still_all_that_is_needed() -> None:
     }  # fmt: skip
 
 
-def test_a_file(tmp_path: Path) -> None:
+def test_a_policy_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "north.policy.toml"
     path.write_text("profile = 5\n", encoding="utf-8")
     assert read_policy(path).release == ReleasePolicy(3, 5)
 
 
 @pytest.mark.parametrize("content", [b"min_sites = ", b"\xff\xfe", b"min_sites = 3\nmin_sites = 4"])
-def test_what_cannot_be_read_is_no_policy(tmp_path: Path, content: bytes) -> None:
+def test_unreadable_policies_are_errors(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "north.policy.toml"
     path.write_bytes(content)
     for unreadable in (path, tmp_path / "none.policy.toml", tmp_path):
@@ -125,7 +125,7 @@ def test_profiles_are_as_documented() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_stricter_keys_stand_and_looser_ones_are_errors(profile: int) -> None:
+def test_keys_stricter_than_the_profile_apply_and_looser_ones_are_errors(profile: int) -> None:
     asked = PROFILES[profile]
     flat = {(key,): value for key, value in asked.items() if key != "dominance"}
     flat |= {("dominance", key): value for key, value in asked.get("dominance", {}).items()}
@@ -145,7 +145,7 @@ def test_stricter_keys_stand_and_looser_ones_are_errors(profile: int) -> None:
 # --- with a job's rules --------------------------------------------------------------------------
 
 
-def test_a_job_can_only_make_it_stricter() -> None:
+def test_a_job_can_only_make_a_policy_stricter() -> None:
     policy = parse('profile = 10\nmethods = ["moments"]')
     assert policy.at_least(ReleasePolicy(2, 3)).release == ReleasePolicy(3, 10)
     stricter = policy.at_least(ReleasePolicy(5, 30, 400))
@@ -154,7 +154,7 @@ def test_a_job_can_only_make_it_stricter() -> None:
     assert policy.at_least(ReleasePolicy(None, None)).release == policy.release
 
 
-def test_a_job_does_not_fill_in_what_is_unset() -> None:
+def test_a_job_does_not_set_unset_policy_keys() -> None:
     assert parse("min_records = 5").at_least(ReleasePolicy(3, 3)).release.min_sites is None
 
 
@@ -176,12 +176,12 @@ def test_a_period_is_a_cap_for_the_ledger() -> None:
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_each_example_is_a_policy_that_allows_something(text: str) -> None:
+def test_each_example_policy_allows_a_job(text: str) -> None:
     min_sites, min_records, _ = parse(text).release.thresholds("north")
     assert min_sites >= 2 and min_records >= 1
 
 
-def test_there_is_an_example_for_each_profile() -> None:
+def test_each_profile_has_an_example() -> None:
     assert {parse(text).profile for text in EXAMPLES} == {None, *PROFILES}
     used = {key for text in EXAMPLES for key in tomllib.loads(text)}
     assert used >= set(SitePolicy.model_fields) - {"min_residual_dof"}

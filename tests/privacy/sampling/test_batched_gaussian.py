@@ -70,7 +70,7 @@ def total_variation(made: list[Any], wanted: list[Any]) -> Any:
 @pytest.mark.parametrize(
     "variance", tuple(map(Fraction, ("1/100", "1/4", "7/3", "4095", "16383", "90000")))
 )
-def test_law_is_as_close_as_claimed(variance: Fraction) -> None:
+def test_the_distribution_is_as_close_as_claimed(variance: Fraction) -> None:
     """In arithmetic of 400 bits, apart from the module's; `ERROR` is 2^-179."""
     with gmpy2.context(precision=400):
         made, wanted = exact_law(fast._table(variance))
@@ -80,7 +80,7 @@ def test_law_is_as_close_as_claimed(variance: Fraction) -> None:
         assert 0 < total_variation(made, wanted) + beyond < fast.ERROR
 
 
-def test_law_without_the_rejection_is_far_away() -> None:
+def test_the_distribution_without_rejection_is_detected() -> None:
     """The distance above does see what is missing: of the order of 1 / s0."""
     with gmpy2.context(precision=400):
         table = fast._table(Fraction(90_000))
@@ -92,7 +92,7 @@ def test_law_without_the_rejection_is_far_away() -> None:
         assert 1e-3 < total_variation(made, wanted) < 1e-2
 
 
-def test_shift_leaves_room_and_accuracy() -> None:
+def test_the_shift_avoids_overflow_and_keeps_accuracy() -> None:
     for exponent in range(-20, 118):
         for variance in (
             Fraction(2) ** exponent,
@@ -179,7 +179,7 @@ def test_a_tie_in_the_table_is_broken_by_further_bits() -> None:
             random(16)  # all that was there has been used
 
 
-def test_a_column_of_one_value_needs_no_further_bits() -> None:
+def test_a_table_column_with_one_value_draws_no_further_bits() -> None:
     table = fast._table(Fraction(9))
     full = np.flatnonzero(table.high == 2**53)
     assert len(full) > 0
@@ -191,7 +191,7 @@ def gamma_of(table: fast._Table, y: int, u: int) -> Fraction:
     return Fraction(u * (u + 2 * y * 2**table.shift)) / (2 * table.variance)
 
 
-def test_coins_too_close_for_floating_point_are_thrown_in_integers() -> None:
+def test_decisions_too_close_for_floats_are_made_in_integers() -> None:
     """64 bits equal to those of gamma: the next 64 decide. One off: they are not asked."""
     table = fast._table(Fraction(4**30 + 7))
     y, u = 1000, 2**20 + 1
@@ -216,7 +216,7 @@ def test_coins_too_close_for_floating_point_are_thrown_in_integers() -> None:
             random(8)
 
 
-def test_floating_point_never_decides_wrongly() -> None:
+def test_floating_point_decisions_agree_with_exact_ones() -> None:
     """Words as near to gamma as 64 bits can tell, and around the distance where floats decide."""
     random = np.random.default_rng(1)
     for variance in (Fraction(2**14), Fraction(4**30 + 7), Fraction(4**59 - 1)):

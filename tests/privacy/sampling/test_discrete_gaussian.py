@@ -52,20 +52,20 @@ def scripted(*words: int) -> RandomBytes:
 
 
 @pytest.mark.parametrize(("n", "d"), ODDS)
-def test_coin(n: int, d: int) -> None:
+def test_bernoulli_draws_have_their_probability(n: int, d: int) -> None:
     random = replayable_random(n % 1000)
     heads = sum(bernoulli.bernoulli(n, d, random) for _ in range(DRAWS))
     assert not alarms(SHARE, {"coin": two_sided(heads, DRAWS, n / d)})
 
 
 @pytest.mark.parametrize(("n", "d"), RATES)
-def test_exponential_coin(n: int, d: int) -> None:
+def test_bernoulli_exp_draws_have_their_probability(n: int, d: int) -> None:
     random = replayable_random(n % 1000)
     heads = sum(bernoulli.bernoulli_exp(n, d, random) for _ in range(DRAWS))
     assert not alarms(SHARE, {"coin": two_sided(heads, DRAWS, exp(-n / d))})
 
 
-def test_coin_looks_at_as_many_digits_as_it_takes() -> None:
+def test_bernoulli_reads_as_many_digits_as_needed() -> None:
     """1/3 is 0.555... in base 16, so each digit in base 2^64 is the same."""
     digit = 2**64 // 3
     assert bernoulli.bernoulli(1, 3, scripted(digit - 1))
@@ -74,7 +74,7 @@ def test_coin_looks_at_as_many_digits_as_it_takes() -> None:
     assert not bernoulli.bernoulli(1, 3, scripted(digit, digit, digit + 1))
 
 
-def test_coin_at_its_ends() -> None:
+def test_bernoulli_is_exact_at_the_ends_of_its_range() -> None:
     """Exact means: 1 even when all bits of U are ones, 0 even when the first 64 are zeros."""
     assert bernoulli.bernoulli(1, 1, scripted(2**64 - 1))
     assert not bernoulli.bernoulli(0, 1, scripted(0, 0, 1))
@@ -86,26 +86,26 @@ def test_coin_at_its_ends() -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_laplace(scale: int) -> None:
+def test_discrete_laplace_draws_have_their_distribution(scale: int) -> None:
     found = compare(draws(discrete_gaussian.discrete_laplace, scale, 1), laplace(scale))
     assert not alarms(SHARE, found)
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
-def test_gaussian(variance: Fraction) -> None:
+def test_discrete_gaussian_draws_have_their_distribution(variance: Fraction) -> None:
     found = compare(draws(discrete_gaussian.discrete_gaussian, variance, 2), gaussian(variance))
     assert not alarms(SHARE, found)
 
 
 @pytest.mark.parametrize("variance", WIDE)
-def test_wide_gaussian(variance: int) -> None:
+def test_wide_discrete_gaussian_draws_have_their_distribution(variance: int) -> None:
     sample = draws(discrete_gaussian.discrete_gaussian, Fraction(variance), 3)
     assert not alarms(SHARE, compare_wide(sample, variance))
 
 
 @pytest.mark.statistical  # 7 s: 2 % of sigma show in 200,000 draws, not in 20,000
 @pytest.mark.parametrize("variance", WIDE)
-def test_two_percent_of_sigma(variance: int) -> None:
+def test_an_error_of_two_percent_in_sigma_is_detected(variance: int) -> None:
     sample = draws(discrete_gaussian.discrete_gaussian, Fraction(variance), 4, 10 * DRAWS)
     assert not alarms(SHARE, compare_wide(sample, variance))
     assert "width" in alarms(SHARE, compare_wide(sample, round(variance / 1.02**2)))
@@ -124,7 +124,7 @@ def test_the_same_bytes_give_the_same_draws_for_ever() -> None:
     "one", [discrete_gaussian.discrete_laplace, discrete_gaussian.discrete_gaussian]
 )
 @pytest.mark.parametrize("parameter", [0, -1, Fraction(-1, 2)])
-def test_without_width_there_is_no_noise(one: Draw, parameter: int | Fraction) -> None:
+def test_variance_zero_gives_no_noise(one: Draw, parameter: int | Fraction) -> None:
     with pytest.raises(InternalError):
         one(parameter, scripted())
 
@@ -191,7 +191,7 @@ ONE_SIGN = gaussian_becomes(lambda one: lambda v, r: abs(one(v, r)))
         (gaussian_becomes(each_draw_twice), Fraction(9), {"pairs", "neighbours"}),
     ],
 )
-def test_broken_gaussian(
+def test_broken_gaussian_samplers_are_detected(
     broken: Break, variance: Fraction, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
@@ -207,7 +207,7 @@ def test_broken_gaussian(
         (ONE_TOO_WIDE, 4, {"width"}),
     ],
 )
-def test_broken_laplace(
+def test_broken_laplace_samplers_are_detected(
     broken: Break, scale: int, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)

@@ -16,7 +16,7 @@ from secagg.privacy.sampling.sampler import sample, sample_error, sample_weighte
 
 
 @pytest.mark.parametrize("size", [0, 1, 1024, 1025, 3 * fast._BLOCK + 1])
-def test_size_decides_who_draws(size: int) -> None:
+def test_the_number_of_draws_selects_the_sampler(size: int) -> None:
     """By this number for ever: noise is drawn again from its seed on a retry."""
     drawn = sample(4**25, size, replayable_random(7))
     assert drawn.shape == (size,)
@@ -40,7 +40,7 @@ def test_noise_that_does_not_fit_is_refused(
         draw(variance, size, replayable_random(0))
 
 
-def test_weights_multiply_the_variance_number_by_number() -> None:
+def test_weights_multiply_the_variance_of_each_number() -> None:
     weights = [1, 4, 1, 9, 4]
     random = replayable_random(9)
     noise = sample_weighted(4**25, weights, 5, replayable_random(9))

@@ -27,7 +27,7 @@ def reloaded() -> Iterator[None]:
         cache.cache_clear()
 
 
-def test_the_environment_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_disables_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECAGG_KERNELS", "off")
     assert not library.available()
     assert not aes.available()
@@ -36,7 +36,7 @@ def test_the_environment_switches_them_off(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("reloaded")
 @pytest.mark.parametrize("content", [None, b"", b"no library"])
-def test_without_libraries_that_load_everything_runs_on_python(
+def test_without_loadable_libraries_everything_runs_in_python(
     content: bytes | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if content is not None:
@@ -54,7 +54,7 @@ def test_without_libraries_that_load_everything_runs_on_python(
 
 
 @pytest.mark.usefixtures("kernels")
-def test_they_are_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use_kernels(15)
     assert not use_kernels(16)
     monkeypatch.delattr(prg, "_apply_portably")
@@ -62,12 +62,12 @@ def test_they_are_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("kernels", "reloaded")
-def test_a_library_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_built_from_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_digest", lambda _: 0)
     assert not library.available()
 
 
-def test_importing_protocols_does_not_load_them() -> None:
+def test_importing_protocols_does_not_load_the_kernels() -> None:
     """The libraries may be missing, or be built for another processor."""
     program = (
         "import secagg.protocols.paillier.single_key\n"

@@ -69,7 +69,7 @@ def size_of(modulus: int) -> int:
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=100, deadline=None)
-def test_load_and_store(size: int, count: int, extra: int, seed: int) -> None:
+def test_load_and_store_keep_values(size: int, count: int, extra: int, seed: int) -> None:
     given_rows = np.frombuffer(
         np.random.default_rng(seed).bytes(size * count), dtype=np.uint8
     ).reshape(count, size)
@@ -92,7 +92,7 @@ def test_load_and_store(size: int, count: int, extra: int, seed: int) -> None:
 
 @pytest.mark.parametrize("bits", [*ROOTS, 8304])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_montgomery_product(bits: int, seed: int) -> None:
+def test_montgomery_products_are_correct(bits: int, seed: int) -> None:
     r = modulus_of(bits, seed)
     m = Modulus(r)
     a, b = samples(2 * r, 24, 1), samples(2 * r, 24, 2)[::-1]
@@ -107,7 +107,7 @@ def test_montgomery_product(bits: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("bits", LENGTHS)
-def test_reduction_of_several_times_the_modulus(bits: int) -> None:
+def test_multiples_of_the_modulus_are_reduced(bits: int) -> None:
     r = modulus_of(bits)
     m = Modulus(r)
     for times in (1, 3):
@@ -117,7 +117,7 @@ def test_reduction_of_several_times_the_modulus(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", LENGTHS)
-def test_factors_of_any_length(bits: int) -> None:
+def test_factors_of_any_length_are_multiplied_correctly(bits: int) -> None:
     r = modulus_of(bits)
     m = Modulus(r)
     for size in (1, size_of(r), 3 * size_of(r)):
@@ -135,14 +135,14 @@ def test_factors_of_any_length(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", ROOTS)
 @pytest.mark.parametrize("columns", [1, 2, 10])
-def test_products(bits: int, columns: int) -> None:
+def test_modular_products_are_correct(bits: int, columns: int) -> None:
     modulus = modulus_of(bits) ** 2
     factors = [samples(modulus, 13, seed) for seed in range(columns)]
     got = modular.products([rows(column, size_of(modulus)) for column in factors], modulus)
     assert integers(got) == [math.prod(column) % modulus for column in zip(*factors, strict=True)]
 
 
-def test_many_blocks() -> None:
+def test_results_are_correct_over_many_blocks() -> None:
     r = modulus_of(100)
     values = samples(r, 1100)
     got = modular.products([rows(values, size_of(r))] * 2, r)
@@ -151,7 +151,7 @@ def test_many_blocks() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 23, 24, 600])
-def test_product_of_all_residues(count: int) -> None:
+def test_the_product_of_all_residues_keeps_common_factors(count: int) -> None:
     p, q = 1000003, 1000033
     values = [x for x in samples(p * q, 3 * count + 9) if math.gcd(x, p * q) == 1][:count]
     assert len(values) == count
@@ -164,7 +164,7 @@ def test_product_of_all_residues(count: int) -> None:
 
 
 @pytest.mark.parametrize("bits", LENGTHS)
-def test_chinese_remainders(bits: int) -> None:
+def test_chinese_remaindering_is_correct(bits: int) -> None:
     m_1, m_2 = modulus_of(bits), modulus_of(bits, 1)
     while math.gcd(m_1, m_2) != 1:
         m_1 += 2
@@ -186,7 +186,7 @@ def exponents(bits: int) -> list[int]:
 
 
 @pytest.mark.parametrize("bits", LENGTHS)
-def test_powers(bits: int) -> None:
+def test_modular_powers_are_correct(bits: int) -> None:
     r = modulus_of(bits)
     values = [*samples(r, 9), (1 << 2 * bits) - 1]
     array = rows(values, 2 * size_of(r))
@@ -208,7 +208,7 @@ def test_powers(bits: int) -> None:
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=60, deadline=None)
-def test_fixed_base(
+def test_fixed_base_powers_are_correct(
     root: int, base: int, bits: int, window: int, count: int, factor: int, seed: int
 ) -> None:
     while math.gcd(base, root) != 1:
@@ -222,7 +222,7 @@ def test_fixed_base(
         assert power == powmod(base, exponent, root**2) * (1 + log * root) % root**2
 
 
-def test_exponents_may_be_short_but_not_few() -> None:
+def test_fixed_base_powers_need_one_exponent_for_each_value() -> None:
     table = modular.FixedBaseTable(3, 1000003, 70, 5)
     got = table.begin(rows([5, 250], 1), rows([7, 0], 1), 1)()
     assert integers(got) == [pow(3, 5) * (1 + 7 * 1000003) % 1000003**2, pow(3, 250, 1000003**2)]
@@ -231,7 +231,7 @@ def test_exponents_may_be_short_but_not_few() -> None:
 
 
 @pytest.mark.parametrize("bits", [4144, 4152])
-def test_the_longest_roots(bits: int) -> None:
+def test_roots_of_the_largest_supported_length_work(bits: int) -> None:
     """Pairs of 160 and 162 digits, whose ciphertexts fill the arrays of the C functions."""
     r = modulus_of(bits)
     size = size_of(r * r)
@@ -249,7 +249,7 @@ def test_the_longest_roots(bits: int) -> None:
 # --- what is not supported ------------------------------------------------------------------------
 
 
-def test_moduli_that_are_not_supported() -> None:
+def test_unsupported_moduli_are_refused() -> None:
     assert [Modulus.supports(m) for m in (1 << 100, 2**8305 + 1, 2**8304 - 1)] == [
         False, False, True
     ]  # fmt: skip

@@ -70,7 +70,7 @@ class Masks(Cheat):
         return reply
 
 
-def test_an_honest_course_is_answered():
+def test_honest_requests_are_answered():
     cheat = Masks()
     cheat.until_masked()
     survivors = EVERYBODY[:4]  # site_4 is said to be lost
@@ -82,7 +82,7 @@ def test_an_honest_course_is_answered():
 # --- the seven findings --------------------------------------------------------------------------
 
 
-def test_finding_a_seeds_have_all_their_bits():
+def test_finding_a_mask_seeds_depend_on_all_key_bits():
     """Theirs: 28 bits of the pairwise key seed the masks. Ours: each of its 256 bits counts."""
     key, label = bytes(range(32)), bytes(32)
     vectors = set()
@@ -95,7 +95,7 @@ def test_finding_a_seeds_have_all_their_bits():
     assert len(vectors) == 256
 
 
-def test_finding_b_nobody_is_alive_and_dead():
+def test_finding_b_no_site_counts_as_both_present_and_dropped():
     """Theirs: both secrets of a neighbour on both lists are revealed. Ours: there is one list."""
     cheat = Masks()
     cheat.until_masked()
@@ -113,7 +113,7 @@ def test_finding_b_nobody_is_alive_and_dead():
         cheat.agree("site_2", second)
 
 
-def test_finding_c_the_floor_is_the_sites_own():
+def test_finding_c_no_request_sets_a_sites_thresholds():
     """Theirs: threshold, clipping, modulus and neighbours come from the server. Ours: from the job
     that each site has accepted; no request carries any of them."""
     world = World(Masked(), numbers(5, 3, 1), SumNumbers((3,)), min_sites=2)
@@ -132,7 +132,7 @@ def test_finding_c_the_floor_is_the_sites_own():
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
 
 
-def test_finding_d_the_coordinator_is_nobodys_neighbour():
+def test_finding_d_the_coordinator_is_no_sites_neighbour():
     """Theirs: keys are unsigned, so the server may pose as a site. Ours: signed by pinned keys."""
     cheat = Masks()
     directory = cheat.advertise()
@@ -150,7 +150,7 @@ def test_finding_d_the_coordinator_is_nobodys_neighbour():
     assert cheat.share("site_0", directory)
 
 
-def test_finding_e_counts_and_notes_are_not_in_clear():
+def test_finding_e_no_counts_or_metrics_are_sent_in_clear():
     """Theirs: record counts and metrics are sent in clear. Ours: nothing but a signed note."""
     world = World(Masked(), numbers(5, 3, 1), SumNumbers((3,)))
     step = run_until(world, "mask")
@@ -163,7 +163,7 @@ def test_finding_e_counts_and_notes_are_not_in_clear():
 # --- another message for one site ----------------------------------------------------------------
 
 
-def test_in_a_later_sum_too():
+def test_sites_asked_different_questions_later_give_noise():
     """No site is asked to unmask there, so the masks alone must protect: the sum is noise."""
     world = World(Masked(), numbers(5, 400, 1), SumNumbers((400,)))
     step = run_until(world, "mask", 1)

@@ -16,7 +16,7 @@ def blames(site):
 
 
 @pytest.mark.parametrize("phase", ["advertise", "share", "mask", "agree", "unmask"])
-def test_too_few_replies(phase):
+def test_too_few_replies_end_the_sum(phase):
     steps = Steps()
     replies = steps.replies(phase)
     with pytest.raises(ProtocolAbort) as caught:
@@ -39,7 +39,7 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("case", REPLIES)
-def test_malformed_replies(case):
+def test_malformed_replies_are_rejected(case):
     phase, reply = REPLIES[case]
     steps = Steps()
     replies = steps.replies(phase)
@@ -48,7 +48,7 @@ def test_malformed_replies(case):
     assert isinstance(steps.serve(phase, replies), PhaseRequest)
 
 
-def test_a_signature_on_another_list():
+def test_a_signature_on_another_list_is_rejected():
     steps = Steps()
     replies = steps.replies("agree")
     digest = masks.survivors_digest(steps.states["site_3"]["label"], FIVE)
@@ -72,7 +72,7 @@ def test_missing_or_malformed_shares_do_not_count(shares):
 
 
 @pytest.mark.parametrize(("owner", "lost"), [("site_0", False), ("site_6", True)])
-def test_a_wrong_share_of_a_survivor_or_of_a_dropped_site(owner, lost):
+def test_a_wrong_share_of_any_site_is_detected(owner, lost):
     """The combined secret is not the advertised one: of its self mask, or of its key."""
     steps = Steps()
     masked = steps.replies("mask")
@@ -89,7 +89,7 @@ def test_a_wrong_share_of_a_survivor_or_of_a_dropped_site(owner, lost):
 
 
 @pytest.mark.parametrize(("never_masked", "lost"), [(5, 6), (6, 5)])
-def test_sites_that_drop_out_before_and_after_they_masked(never_masked, lost):
+def test_sites_may_drop_out_before_and_after_masking(never_masked, lost):
     """Only the masks of the site that was asked to mask are removed."""
     steps = Steps()
     shared = steps.replies("share")
@@ -104,7 +104,7 @@ def test_sites_that_drop_out_before_and_after_they_masked(never_masked, lost):
     assert not ask.values.any()
 
 
-def test_relays_only_what_each_site_needs():
+def test_the_coordinator_relays_only_what_each_site_needs():
     """The envelopes that are sealed for a site, and no more signatures than it must verify."""
     steps = Steps(OnARing())
     shared = steps.replies("share")

@@ -40,7 +40,7 @@ def around(place: int, degree: int, n: int) -> set[int]:
 
 @given(st.integers(2, 40), st.data())
 @settings(max_examples=60)
-def test_symmetric_regular_and_connected(n: int, data: st.DataObject) -> None:
+def test_graphs_are_symmetric_regular_and_connected(n: int, data: st.DataObject) -> None:
     degree = data.draw(st.sampled_from([*range(2, n - 1, 2), n - 1]))
     graph = neighbours(names(n), degree, data.draw(st.binary(min_size=32, max_size=32)))
     assert set(graph) == set(names(n))
@@ -52,7 +52,7 @@ def test_symmetric_regular_and_connected(n: int, data: st.DataObject) -> None:
     assert nx.is_connected(nx.Graph([(a, b) for a, near in graph.items() for b in near]))
 
 
-def test_is_a_ring_joined_to_the_nearest() -> None:
+def test_graphs_join_each_site_to_its_nearest_on_a_ring() -> None:
     graph = neighbours(names(11), 4, SEED)
     joined = nx.Graph([(a, b) for a, near in graph.items() for b in near])
     assert nx.is_isomorphic(joined, nx.circulant_graph(11, [1, 2]))
@@ -67,14 +67,14 @@ def test_all_parties_draw_the_same_graph_and_each_seed_gives_another() -> None:
     )
 
 
-def test_known_graph() -> None:
+def test_a_known_seed_gives_the_known_graph() -> None:
     assert neighbours("abcdef", 2, SEED) == {
         "a": ("c", "e"), "b": ("c", "d"), "c": ("a", "b"),
         "d": ("b", "f"), "e": ("a", "f"), "f": ("d", "e"),
     }  # fmt: skip
 
 
-def test_arguments_out_of_range() -> None:
+def test_arguments_out_of_range_are_refused() -> None:
     for sites, degree, seed in (
         ("abcd", 2, bytes(31)), ("abcc", 2, SEED), ("abcde", 3, SEED), ("abcd", 0, SEED),
         ("abcd", 4, SEED), ("abcd", -2, SEED),
@@ -118,7 +118,7 @@ def documented_plans() -> Iterator[tuple[str, ...]]:
         yield tuple(row.split(" | "))
 
 
-def test_the_documented_plans() -> None:
+def test_plans_agree_with_the_documentation() -> None:
     rows = list(documented_plans())
     assert len(rows) > 20
     for n, colluding, dropping, *numbers, failure in rows:
@@ -149,7 +149,7 @@ def test_fractions_of_the_sites_are_rounded_as_written() -> None:
         ((100, 0.5, 0.3), "protocol.colluding and protocol.dropping"),
     ],
 )
-def test_errors_name_the_setting(arguments: tuple[float, ...], where: str) -> None:
+def test_planning_errors_name_the_setting(arguments: tuple[float, ...], where: str) -> None:
     with pytest.raises(JobError) as caught:
         plan_graph(*arguments)  # type: ignore[arg-type]  # the first is an integer
     assert caught.value.where == where
@@ -157,7 +157,9 @@ def test_errors_name_the_setting(arguments: tuple[float, ...], where: str) -> No
 
 @given(st.integers(2, 300), st.floats(0, 0.6), st.floats(0, 0.3))
 @settings(max_examples=60, deadline=None)
-def test_what_holds_for_every_plan(n: int, colluding: float, dropping: float) -> None:
+def test_every_plan_meets_the_conditions_that_sites_rely_on(
+    n: int, colluding: float, dropping: float
+) -> None:
     """What the sites rely on with any ring: see the last lines of "Not protected"."""
     try:
         plan = plan_graph(n, colluding, dropping)
@@ -190,7 +192,7 @@ def exact_bound(n: int, degree: int, threshold: int, c: int, d: int) -> Fraction
     ("n", "degree", "c", "d"),
     [(12, 4, 3, 1), (40, 10, 13, 4), (100, 54, 33, 10), (300, 144, 100, 30), (1000, 150, 100, 100)],
 )
-def test_bounds_against_exact_rationals(n: int, degree: int, c: int, d: int) -> None:
+def test_probability_bounds_hold_in_exact_rationals(n: int, degree: int, c: int, d: int) -> None:
     """To 10^-8 in the logarithm, the rounding of gammaln that the source states."""
     failures = module._failures(n, degree, c, d)
     for threshold in range(1, degree + 2):
@@ -205,7 +207,7 @@ def test_bounds_against_exact_rationals(n: int, degree: int, c: int, d: int) -> 
 @pytest.mark.parametrize(
     ("n", "colluding", "dropping"), [(33, 0.2, 0.2), (60, 1 / 3, 0.1), (150, 0.1, 0.1)]
 )
-def test_no_smaller_degree_would_do(n: int, colluding: float, dropping: float) -> None:
+def test_no_smaller_degree_is_enough(n: int, colluding: float, dropping: float) -> None:
     plan = plan_graph(n, colluding, dropping, -20)
     c, d = int(colluding * n + 1e-9), int(dropping * n + 1e-9)
     assert plan.degree < n - 1
@@ -236,7 +238,7 @@ def can_be_cut(n: int, degree: int, colluding: set[int], d: int) -> bool:
     )
 
 
-def test_when_both_secrets_can_be_opened() -> None:
+def test_the_threshold_prevents_opening_both_secrets() -> None:
     """The inequality of (b), for every number of shareholders up to 9."""
     for shares in range(2, 10):
         for colluding in range(shares):
@@ -305,7 +307,7 @@ def two_gaps(colluding: NDArray[np.bool_], degree: int, d: int) -> bool:
     ("n", "degree", "c", "d"),
     [(8, 2, 1, 0), (8, 2, 3, 1), (8, 4, 1, 2), (8, 4, 3, 3), (10, 4, 3, 2), (10, 6, 3, 3)],
 )
-def test_to_cut_the_ring_takes_two_gaps(n: int, degree: int, c: int, d: int) -> None:
+def test_cutting_the_ring_needs_two_gaps(n: int, degree: int, c: int, d: int) -> None:
     """For every set of colluding sites; two gaps need not cut the ring."""
     for colluding in sets_of(c, n):
         marked = np.array([place in colluding for place in range(n)])

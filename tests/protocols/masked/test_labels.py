@@ -34,7 +34,7 @@ def first_sum(different=None):
 
 
 @pytest.mark.parametrize("different", ["directory", "masking", "request"])
-def test_another_request_in_the_first_sum(different):
+def test_a_different_request_to_one_site_spoils_the_first_sum(different):
     """Masks have another label, signatures do not fit, and later sums stay noise as well."""
     steps = first_sum(different)
     labels = [steps.states[site]["label"] for site in ALL[:6]]
@@ -48,7 +48,7 @@ def test_another_request_in_the_first_sum(different):
     assert not first_sum().later(FIVE).any()
 
 
-def test_another_request_in_a_later_sum():
+def test_a_different_request_to_one_site_spoils_a_later_sum():
     """This sum and all later ones are noise, although the later requests are the same."""
     steps = first_sum()
     assert steps.later(FIVE, 1, other=b"another").all()
@@ -56,13 +56,13 @@ def test_another_request_in_a_later_sum():
         assert steps.later(FIVE, round_).all()
 
 
-def test_a_round_that_only_one_site_was_asked_for():
+def test_a_round_asked_of_one_site_only_spoils_later_sums():
     steps = first_sum()
     steps.ask("site_0", "mask", {"cohort": FIVE}, 1)
     assert steps.later(FIVE, 2).all()
 
 
-def test_labels_follow_the_formula():
+def test_labels_agree_with_the_formula():
     """The formula of `masks`, whatever rounds the sums are in."""
     steps = Steps(first=3)
     body = steps.until("mask")["site_0"]
@@ -104,7 +104,7 @@ def test_shares_are_split_at_the_threshold():
         assert shamir.combine({point: shares[point] for point in (1, 2, 3, 4)}) != secret
 
 
-def test_with_more_than_32_sites_the_plan_allows_for_tries_at_the_graph():
+def test_plans_over_32_sites_allow_for_repeated_draws_of_the_graph():
     world = World(Masked(), numbers(300, 1, 1), SumNumbers((1,)))
     shape = world.plans.of(STAGE).shape
     context = Context(world.session, 0, world.identities["site_0"], world.roster, shape, bytes)
@@ -113,7 +113,7 @@ def test_with_more_than_32_sites_the_plan_allows_for_tries_at_the_graph():
     assert plan.degree > plan_graph(300, 1 / 3, 0.1, -40.0).degree
 
 
-def test_the_graph_follows_from_session_and_directory():
+def test_the_graph_depends_on_session_and_directory():
     steps = Steps(OnARing())
     steps.replies("share")
     directory = site_steps._directory(steps.states["site_0"], steps.context("site_0"))

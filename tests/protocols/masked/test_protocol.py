@@ -60,7 +60,7 @@ def first_sum(sites, since, protocol=None):
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), sites=st.integers(4, 9))
-def test_any_survivors_above_the_threshold_give_their_exact_sum(data, sites):
+def test_any_enough_survivors_give_their_exact_sum(data, sites):
     """Any sites may drop out in any phase: the exact sum of those that sent, or a typed abort."""
     names = [f"site_{i}" for i in range(sites)]
     since = data.draw(st.dictionaries(st.sampled_from(names), st.sampled_from(FIRST_SUM)))
@@ -89,7 +89,7 @@ def test_a_site_that_signs_late_still_takes_part_in_later_sums():
 # --- sessions ------------------------------------------------------------------------------------
 
 
-def test_a_later_sum_is_one_message_a_site():
+def test_a_later_sum_takes_one_message_from_each_site():
     rounds = 20
     world = World(Masked(), numbers(7, 33, 5), SumNumbers((33,), rounds=rounds))
     total, cohort = world.sum()
@@ -111,7 +111,7 @@ def test_a_later_sum_is_never_opened_over_fewer_sites():
 
 
 @pytest.mark.parametrize("lost", [0, 3])
-def test_a_graph_that_is_not_complete(lost):
+def test_sums_over_an_incomplete_graph_are_exact(lost):
     """34 sites with few colluding: neighbours only, which also recover the dropouts."""
     protocol = Masked(colluding=0.05, dropping=0.1)
     names = sorted(f"site_{i}" for i in range(34))
@@ -131,7 +131,7 @@ def test_settings_out_of_range_are_refused(settings_):
     ("sites", "numbers_in_text"),
     [(3, [3, 1, 0]), (4, [4, 1, 1]), (10, [10, 3, 3]), (100, [100, 33, 10, 54])],
 )
-def test_the_guarantee_in_numbers(sites, numbers_in_text):
+def test_the_guarantee_text_states_the_planned_numbers(sites, numbers_in_text):
     """Sites, colluding sites, dropouts, and neighbours if the graph is not complete."""
     assert [int(n) for n in re.findall(r"\d+", Masked().guarantee_text(sites))] == numbers_in_text
 

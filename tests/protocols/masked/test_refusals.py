@@ -150,7 +150,7 @@ def refuses(where):
 
 
 @pytest.mark.parametrize("case", REQUESTS)
-def test_a_bad_request_is_refused_and_the_honest_one_still_answered(case):
+def test_after_a_refused_request_the_honest_one_is_answered(case):
     where, change = REQUESTS[case]
     phase = case.split(":")[0]
     steps = Steps()
@@ -161,7 +161,7 @@ def test_a_bad_request_is_refused_and_the_honest_one_still_answered(case):
 
 
 @pytest.mark.parametrize("first", [0, 3])
-def test_the_honest_course_is_answered_and_opens(first):
+def test_honest_requests_are_answered_and_open_the_sum(first):
     steps = Steps(first=first)
     outcome = steps.serve("unmask", steps.replies("unmask"))
     assert isinstance(outcome, Total)
@@ -170,7 +170,7 @@ def test_the_honest_course_is_answered_and_opens(first):
     assert not steps.later(round_=first + 2).any()
 
 
-def test_as_few_as_the_plan_needs_are_enough():
+def test_the_planned_minimum_of_sites_is_enough():
     steps = Steps()
     bodies = steps.until("share")
     keys = {site: bodies[ME]["directory"][site] for site in FIVE}
@@ -180,7 +180,7 @@ def test_as_few_as_the_plan_needs_are_enough():
         assert steps.ask(ME, phase, {**steps.until(phase)[ME], **few})
 
 
-def test_odd_values_in_a_statement():
+def test_malformed_statements_are_refused():
     steps = Steps()
     statements = steps.until("share")[ME]["directory"]
     keys = steps.keys("site_3")
@@ -192,7 +192,7 @@ def test_odd_values_in_a_statement():
                 steps.ask(ME, "share", {"directory": {**statements, "site_3": statement}})
 
 
-def test_odd_values_in_sealed_shares():
+def test_malformed_sealed_shares_are_refused():
     steps = Steps()
     body = steps.until("mask")[ME]
     good = {"first": KEY, "self": KEY}
@@ -204,7 +204,7 @@ def test_odd_values_in_sealed_shares():
                 )
 
 
-def test_too_few_sites_mask_on_a_ring():
+def test_masking_with_too_few_neighbours_is_refused():
     """Enough of the neighbours but too few in all, or of this site's shareholders too few."""
     steps = Steps(OnARing())
     body = steps.until("mask")[ME]
@@ -219,7 +219,7 @@ def test_too_few_sites_mask_on_a_ring():
 # --- a past round, a phase twice or out of order -------------------------------------------------
 
 
-def test_advertising_twice():
+def test_advertising_twice_is_refused():
     steps = Steps()
     steps.until("share")
     for round_ in (0, 1):
@@ -227,7 +227,7 @@ def test_advertising_twice():
             steps.ask(ME, "advertise", {}, round_)
 
 
-def test_sharing_twice_in_another_round_or_before_it_advertised():
+def test_sharing_twice_or_out_of_order_is_refused():
     steps = Steps()
     body = steps.until("share")[ME]
     statements = {s: steps.statement(s, "advertise", steps.keys(s), 1) for s in ALL}
@@ -240,7 +240,7 @@ def test_sharing_twice_in_another_round_or_before_it_advertised():
         Steps().ask(ME, "share", {"directory": {}})
 
 
-def test_masking_before_it_shared():
+def test_masking_before_sharing_is_refused():
     steps = Steps()
     with refuses(C):
         steps.ask(ME, "mask", {"cohort": ALL})
@@ -249,7 +249,7 @@ def test_masking_before_it_shared():
         steps.ask(ME, "mask", {"masking": ALL, "envelopes": {}})
 
 
-def test_masking_twice_in_a_round_or_in_an_earlier_one():
+def test_masking_twice_or_in_an_earlier_round_is_refused():
     steps = Steps()
     body = steps.until("mask")[ME]
     steps.ask(ME, "mask", body)
@@ -261,7 +261,7 @@ def test_masking_twice_in_a_round_or_in_an_earlier_one():
             steps.ask(ME, "mask", {"cohort": ALL}, past)
 
 
-def test_agreeing_before_it_masked_or_in_another_round():
+def test_agreeing_before_masking_or_in_another_round_is_refused():
     steps = Steps()
     steps.until("mask")
     with refuses(ME):
@@ -275,7 +275,7 @@ def test_agreeing_before_it_masked_or_in_another_round():
         steps.ask(ME, "agree", {"survivors": ALL}, 1)
 
 
-def test_unmasking_twice_or_in_another_round():
+def test_unmasking_twice_or_in_another_round_is_refused():
     steps = Steps()
     body = steps.until("unmask")[ME]
     signed = {site: steps.statement(site, "agree", digest_of(steps, ALL), 1) for site in ALL}
@@ -289,7 +289,7 @@ def test_unmasking_twice_or_in_another_round():
 # --- two lists of survivors, and sites that did not mask -----------------------------------------
 
 
-def test_signing_a_second_list():
+def test_signing_a_second_list_is_refused():
     steps = Steps()
     steps.until("agree")
     steps.ask(ME, "agree", {"survivors": FIVE})
@@ -302,7 +302,7 @@ def test_signing_a_second_list():
 
 
 @pytest.mark.parametrize("agreed", [FIVE, None])
-def test_unmasking_over_another_list_than_it_signed(agreed):
+def test_unmasking_over_a_list_that_was_not_signed_is_refused(agreed):
     """All others have signed that all survive, so its own signature is not even needed."""
     steps = Steps()
     bodies = steps.until("agree")
@@ -323,7 +323,7 @@ def test_the_signature_of_a_dropped_site_does_not_count():
         steps.ask(ME, "unmask", {"contributors": FIVE, "statements": signed})
 
 
-def test_sites_that_did_not_mask_neither_survive_nor_take_part_in_a_later_sum():
+def test_sites_that_did_not_mask_are_in_no_list_and_no_later_sum():
     steps = Steps()
     for site, body in list(steps.until("mask").items())[:6]:
         steps.ask(site, "mask", {**body, "masking": ALL[:6]})
@@ -335,7 +335,7 @@ def test_sites_that_did_not_mask_neither_survive_nor_take_part_in_a_later_sum():
         steps.ask("site_6", "mask", {"cohort": ALL}, 1)
 
 
-def test_a_later_sum_over_too_few_sites_or_another_cohort():
+def test_a_later_sum_over_too_few_sites_or_another_cohort_is_refused():
     steps = Steps()
     steps.replies("mask")  # no site is asked to agree, so none knows other survivors
     with refuses(ME):
@@ -348,7 +348,7 @@ def test_a_later_sum_over_too_few_sites_or_another_cohort():
 # --- secrets that a site deletes -----------------------------------------------------------------
 
 
-def test_one_secret_of_each_neighbour_is_revealed_and_the_other_deleted():
+def test_each_neighbours_unrevealed_secret_is_deleted():
     steps = Steps()
     steps.replies("mask")
     for site in FIVE:

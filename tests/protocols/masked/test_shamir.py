@@ -58,7 +58,7 @@ def sharings(draw: st.DrawFn) -> tuple[bytes, int, list[int], list[int]]:
 
 
 @given(sharings())
-def test_round_trip(sharing: tuple[bytes, int, list[int], list[int]]) -> None:
+def test_split_secrets_are_combined_again(sharing: tuple[bytes, int, list[int], list[int]]) -> None:
     secret, threshold, points, kept = sharing
     shares = shamir.split(secret, threshold, points, system_random)
     assert list(shares) == points
@@ -76,7 +76,7 @@ def test_shares_are_values_of_the_polynomial_that_was_drawn() -> None:
         assert int.from_bytes(share, "little") == value % Q
 
 
-def test_known_shares() -> None:
+def test_known_coefficients_give_known_shares() -> None:
     assert {point: share.hex() for point, share in SHARES.items()} == {
         1: "5d68c4b7d27c900b8280c8ccdaa44cb5c69310530435b248bee18496bf6dafd900",
         2: "52bf85e173a4c557166cdb78a333403e988ca0667a271959ce0b40c88285575800",
@@ -115,7 +115,7 @@ def test_coefficients_are_uniform(q: int) -> None:
     assert accepted == dict.fromkeys(range(q), 256 // q)
 
 
-def test_rejection_at_the_size_in_use() -> None:
+def test_values_beyond_the_last_multiple_of_the_field_are_redrawn() -> None:
     end = 255 * Q
     assert end <= 2**264 < end + Q
     assert shamir._uniform(draws([end - 1], 33), Q) == Q - 1
@@ -125,7 +125,7 @@ def test_rejection_at_the_size_in_use() -> None:
 # --- wrong shares -----------------------------------------------------------------------------
 
 
-def test_a_wrong_share_or_too_few_give_another_secret() -> None:
+def test_a_wrong_share_or_too_few_shares_give_another_secret() -> None:
     """The shares do not show it: the recipient must compare the secret with what was advertised."""
     for point in (1, 2, 3):
         shares = {at: SHARES[at] for at in (1, 2, 3)} | {point: wrong(SHARES[point])}
@@ -155,14 +155,14 @@ def test_malformed_shares_are_refused(shares: dict[int, bytes]) -> None:
         (32, 2, [1, 1]), (32, 2, [0, 1]), (32, 2, [-1, 1]), (32, 2, [1, 2**32]),
     ],
 )  # fmt: skip
-def test_arguments_out_of_range(size: int, threshold: int, points: list[int]) -> None:
+def test_arguments_out_of_range_are_refused(size: int, threshold: int, points: list[int]) -> None:
     with pytest.raises(ValueError):
         shamir.split(bytes(size), threshold, points, system_random)
     with pytest.raises(ValueError):
         shamir.combine({})
 
 
-def test_threshold_one_and_all() -> None:
+def test_thresholds_of_one_and_of_all_shares_work() -> None:
     single = shamir.split(SECRET, 1, [4, 5], system_random)
     assert set(single.values()) == {SECRET + b"\0"}
     shares = shamir.split(SECRET, 5, [1, 2, 3, 4, 5], system_random)

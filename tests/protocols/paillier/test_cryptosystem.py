@@ -75,14 +75,14 @@ def test_imported_phe_keys_work_without_h_s() -> None:
 # --- the arithmetic -----------------------------------------------------------------------------
 
 
-def test_known_answer_of_the_tiny_key() -> None:
+def test_the_tiny_key_gives_known_ciphertexts() -> None:
     # Exponents have ceil(9 / 2) = 5 bits: of the byte 0x55 the low five, 0x15 = 21.
     (c,) = cryptosystem.encrypt(TINY.public, [100], lambda n: (0x55).to_bytes(n, "little"))
     assert c == (1 + 100 * 437) * 3004**21 % 437**2 == 44487
     assert cryptosystem.decrypt(TINY, [c]) == [100]
 
 
-def test_every_plaintext_and_every_unit_of_a_tiny_key() -> None:
+def test_a_tiny_key_decrypts_every_unit_and_plaintext() -> None:
     n = TINY.public.n
     units = [c for c in range(1, n * n) if math.gcd(c, n) == 1][:: 11 * 13]
     # Paillier's definition of decryption, without the Chinese remainder theorem
@@ -105,7 +105,7 @@ def test_every_plaintext_and_every_unit_of_a_tiny_key() -> None:
     expected=st.sampled_from([0, 50, 5000]),
 )
 @settings(max_examples=40, deadline=None)
-def test_key_holders_make_the_same_bits_and_sums_decrypt(
+def test_key_holders_encrypt_to_the_same_bits_and_sums_decrypt(
     seed: int, bits: int, size: int, short: bool, expected: int
 ) -> None:
     key = small_key(seed, bits)
@@ -124,7 +124,7 @@ def test_key_holders_make_the_same_bits_and_sums_decrypt(
     assert cryptosystem.decrypt(key, cryptosystem.multiply(key.public, columns)) == sums
 
 
-def test_ciphertexts_at_full_size(key: PrivateKey) -> None:
+def test_full_size_ciphertexts_agree_with_the_formula(key: PrivateKey) -> None:
     plaintexts = [0, 5, key.public.n - 1]
     ours = cryptosystem.encrypt(key.public, plaintexts, replayable_random(7))
     assert ours == cryptosystem.encrypt_as_key_holder(key, plaintexts, replayable_random(7))
@@ -135,7 +135,7 @@ def test_ciphertexts_at_full_size(key: PrivateKey) -> None:
         assert c == (1 + m * n) * pow(h_s, a, n * n) % (n * n)
 
 
-def test_without_h_s_the_key_holder_has_the_same_distribution() -> None:
+def test_without_h_s_key_holders_ciphertexts_have_the_same_distribution() -> None:
     # Over every r once, the key holder's randomisers are those of r^n, equally often.
     n = TINY.public.n
     units = [r for r in range(n) if math.gcd(r, n) == 1]
@@ -164,7 +164,7 @@ def test_exponents_are_uniform() -> None:
         assert stats.chisquare(np.bincount(byte, minlength=256)).pvalue > 1e-6
 
 
-def test_bytes_drawn_for_each_ciphertext(key: PrivateKey) -> None:
+def test_encryption_draws_the_stated_number_of_bytes(key: PrivateKey) -> None:
     drawn: list[int] = []
 
     def random(size: int) -> bytes:
@@ -205,7 +205,7 @@ def test_numbers_that_are_not_ciphertexts_are_refused(key: PrivateKey) -> None:
         cryptosystem.multiply(TINY.public, [])
 
 
-def test_bytes_have_a_fixed_length(key: PrivateKey) -> None:
+def test_ciphertext_bytes_have_a_fixed_length(key: PrivateKey) -> None:
     numbers = [1, key.public.n**2 - 1, 256]
     data = cryptosystem.ciphertexts_to_bytes(key.public, numbers)
     assert key.public.ciphertext_bytes == 512

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("arithmetic")
     data=st.data(),
 )
 @settings(max_examples=150, deadline=None)
-def test_powers(
+def test_fixed_base_powers_are_correct(
     root: int, base: int, bits: int, window: int, factor: int, data: st.DataObject
 ) -> None:
     base %= root**2
@@ -52,7 +52,7 @@ def test_powers(
 
 
 @pytest.mark.parametrize("kernels", [False, True])
-def test_small_jobs_get_small_tables(kernels: bool) -> None:
+def test_small_jobs_use_small_tables(kernels: bool) -> None:
     jobs = (1, 100, 2000, 18_000, 10**9)
     widths = [choose_window(1024, 1024, powers, kernels=kernels) for powers in jobs]
     assert widths == sorted(widths)

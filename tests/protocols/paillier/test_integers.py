@@ -14,7 +14,7 @@ vectors = st.integers(1, 20).flatmap(
 
 
 @given(vectors)
-def test_they_behave_like_the_list_of_their_values(vector: tuple[list[int], int]) -> None:
+def test_integers_behave_like_the_list_of_their_values(vector: tuple[list[int], int]) -> None:
     values, size = vector
     made = Integers.of(values, size)
     assert made == values
@@ -30,7 +30,9 @@ def test_they_behave_like_the_list_of_their_values(vector: tuple[list[int], int]
 
 
 @given(vectors, st.data())
-def test_bounds(vector: tuple[list[int], int], data: st.DataObject) -> None:
+def test_all_below_compares_with_every_value(
+    vector: tuple[list[int], int], data: st.DataObject
+) -> None:
     values, size = vector
     near = st.sampled_from([x + d for x in [*values, 1] for d in (0, 1)])
     bound = data.draw(st.one_of(st.integers(0, 1 << 8 * size + 3), near))

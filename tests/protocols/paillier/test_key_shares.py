@@ -52,7 +52,7 @@ def answers_of(shares: Sequence[KeyShare], ciphertexts: Sequence[int]) -> dict[i
 
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_every_threshold_of_the_sites_decrypts(data: st.DataObject) -> None:
+def test_any_threshold_many_sites_decrypt(data: st.DataObject) -> None:
     sites = data.draw(st.integers(1, 7))
     threshold = data.draw(st.integers(1, sites))
     n = TOY.public.n
@@ -68,7 +68,7 @@ def test_every_threshold_of_the_sites_decrypts(data: st.DataObject) -> None:
             assert combine(TOY.public, sites, answers, ciphertexts) == plaintexts
 
 
-def test_randomisers_of_any_unit() -> None:
+def test_ciphertexts_with_any_randomiser_decrypt() -> None:
     """Also ciphertexts whose randomiser is not a power of h_s."""
     n = TOY.public.n
     shares = share_key(TOY, 5, 3, replayable_random(1))
@@ -78,7 +78,7 @@ def test_randomisers_of_any_unit() -> None:
 
 
 @pytest.mark.oracle
-def test_a_real_key() -> None:
+def test_a_generated_key_is_valid_and_its_shares_decrypt() -> None:
     key = generate_keypair(2048, replayable_random(5))
     p, q, n = key.p, key.q, key.public.n
     check_private_key(key)
@@ -100,7 +100,7 @@ def test_a_real_key() -> None:
     assert combine(key.public, 40, answers, [*ours, *theirs]) == plaintexts * 2
 
 
-def test_lagrange_weights() -> None:
+def test_lagrange_weights_agree_with_exact_fractions() -> None:
     for sites in range(1, 8):
         for points in permutations(range(1, sites + 1), min(3, sites)):
             for i in points:
@@ -111,7 +111,7 @@ def test_lagrange_weights() -> None:
 # --- fewer learn nothing --------------------------------------------------------------------------
 
 
-def test_fewer_answers_do_not_decrypt() -> None:
+def test_fewer_answers_than_the_threshold_do_not_decrypt() -> None:
     random = replayable_random(2)
     shares = share_key(TOY, 5, 3, random)
     ciphertexts = cryptosystem.encrypt(TOY.public, [123], random)
@@ -196,7 +196,7 @@ def test_a_wrong_answer_never_changes_a_plaintext(
     assert found == [7, 8]  # the lie can have the same effect, as -x where x is squared
 
 
-def test_malformed_answers() -> None:
+def test_malformed_answers_are_refused() -> None:
     public, shares = TOY.public, share_key(TOY, 3, 2, replayable_random(1))
     ciphertexts = cryptosystem.encrypt(public, [7, 8], replayable_random(2))
     good = answers_of(shares[:2], ciphertexts)
@@ -216,7 +216,7 @@ def test_malformed_answers() -> None:
 # --- arguments that are refused -------------------------------------------------------------------
 
 
-def test_unsuitable_lengths_thresholds_and_keys() -> None:
+def test_unsuitable_lengths_thresholds_and_keys_are_refused() -> None:
     random = replayable_random(1)
     for bits in (2047, 1024, 20_000):
         with pytest.raises(UsageError):
@@ -234,7 +234,7 @@ def test_unsuitable_lengths_thresholds_and_keys() -> None:
             share_key(key, sites, threshold, random)
 
 
-def test_shares_out_of_range() -> None:
+def test_shares_out_of_range_are_refused() -> None:
     good = share_key(TOY, 3, 2, replayable_random(1))[0]
     check_share(good)
     for value, index in ((-1, 1), (TOY.public.n >> 2, 1), (1, 0), (1, 4)):

@@ -43,7 +43,7 @@ def test_a_generated_key_has_the_stated_form(bits: int) -> None:
     check_private_key(key)
 
 
-def test_keys_follow_from_the_randomness() -> None:
+def test_equal_random_bytes_give_equal_keys() -> None:
     made = [generate_keypair(64, replayable_random(i), insecure_for_tests=True) for i in (1, 1, 2)]
     assert made[0] == made[1] != made[2]
 
@@ -54,7 +54,7 @@ def test_other_lengths_are_refused() -> None:
             generate_keypair(bits, replayable_random(0))
 
 
-def test_short_keys_pass_the_checks_only_on_request() -> None:
+def test_short_keys_are_accepted_only_on_request() -> None:
     check_private_key(TINY, insecure_for_tests=True)
     with pytest.raises(PeerError):
         check_private_key(TINY)
@@ -122,13 +122,13 @@ def test_checks_are_cached_and_damaged_keys_still_refused(key: PrivateKey) -> No
 
 
 @pytest.mark.usefixtures("arithmetic")
-def test_miller_rabin_against_trial_division() -> None:
+def test_miller_rabin_agrees_with_trial_division() -> None:
     for candidate in range(3, 3000, 2):
         prime = all(candidate % d for d in range(3, math.isqrt(candidate) + 1, 2))
         assert keys.passes_miller_rabin(candidate, 50) == prime
 
 
-def test_the_worst_composites_pass_a_quarter_of_single_rounds_but_not_fifty() -> None:
+def test_the_worst_composites_fail_fifty_miller_rabin_rounds() -> None:
     """(k + 1)(2 k + 1) of primes, k = 2 modulo 4, passes for a quarter of bases (Monier 1980).
 
     Of 400 with one base each, 100 +- 9 pass (binomial); the limits are 6 standard deviations.
@@ -139,7 +139,7 @@ def test_the_worst_composites_pass_a_quarter_of_single_rounds_but_not_fifty() ->
     assert not any(keys.passes_miller_rabin(n, 50) for n in composites)
 
 
-def test_factors_that_do_not_suit_each_other_are_refused() -> None:
+def test_equal_close_or_unsuitable_factors_are_refused() -> None:
     # A square; two primes of 128 bits less than 2^12 apart (Fermat's method finds them: the limit
     # is 2^(128 - 100)); and a common factor of n and phi(n): 7 divides 29 - 1.
     near = int(next_prime(0b11 << 126))

@@ -62,7 +62,7 @@ def test_sums_of_the_largest_values_do_not_carry(value_bits: int, sites: int, le
 
 
 @pytest.mark.parametrize("bits", ring.RING_BITS)
-def test_vectors_of_every_ring_pack_alike(bits: int) -> None:
+def test_vectors_of_every_ring_pack_to_the_same_plaintexts(bits: int) -> None:
     """The same values give the same plaintexts, whatever the number of limbs."""
     packing = Packing(32, 4, 2048)
     values = [0, 1, 2**31, 2**32 - 1, *range(5, 120)]

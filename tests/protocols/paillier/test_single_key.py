@@ -35,7 +35,7 @@ class TestShortExponents(TestPaillier):
         return CachedKey(key_bits=2048, short_exponents=True)
 
 
-def test_phe_keys_are_exported_and_imported():
+def test_keys_are_exported_to_and_imported_from_phe():
     ours = key_of_2048_bits()
     theirs = to_phe(ours)
     assert theirs.decrypt(theirs.public_key.encrypt(41)) == 41

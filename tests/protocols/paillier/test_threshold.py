@@ -56,14 +56,14 @@ def deciders(world: World, round_: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("sites", "threshold"), [(2, 2), (5, 2), (6, 4)])
-def test_exactly_the_threshold_decrypts(sites: int, threshold: int) -> None:
+def test_exactly_threshold_many_sites_decrypt(sites: int, threshold: int) -> None:
     world = world_of(sites, threshold)
     total, cohort = world.sum()
     np.testing.assert_array_equal(total, world.expected(cohort))
     assert [len(deciders(world, r)) for r in range(4)] == [threshold] * 4
 
 
-def test_sites_take_turns_to_decrypt() -> None:
+def test_decryption_rotates_among_the_sites() -> None:
     world = world_of(5, 2)
     world.sum()
     assert [deciders(world, r) for r in range(3)] == [
@@ -71,12 +71,12 @@ def test_sites_take_turns_to_decrypt() -> None:
     ]  # fmt: skip
 
 
-def test_the_default_is_more_than_two_thirds() -> None:
+def test_the_default_threshold_is_more_than_two_thirds_of_sites() -> None:
     for sites, threshold in ((2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (10, 7)):
         assert ThresholdPaillier().threshold_of(sites) == threshold
 
 
-def test_settings_out_of_range() -> None:
+def test_settings_out_of_range_are_refused() -> None:
     for setting, values in (("threshold", (1, 0, -2)), ("key_bits", (1024, 3071, 20_000))):
         for value in values:
             with pytest.raises(JobError) as caught:
@@ -86,7 +86,7 @@ def test_settings_out_of_range() -> None:
         world_of(4, 5).sum()
 
 
-def test_a_threshold_below_the_release_rule() -> None:
+def test_a_threshold_below_the_release_rule_is_refused() -> None:
     """min_sites 5 protects against three colluding sites; three of them could decrypt.
 
     The sites refuse in the round that sums counts.
@@ -102,7 +102,7 @@ def test_a_threshold_below_the_release_rule() -> None:
 # --- dropouts -------------------------------------------------------------------------------------
 
 
-def test_other_sites_decrypt_for_those_that_are_silent() -> None:
+def test_other_sites_decrypt_in_place_of_silent_ones() -> None:
     world = world_of(6, 4, tamper=silence("site_1", "decrypt", 0))
     total, cohort = world.sum()
     np.testing.assert_array_equal(total, world.expected(cohort))
@@ -115,7 +115,7 @@ def lose(*places: tuple[str, int, str]) -> Callable[[str, str, bytes], Sequence[
     return lambda sender, _, frame: [] if (sender, *peek_header(frame)) in places else [frame]
 
 
-def test_too_few_to_decrypt() -> None:
+def test_too_few_decrypting_sites_end_the_run() -> None:
     lost = [("site_0", 1, "decrypt"), ("site_3", 1, "decrypt"), ("site_4", 1, "decrypt")]
     with pytest.raises(ProtocolAbort):
         world_of(6, 4, tamper=lose(*lost)).sum()
@@ -125,7 +125,7 @@ def test_too_few_to_decrypt() -> None:
     assert not deciders(world, 0)  # no site is asked if too few have encrypted
 
 
-def test_silent_dealers_and_key_holders() -> None:
+def test_sums_survive_silent_dealers_and_key_holders() -> None:
     lost = [("site_0", 0, "deal"), ("site_1", 0, "deal"), ("site_3", 0, "install")]
     world = world_of(6, 3, tamper=lose(*lost))
     total, cohort = world.sum()
@@ -147,7 +147,7 @@ def test_a_false_share_stops_the_sum() -> None:
         world.sum()
 
 
-def test_no_state_holds_the_key() -> None:
+def test_no_site_state_contains_the_private_key() -> None:
     """After dealing, each site keeps one share: no factor of n, nor the private exponent."""
     world = world_of(4)
     world.sum()
@@ -167,7 +167,7 @@ def test_no_state_holds_the_key() -> None:
         assert pow(ciphertext[0] % n, share * n, n) not in (1, ciphertext[0] % n)
 
 
-def test_a_fresh_key() -> None:
+def test_a_run_with_a_fresh_key_gives_the_exact_sum() -> None:
     """The whole set-up as a job runs it, without a cached key."""
     named = {"name": "threshold_paillier", "key_bits": 2048, "threshold": 3}
     protocol = make_protocol(Named.model_validate(named))

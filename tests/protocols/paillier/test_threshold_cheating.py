@@ -81,7 +81,7 @@ def zeros_like(ciphertexts: bytes, seed: int = 1) -> bytes:
     return cryptosystem.ciphertexts_to_bytes(public(), made)
 
 
-def test_an_honest_course_is_answered() -> None:
+def test_honest_requests_are_answered() -> None:
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0)
     claims = dict(cheat.claims)
@@ -119,7 +119,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_other_ciphertexts_than_the_sites_sent(case: str) -> None:
+def test_ciphertexts_that_sites_did_not_send_are_refused(case: str) -> None:
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0)
     with refused():
@@ -127,7 +127,7 @@ def test_other_ciphertexts_than_the_sites_sent(case: str) -> None:
 
 
 @pytest.mark.parametrize("chosen", [[0, 1], [0, 1, 2], [0, 1, 1]])
-def test_fewer_contributors_than_encrypted(chosen: list[int]) -> None:
+def test_fewer_contributors_than_encrypted_for_are_refused(chosen: list[int]) -> None:
     """The ciphertexts are true, but of fewer sites than contributed; the rule is three sites."""
     cheat = ThresholdCheat(policies={"site_1": ReleasePolicy(4, 1)})
     sent = cheat.encrypt(0)
@@ -136,7 +136,7 @@ def test_fewer_contributors_than_encrypted(chosen: list[int]) -> None:
         cheat.decrypt("site_0", 0, {site: sent[site] for site in names}, contributors=names)
 
 
-def test_a_sum_of_others() -> None:
+def test_a_site_decrypts_no_sum_without_its_own_ciphertext() -> None:
     cheat = ThresholdCheat()
     others = cheat.encrypt(0, cheat.sites[1:], cohort=cheat.sites[1:])
     with refused("site_0"):
@@ -146,7 +146,7 @@ def test_a_sum_of_others() -> None:
 # --- another round --------------------------------------------------------------------------------
 
 
-def test_ciphertexts_of_an_earlier_round() -> None:
+def test_ciphertexts_of_an_earlier_round_are_refused() -> None:
     cheat = ThresholdCheat()
     old = cheat.encrypt(0)
     old_claims = dict(cheat.claims)
@@ -158,7 +158,7 @@ def test_ciphertexts_of_an_earlier_round() -> None:
     assert cheat.decrypt("site_1", 1, new)
 
 
-def test_a_second_answer_in_a_round() -> None:
+def test_a_second_answer_in_a_round_is_refused() -> None:
     """The party refuses it; so does the protocol, even if the party's own record is lost."""
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0)
@@ -175,7 +175,7 @@ def test_a_second_answer_in_a_round() -> None:
 # --- two cohorts ----------------------------------------------------------------------------------
 
 
-def test_two_cohorts_in_the_cohort_stage() -> None:
+def test_a_second_cohort_in_the_counting_round_is_refused() -> None:
     """All four contribute; three sites open {0, 1, 2}, and then no other sum."""
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0, stage=COHORT)
@@ -190,7 +190,7 @@ def test_two_cohorts_in_the_cohort_stage() -> None:
     assert cheat.decrypt("site_3", 0, sent, stage=COHORT, claims=claims)  # one answer is too few
 
 
-def test_another_cohort_after_the_first_release() -> None:
+def test_another_cohort_after_the_first_release_is_refused() -> None:
     cheat = ThresholdCheat()
     sent = cheat.encrypt(0, stage=COHORT)
     first = {site: sent[site] for site in cheat.sites[:3]}
@@ -211,14 +211,14 @@ def install(cheat: ThresholdCheat, key: PrivateKey, dealer: str, to: str, round_
     return cheat.ask(to, "install", round_, {"dealer": dealer, "envelope": sealed})
 
 
-def test_a_key_that_the_coordinator_made() -> None:
+def test_a_key_made_by_the_coordinator_is_refused() -> None:
     cheat = ThresholdCheat(dealt=False)
     with refused():
         install(cheat, key_of(3), "coordinator", "site_1")
     assert install(cheat, key_of(3), "site_0", "site_1") == {}
 
 
-def test_a_second_key() -> None:
+def test_a_second_key_is_refused() -> None:
     cheat = ThresholdCheat()
     with refused():
         install(cheat, key_of(7), "site_2", "site_1")
@@ -230,7 +230,7 @@ def test_a_second_key() -> None:
             install(cheat, key_of(7), "site_2", site, round_=1)
 
 
-def test_sites_divided_between_two_keys() -> None:
+def test_sites_with_different_keys_do_not_decrypt_together() -> None:
     """Ciphertexts under another key than the opener's do not match the signed attestation."""
     cheat = ThresholdCheat(dealt=False)
     for site, seed in (("site_0", 3), ("site_1", 3), ("site_2", 3), ("site_3", 7)):
@@ -240,7 +240,7 @@ def test_sites_divided_between_two_keys() -> None:
         cheat.decrypt("site_0", 0, sent)
 
 
-def test_malformed_shares() -> None:
+def test_malformed_key_shares_are_refused() -> None:
     cheat = ThresholdCheat(dealt=False)
     w, n, h_s = cheat.world, public().n, public().h_s
     for change in ({"n": n >> 1}, {"n": n - 1}, {"share": n >> 2}, {"share": None}, {"h_s": None}):

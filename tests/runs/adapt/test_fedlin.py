@@ -43,7 +43,7 @@ def known() -> FinishedHm2Run:
     return shared(KNOWN)
 
 
-def test_a_posterior_prints_as_a_line(known: FinishedHm2Run) -> None:
+def test_a_posteriors_repr_is_one_short_line(known: FinishedHm2Run) -> None:
     """And not as the thousands of draws that it is."""
     new = fit_new_site(known, records(12), random=seeded_random(bytes(32)))
     assert len(repr(new)) < 100 and str(DRAWS) in repr(new) and len(repr(known)) < 100
@@ -54,7 +54,7 @@ def records(n: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 50])
-def test_the_posterior_given_what_is_shared(known: FinishedHm2Run, n: int) -> None:
+def test_the_new_sites_posterior_agrees_with_the_closed_form(known: FinishedHm2Run, n: int) -> None:
     """theta ~ N(P^-1 (X'y / s + MU / TAU), P^-1), P = X'X / s + I / TAU; else the prior."""
     table = records(n)
     X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
@@ -69,7 +69,7 @@ def check_slopes(found: NewSitePosterior, mean: Array, sd: Array) -> None:
         assert abs(row["sd"] / sd[j] - 1) < 4.5 / np.sqrt(2 * DRAWS) + 1e-3
 
 
-def test_its_own_intercept_is_as_uncertain_as_its_records_leave_it() -> None:
+def test_the_new_sites_intercept_agrees_with_the_closed_form() -> None:
     """With slopes as good as known, N(mean of y - mu' mean of x, variance / n)."""
     run = shared({**KNOWN, "intercept": "site", "log_tau_mean": np.log(1e-8)})
     table, n = records(12), 12
@@ -83,7 +83,7 @@ POOLED = {"name": "fedlin_hm2", "draws": 100}
 
 
 @pytest.mark.parametrize("n", [0, 3, 40])
-def test_noise_is_its_own_where_sites_have_their_own(n: int) -> None:
+def test_with_site_variances_the_new_site_estimates_its_own_noise(n: int) -> None:
     """(Squared residuals + 4 pooled) / (degrees of freedom + 4), in the outcome's unit."""
     run, table = shared({**POOLED, "variance": "site"}), records(n)
     table["y"] *= 3  # noisier than the run's sites
@@ -98,7 +98,7 @@ def test_noise_is_its_own_where_sites_have_their_own(n: int) -> None:
     assert told["error_sd"] ** 2 == pytest.approx(expected, rel=1e-9)
 
 
-def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
+def test_the_new_sites_slopes_use_its_own_noise() -> None:
     """The closed form above, with the noise of a site whose outcomes are 3 times the others'."""
     method: dict[str, object] = {k: v for k, v in KNOWN.items() if k != "noise_sd"}
     run, table = shared({**method, "variance": "site"}), records(8)
@@ -112,14 +112,14 @@ def test_slopes_are_as_certain_as_its_own_noise_leaves_them() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"variance": "site", "noise_sd": 0.45}])
-def test_noise_is_the_runs_where_it_is_pooled_or_known(settings: dict[str, object]) -> None:
+def test_pooled_or_known_noise_is_taken_from_the_run(settings: dict[str, object]) -> None:
     run = shared({**POOLED, **settings})
     pooled = run.noise**0.5 * run.layout.half_range[0] / run.scale[0]
     told = fit_new_site(run, records(40), random=seeded_random(bytes(32))).summary()
     assert told["error_sd"] == pytest.approx(settings.get("noise_sd", pooled), rel=1e-12)
 
 
-def test_intervals_are_as_wide_as_its_own_noise() -> None:
+def test_prediction_intervals_use_the_new_sites_own_noise() -> None:
     """A site with 7 times the others' noise: 90 % of 200 further records, if it is read rightly."""
     run = shared({**POOLED, "variance": "site"})
     noisy = linear_tables((300,), d=2, noise=2.0, seed=9)["s000"]
@@ -131,12 +131,12 @@ def test_intervals_are_as_wide_as_its_own_noise() -> None:
     assert abs(held - 0.9) < 4.5 * np.sqrt(0.09 / 200 + 0.34**2 / 200)
 
 
-def test_a_table_may_be_longer_than_the_runs_were() -> None:
+def test_a_new_site_may_have_more_records_than_max_rows() -> None:
     run = shared(KNOWN, sites={"max_rows": 30})
     assert fit_new_site(run, records(40)).records == 40
 
 
-def test_predictions_have_the_noise_and_what_is_not_known(known: FinishedHm2Run) -> None:
+def test_predictions_include_noise_and_posterior_uncertainty(known: FinishedHm2Run) -> None:
     table, further = records(5), records(30)
     X, y = table[["x0", "x1"]].to_numpy(), table["y"].to_numpy()
     cov = np.linalg.inv(X.T @ X / NOISE + np.eye(2) / TAU)
@@ -152,7 +152,7 @@ def test_predictions_have_the_noise_and_what_is_not_known(known: FinishedHm2Run)
 
 
 @pytest.mark.parametrize("prior", ["normal", "ridge"])
-def test_intervals_of_predictions_hold_what_comes(prior: str) -> None:
+def test_prediction_intervals_cover_90_percent_of_further_records(prior: str) -> None:
     """90 % of further records of sites like the run's; own intercepts, pooled units."""
     tables = linear_tables((30,) * 12, d=2, spread=0.4)
     method = {"name": "fedlin_hm2", "prior": prior, "draws": 100}
@@ -171,7 +171,7 @@ def test_intervals_of_predictions_hold_what_comes(prior: str) -> None:
     assert abs(held / many - 0.9) < 4.5 * np.sqrt(0.09 / (many / 5))
 
 
-def test_from_a_folder_and_by_command(tmp_path: Path) -> None:
+def test_adapting_works_from_a_run_folder_and_by_command(tmp_path: Path) -> None:
     tables = linear_tables((20, 25), d=2)
     job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, bounds(tables))
     ran = secagg.run(job, tables, out=tmp_path / "run", random=replayable_random(1))
@@ -197,7 +197,7 @@ def test_from_a_folder_and_by_command(tmp_path: Path) -> None:
     assert len(predicted.stdout.splitlines()) == 7
 
 
-def test_a_run_that_nothing_can_be_drawn_of_is_said(tmp_path: Path) -> None:
+def test_a_run_with_an_invalid_covariance_is_an_error(tmp_path: Path) -> None:
     tables = linear_tables((20, 25, 30), d=2)
     secagg.run(fedlin_job(POOLED, bounds(tables)), tables, out=tmp_path / "run")
     records(6).to_csv(tmp_path / "new.csv", index=False)
@@ -210,7 +210,7 @@ def test_a_run_that_nothing_can_be_drawn_of_is_said(tmp_path: Path) -> None:
         assert isinstance(shown.exception, UsageError)
 
 
-def test_a_site_that_nothing_can_be_drawn_of_is_said() -> None:
+def test_a_site_without_usable_posterior_draws_is_an_error() -> None:
     """Slopes known to 1e-8 and noise of 1e-6: records that say otherwise have no weight at all."""
     far = {"log_tau_mean": -37.0, "log_tau_sd": 3.0, "mu_sd": 1e-6, "noise_sd": 1e-6}
     known = shared({**KNOWN, "noise_sd": 0.5})
@@ -222,7 +222,7 @@ def test_a_site_that_nothing_can_be_drawn_of_is_said() -> None:
         fit_new_site(run, records(50), random=seeded_random(bytes(32)))
 
 
-def test_an_outcomes_logarithm_is_undone() -> None:
+def test_predictions_undo_the_logarithm_of_the_outcome() -> None:
     tables = linear_tables((20, 25), d=2)
     grown = {site: table.assign(y=np.exp(table["y"] / 3)) for site, table in tables.items()}
     columns = bounds(tables)
@@ -235,7 +235,7 @@ def test_an_outcomes_logarithm_is_undone() -> None:
     assert np.mean((told["low"] < new["y"]) & (new["y"] < told["high"])) > 0.7
 
 
-def test_what_does_not_fit_is_said(known: FinishedHm2Run) -> None:
+def test_unsuitable_tables_are_errors(known: FinishedHm2Run) -> None:
     with pytest.raises(DataError, match="'x1' is missing"):
         fit_new_site(known, records(3).drop(columns="x1"))
     with pytest.raises(DataError):

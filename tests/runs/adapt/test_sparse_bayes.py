@@ -73,7 +73,7 @@ def opened(folder: Path) -> FinishedSparseRun:
     return FinishedSparseRun.read(RunFolder.open_finished(folder))
 
 
-def test_a_site_like_the_others_and_one_unlike_them(run: FinishedSparseRun) -> None:
+def test_typical_and_atypical_new_sites_are_fitted(run: FinishedSparseRun) -> None:
     assert run.deviations is not None
     factor = run.deviations[0] / run.deviations[3]  # y's units for one of x
     for table, slope in ((site(80, 7), 2.0), (site(80, 8, slope=-2.0), -2.0)):
@@ -85,7 +85,7 @@ def test_a_site_like_the_others_and_one_unlike_them(run: FinishedSparseRun) -> N
     assert abs(found[0]["mean"]) < 0.05
 
 
-def test_a_site_without_records_has_what_is_common(run: FinishedSparseRun) -> None:
+def test_a_site_without_records_has_the_common_coefficients(run: FinishedSparseRun) -> None:
     empty = adapt(run, site(0, 1), random=replayable_random(3))
     middle = np.median(empty.newcomer.theta, axis=0)
     common = np.median(run.theta, axis=(0, 1))
@@ -107,7 +107,7 @@ def test_predictions_are_in_the_outcomes_unit(run: FinishedSparseRun) -> None:
     np.testing.assert_array_equal(again["median"], found["median"])
 
 
-def test_where_each_site_has_its_own_scale_so_has_the_newcomer(tmp_path: Path) -> None:
+def test_with_site_scales_the_new_site_has_its_own_scale(tmp_path: Path) -> None:
     data = {f"s{k}": site(60, k) for k in range(3)}
     secagg.run(
         job(scale="site", rounds=50), data, out=tmp_path / "out", random=replayable_random(1)
@@ -119,7 +119,7 @@ def test_where_each_site_has_its_own_scale_so_has_the_newcomer(tmp_path: Path) -
     assert np.std(site(100, 10)["y"] - found["median"]) < 1.3
 
 
-def test_what_does_not_fit_is_said(run: FinishedSparseRun, folder: Path, tmp_path: Path) -> None:
+def test_unsuitable_tables_are_errors(run: FinishedSparseRun, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'x' is missing"):
         adapt(run, site(5, 1).drop(columns="x"))
     broken = site(5, 1)
@@ -140,7 +140,7 @@ def test_what_does_not_fit_is_said(run: FinishedSparseRun, folder: Path, tmp_pat
         opened(out)
 
 
-def test_rows_outside_the_bounds_are_not_predicted_as_if_within(run: FinishedSparseRun) -> None:
+def test_predictions_for_rows_outside_the_bounds_are_not_clipped(run: FinishedSparseRun) -> None:
     adapted = adapt(run, site(20, 1), random=replayable_random(1))
     far = site(3, 2)
     far.loc[1, "x"] = 1000.0
@@ -153,7 +153,7 @@ def test_rows_outside_the_bounds_are_not_predicted_as_if_within(run: FinishedSpa
     assert len(many["median"]) == 700
 
 
-def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
+def test_predictions_undo_the_logarithm_of_the_outcome(tmp_path: Path) -> None:
     def positive(n: int, seed: int) -> pd.DataFrame:
         rng = np.random.default_rng(seed)
         x = rng.normal(size=n)
@@ -175,7 +175,7 @@ def test_the_logarithm_of_an_outcome_is_undone(tmp_path: Path) -> None:
     assert abs(np.log(found["median"] / further["y"]).mean()) < 0.1
 
 
-def test_a_site_with_one_record_under_a_vague_prior_has_numbers_that_json_has(
+def test_one_record_under_a_vague_prior_gives_finite_numbers(
     tmp_path: Path,
 ) -> None:
     data = {f"s{k}": site(40, k) for k in range(3)}
@@ -199,14 +199,14 @@ def test_fewer_than_two_records_have_no_mean(run: FinishedSparseRun) -> None:
         assert ("neither a mean" in " ".join(found["notes"])) is (m < 2)
 
 
-def test_a_column_that_does_not_vary_here_has_no_mean(run: FinishedSparseRun) -> None:
+def test_a_column_constant_at_the_new_site_has_no_mean(run: FinishedSparseRun) -> None:
     found = adapt(run, site(30, 3).assign(group="low"), random=replayable_random(1)).summary()
     none = [row["term"] for row in found["coefficients"] if row["mean"] is None]
     assert none == ["group=high"]
     assert "'group=high'" in found["notes"][-1]
 
 
-def test_a_run_that_must_not_be_used_says_so_here_too(
+def test_warnings_of_an_unconverged_run_are_repeated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = {f"s{k}": site(60, k) for k in range(3)}
@@ -226,7 +226,7 @@ def test_a_run_that_must_not_be_used_says_so_here_too(
     assert "the run: do not" not in printed and "notes on the run:\n  - a note on it" in printed
 
 
-def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedSparseRun) -> None:
+def test_disagreeing_chains_are_reported_for_the_new_site(run: FinishedSparseRun) -> None:
     """One of the run's chains is elsewhere: no number of sweeps would help."""
     apart = run.theta + 10.0 * np.array([0, 1])[:, None]
     elsewhere = replace(run, theta=apart)
@@ -239,7 +239,7 @@ def test_chains_that_disagree_disagree_about_the_newcomer(run: FinishedSparseRun
     assert adapt(shuffled, site(0, 5), random=replayable_random(1)).summary()["converged"]
 
 
-def test_the_table_without_own_units_or_means(
+def test_the_table_is_shown_without_own_units_or_means(
     run: FinishedSparseRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = adapt(run, site(30, 5), random=replayable_random(1)).summary()
@@ -255,7 +255,7 @@ def test_the_table_without_own_units_or_means(
     assert " sd " not in printed and "ln(x)" in printed
 
 
-def test_the_command(folder: Path, tmp_path: Path) -> None:
+def test_the_adapt_command_writes_a_private_result(folder: Path, tmp_path: Path) -> None:
     here, wanted, out = tmp_path / "here.csv", tmp_path / "wanted.csv", tmp_path / "own"
     site(30, 5).to_csv(here, index=False)
     site(4, 6).drop(columns="y").to_csv(wanted, index=False)

@@ -73,7 +73,7 @@ def say(*messages: bytes) -> Callable[[int], Any]:
     return call
 
 
-def test_a_party_with_its_token_is_heard() -> None:
+def test_a_party_with_its_token_is_accepted() -> None:
     tokens = {"north": TOKEN, "south": b"s" * 32}
 
     def party(port: int) -> None:
@@ -89,7 +89,7 @@ def test_a_party_with_its_token_is_heard() -> None:
     ("name", "token"),
     [("north", b"guess"), ("south", TOKEN), ("nobody", TOKEN), ("north", b"")],
 )
-def test_a_stranger_is_not(name: str, token: bytes) -> None:
+def test_a_stranger_without_a_token_is_rejected(name: str, token: bytes) -> None:
     tokens = {"north": TOKEN, "south": b"s" * 32}
 
     def stranger(port: int) -> None:
@@ -107,12 +107,12 @@ def test_a_stranger_is_not(name: str, token: bytes) -> None:
     [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 4, b"\0\0\0\2zz", pack(None), pack(["north"]),
      pack(["north", b"", b""]), pack([1, b"", b""]), pack(b"x" * GREETING_LIMIT)],
 )  # fmt: skip
-def test_garbage_is_a_typed_error(said: bytes) -> None:
+def test_garbage_raises_a_typed_error(said: bytes) -> None:
     heard, _ = meet(say(said), {"north": TOKEN})
     assert isinstance(heard, PeerError | EOFError | OSError)
 
 
-def test_a_proof_cannot_be_sent_back_or_moved() -> None:
+def test_a_proof_binds_role_challenges_and_name() -> None:
     """Roles, both challenges in order, and the name are all in it."""
     kinds = [(TOKEN, "party", b"a", b"b", "n"), (TOKEN, "coordinator", b"a", b"b", "n"),
              (TOKEN, "party", b"b", b"a", "n"), (TOKEN, "party", b"a", b"b", "m"),
@@ -120,7 +120,7 @@ def test_a_proof_cannot_be_sent_back_or_moved() -> None:
     assert len({proof(*kind) for kind in kinds}) == len(kinds)
 
 
-def test_a_party_waits_for_no_other_coordinator() -> None:
+def test_a_party_rejects_another_coordinator_on_the_port() -> None:
     """The coordinator has died, and somebody else has taken over its port."""
     for answer in (pack(b"guess"), pack(proof(b"guess", "coordinator", b"", b"", "north")), b""):
         with socket.create_server((HOST, 0)) as server:
@@ -138,7 +138,7 @@ def test_a_party_waits_for_no_other_coordinator() -> None:
             thread.join()
 
 
-def test_a_length_that_lies() -> None:
+def test_a_false_message_length_takes_no_memory() -> None:
     """It is refused by its prefix, or waited for without taking memory."""
     server = socket.create_server((HOST, 0))
     ours = socket.create_connection(server.getsockname())

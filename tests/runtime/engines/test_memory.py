@@ -21,7 +21,7 @@ def world(**options: Any) -> World:
     return World(options.pop("protocol", Plain()), NUMBERS, SumNumbers((1,)), **options)
 
 
-def test_the_transcript_is_what_travelled() -> None:
+def test_the_transcript_records_every_message() -> None:
     w = world(protocol=Additive(2))
     sizes: list[tuple[str, str, int]] = []
 
@@ -41,7 +41,7 @@ def test_the_transcript_is_what_travelled() -> None:
     assert set(w.engine.seconds) == {*NUMBERS, "aggregator_1", "aggregator_2"}
 
 
-def test_a_lost_request_is_not_answered() -> None:
+def test_a_lost_request_has_no_reply_and_no_effect() -> None:
     w = world(tamper=lambda _, recipient, frame: [] if recipient == "b" else [frame])
     step = run_until(w, "submit")
     assert len(w.engine.exchange(step.requests)) == 2
@@ -49,14 +49,14 @@ def test_a_lost_request_is_not_answered() -> None:
     assert not [d for d in w.engine.transcript if "b" in (d.sender, d.recipient)]
 
 
-def test_a_lost_reply_has_changed_its_senders_state() -> None:
+def test_a_lost_reply_still_changes_its_senders_state() -> None:
     w = world(tamper=lambda sender, _, frame: [] if sender == "b" else [frame])
     step = run_until(w, "submit")
     assert len(w.engine.exchange(step.requests)) == 2
     assert w.engine.states["b"] != w.engine.parties["b"].first_state()
 
 
-def test_the_latest_error_of_a_party_is_kept() -> None:
+def test_the_engine_keeps_the_latest_error_of_a_party() -> None:
     """A request that came twice, which is harmless, does not hide a refusal that is not."""
     w = world(policies={"a": ReleasePolicy(2, 1, min_total_records=50)})
 

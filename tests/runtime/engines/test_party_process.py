@@ -80,7 +80,7 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path)
 
 
-def test_restarted_between_any_two_phases(table: Table) -> None:
+def test_restarts_between_phases_do_not_change_the_result(table: Table) -> None:
     step, second = table.play(), Table(table.folder / "again")
 
     def restart() -> None:
@@ -92,7 +92,7 @@ def test_restarted_between_any_two_phases(table: Table) -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_the_same_request_has_the_same_reply(table: Table, restart: bool) -> None:
+def test_a_repeated_request_has_the_same_reply(table: Table, restart: bool) -> None:
     step = table.play_until(lambda state: state.phase != "consent")  # with consent, it may repeat
     request = step.requests["north"]
     first = table.ask("north", request)
@@ -102,7 +102,7 @@ def test_the_same_request_has_the_same_reply(table: Table, restart: bool) -> Non
     assert table.phase("north", first) != REFUSED
 
 
-def test_a_state_that_cannot_be_kept_sends_nothing(
+def test_no_reply_is_sent_if_the_state_cannot_be_saved(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full: there is no reply. Once there is space, the request is answered."""
@@ -122,7 +122,7 @@ def test_a_state_that_cannot_be_kept_sends_nothing(
     assert table.phase("north", table.ask("north", request)) != REFUSED
 
 
-def test_another_request_for_the_same_phase_is_refused(table: Table) -> None:
+def test_a_different_request_for_the_same_phase_is_refused(table: Table) -> None:
     step = table.play_until(lambda state: state.phase != "consent")
     table.ask("north", step.requests["north"])
     frame = read_frame(step.requests["north"], table.roster, "north", table.session)
@@ -138,7 +138,7 @@ def test_another_request_for_the_same_phase_is_refused(table: Table) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"", b"garbage", b"\xff" * 99, encoding.dumps(["x", b"", b""])]
 )
-def test_garbage_for_a_request_is_refused(table: Table, garbage: bytes) -> None:
+def test_garbage_instead_of_a_request_is_refused(table: Table, garbage: bytes) -> None:
     assert table.phase("north", table.ask("north", garbage)) == REFUSED
     request = table.coordinator.start().requests["north"]
     assert table.phase("north", table.ask("north", request)) != REFUSED
@@ -147,12 +147,14 @@ def test_garbage_for_a_request_is_refused(table: Table, garbage: bytes) -> None:
 @pytest.mark.parametrize(
     "message", [None, [], ["handle"], ["handle", 1], ["open", [], b""], ["go"], b"handle", {}]
 )
-def test_messages_that_make_no_sense(table: Table, message: Any) -> None:
+def test_malformed_messages_are_refused(table: Table, message: Any) -> None:
     with pytest.raises(PeerError):
         table.sites["north"].answer(message)
 
 
-def test_a_refusal_is_not_remembered(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_data_error_is_fixed_the_request_is_answered(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     """After the data is fixed, the same request is answered; the error text is in its log only."""
     path = table.folder / "data/north.csv"
     text = path.read_text()
@@ -166,7 +168,7 @@ def test_a_refusal_is_not_remembered(table: Table, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("failing", [PeerError("moments", "no"), ValueError("no")])
-def test_a_refusal_of_the_method_is_remembered(
+def test_a_refusal_by_the_method_is_remembered(
     table: Table, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failing: Any
 ) -> None:
     """It may depend on records and message, so the session ends, even after a restart."""
@@ -192,7 +194,7 @@ def test_a_refusal_of_the_method_is_remembered(
         assert again.header.phase == REFUSED and again.body == {"code": "policy"}
 
 
-def test_a_search_by_numbers_of_records_ends_at_the_first(table: Table) -> None:
+def test_only_one_announced_number_of_records_is_accepted(table: Table) -> None:
     """A rule compares with the announced total, and the site remembers it after a restart."""
     step = table.play_until(lambda state: state.round == 1)
     policy = table.folder / "data/north.policy.toml"
@@ -223,7 +225,7 @@ def test_records_may_not_change_between_rounds(table: Table) -> None:
     assert table.phase("north", reply) != REFUSED
 
 
-def test_a_session_is_pinned(table: Table) -> None:
+def test_a_party_accepts_one_opening_of_a_session(table: Table) -> None:
     """No second opening, with another roster or nonce, before or after a restart."""
     others = Table(table.folder / "others")
     for process in (table.sites["north"], table.restarted("north")):
@@ -234,7 +236,7 @@ def test_a_session_is_pinned(table: Table) -> None:
         assert process.session == table.session
 
 
-def test_an_opening_that_does_not_fit_the_party(table: Table) -> None:
+def test_an_opening_with_another_key_job_or_data_is_refused(table: Table) -> None:
     """Another key or a missing file is an error; another job gives another session name."""
     shutil.rmtree(table.folder / "parties/north")
     with pytest.raises(PeerError):
@@ -247,7 +249,7 @@ def test_an_opening_that_does_not_fit_the_party(table: Table) -> None:
     assert west.session != table.session
 
 
-def test_its_files_are_private(table: Table) -> None:
+def test_a_partys_files_are_private(table: Table) -> None:
     table.play()
     files = sorted((table.folder / "parties/north").iterdir())
     assert [path.name for path in files] == ["keys", "seconds", "session", "state"]
