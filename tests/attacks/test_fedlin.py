@@ -85,7 +85,7 @@ def placed(found: Array, true: Array, signs: tuple[int, ...] = (1,)) -> tuple[li
 
 
 @pytest.mark.parametrize(("K", "d", "median", "most"), [(3, 3, 1e-9, 1e-9), (8, 5, 1e-4, 0.02)])
-def test_two_rounds_of_hm1_tell_every_sites_coefficients(
+def test_two_rounds_of_hm1_reveal_every_sites_coefficients(
     K: int, d: int, median: float, most: float
 ) -> None:
     """To a coordinator that only looks, at default settings, of six data sets.
@@ -104,7 +104,7 @@ def test_two_rounds_of_hm1_tell_every_sites_coefficients(
 
 
 @pytest.mark.parametrize("steps", [1, 20])
-def test_departing_makes_hm1s_sums_tell_of_many_sites(steps: int) -> None:
+def test_a_dishonest_coordinator_recovers_many_sites_from_hm1s_sums(steps: int) -> None:
     """Twelve sites, four coefficients: their least squares; X'X where steps do not come to an end.
 
     a_k is the noise times the mean over directions of (1 - (1 - 2 eta w)^T) / w, eta = 1 / (2 max).
@@ -140,7 +140,7 @@ def truth_over_noise(sites: Sites) -> tuple[Array, Array]:
     ("K", "d", "many", "rounds"),
     [(3, 2, 12, 23), (5, 3, 30, 41)],
 )
-def test_departing_makes_hm2s_sums_tell_single_sites(
+def test_a_dishonest_coordinator_recovers_single_sites_from_hm2s_sums(
     K: int, d: int, many: int, rounds: int
 ) -> None:
     """X'X and X'y of three sites with two coefficients in 23 rounds, five with three in 41."""
@@ -155,7 +155,7 @@ def test_departing_makes_hm2s_sums_tell_single_sites(
     assert off(c, cross) < 1e-4
 
 
-def test_points_of_an_honest_run_of_hm2_tell_single_sites() -> None:
+def test_importance_points_of_an_honest_hm2_run_reveal_single_sites() -> None:
     """Their X'X and X'y, to a coordinator that only looks, where sites may be alike.
 
     Points of tau then reach the size of (X'X)^-1 sigma^2, about which these sums bend.

@@ -44,7 +44,7 @@ def ours(value: float, seed: int, fraction_bits: int) -> Floats:
     return decode(plan, vector)[0]["x"]
 
 
-def test_what_is_called_a_proof_is_one() -> None:
+def test_claimed_proofs_are_proofs_for_all_16_bit_floats() -> None:
     """By trying all floats for the noise: 16-bit ones, of which there are few enough."""
     everything = np.arange(2**16, dtype=np.uint16).view(np.float16)
     everything = everything[np.isfinite(everything)]
@@ -59,13 +59,13 @@ def test_what_is_called_a_proof_is_one() -> None:
         )
 
 
-def test_lowest_bits() -> None:
+def test_lowest_set_bits_are_found() -> None:
     assert lowest_set_bits(np.array([0.0, 1.0, -3.0, 12.0, 0.75, 2.0**-1074])).tolist() == [
         0, 0, 0, 2, -2, -1074,
     ]  # fmt: skip
 
 
-def test_textbook_noise_gives_the_value_away() -> None:
+def test_textbook_noise_reveals_the_value() -> None:
     """43 % of the outputs of 0 prove that it was not 1; none prove it was not 0.
 
     Where floats near y are 2^j times as fine as near y - 1, one in 2^j is reached from 1. That is
@@ -83,7 +83,7 @@ def test_textbook_noise_gives_the_value_away() -> None:
 
 
 @pytest.mark.parametrize("bits", GRIDS)
-def test_ours_does_not(bits: int) -> None:
+def test_discrete_noise_does_not_reveal_the_value(bits: int) -> None:
     of_zero, of_one = ours(0.0, 1, bits), ours(1.0, 2, bits)
     for outputs, other in ((of_zero, 1.0), (of_one, 0.0), (of_zero, 1 / 3), (of_one, 1 / 3)):
         assert not impossible_outputs(outputs, np.round(other * 2.0**bits) / 2.0**bits).any()
@@ -94,7 +94,7 @@ def test_ours_does_not(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", GRIDS)
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_low_bits_of_ours_are_the_same_for_all_values(value: float, bits: int) -> None:
+def test_low_bits_of_discrete_noise_do_not_depend_on_the_value(value: float, bits: int) -> None:
     """The lowest set bit is the grid's in half of the outputs, the next in a quarter, and so on."""
     places = np.clip(lowest_set_bits(ours(value, 3, bits)) + bits, 0, 12)
     rates = 0.5 ** np.r_[1.0:13.0, 12.0]
@@ -103,7 +103,7 @@ def test_low_bits_of_ours_are_the_same_for_all_values(value: float, bits: int) -
 
 
 @pytest.mark.parametrize("bits", GRIDS)
-def test_low_bits_of_the_textbook_are_not(bits: int) -> None:
+def test_low_bits_of_textbook_noise_depend_on_the_value(bits: int) -> None:
     """Nor is noise on the grid any help for a value that is not on it."""
     on_grid = ours(0.0, 4, bits)
     assert distinguished_share(1 / 3 + on_grid, on_grid) > 0.9

@@ -49,7 +49,7 @@ def transcript(S: np.ndarray) -> list[AdmmRound]:
 
 
 @pytest.mark.parametrize(("d", "sites"), [(2, 2), (3, 3), (5, 4)])
-def test_sums_are_regular_equations_in_every_sites_covariance(d: int, sites: int) -> None:
+def test_sums_determine_every_sites_covariance(d: int, sites: int) -> None:
     S = covariances(d, sites)
     seen = transcript(S)
     target = np.concatenate([each.total.ravel() for each in seen])
@@ -61,14 +61,14 @@ def test_sums_are_regular_equations_in_every_sites_covariance(d: int, sites: int
     assert smallest_singular_value(S, seen) > 0.01
 
 
-def test_one_message_of_one_site_gives_its_covariance() -> None:
+def test_one_unmasked_message_reveals_a_sites_covariance() -> None:
     """What happens without a secure sum."""
     S = covariances(5, 1)
     found = recover_covariances(transcript(S)[:1], 1)
     assert np.max(np.abs(found.covariances - S)) < 1e-6 * np.max(np.abs(S))
 
 
-def test_they_can_be_solved() -> None:
+def test_all_sums_together_reveal_every_sites_covariance() -> None:
     S = covariances(2, 2)
     found = recover_covariances(transcript(S), 2)
     assert found.misfit < 1e-20
@@ -76,7 +76,7 @@ def test_they_can_be_solved() -> None:
     assert off < 1e-6 * np.max(np.abs(S))
 
 
-def test_one_sum_of_moments_cannot() -> None:
+def test_one_sum_of_moments_does_not_determine_covariances() -> None:
     S = covariances(3, 3)
     moved = S.copy()
     moved[0] += 0.01 * np.eye(3)

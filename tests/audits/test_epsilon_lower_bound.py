@@ -34,7 +34,7 @@ def normal(
     ("mu", "numbers", "coupled"),
     [(0.1, 1, True), (0.1, 20, False), (0.5, 20, True), (1.0, 1, False), (3.0, 20, True)],
 )
-def test_the_interval_holds_the_truth(mu: float, numbers: int, coupled: bool) -> None:
+def test_the_interval_contains_the_true_epsilon(mu: float, numbers: int, coupled: bool) -> None:
     truth = gaussian_epsilon(mu, DELTA)
     found = bound_epsilon(*normal(mu, 40_000, 2, numbers, coupled), truth, DELTA)
     assert found.mu_low <= mu <= found.mu_high and found.mu_low < found.mu < found.mu_high
@@ -65,7 +65,7 @@ def test_a_claim_that_is_too_low_is_refuted() -> None:
     assert not bound_epsilon(*releases, gaussian_epsilon(0.5, DELTA), DELTA).refuted
 
 
-def test_the_same_noise_on_both_data_sets_makes_it_tighter() -> None:
+def test_equal_noise_on_both_data_sets_narrows_the_interval() -> None:
     widths = [
         (found := bound_epsilon(*normal(0.3, 40_000, coupled=c), 1.0, DELTA)).mu_high - found.mu_low
         for c in (True, False)
@@ -75,7 +75,7 @@ def test_the_same_noise_on_both_data_sets_makes_it_tighter() -> None:
     assert widths[0] < 0.55 * widths[1]
 
 
-def test_the_direction_is_the_one_with_least_noise() -> None:
+def test_the_tested_direction_has_the_smallest_noise() -> None:
     """Two numbers share most of their noise, and the shift is in their difference."""
     rng = np.random.default_rng(3)
     shared, own = 100 * rng.standard_normal((20_000, 1)), rng.standard_normal((20_000, 2))
@@ -84,7 +84,7 @@ def test_the_direction_is_the_one_with_least_noise() -> None:
     assert found.mu_low <= math.sqrt(0.5) <= found.mu_high
 
 
-def test_noise_of_another_law_is_read_by_its_advantage() -> None:
+def test_noise_of_another_distribution_is_judged_by_its_advantage() -> None:
     """A uniform number, shifted by an eighth of its width: no test has more than 1 / 8."""
     rng = np.random.default_rng(4)
     first = rng.uniform(0, 1, (40_000, 1))
@@ -92,7 +92,7 @@ def test_noise_of_another_law_is_read_by_its_advantage() -> None:
     assert found.mu_low <= 2 * stats.norm.ppf((1 + 1 / 8) / 2) <= found.mu_high
 
 
-def test_one_exact_number_among_noised_ones_gives_it_away() -> None:
+def test_one_exact_number_among_noised_ones_is_detected() -> None:
     first, second = normal(0.01, 2000, numbers=3)
     first[:, 1], second[:, 1] = 50.0, 51.0
     found = bound_epsilon(first, second, 1.0, DELTA)
@@ -100,7 +100,7 @@ def test_one_exact_number_among_noised_ones_gives_it_away() -> None:
     assert found.threshold_low > 1.0  # neither bound needs noise
 
 
-def test_equal_releases_show_nothing() -> None:
+def test_equal_releases_refute_no_claim() -> None:
     constant = np.full((1000, 2), 3.0)
     for first in (constant, normal(1.0, 1000, numbers=2)[0]):
         found = bound_epsilon(first, first.copy(), 0.0, DELTA)
@@ -118,14 +118,14 @@ def test_the_older_bound_is_tight_for_randomised_response() -> None:
 
 
 @pytest.mark.parametrize("k", [0, 1, 7, 500, 999, 1000])
-def test_limits_are_clopper_and_pearsons(k: int) -> None:
+def test_limits_equal_those_of_clopper_and_pearson(k: int) -> None:
     part = 0.01
     exact = stats.binomtest(k, 1000).proportion_ci(1 - 2 * part, method="exact")
     assert epsilon_lower_bound._low(k, 1000, part) == pytest.approx(exact.low, rel=1e-9)
     assert epsilon_lower_bound._high(k, 1000, part) == pytest.approx(exact.high, rel=1e-9)
 
 
-def test_the_verdict_is_in_words() -> None:
+def test_the_verdict_states_the_numbers() -> None:
     found = bound_epsilon(*normal(1.0, 20_000), 0.5, DELTA)
     assert found.verdict.startswith("The claim is refuted: epsilon is at least")
     for number in (found.epsilon_low, found.claimed, found.delta):
@@ -145,7 +145,7 @@ def test_the_verdict_is_in_words() -> None:
         (((200, 1), (200, 1)), (1.0, DELTA, 0.0)),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_refused(
     shapes: tuple[tuple[int, ...], ...], numbers: tuple[float, float, float]
 ) -> None:
     with pytest.raises(UsageError):

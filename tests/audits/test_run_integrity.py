@@ -72,7 +72,7 @@ def bad(folder: Path, head: str | None = None) -> EvidenceError:
     return caught.value
 
 
-def test_an_intact_folder(folder: Path) -> None:
+def test_an_intact_folder_verifies(folder: Path) -> None:
     entries = log(folder)
     assert [e["event"] for e in entries] == [
         "session", "consent", "round", "release", "round", "release", "result", "report",
@@ -85,7 +85,7 @@ def test_an_intact_folder(folder: Path) -> None:
     assert entries[-2]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_head_that_the_report_shows_is_not_the_final_one(folder: Path) -> None:
+def test_the_head_shown_in_the_report_does_not_bind_the_report(folder: Path) -> None:
     """It does not bind the report: with it, a forged report would pass."""
     shown = log(folder)[-2]["hash"]
     (folder / "report.html").write_text("forged", encoding="utf-8")
@@ -98,7 +98,7 @@ def test_the_head_that_the_report_shows_is_not_the_final_one(folder: Path) -> No
         verify_folder(folder, shown)
 
 
-def test_rewriting_alone_is_not_what_the_tests_below_find(folder: Path) -> None:
+def test_rewriting_an_unchanged_log_still_verifies(folder: Path) -> None:
     before = (folder / "log.jsonl").read_bytes()
     rewrite(folder, log(folder))
     assert (folder / "log.jsonl").read_bytes() == before
@@ -115,13 +115,15 @@ FILES = ["result.json", "arrays.npz", "report.html"]
     "change",
     [lambda d: d + b" ", lambda d: d[:-1], lambda d: bytes([d[0] ^ 1]) + d[1:], lambda d: b""],
 )
-def test_an_edited_file(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+def test_an_edited_file_is_detected(
+    folder: Path, name: str, change: Callable[[bytes], bytes]
+) -> None:
     (folder / name).write_bytes(change((folder / name).read_bytes()))
     assert bad(folder).where == name
 
 
 @pytest.mark.parametrize("name", [*FILES, "run.json", "log.jsonl"])
-def test_a_missing_file(folder: Path, name: str) -> None:
+def test_a_missing_file_is_detected(folder: Path, name: str) -> None:
     (folder / name).unlink()
     assert name in bad(folder).where
     (folder / name).mkdir()
@@ -129,13 +131,13 @@ def test_a_missing_file(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "result (1).json", ".report.html.swp"])
-def test_an_added_file(folder: Path, name: str) -> None:
+def test_an_added_file_is_detected(folder: Path, name: str) -> None:
     (folder / name).write_text("approved")
     assert bad(folder).where == name
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_edited_file_whose_digest_was_edited_too(folder: Path, name: str) -> None:
+def test_a_head_kept_elsewhere_detects_consistent_edits(folder: Path, name: str) -> None:
     """All in the folder agrees again; only a head kept elsewhere shows it."""
     head = verify_folder(folder).head
     (folder / name).write_bytes((folder / name).read_bytes() + b" ")
@@ -149,12 +151,12 @@ def test_an_edited_file_whose_digest_was_edited_too(folder: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("head", ["0" * 64, GENESIS_HASH])
-def test_a_wrong_head(folder: Path, head: str) -> None:
+def test_a_wrong_head_is_detected(folder: Path, head: str) -> None:
     assert bad(folder, head).where == "log.jsonl"
 
 
 @pytest.mark.parametrize("i", [0, 3, 5, 7])
-def test_a_log_that_went_on_after_the_head(folder: Path, i: int) -> None:
+def test_lines_added_after_the_head_are_detected(folder: Path, i: int) -> None:
     """A forger of further lines keeps the genuine ones: this is no usage error."""
     entries = log(folder)
     head = entries[i]["hash"]
@@ -163,13 +165,13 @@ def test_a_log_that_went_on_after_the_head(folder: Path, i: int) -> None:
 
 
 @pytest.mark.parametrize("head", ["", "xyz", "0" * 63, "0" * 65, "g" * 64, "0" * 64 + "\n"])
-def test_what_cannot_be_a_head(folder: Path, head: str) -> None:
+def test_malformed_heads_are_usage_errors(folder: Path, head: str) -> None:
     with pytest.raises(UsageError) as caught:
         verify_folder(folder, head)
     assert caught.value.where == "--head" and caught.value.advice
 
 
-def test_what_is_no_run_folder(folder: Path, tmp_path: Path) -> None:
+def test_folders_that_are_not_runs_are_usage_errors(folder: Path, tmp_path: Path) -> None:
     for path in (folder / "report.html", tmp_path / "none"):
         with pytest.raises(UsageError) as caught:
             verify_folder(path)
@@ -189,7 +191,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path]
 
 
-def test_every_fact_is_bound(folder: Path) -> None:
+def test_every_changed_fact_is_detected(folder: Path) -> None:
     """Each number and text in run.json, changed on its own."""
     good = facts(folder)
     paths = [path for path in leaves(good) if path[0] != "log"]
@@ -204,7 +206,7 @@ def test_every_fact_is_bound(folder: Path) -> None:
         assert bad(folder).where == "run.json", path
 
 
-def test_facts_added_or_taken_away(folder: Path) -> None:
+def test_added_or_removed_facts_are_detected(folder: Path) -> None:
     good = facts(folder)
     for key in good:
         save_facts(folder, {k: v for k, v in good.items() if k != key})
@@ -215,7 +217,7 @@ def test_facts_added_or_taken_away(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"lines": 7}, {"lines": 9}, {"lines": 0}, {"lines": -1},
                                     {"head": GENESIS_HASH}, {"head": ""}])  # fmt: skip
-def test_edited_log_facts(folder: Path, change: dict[str, Any]) -> None:
+def test_edited_facts_in_the_log_are_detected(folder: Path, change: dict[str, Any]) -> None:
     good = facts(folder)
     save_facts(folder, good | {"log": good["log"] | change})
     assert "log.jsonl" in bad(folder).where
@@ -226,7 +228,7 @@ def test_edited_log_facts(folder: Path, change: dict[str, Any]) -> None:
     [None, [], {}, 3, {"log": None}, {"log": {"lines": "8", "head": ""}}, {"log": {"lines": 8}},
      {"log": {"lines": 8, "head": 3}}, {"log": {"lines": 8, "head": "", "approved": True}}],
 )  # fmt: skip
-def test_run_json_of_another_form(folder: Path, value: Any) -> None:
+def test_a_run_json_of_another_form_is_detected(folder: Path, value: Any) -> None:
     save_facts(folder, value)
     assert "run.json" in bad(folder).where
 
@@ -238,7 +240,9 @@ def test_run_json_of_another_form(folder: Path, value: Any) -> None:
      lambda t: t.replace('"title"', '"\\u0074itle"', 1), lambda t: json.dumps(json.loads(t)),
      lambda t: t.replace('"head"', '"approved": true,\n  "head"')],
 )  # fmt: skip
-def test_run_json_in_other_bytes(folder: Path, change: Callable[[str], str]) -> None:
+def test_a_run_json_with_other_bytes_is_detected(
+    folder: Path, change: Callable[[str], str]
+) -> None:
     """The first key of two is what some readers show, and the last one what others do."""
     before = (folder / "run.json").read_text(encoding="utf-8")
     after = change(before)
@@ -249,7 +253,7 @@ def test_run_json_in_other_bytes(folder: Path, change: Callable[[str], str]) -> 
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 200_000])
-def test_run_json_that_is_not_json(folder: Path, data: bytes) -> None:
+def test_an_invalid_run_json_is_detected(folder: Path, data: bytes) -> None:
     (folder / "run.json").write_bytes(data)
     assert "run.json" in bad(folder).where
 
@@ -258,13 +262,13 @@ def test_run_json_that_is_not_json(folder: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 4, 7])
-def test_lines_cut_off_the_end(folder: Path, left: int) -> None:
+def test_lines_removed_from_the_end_are_detected(folder: Path, left: int) -> None:
     lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "log.jsonl").write_bytes(b"".join(lines[:left]))
     assert bad(folder).where == f"log.jsonl line {left + 1}"
 
 
-def test_a_line_added_to_the_end(folder: Path) -> None:
+def test_a_line_added_to_the_end_is_detected(folder: Path) -> None:
     last = log(folder)[-1]
     entry = {**last, "seq": last["seq"] + 1, "prev": last["hash"]}
     entry["hash"] = entry_hash(entry)
@@ -274,14 +278,14 @@ def test_a_line_added_to_the_end(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("i", range(8))
-def test_a_changed_line(folder: Path, i: int) -> None:
+def test_a_changed_line_is_detected(folder: Path, i: int) -> None:
     lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
     lines[i] = lines[i].replace(b'"time":"2', b'"time":"1')
     (folder / "log.jsonl").write_bytes(b"".join(lines))
     assert bad(folder).where == f"log.jsonl line {i + 1}"
 
 
-def test_the_log_of_another_run(folder: Path, tmp_path: Path) -> None:
+def test_the_log_of_another_run_is_detected(folder: Path, tmp_path: Path) -> None:
     run(small_job(), tables(), out=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "log.jsonl", folder / "log.jsonl")
     assert bad(folder).where.startswith("log.jsonl")
@@ -354,7 +358,7 @@ RELEASES: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("what", RELEASES)
-def test_a_forged_release(folder: Path, what: str) -> None:
+def test_a_forged_release_is_detected(folder: Path, what: str) -> None:
     error = forge(folder, RELEASES[what])
     assert error.where == "log.jsonl line 4"
     check = {
@@ -377,11 +381,11 @@ CONSENT: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("what", CONSENT)
-def test_forged_consent(folder: Path, what: str) -> None:
+def test_forged_consent_is_detected(folder: Path, what: str) -> None:
     assert forge(folder, CONSENT[what], line=1).where == "log.jsonl line 2"
 
 
-def test_consent_is_not_a_contribution_and_comes_first(folder: Path) -> None:
+def test_consent_with_another_signature_or_after_the_sum_is_detected(folder: Path) -> None:
     """A signature under something else, or consent after the fact."""
     entries = log(folder)
     other = copy.deepcopy(entries[3]["claims"])
@@ -392,7 +396,7 @@ def test_consent_is_not_a_contribution_and_comes_first(folder: Path) -> None:
     assert bad(folder).where == "log.jsonl line 4"
 
 
-def test_consent_is_to_this_run_before_its_first_sum() -> None:
+def test_consent_with_one_changed_fact_is_detected() -> None:
     """Each signature is genuine, and by that site; one fact in it is not that of its consent."""
     parties, sites = Parties(), ["alice", "bob"]
     note = {"asked": digest_request(COHORT, sites, None, {})}
@@ -436,13 +440,13 @@ AGREED: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("what", AGREED)
-def test_signatures_moved_to_another_agreement(folder: Path, what: str) -> None:
+def test_signatures_of_another_session_are_detected(folder: Path, what: str) -> None:
     """All agrees but the session's name, which the sites' genuine signatures cover."""
     assert forge(folder, AGREED[what], line=0).where == "log.jsonl line 1"
 
 
 @pytest.mark.parametrize("key", ["method", "protocol", "release_counts", "nonce", "cohort"])
-def test_run_json_that_tells_another_story_than_the_log(folder: Path, key: str) -> None:
+def test_a_run_json_that_contradicts_the_log_is_detected(folder: Path, key: str) -> None:
     """Its digest is in the log; what it says is compared all the same."""
     told, entries = facts(folder), log(folder)
     if key in ("method", "protocol"):
@@ -463,5 +467,5 @@ def test_run_json_that_tells_another_story_than_the_log(folder: Path, key: str) 
      (-1, "event"), (-1, "files")],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [None, 3, "x", [], {}])
-def test_forged_entries_of_another_form(folder: Path, line: int, key: str, value: Any) -> None:
+def test_malformed_log_entries_are_detected(folder: Path, line: int, key: str, value: Any) -> None:
     forge(folder, lambda entry: entry.update({key: value}), line)

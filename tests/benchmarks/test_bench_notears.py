@@ -26,13 +26,13 @@ def reference(monkeypatch: pytest.MonkeyPatch):
     return import_module("notears_reference")
 
 
-def test_speed_gives_each_case_a_row(bench) -> None:
+def test_the_speed_table_has_a_row_for_each_case(bench) -> None:
     cases = [bench.Case(3, 30, 2), bench.Case(4, 30, 3)]
     _, _, *rows = bench.speed(cases, rounds=2).splitlines()
     assert [row.split()[1:6:2] for row in rows] == [["3", "30", "2"], ["4", "30", "3"]]
 
 
-def test_without_torch_ours_runs_alone(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_only_our_method_runs(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "version", lambda _: None)
     assert list(bench.solvers(rounds=1, nonlinear=False)) == ["paper", "fast"]
 
@@ -48,7 +48,7 @@ def test_memory_of_rounds_does_not_depend_on_records(bench) -> None:
         assert abs(float(one.split()[0]) - float(other.split()[0])) < 20
 
 
-def test_peak_counts_what_a_step_allocates(bench) -> None:
+def test_peak_memory_counts_the_allocations_of_a_step(bench) -> None:
     bytes_, array = bench.peak(lambda: np.ones(10_000))
     assert array.nbytes <= bytes_ < array.nbytes + 20_000
 
@@ -66,7 +66,7 @@ def test_distance_counts_edges_over_the_threshold(bench) -> None:
     assert bench.distance(np.array([[0.31, 0.31], [0, 0]]), truth) == "loops"
 
 
-def test_reference_solves_a_sites_problem_as_ours_does(reference) -> None:
+def test_the_reference_solves_a_sites_problem_like_ours(reference) -> None:
     """(10) in the reference; (10') and V = beta + rho2 (B - W) in ours."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
@@ -79,7 +79,7 @@ def test_reference_solves_a_sites_problem_as_ours_does(reference) -> None:
     np.testing.assert_allclose(rho_2 * (B.numpy() - W), V, rtol=0, atol=1e-13)
 
 
-def test_reference_minimises_the_papers_problem(reference) -> None:
+def test_the_reference_minimises_the_papers_problem(reference) -> None:
     """Its slope, torch's, against that of (5) by hand, from the clients' sum."""
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(1)
@@ -106,7 +106,7 @@ def test_reference_minimises_the_papers_problem(reference) -> None:
     )
 
 
-def test_reference_finds_the_graph_of_the_paper_setting(bench, reference) -> None:
+def test_the_reference_recovers_the_graph_of_the_papers_setting(bench, reference) -> None:
     """Two minimisers of a function with kinks agree to their tolerance, not to rounding."""
     truth, sites = bench.Case(4, 1200, 2, seed=0).simulate()
     theirs, ours = reference.reference(sites, rounds=70), bench.linear("paper", 70, sites)

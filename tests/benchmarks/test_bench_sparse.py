@@ -20,19 +20,19 @@ def cells(printed: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
 
 
-def test_each_way_has_a_row(bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_a_row_for_each_way(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "version", lambda _: None)
     rows = cells(bench.effective(bench.Sites(3, 30, 2), 20, 2, 0))
     assert [row[0] for row in rows] == list(bench.WAYS)
     assert rows[0][7] == "1 x"
 
 
-def test_protocols_draw_the_same(bench) -> None:
+def test_protocols_give_the_same_draws(bench) -> None:
     rows = cells(bench.protocols(bench.Sites(2, 20, 2), 8, 1))
     assert [(row[0], row[3]) for row in rows] == [(name, "the same") for name in bench.PROTOCOLS]
 
 
-def test_the_script_it_is_compared_with_samples_the_same(bench) -> None:
+def test_the_compared_script_draws_the_same_numbers(bench) -> None:
     sites = [np.random.default_rng(k).normal(size=(20, 3)) for k in range(2)]
     theirs = bench.naive(sites, 4000)[500:]
     rng, shape = np.random.default_rng(1), (2000, 2)
@@ -50,6 +50,6 @@ def test_the_script_it_is_compared_with_samples_the_same(bench) -> None:
         assert np.all(np.abs(blocks.mean(axis=0) - draw.theta.mean(axis=0)) < 4.5 * error)
 
 
-def test_sweeps_are_timed_by_stack(bench) -> None:
+def test_sweeps_are_timed_for_each_batch_size(bench) -> None:
     rows = cells(bench.throughput(bench.Sites(2, 20, 3), (1, 8), 1))
     assert [row[0] for row in rows] == ["1", "8"]

@@ -30,7 +30,7 @@ def scripts() -> list[str]:
 
 
 @pytest.mark.parametrize("script", scripts())
-def test_smallest_case_prints_a_table(script: str) -> None:
+def test_the_smallest_case_prints_a_table(script: str) -> None:
     command = [sys.executable, str(FOLDER / "report.py"), "--quick", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -40,15 +40,15 @@ def test_smallest_case_prints_a_table(script: str) -> None:
     assert len(rows) >= 2
 
 
-def test_report_runs_every_benchmark(report) -> None:
+def test_the_report_runs_every_benchmark(report) -> None:
     assert sorted(report.SCRIPTS) == scripts()
 
 
-def test_the_page_has_a_place_for_each(report) -> None:
+def test_the_page_has_a_place_for_each_benchmark(report) -> None:
     assert MARKS.findall(report.DOCUMENT.read_text()) == ["machine", *report.SCRIPTS]
 
 
-def test_writing_replaces_only_what_is_between_the_marks(report, tmp_path, monkeypatch) -> None:
+def test_writing_replaces_only_the_text_between_the_marks(report, tmp_path, monkeypatch) -> None:
     page = tmp_path / "performance.md"
     page.write_text("a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n")
     monkeypatch.setattr(report, "DOCUMENT", page)
@@ -57,7 +57,7 @@ def test_writing_replaces_only_what_is_between_the_marks(report, tmp_path, monke
         assert page.read_text() == f"a\n<!-- begin x -->\n\n{text}\n\n<!-- end x -->\nb\n"
 
 
-def test_peers_are_compared_with_the_very_packages_that_secagg_runs_on() -> None:
+def test_peers_are_timed_with_the_same_package_versions_as_secagg() -> None:
     """The peers' lock may differ in what the command line needs, not in what is timed."""
 
     def pinned(lock: str) -> set[str]:
@@ -70,13 +70,13 @@ def test_peers_are_compared_with_the_very_packages_that_secagg_runs_on() -> None
     assert len(pinned("run.txt")) >= 5
 
 
-def test_ratios_are_taken_round_by_round(harness) -> None:
+def test_ratios_are_computed_round_by_round(harness) -> None:
     slow_minute = harness.Spread((1.0, 10.0, 1.0))
     assert (slow_minute * 2).over(slow_minute).values == (2.0, 2.0, 2.0)
     assert str(slow_minute) == "1 (1 to 10)"
 
 
-def test_numbers_read_well(harness) -> None:
+def test_numbers_are_formatted_readably(harness) -> None:
     shown = [harness.number(x) for x in (0, 0.00123456, 0.5, 12.345, 999.9, 12345.6, 1.5e7)]
     assert shown == ["0", "0.00123", "0.5", "12.3", "1,000", "12,346", "1.50e+07"]
     assert [harness.size(x) for x in (12, 1234, 8e6, 3.2e9)] == [

@@ -63,14 +63,14 @@ class SecureSumContract:
         assert cohort == sorted(world.numbers)
         np.testing.assert_array_equal(total, world.expected(cohort))
 
-    def test_adversarial_values(self) -> None:
+    def test_sums_of_extreme_values_are_exact(self) -> None:
         edge = np.array([1000.0, -1000.0, 0.0, -0.0, 5e-324, -1e-30, 1e308, -1e308, 999.9999999])
         world = self.world({f"s{i}": edge for i in range(4)})
         total, cohort = world.sum()
         np.testing.assert_array_equal(total, world.expected(cohort))
         np.testing.assert_array_equal(total[:4], [4000.0, -4000.0, 0.0, 0.0])
 
-    def test_many_rounds(self) -> None:
+    def test_sums_of_many_rounds_are_exact(self) -> None:
         world = self.world(numbers(3, 5, 1), method=SumNumbers((5,), rounds=4))
         total, cohort = world.sum()
         np.testing.assert_array_equal(total, world.expected(cohort))
@@ -82,7 +82,9 @@ class SecureSumContract:
         ),
         bits=st.sampled_from(ring.RING_BITS),
     )
-    def test_ideal_functionality(self, values: list[list[int]], bits: int) -> None:
+    def test_the_ideal_functionality_sums_in_the_ring(
+        self, values: list[list[int]], bits: int
+    ) -> None:
         value_bits = 42
         if bits == 32:
             values, value_bits = [[v >> 15 for v in row] for row in values], 27
@@ -95,7 +97,7 @@ class SecureSumContract:
     def phases(self) -> list[str]:
         return [phase.name for phase in (*self.make().setup, *self.make().phases)]
 
-    def test_one_party_silent_in_one_phase(self) -> None:
+    def test_one_silent_party_gives_the_survivors_sum_or_an_abort(self) -> None:
         """Each party is silent once: the survivors' exact sum, or an abort."""
         outcomes = set()
         parties = [(name, i) for i, (name, _) in enumerate(self.make().parties()[:2])]
@@ -107,7 +109,7 @@ class SecureSumContract:
     @pytest.mark.fuzz
     @FUZZED
     @given(data=st.data())
-    def test_tampered_frames(self, data: st.DataObject) -> None:
+    def test_tampered_frames_never_give_a_wrong_sum(self, data: st.DataObject) -> None:
         """Frames are changed, cut, repeated, replaced or lost: never a wrong sum."""
         chosen = data.draw(st.dictionaries(st.integers(0, 40), tampering, min_size=1, max_size=3))
         self.check_faulty(Script(chosen))
@@ -125,7 +127,7 @@ class SecureSumContract:
 
     # --- release rules -----------------------------------------------------------------------
 
-    def test_a_site_whose_release_rule_is_not_met_or_not_set_refuses(self) -> None:
+    def test_a_site_with_an_unmet_or_unset_release_rule_refuses(self) -> None:
         for options in (
             {"min_sites": 5},
             {"policies": {"site_1": ReleasePolicy(5, 1)}},  # stricter than the job
@@ -134,7 +136,7 @@ class SecureSumContract:
             with pytest.raises(PolicyRefusal):
                 self.world(numbers(4, 2, 0), **options).sum()
 
-    def test_dropout_below_the_threshold(self) -> None:
+    def test_dropout_below_the_threshold_is_refused(self) -> None:
         contributes = next(p.name for p in self.make().phases if p.contributes)
         world = self.world(numbers(4, 2, 0), min_sites=4, tamper=silence("site_3", contributes, 0))
         with pytest.raises(PolicyRefusal):
@@ -212,7 +214,7 @@ class SecureSumContract:
         assert "internal" not in codes, world.engine.errors
 
     @pytest.mark.fuzz
-    def test_odd_values_in_requests_are_typed_errors(self) -> None:
+    def test_unusual_values_in_requests_are_typed_errors(self) -> None:
         """Each node of a request to one party in each phase is replaced by each odd value."""
         world = self.world(numbers(3, 2, 0), method=SumNumbers((2,), rounds=2))
         coordinator = world.identities["coordinator"]
@@ -230,7 +232,7 @@ class SecureSumContract:
             step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
 
     @pytest.mark.fuzz
-    def test_odd_values_in_replies_are_typed_errors(self) -> None:
+    def test_unusual_values_in_replies_are_typed_errors(self) -> None:
         """The same for the first reply in each phase and its signed note."""
         world = self.world(numbers(3, 2, 0), method=SumNumbers((2,), rounds=2))
         step = world.coordinator.start()
@@ -251,20 +253,20 @@ class SecureSumContract:
 
     # --- form ----------------------------------------------------------------------------------
 
-    def test_parameter_names(self) -> None:
+    def test_parameters_are_named_as_in_the_contract(self) -> None:
         for function in ("client", "server", "parties", "guarantee_text"):
             signature = inspect.signature(getattr(type(self.make()), function))
             contract = inspect.signature(getattr(SecureSum, function))
             assert list(signature.parameters) == list(contract.parameters)
 
-    def test_capabilities(self) -> None:
+    def test_capabilities_cover_every_role(self) -> None:
         capabilities = self.make().capabilities
         roles = {"coordinator", "site"} | {role.value for _, role in self.make().parties()}
         assert set(capabilities.sees) == roles
         assert capabilities.unprotected
         assert [p for p in self.make().phases if p.contributes]
 
-    def test_the_guarantee_names_the_number_of_sites(self) -> None:
+    def test_the_guarantee_text_names_the_number_of_sites(self) -> None:
         for sites in (2, 3, 4, 10, 40, 100):
             assert str(sites) in self.make().guarantee_text(sites)
 
@@ -279,7 +281,7 @@ class SecureSumContract:
             with pytest.raises(InternalError):
                 self.make().client(phase, {}, {}, context)
 
-    def test_an_infinite_bound_is_refused_before_data(self) -> None:
+    def test_an_infinite_bound_is_refused_before_reading_data(self) -> None:
         with pytest.raises(JobError):
             self.world(numbers(2, 2, 0), method=SumNumbers((2,), bound=float("inf")))
 

@@ -157,16 +157,16 @@ def check_update(stage: Stage, update: Update) -> None:
         assert np.isfinite(value).all(), field.name
 
 
-def test_every_method_has_a_case_and_no_case_is_left_over() -> None:
+def test_every_method_has_a_case_and_every_case_a_method() -> None:
     assert CASES.keys() == METHODS.keys()
 
 
-def test_it_says_what_it_is_and_what_its_sums_tell(name: str) -> None:
+def test_each_method_has_name_title_and_disclosure(name: str) -> None:
     method = make_method(planned_of(name).job.method)
     assert method.name == name and method.title and method.disclosure.text
 
 
-def test_contributions_have_the_declared_fields_and_keep_to_their_rounds(name: str) -> None:
+def test_contributions_have_the_declared_fields_and_rounds(name: str) -> None:
     play, used = played(name), dict[str, int]()
     for asked in play.rounds:
         used[asked.stage.name] = used.get(asked.stage.name, 0) + 1
@@ -178,7 +178,7 @@ def test_contributions_have_the_declared_fields_and_keep_to_their_rounds(name: s
         assert used.get(stage.name, 0) <= stage.max_rounds
 
 
-def test_contributing_changes_nothing_that_was_passed_in(name: str) -> None:
+def test_contributing_does_not_change_its_arguments(name: str) -> None:
     play = played(name)
     for asked in kinds_of_rounds(play):
         rows = play.rows[0]
@@ -200,7 +200,7 @@ def _plain(things: tuple[SiteRecords, State, State]) -> list[Any]:
     return [rows.values, rows.outside, rows.incomplete, *states]
 
 
-def test_its_state_is_plain_and_a_copy_of_it_goes_on_alike(name: str) -> None:
+def test_a_decoded_copy_of_the_state_continues_identically(name: str) -> None:
     play = played(name)
     for state in (play.states[0], play.states[len(play.states) // 2], play.states[-1]):
         again = encoding.loads(encoding.dumps(state))
@@ -246,7 +246,7 @@ def spoilt(message: State) -> Iterator[State]:
                 yield {**message, key: np.full_like(value, number)}
 
 
-def test_a_message_that_makes_no_sense_is_the_peers_fault(name: str) -> None:
+def test_a_malformed_message_is_a_peer_error(name: str) -> None:
     """Where a spoilt message still makes sense, the answer has the declared fields."""
     play = played(name)
     for asked in kinds_of_rounds(play):
@@ -274,7 +274,7 @@ def test_a_message_without_its_keys_is_refused(name: str) -> None:
                 )  # fmt: skip
 
 
-def test_batched_contributions_are_the_single_ones(name: str) -> None:
+def test_batched_contributions_equal_single_ones(name: str) -> None:
     play = played(name)
     if not isinstance(play.method, BatchedLocal):
         return
@@ -291,7 +291,7 @@ def test_batched_contributions_are_the_single_ones(name: str) -> None:
             assert encoding.dumps([update, memory]) == encoding.dumps(list(alone))
 
 
-def test_rounding_to_the_grid_is_all_that_encoding_does(name: str) -> None:
+def test_encoding_changes_sums_by_rounding_only(name: str) -> None:
     """A decoded sum is off by at most half a step of the grid for each site."""
     play, plans = played(name), planned_of(name).plans
     for asked in kinds_of_rounds(play):
@@ -306,7 +306,7 @@ def test_rounding_to_the_grid_is_all_that_encoding_does(name: str) -> None:
             assert (np.abs(total[field.name] - exact) <= allowed).all(), field.name
 
 
-def test_its_result_is_json_and_arrays_without_pickles(name: str) -> None:
+def test_results_are_json_and_arrays_without_pickles(name: str) -> None:
     result = played(name).result
     text = json.dumps(result.summary, allow_nan=False)
     assert json.loads(text) == json.loads(json.dumps(result.summary))
@@ -318,7 +318,7 @@ def test_its_result_is_json_and_arrays_without_pickles(name: str) -> None:
             assert read[key].tobytes() == value.tobytes()
 
 
-def test_what_it_leaves_a_site_is_json(name: str) -> None:
+def test_a_site_result_is_json(name: str) -> None:
     play = played(name)
     if not isinstance(play.method, HasSiteResult):
         return
@@ -328,7 +328,7 @@ def test_what_it_leaves_a_site_is_json(name: str) -> None:
             json.dumps(left.summary, allow_nan=False)
 
 
-def test_a_protocol_changes_no_bit_of_the_result(name: str) -> None:
+def test_the_result_has_the_same_bits_under_every_protocol(name: str) -> None:
     data = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
     found = [
         run(job(name, protocol), data, random=replayable_random(9)).result.arrays

@@ -64,7 +64,7 @@ def test_every_class_of_settings_has_its_table_on_one_page(hooks: ModuleType) ->
     assert set(found) == SETTINGS - without_settings
 
 
-def test_a_table(hooks: ModuleType) -> None:
+def test_the_table_of_settings_is_generated_correctly(hooks: ModuleType) -> None:
     assert hooks.key_table("secagg.protocols.additive", "Additive").splitlines() == [
         "| key | type | default | meaning |",
         "|---|---|---|---|",
@@ -74,7 +74,7 @@ def test_a_table(hooks: ModuleType) -> None:
 
 @pytest.mark.parametrize("method", ["notears_admm", "notears_mlp_admm"])
 @pytest.mark.parametrize("key", ["rho1", "rho2", "gamma1", "gamma2"])
-def test_ranges_of_penalties_are_those_that_are_checked(
+def test_documented_penalty_ranges_agree_with_validation(
     method: str, key: str, hooks: ModuleType
 ) -> None:
     module, name = METHODS[method]
@@ -90,7 +90,7 @@ def test_ranges_of_penalties_are_those_that_are_checked(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_sums_tell_stands_on_the_page_of_each_method(name: str, hooks: ModuleType) -> None:
+def test_each_method_page_states_its_disclosure(name: str, hooks: ModuleType) -> None:
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     assert hooks.SUMS.findall(page) == [METHODS[name]]
     assert "**All sums together determine:** " in hooks.on_page_markdown(page)

@@ -48,7 +48,7 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("page", "text"), BLOCKS)
-def test_each_block_is_a_job_or_a_part_of_one(
+def test_each_toml_block_is_a_valid_job_or_part_of_one(
     page: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part is an excerpt of an example, or completes the page's first job, or an example."""
@@ -72,13 +72,13 @@ def test_every_method_and_protocol_has_its_page_in_the_lists() -> None:
             assert f"(docs/{folder}/{name}.md)" in readme
 
 
-def test_links_between_files_lead_somewhere() -> None:
+def test_links_between_files_are_valid() -> None:
     for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "examples").glob("*/*.md")]:
         for link in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text("utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-def test_the_line_that_runs_the_example_with_noise_in_every_round(
+def test_the_documented_command_for_noise_in_every_round_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (line,) = re.findall(r"^secagg run (.*placement=round.*)$", read("how-to/private-run.md"), re.M)
@@ -89,7 +89,7 @@ def test_the_line_that_runs_the_example_with_noise_in_every_round(
 
 
 @pytest.mark.parametrize("page", ["how-to/policies.md", "reference/run-folder.md"])
-def test_what_is_left_of_a_budget(page: str) -> None:
+def test_the_documented_remaining_budget_is_correct(page: str) -> None:
     found = re.search(
         r"a cap of (\d) at delta (1e-6),? a job of epsilon (\d) leaves (\d\.\d\d), not 1",
         read(page),
@@ -108,14 +108,14 @@ def test_what_is_left_of_a_budget(page: str) -> None:
         ("sparse_directed", "A site's own result has"),
     ],
 )
-def test_what_a_site_keeps_is_described(name: str, begins: str) -> None:
+def test_documented_site_files_agree_with_a_run(name: str, begins: str) -> None:
     (told,) = re.findall(rf"^{begins}(.*)$", read(f"methods/{name}.md"), re.M)
     words = set(re.findall(r"`(\w+)`", told)) - {"records_here"}  # added to every such file
     _, kept = simulate_sites(job(name, "plain"), tables(3))
     assert words <= set(re.findall(r'"(\w+)":', json.dumps(kept["site 0"].summary)))
 
 
-def test_the_outcome_may_be_a_single_variable() -> None:
+def test_ols_accepts_a_single_variable_as_outcome() -> None:
     """As the table of `ols` says."""
     whole: dict[str, Any] = tomllib.loads(toml_blocks(DOCS / "reference" / "job.md")[0])
     public = public_facts(parse_job(whole), ("north", "south"))

@@ -34,7 +34,7 @@ def folder_of(tmp_path: Path, *names: str) -> Path:
     return tmp_path
 
 
-def test_one_file_a_site(tmp_path: Path) -> None:
+def test_each_file_is_a_site(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "b.csv", "a.CSV", "c.d.csv", "notes.txt", "README", "x.csv.bak")
     sources = find_sites(job_of(folder=folder))
     assert list(sources) == ["a", "b", "c.d"]
@@ -52,20 +52,20 @@ def test_finding_sites_does_not_open_their_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "names", [("a.csv", "a.parquet", "b.csv"), (), ("a.csv",), ("a.txt", "b.txt")]
 )
-def test_folders_that_cannot_be_used(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_unsuitable_folders_are_refused(tmp_path: Path, names: tuple[str, ...]) -> None:
     """Two files for one site; fewer than two sites."""
     with pytest.raises(JobError):
         find_sites(job_of(folder=folder_of(tmp_path, *names)))
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     for sites in ({"folder": tmp_path / "none"}, {}):
         with pytest.raises(JobError):
             find_sites(job_of(**sites))
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\x1b[31m", "\udc80", "a\x00"])
-def test_names_that_would_break_a_log(name: str) -> None:
+def test_site_names_that_would_break_a_log_are_refused(name: str) -> None:
     with pytest.raises(JobError, match="cannot name a site"):
         find_sites(job_of(), {"a": {}, name: {}})
 
@@ -73,7 +73,7 @@ def test_names_that_would_break_a_log(name: str) -> None:
 # --- a site's own policy -------------------------------------------------------------------------
 
 
-def test_a_site_owns_its_policy(tmp_path: Path) -> None:
+def test_a_sites_policy_is_read_beside_its_file(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "a.csv", "b.csv", "c.csv")
     save(folder / "b.policy.toml", "min_sites = 5\nmin_records = 7\nmin_total_records = 90")
     save(folder / "c.policy.toml", "min_sites = 2")
@@ -91,7 +91,7 @@ def test_a_site_owns_its_policy(tmp_path: Path) -> None:
     ["min_sites = 1", "min_sits = 3", "min_sites = ", b"\xff", 'methods = ["momnets"]',
      'protocols = ["plane"]'],
 )  # fmt: skip
-def test_a_policy_that_cannot_be_read_is_not_ignored(tmp_path: Path, text: str | bytes) -> None:
+def test_an_unreadable_policy_is_an_error(tmp_path: Path, text: str | bytes) -> None:
     folder = folder_of(tmp_path, "a.csv", "b.csv")
     save(folder / "b.policy.toml", text)
     with pytest.raises(JobError) as caught:
@@ -104,7 +104,7 @@ def test_a_policy_that_cannot_be_read_is_not_ignored(tmp_path: Path, text: str |
     ["A.policy.toml", "a.policy.tml", "a.Policy.toml", "a.policy.toml.txt", "a_policy.toml",
      "policy.toml", "d.policy.toml", "a.csv.policy.toml", "POLICY"],
 )  # fmt: skip
-def test_a_policy_under_a_name_that_no_site_has_is_not_ignored(tmp_path: Path, name: str) -> None:
+def test_a_policy_without_a_site_is_an_error(tmp_path: Path, name: str) -> None:
     folder = folder_of(tmp_path, "a.csv", "b.csv", name)
     save(folder / "b.policy.toml", "min_sites = 5\nmin_records = 7")
     with pytest.raises(JobError) as caught:
@@ -115,7 +115,7 @@ def test_a_policy_under_a_name_that_no_site_has_is_not_ignored(tmp_path: Path, n
 # --- one table -----------------------------------------------------------------------------------
 
 
-def test_one_table_split_by_a_column(tmp_path: Path) -> None:
+def test_one_table_is_split_by_a_column(tmp_path: Path) -> None:
     path = save(tmp_path / "all.csv", "where,age\nb,1\na ,2\nb,3\n a,4\n")
     sources = find_sites(job_of(table=path, site_column="where"))
     assert {n: s.read()["age"].tolist() for n, s in sources.items()} == {
@@ -135,7 +135,7 @@ def test_one_table_split_by_a_column(tmp_path: Path) -> None:
         ("", DataError),
     ],
 )
-def test_tables_that_cannot_be_split(tmp_path: Path, data: str, error: type[Exception]) -> None:
+def test_unsplittable_tables_are_refused(tmp_path: Path, data: str, error: type[Exception]) -> None:
     path = save(tmp_path / "all.csv", data)
     with pytest.raises(error):
         find_sites(job_of(table=path, site_column="where"))
@@ -151,7 +151,7 @@ def test_finding_sites_parses_the_site_column_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["all.csv", "all.parquet"])
-def test_one_column_of_a_file(tmp_path: Path, name: str) -> None:
+def test_one_column_of_a_file_is_read(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyarrow")
     path, table = tmp_path / name, pd.DataFrame({"x": [1, 2], "where": ["a", "b"]})
     table.to_csv(path, index=False) if name.endswith("csv") else table.to_parquet(path)
@@ -182,7 +182,7 @@ def test_a_table_is_read_whole_once_for_all_sites(
     assert asked == ["where", None]
 
 
-def test_a_table_that_loses_a_site_meanwhile(tmp_path: Path) -> None:
+def test_a_site_missing_on_a_second_reading_is_an_error(tmp_path: Path) -> None:
     path = save(tmp_path / "all.csv", "where,age\na,1\nb,2\n")
     sources = find_sites(job_of(table=path, site_column="where"))
     save(path, "where,age\na,1\n")
@@ -190,7 +190,7 @@ def test_a_table_that_loses_a_site_meanwhile(tmp_path: Path) -> None:
         sources["b"].read()
 
 
-def test_a_table_with_missing_site_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_site_cells_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a Parquet file may hold them: the record is not silently given to nobody."""
     table = pd.DataFrame({"where": ["a", None, "b"], "age": [1, 2, 3]})
     monkeypatch.setattr(secagg.jobs.site_tables, "read_file", lambda *_, **__: table)
@@ -202,14 +202,14 @@ def test_a_table_with_missing_site_cells(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("make", [dict, pd.DataFrame])
-def test_tables_given_in_python(make: Any) -> None:
+def test_tables_from_python_are_sites(make: Any) -> None:
     sources = find_sites(job_of(), {site: make(columns) for site, columns in tables().items()})
     assert list(sources) == sorted(SITES)
     for site, source in sources.items():
         assert source.read().equals(pd.DataFrame(tables()[site]))
 
 
-def test_sites_of_one_name() -> None:
+def test_sites_with_equal_names_are_refused() -> None:
     with pytest.raises(JobError, match="the same name"):
         find_sites(job_of(), {1: {}, "1": {}})  # type: ignore[dict-item]  # what a user may do
 
@@ -219,13 +219,13 @@ def test_sites_of_one_name() -> None:
     [{"a": [1, 2], "b": [1]}, {"a": 3}, {"a": np.zeros((2, 2))}, {"a": [[1], [2, 3]]}, [1, 2], None,
      "text", np.zeros(3)],
 )  # fmt: skip
-def test_what_is_no_table(table: Any) -> None:
+def test_values_that_are_not_tables_are_refused(table: Any) -> None:
     sources = find_sites(job_of(), {"a": table, "b": {}})
     with pytest.raises(DataError, match="table"):
         sources["a"].read()
 
 
-def test_a_data_set_may_not_be_called_as_the_coordinators_ledger_is(tmp_path: Path) -> None:
+def test_a_data_set_cannot_have_the_name_of_the_coordinators_ledger(tmp_path: Path) -> None:
     """Its file would hold the seeds of the site's noise beside what the coordinator may read."""
     job = write_job(tmp_path)
     policy = 'dataset = "Coordinator"\nmin_sites = 3\nmin_records = 2\n'

@@ -49,7 +49,7 @@ def scaled(column: dict[str, Any], cells: Any) -> list[Any]:
 # --- variables -----------------------------------------------------------------------------------
 
 
-def test_variables() -> None:
+def test_columns_become_scaled_variables() -> None:
     public = facts({"x": REAL, "l": LOG, "y": YES, "sex": SEX, "g": GRADE})
     assert public.columns == ("x", "l", "y", "sex", "g")
     assert [(v.name, v.column, v.midpoint, v.half_range) for v in public.variables] == [
@@ -72,13 +72,13 @@ def test_variables() -> None:
          "a=b": {"type": "categorical", "levels": ["x", "c"]}},
     ],
 )  # fmt: skip
-def test_two_variables_of_one_name(columns: dict[str, Any]) -> None:
+def test_variables_with_equal_names_are_refused(columns: dict[str, Any]) -> None:
     with pytest.raises(JobError, match="two variables"):
         facts(columns)
 
 
 @pytest.mark.parametrize("column", [REAL, YES, SEX])
-def test_a_variable_named_as_the_intercept(column: dict[str, Any]) -> None:
+def test_a_variable_cannot_have_the_name_of_the_intercept(column: dict[str, Any]) -> None:
     """Else a result would have two terms of that name."""
     with pytest.raises(JobError, match="reserved"):
         facts({"(intercept)": column})
@@ -94,7 +94,7 @@ def test_a_variable_named_as_the_intercept(column: dict[str, Any]) -> None:
         (1e99, float(np.nextafter(1e99, 1e100)), "log"),
     ],
 )
-def test_bounds_without_a_scale(low: float, high: float, transform: str) -> None:
+def test_bounds_without_a_usable_scale_are_refused(low: float, high: float, transform: str) -> None:
     """Else (x - middle) / half would be nan, always 0, or a few different numbers."""
     column = {"type": "continuous", "low": low, "high": high, "transform": transform}
     with pytest.raises(JobError, match="double precision"):
@@ -102,7 +102,7 @@ def test_bounds_without_a_scale(low: float, high: float, transform: str) -> None
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.6e9, 1.7e9), (-1e100, 1e100), (0, 1e-290), (-5, 1e9)])
-def test_unusual_bounds_that_will_do(low: float, high: float) -> None:
+def test_unusual_but_valid_bounds_are_accepted(low: float, high: float) -> None:
     column = {"type": "continuous", "low": low, "high": high}
     assert scaled(column, [low, high, low / 2 + high / 2]) == [
         -1.0,
@@ -118,7 +118,7 @@ NONE = ["", " ", "NA", "N/A", "na", "NaN", "nan", "null", "NULL", "None", "none"
         Decimal("NaN")]  # fmt: skip
 
 
-def test_the_list_of_missing_texts_is_the_documented_one() -> None:
+def test_missing_value_texts_agree_with_the_documentation() -> None:
     import secagg.jobs.cells as module
 
     row = next(line for line in (module.__doc__ or "").splitlines() if "missing:" in line)
@@ -127,14 +127,14 @@ def test_the_list_of_missing_texts_is_the_documented_one() -> None:
 
 
 @pytest.mark.parametrize(("column", "good"), [(REAL, 20), (YES, 1), (GRADE, 2), (LOG, 10)])
-def test_missing_cells_are_left_out_and_counted(column: Any, good: Any) -> None:
+def test_records_with_missing_cells_are_omitted_and_counted(column: Any, good: Any) -> None:
     for cell in NONE:
         got = rows(column, [good, cell, good])
         assert len(got.values) == 2 and got.incomplete == 1, cell
         assert np.isfinite(got.values).all() and got.outside.tolist() == [0]
 
 
-def test_a_missing_cell_takes_its_whole_record_along() -> None:
+def test_a_missing_cell_removes_its_whole_record() -> None:
     """But what was clipped in it counts."""
     got = read({"x": REAL, "y": YES}, pd.DataFrame({"x": [12, "", 30, 99], "y": list("10?0")}))
     assert got.values.tolist() == [[-0.8, 1.0], [1.0, -1.0]]
@@ -148,7 +148,7 @@ INFINITE = ["inf", "-inf", "Infinity", "1e400", math.inf, -np.inf]
 
 
 @pytest.mark.parametrize("cell", TEXTS + INFINITE)
-def test_cells_that_are_no_finite_number(cell: Any) -> None:
+def test_cells_that_are_not_finite_numbers_are_errors(cell: Any) -> None:
     with pytest.raises(DataError) as caught:
         rows(REAL, ["12", "", cell])
     assert caught.value.where == "north, column 'x', record 3"
@@ -174,7 +174,7 @@ def test_advice_never_empties_a_column(cells: list[str], advice: str) -> None:
 
 
 @pytest.mark.parametrize("column", [YES, SEX, GRADE])
-def test_levels_that_were_not_declared(column: Any) -> None:
+def test_undeclared_levels_are_errors(column: Any) -> None:
     for cell in ("3", "yes", "Male", "-1", "0.5", "1.00", 0.5, 7, "-0"):
         with pytest.raises(DataError) as caught:
             rows(column, [cell])
@@ -183,14 +183,14 @@ def test_levels_that_were_not_declared(column: Any) -> None:
         assert ", ".join(levels) in caught.value.advice
 
 
-def test_values_outside_are_clipped_and_counted() -> None:
+def test_values_outside_bounds_are_clipped_and_counted() -> None:
     got = rows(REAL, [9.999, 10, 20, 30, 30.001, -1e300, "1e308", "  15 "])
     assert got.values[:, 0].tolist() == [-1, -1, 0, 1, 1, -1, 1, -0.5]
     assert got.outside.tolist() == [4] and got.incomplete == 0
 
 
 @pytest.mark.parametrize(("beyond", "of", "told"), [(5, 100, False), (6, 100, True), (1, 1, True)])
-def test_a_site_is_told_of_much_clipping(beyond: int, of: int, told: bool) -> None:
+def test_a_site_gets_a_remark_on_frequent_clipping(beyond: int, of: int, told: bool) -> None:
     """Of the values that are there: with the missing ones there are twice as many cells."""
     cells = [31] * beyond + [20] * (of - beyond) + [""] * of
     remarks = rows(REAL, cells).remarks
@@ -199,14 +199,14 @@ def test_a_site_is_told_of_much_clipping(beyond: int, of: int, told: bool) -> No
         assert remarks[0].startswith("north, column 'x': more than 5% of the values lie outside")
 
 
-def test_nothing_is_remarked_where_nothing_is() -> None:
+def test_no_remark_is_made_without_a_reason() -> None:
     assert rows(REAL, ["", ""]).remarks == () == rows(YES, ["0", "1"]).remarks
 
 
 # --- logarithms ----------------------------------------------------------------------------------
 
 
-def test_log_is_taken_after_clipping() -> None:
+def test_values_are_clipped_before_taking_logarithms() -> None:
     got = rows(LOG, [1, 10, 100, 0, -5, 1e-300, 101])
     np.testing.assert_allclose(got.values[:, 0], [-1, 0, 1, -1, -1, -1, 1], atol=1e-15)
     assert got.outside.tolist() == [4]
@@ -218,7 +218,7 @@ def test_log_is_taken_after_clipping() -> None:
     st.floats(1.001, 1e40),
     st.lists(st.floats(allow_nan=False, allow_infinity=False)),
 )
-def test_log_never_leaves_its_bounds(low: float, ratio: float, cells: list[float]) -> None:
+def test_logarithms_stay_within_their_bounds(low: float, ratio: float, cells: list[float]) -> None:
     column = LOG | {"low": low, "high": low * ratio}
     got = rows(column, [*cells, low, low * ratio])
     assert np.all(np.abs(got.values) <= 1)
@@ -229,7 +229,7 @@ def test_log_never_leaves_its_bounds(low: float, ratio: float, cells: list[float
 # --- levels --------------------------------------------------------------------------------------
 
 
-def test_whole_numbers_match_their_level() -> None:
+def test_whole_numbers_with_decimals_match_their_level() -> None:
     for one in (
         1,
         1.0,
@@ -257,7 +257,7 @@ def test_booleans_match_levels_of_that_name(dtype: str) -> None:
         rows(SEX, cells)
 
 
-def test_only_whole_numbers_lose_a_decimal() -> None:
+def test_only_numbers_lose_a_trailing_decimal_zero() -> None:
     versions = {"type": "categorical", "levels": ["v1", "v2"]}
     assert scaled(versions, ["v1", "v2"]) == [-1.0, 1.0]
     for cell in ("v2.0", "2.0", ".0"):
@@ -270,13 +270,13 @@ def test_levels_become_indicators() -> None:
     assert scaled(SEX, ["male", " female"]) == [1.0, -1.0]
 
 
-def test_a_declared_level_wins_over_missing() -> None:
+def test_a_declared_level_overrides_a_missing_value_text() -> None:
     column = {"type": "categorical", "levels": ["none", "some", "NA"]}
     got = rows(column, ["none", "NA", "nan"])
     assert got.values.tolist() == [[-1, -1], [-1, 1]] and got.incomplete == 1
 
 
-def test_levels_with_decimals() -> None:
+def test_levels_with_decimals_are_matched() -> None:
     column = {"type": "categorical", "levels": ["1.0", "1.5"]}
     assert scaled(column, [1.0, "1.5"]) == [-1.0, 1.0]
 
@@ -289,7 +289,7 @@ def read(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> 
     return read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
 
 
-def test_a_declared_column_is_there_once() -> None:
+def test_a_declared_column_must_occur_exactly_once() -> None:
     with pytest.raises(DataError, match="'y'") as caught:
         read({"x": REAL, "y": YES}, pd.DataFrame({"x": [1], "Y": [1]}))
     assert "x, Y" in caught.value.advice
@@ -300,7 +300,7 @@ def test_a_declared_column_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("count", [10, 11])
-def test_max_rows(count: int) -> None:
+def test_more_records_than_max_rows_are_refused(count: int) -> None:
     table = pd.DataFrame({"x": [12.0] * count})
     if count <= 10:
         assert len(read({"x": REAL}, table, 10).values) == count
@@ -310,7 +310,7 @@ def test_max_rows(count: int) -> None:
     assert "11" not in caught.value.line()
 
 
-def test_no_records() -> None:
+def test_a_table_without_records_is_read() -> None:
     got = read({"x": REAL, "g": GRADE}, pd.DataFrame({"x": [], "g": []}))
     assert got.values.shape == (0, 3) and got.incomplete == 0
 

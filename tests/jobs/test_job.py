@@ -17,7 +17,7 @@ def with_column(**column: Any) -> dict[str, Any]:
     return raw_job(columns={"x": column})
 
 
-def test_a_good_job() -> None:
+def test_a_valid_job_is_parsed() -> None:
     job = parse_job(raw_job())
     age = job.columns["age"]
     assert isinstance(age, Continuous) and (age.low, age.high, age.transform) == (0, 100, "none")
@@ -25,7 +25,7 @@ def test_a_good_job() -> None:
     assert not job.simulation.site_alone
 
 
-def test_what_is_unset_stays_unset() -> None:
+def test_unset_release_rules_stay_unset() -> None:
     """No default threshold: an unset one must be seen as such, and refuse."""
     raw = raw_job()
     del raw["release"], raw["protocol"]
@@ -34,7 +34,7 @@ def test_what_is_unset_stays_unset() -> None:
     assert job.protocol.name == "additive"  # and the default protocol protects
 
 
-def test_toml_and_python_are_the_same_job() -> None:
+def test_toml_and_python_give_the_same_job() -> None:
     raw = raw_job()
     raw["sites"]["folder"] = "data"
     assert parse_job(tomllib.loads(TOML)) == parse_job(raw)
@@ -53,7 +53,7 @@ def test_toml_and_python_are_the_same_job() -> None:
         (raw_job(columns={"binary": {"type": "binary", "q": 1}}), "columns.binary.q", "levels"),
     ],
 )
-def test_unknown_keys(raw: dict[str, Any], key: str, advice: str) -> None:
+def test_unknown_keys_are_refused(raw: dict[str, Any], key: str, advice: str) -> None:
     with pytest.raises(JobError) as caught:
         parse_job(raw, "job.toml")
     assert repr(key) in caught.value.what and advice in caught.value.advice
@@ -101,7 +101,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("key", "raw"), [(key, raw) for key in MISTAKES for raw in MISTAKES[key]])
-def test_mistakes(key: str, raw: dict[str, Any]) -> None:
+def test_mistakes_name_their_key_on_one_line(key: str, raw: dict[str, Any]) -> None:
     with pytest.raises(JobError) as caught:
         parse_job(raw, "job.toml")
     error = caught.value
@@ -114,7 +114,7 @@ def test_mistakes(key: str, raw: dict[str, Any]) -> None:
     [("epsilon", 1.0), ("delta", 1e-6), ("record_norm", 1.2), ("person", "id"), ("colluding", 2),
      ("adjacency", "replace"), ("count_share", 0.1)],
 )  # fmt: skip
-def test_privacy_without_a_placement(key: str, value: Any) -> None:
+def test_privacy_without_a_placement_is_refused(key: str, value: Any) -> None:
     """Sums would be exact, which is not what such a job asks for."""
     with pytest.raises(JobError) as caught:
         parse_job(raw_job(privacy={key: value}))
@@ -123,13 +123,13 @@ def test_privacy_without_a_placement(key: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("privacy", [{}, {"placement": "none"}])
-def test_no_guarantee_is_no_mistake(privacy: dict[str, Any]) -> None:
+def test_a_job_without_a_privacy_guarantee_is_valid(privacy: dict[str, Any]) -> None:
     """Also once all defaults are written out, as a stored job has them."""
     job = parse_job(raw_job(privacy=privacy))
     assert parse_job(job.model_dump(mode="json")) == job
 
 
-def test_settings_of_method_and_protocol_are_left_to_them() -> None:
+def test_method_and_protocol_settings_are_not_checked_by_the_job() -> None:
     job = parse_job(raw_job(protocol={"name": "additive", "aggregators": 3, "other": [1]}))
     assert job.protocol.settings == {"aggregators": 3, "other": [1]}
 
@@ -143,7 +143,7 @@ def written(tmp_path: Path, data: bytes) -> Path:
     return path
 
 
-def test_paths_are_relative_to_the_job(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_job_file(tmp_path: Path) -> None:
     job = load_job(written(tmp_path, TOML.encode()))
     assert job.sites.folder == tmp_path / "data"
     absolute = TOML.replace('"data"', '"/elsewhere"')
@@ -153,7 +153,7 @@ def test_paths_are_relative_to_the_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"title = ", b"title = 'a'\ntitle = 'b'", b"[a]\n[a]", b"title = '\xe9'", b"", None]
 )
-def test_files_that_cannot_be_used(tmp_path: Path, data: bytes | None) -> None:
+def test_unusable_job_files_are_refused(tmp_path: Path, data: bytes | None) -> None:
     path = tmp_path / "none.toml" if data is None else written(tmp_path, data)
     for place in (path, tmp_path):  # and a folder
         with pytest.raises(JobError) as caught:
@@ -177,7 +177,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, data: bytes | None) -> None:
         ("title", "a = b", "a = b"),
     ],
 )
-def test_set(key: str, value: str, expected: Any) -> None:
+def test_set_dotted_sets_a_typed_value(key: str, value: str, expected: Any) -> None:
     raw: dict[str, Any] = {"title": "old", "release": {"min_records": 1}}
     set_dotted(raw, key, value)
     found: Any = raw
@@ -187,7 +187,7 @@ def test_set(key: str, value: str, expected: Any) -> None:
     assert raw["release"]["min_records"] == 1
 
 
-def test_a_value_that_would_set_more_is_refused() -> None:
+def test_set_dotted_refuses_a_value_that_sets_more_keys() -> None:
     raw: dict[str, Any] = {"title": "old"}
     with pytest.raises(JobError):
         set_dotted(raw, "title", "1\nother = 2")
@@ -195,13 +195,13 @@ def test_a_value_that_would_set_more_is_refused() -> None:
 
 
 @pytest.mark.parametrize("key", ["title.x", "list.x", "list.0.x"])
-def test_set_below_what_is_no_table(key: str) -> None:
+def test_set_dotted_refuses_a_key_below_a_plain_value(key: str) -> None:
     with pytest.raises(JobError) as caught:
         set_dotted({"title": "x", "list": [{}]}, key, "1")
     assert caught.value.where == f"--set {key}"
 
 
-def test_set_reaches_the_job(tmp_path: Path) -> None:
+def test_overrides_change_the_loaded_job(tmp_path: Path) -> None:
     path = written(tmp_path, TOML.encode())
     job = load_job(path, {"columns.age.high": "120", "release.min_sites": "5"})
     assert job.columns["age"] == Continuous.model_validate(COLUMNS["age"] | {"high": 120})
@@ -210,7 +210,7 @@ def test_set_reaches_the_job(tmp_path: Path) -> None:
         load_job(path, {"release.min_sites": "many"})
 
 
-def test_a_job_does_not_change() -> None:
+def test_a_job_is_immutable() -> None:
     job = parse_job(raw_job())
     with pytest.raises(ValueError, match="frozen"):
         job.title = "other"  # type: ignore[misc]  # that is the test

@@ -44,7 +44,7 @@ GOOD = {"a": ["1", "3"], "b": ["x", "y"]}
     ],
     ids=["plain", "no end", "CRLF", "CR", "BOM", "BOM quoted", "spaces", "blank lines"],
 )  # fmt: skip
-def test_ways_to_save_a_table(tmp_path: Path, data: str) -> None:
+def test_tables_saved_by_common_programs_are_read(tmp_path: Path, data: str) -> None:
     assert cells(tmp_path, data) == GOOD
 
 
@@ -56,12 +56,12 @@ def test_cells_stay_text(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_quoted_fields(tmp_path: Path) -> None:
+def test_quoted_fields_are_read(tmp_path: Path) -> None:
     data = 'a,"b, c"\n"1,5","say ""hi"""\n"two\nlines",z\n'
     assert cells(tmp_path, data) == {"a": ["1,5", "two\nlines"], "b, c": ['say "hi"', "z"]}
 
 
-def test_very_long_line(tmp_path: Path) -> None:
+def test_very_long_lines_are_read(tmp_path: Path) -> None:
     long = "x" * 2_000_000
     assert cells(tmp_path, f"a,b\n1,{long}\n") == {"a": ["1"], "b": [long]}
     names = [f"c{i}" for i in range(2_000)]
@@ -69,7 +69,7 @@ def test_very_long_line(tmp_path: Path) -> None:
     assert table.shape == (1, 2_000)
 
 
-def test_header_only(tmp_path: Path) -> None:
+def test_a_file_with_only_a_header_is_an_empty_table(tmp_path: Path) -> None:
     assert cells(tmp_path, "a,b\n") == {"a": [], "b": []}
 
 
@@ -80,7 +80,7 @@ def test_rows_shorter_than_the_header_lack_their_last_cells(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "data", ["a,b\n1,2,3\n4,5,6\n", "a,b\n1,2,\n4,5,\n", "a,b\n1,2\n4,5,6\n", "a\n1,2\n"]
 )
-def test_rows_longer_than_the_header(tmp_path: Path, data: str) -> None:
+def test_rows_longer_than_the_header_are_refused(tmp_path: Path, data: str) -> None:
     """Never row labels: each cell would move into the column of its neighbour."""
     with pytest.raises(DataError, match="cannot be read"):
         cells(tmp_path, data)
@@ -96,13 +96,13 @@ def test_repeated_columns_keep_their_name(tmp_path: Path) -> None:
     [b"", b"\n\n", b"   \n", b"\xef\xbb\xbf", b"a,b\n\xe9,1\n", "a,b\n1,2\n".encode("utf-16"),
      b'a,b\n"1,2\n3,4\n', b"a;b\n1;2\n", b"a\tb\n1\t2\n", b"a|b\n1|2\n", b"a;b\n1,5;2,5\n"],
 )  # fmt: skip
-def test_files_that_cannot_be_read(tmp_path: Path, data: bytes) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(DataError) as caught:
         cells(tmp_path, data)
     assert caught.value.where.endswith("north.csv") and "\n" not in caught.value.line()
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     for name in ("none.csv", "folder.csv"):
         with pytest.raises(DataError):
@@ -112,7 +112,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 # --- Parquet -------------------------------------------------------------------------------------
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet_files_are_read(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "north.parquet"
     pd.DataFrame(tables()["north"]).to_parquet(path)
@@ -121,7 +121,9 @@ def test_parquet(tmp_path: Path) -> None:
         read_file(save(tmp_path / "bad.parquet", b"junk"))
 
 
-def test_parquet_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_its_package_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = builtins.__import__
 
     def none(name: str, *args: Any, **kwargs: Any) -> Any:

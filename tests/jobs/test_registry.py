@@ -33,7 +33,7 @@ class Some:
     derived: int = field(default=0, init=False)
 
 
-def test_defaults_and_types() -> None:
+def test_settings_get_defaults_and_declared_types() -> None:
     some = build(Some, {"outcome": "y", "names": ["a", "b"], "level": 1}, "method")
     assert some == Some("y", ("a", "b"), 1.0, 3)
     assert type(some.level) is float and type(some.names) is tuple
@@ -53,13 +53,13 @@ def test_defaults_and_types() -> None:
         ({"outcome": "y", "derived": 1}, "unknown key 'derived'"),
     ],
 )
-def test_mistakes(settings: dict[str, Any], key: str) -> None:
+def test_mistakes_name_their_key_on_one_line(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(JobError) as caught:
         build(Some, settings, "method")
     assert caught.value.what.partition(": ")[0] == key and "\n" not in caught.value.line()
 
 
-def test_only_what_is_close_is_suggested() -> None:
+def test_only_similar_keys_are_suggested() -> None:
     """Two thirds of the letters, as of these, may be in common by chance."""
     known = ["noise_scale", "noise_shape", "spike_ratio", "lambda_floor"]
     for key, advice in {
@@ -100,7 +100,9 @@ PROTOCOL_MISTAKES = [
     [(make_method, *row) for row in METHOD_MISTAKES]
     + [(make_protocol, *row) for row in PROTOCOL_MISTAKES],
 )
-def test_by_name(make: Any, named: dict[str, Any], where: str, key: str, advice: str) -> None:
+def test_errors_of_named_components_give_advice(
+    make: Any, named: dict[str, Any], where: str, key: str, advice: str
+) -> None:
     with pytest.raises(JobError) as caught:
         make(Named.model_validate(named))
     error = caught.value
@@ -109,7 +111,7 @@ def test_by_name(make: Any, named: dict[str, Any], where: str, key: str, advice:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_how_to_ask_for_an_analysis(kind: str) -> None:
+def test_the_listed_line_for_an_analysis_builds_it(kind: str) -> None:
     """What the line says to write is a job that is built."""
     with pytest.raises(JobError) as caught:
         make_method(Named(name=kind))
@@ -124,7 +126,7 @@ def test_settings_are_shown_with_their_defaults() -> None:
 
 
 @pytest.mark.parametrize("listed", [METHODS, PROTOCOLS])
-def test_everything_listed_can_be_described(listed: dict[str, tuple[str, str]]) -> None:
+def test_every_listed_component_can_be_described(listed: dict[str, tuple[str, str]]) -> None:
     described = dict(describe(listed))
     assert described.keys() == listed.keys()
     assert all(len(text) > 20 and text.endswith(".") for text in described.values())

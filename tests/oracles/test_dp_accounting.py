@@ -59,10 +59,10 @@ GRID = [(sigma, times) for sigma in (0.5, 1, 2, 5, 10, 20, 50) for times in (1, 
 
 
 @pytest.mark.parametrize(("sigma", "times"), [(0.5, 10), (5, 1), (10, 100)])
-def test_gaussian_releases(sigma, times):
+def test_composed_gaussian_releases_agree_with_dp_accounting(sigma, times):
     compare(Gaussian(1 / sigma), times)
 
 
 @pytest.mark.parametrize(("sigma", "times"), [(s, k) for s, k in GRID if k / s**2 <= 400])
-def test_all_of_the_gaussian_grid(sigma, times):
+def test_the_whole_gaussian_grid_agrees_with_dp_accounting(sigma, times):
     compare(Gaussian(1 / sigma), times)

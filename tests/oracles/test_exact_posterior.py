@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 from secagg.reproductions.fedlin.tasks import exact_posterior
 
 
-def test_gibbs_has_the_posterior_of_a_grid() -> None:
+def test_gibbs_draws_agree_with_a_grid() -> None:
     """Two devices with two coefficients of which no record has both.
 
     Given lambda and sigma all four are independent, as if of four devices with one each.
@@ -47,7 +47,7 @@ def test_gibbs_has_the_posterior_of_a_grid() -> None:
     assert np.all(np.abs(theta.std(axis=0) - sd) < 4.5 * error + 0.002 * sd)  # batches' own means
 
 
-def test_a_cell_is_of_the_records_that_hm2s_is() -> None:
+def test_an_exact_cell_uses_the_same_records_as_hm2() -> None:
     """Case I: as HM2's, with inclusion rates and both kinds of targets."""
     found = exact_posterior.compute({"case": "I", "noise": 0.05, "seed": 0})["exact"]
     assert found.keys() == {"free", "noisy", "correct", "false", "converged"}

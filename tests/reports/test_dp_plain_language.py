@@ -46,7 +46,7 @@ def guarantee(mu: float, epsilon: float = 8.0, remainder: float = 0.0) -> dict[s
 
 class TestHowMuch:
     @pytest.mark.parametrize("mu", [0.01, 0.5, 1.666, 4.0])
-    def test_no_guess_is_right_more_often(self, mu: float) -> None:
+    def test_the_stated_guess_rate_is_the_best_possible(self, mu: float) -> None:
         """The best guess between N(0, 1) and N(mu, 1) is right with chance 1/2 + distance / 2."""
         distance = quad(
             lambda x: abs(norm.pdf(x, mu) - norm.pdf(x)) / 2, -40, 40, points=[mu / 2], limit=200
@@ -54,7 +54,7 @@ class TestHowMuch:
         best = 100 * (0.5 + distance / 2)
         assert best - 1e-6 <= right_guesses(guarantee(mu)) < best + 1
 
-    def test_guessing_by_what_was_released_keeps_to_it(self) -> None:
+    def test_simulated_guesses_stay_within_the_stated_rate(self) -> None:
         """A record moves a sum by 1.5 sigma: guess by whether the sum is above the middle."""
         random, tries = np.random.default_rng(11), 200_000
         there = random.integers(0, 2, tries)
@@ -64,7 +64,7 @@ class TestHowMuch:
         bound = right_guesses(guarantee(1.5)) / 100
         assert bound - 0.01 - 5 * 0.5 / math.sqrt(tries) < right <= bound
 
-    def test_the_bound_is_for_cases_that_were_equally_likely(self) -> None:
+    def test_the_guess_rate_assumes_equally_likely_cases(self) -> None:
         """Prior odds of nine to one: such a guesser is right more often without any release."""
         random, tries = np.random.default_rng(12), 200_000
         there = random.random(tries) < 0.9
@@ -73,7 +73,7 @@ class TestHowMuch:
         right = float(np.mean((np.log(9) + 0.5 * (released - 0.25) > 0) == there))
         assert right > 0.85 > right_guesses(guarantee(0.5)) / 100
 
-    def test_discrete_noise_comes_on_top(self) -> None:
+    def test_discreteness_is_added_to_the_guess_rate(self) -> None:
         assert right_guesses(guarantee(1.0, 2.0, 0.05 * (1 + math.exp(2.0)))) == 75  # 69.1 + 5
         assert right_guesses(guarantee(60.0)) == 100
 
@@ -82,11 +82,11 @@ class TestHowMuch:
         [(8.0, "e⁸, about 2,981 times"), (1.0, "e¹, about 2.72 times"),
          (0.5, "e^0.5, about 1.65 times"), (12.0, "e¹², about 162,755 times")],
     )  # fmt: skip
-    def test_factor(self, epsilon: float, words: str) -> None:
+    def test_the_factor_of_epsilon_is_written_in_words(self, epsilon: float, words: str) -> None:
         assert factor(guarantee(1.0, epsilon)) == words
 
     @pytest.mark.parametrize("placement", ["sum", "site", "round"])
-    def test_first_page_and_section_say_it(self, placement: str) -> None:
+    def test_the_first_page_and_the_section_state_the_guarantee(self, placement: str) -> None:
         finished = noised_run(placement)
         words = explain_epsilon(PrivacyClaims.of(finished.facts))
         most = right_guesses(finished.facts["privacy"])
@@ -95,7 +95,7 @@ class TestHowMuch:
         assert "all other records" in words and "one record is in the data" in words
         assert Page(page_of(finished)).text.count(words) == 2
 
-    def test_units_and_adjacencies_have_their_own_guess(self) -> None:
+    def test_guess_rates_depend_on_unit_and_adjacency(self) -> None:
         facts, _ = copied(noised_run("sum"))
         facts["privacy"] |= {"unit": "person", "person": "pid"}
         words = explain_epsilon(PrivacyClaims.of(facts))
@@ -110,7 +110,9 @@ class TestGuarantee:
         [("sum", 1, "up to 1 of the 4 sites"), ("round", 1, "up to 1 of the 4 sites"),
          ("site", 1, "all other sites together"), ("sum", 0, "not the sites themselves")],
     )  # fmt: skip
-    def test_against_whom(self, placement: str, colluding: int, against: str) -> None:
+    def test_the_explanation_names_the_adversary_and_the_releases(
+        self, placement: str, colluding: int, against: str
+    ) -> None:
         claims = PrivacyClaims.of(noised_run(placement, colluding=colluding).facts)
         words = dict(plain_words(claims, 4))
         assert len(words) == 7 and all(words.values())
@@ -121,7 +123,7 @@ class TestGuarantee:
         assert ("counts as a colluding site" in voids) == (placement != "site")
         assert ("More than 1 of the sites" in voids) == (placement != "site" and colluding == 1)
 
-    def test_a_site_by_itself_is_who_is_left_out(self) -> None:
+    def test_a_single_site_is_excluded_from_the_guarantee(self) -> None:
         """With nobody to collude, what one site sees is under the guarantee: it knows its share."""
         rows = dict(noised_run("sum", colluding=0).facts["privacy"]["if_more_collude"])
         assert rows[0] <= 12.0 < rows[1]
@@ -131,7 +133,7 @@ class TestGuarantee:
 
 
 class TestOneNumberOfRecords:
-    def test_the_best_one_is_shown_throughout(self) -> None:
+    def test_the_most_precise_record_count_is_shown_throughout(self) -> None:
         facts, result = copied(noised_run("sum"))
         result.summary.update(n=1234, n_error=2.4, records=1239, records_error=3.7)
         result.summary["analyses"][1]["n"] = 1234
@@ -141,19 +143,19 @@ class TestOneNumberOfRecords:
         assert text.count("1,239") == 1  # what release rules used
         assert "n ≈" not in text
 
-    def test_a_method_without_its_own_has_the_first(self) -> None:
+    def test_methods_without_their_own_record_count_show_the_first(self) -> None:
         facts, result = copied(noised_run("round"))
         assert "n_error" not in result.summary
         records = result.summary["records"]
         assert Page(render(facts, result)).text.count(f"about {records} ± ") == 2
 
-    def test_the_least_that_rules_allow_is_no_estimate(self) -> None:
+    def test_a_count_at_the_minimum_is_not_called_an_estimate(self) -> None:
         facts, result = copied(noised_run("sum"))
         for records, least in ((20, True), (21, False)):  # 4 sites of at least 5
             result.summary["records"] = records
             assert ("smallest number that they allow" in render(facts, result)) is least
 
-    def test_only_least_squares_goes_by_the_best_one(self) -> None:
+    def test_only_least_squares_uses_the_most_precise_record_count(self) -> None:
         """The others take the moments as they were repaired, and the number with them."""
         facts, result = copied(noised_run("sum"))
         describe, fit = result.summary["analyses"]
@@ -163,7 +165,7 @@ class TestOneNumberOfRecords:
             assert other_counts(facts, result.summary) == others
             assert ("1,301" in Page(render(facts, result)).text) is bool(others)
 
-    def test_a_run_says_the_numbers_that_its_analyses_used(self) -> None:
+    def test_the_report_states_the_record_counts_that_analyses_used(self) -> None:
         finished = noised_run("sum", epsilon=1.0)
         describe, fit = finished.result.summary["analyses"]
         assert fit["n"] == finished.result.summary["n"] <= describe["n"]
@@ -174,7 +176,7 @@ class TestOneNumberOfRecords:
 
 class TestNoExactWords:
     @pytest.mark.parametrize("protocol", PROTOCOLS)
-    def test_every_protocols_numbers_have_noise(self, protocol: str) -> None:
+    def test_record_counts_have_noise_under_every_protocol(self, protocol: str) -> None:
         sees = dict(make_protocol(Named(name=protocol)).capabilities.sees)
         for text in sees_in_words(sees, noised=True).values():
             noised_count = "total number of records (with noise)"
@@ -182,7 +184,7 @@ class TestNoExactWords:
             assert "in clear" not in text
         assert sees_in_words(sees, noised=False) == sees
 
-    def test_the_step_in_force(self) -> None:
+    def test_the_effective_rounding_step_is_stated(self) -> None:
         finished = noised_run("sum")
         assert finished.facts["method"]["settings"]["fraction_bits"] == 80
         assert "method.fraction_bits 32, so steps of 2⁻³²" in Page(page_of(finished)).text
@@ -210,14 +212,14 @@ class TestExpected:
         assert text.split(". ")[0] in Page(page).text
         return page, text
 
-    def test_the_plans_verdict_with_its_terms(self) -> None:
+    def test_the_plans_verdict_is_shown_with_its_assumptions(self) -> None:
         page, text = self.judged()
         assert statuses(page)["Is the result exact enough for its purpose?"] == "needs a person"
         for number in ("17.6 %", "30 %", "10 %", "ε of at least 4.2", "483 records", "650 expect"):
             assert number in text
         assert banners(page) == []
 
-    def test_red_is_a_banner(self) -> None:
+    def test_a_red_verdict_is_a_banner(self) -> None:
         page, text = self.judged(verdict="red", error=1.0)
         assert len(banners(page)) == 1 and "error is 100 %." in text
         _, text = self.judged(verdict="red", error=0.9, least_epsilon=None, least_records=None)
@@ -228,7 +230,7 @@ class TestExpected:
         [(145, 10, True), (649, 10, True), (650, 10, False), (679, 0.0, True), (680, 0.0, False),
          (500, 60, False), (-3, 24, True)],
     )  # fmt: skip
-    def test_far_fewer_records_than_expected(
+    def test_far_fewer_records_than_expected_are_reported(
         self, records: int, error: float, warned: bool
     ) -> None:
         """Below 0.8 x 850 = 680, by more than three standard deviations of the noise."""
@@ -240,7 +242,7 @@ class TestExpected:
         assert ([(False, warning[0])] if warning else []) == banners(render(facts, result))
         assert warning is None or str(records).replace("-", "\N{MINUS SIGN}") in warning[0]
 
-    def test_persons_with_many_records_are_a_reason(self) -> None:
+    def test_persons_with_many_records_are_named_as_a_reason(self) -> None:
         facts, result = copied(noised_run("sum"))
         facts["job"]["privacy"]["expected_records"] = 5000
         facts["privacy"] |= {"unit": "person", "person": "patient"}
@@ -249,25 +251,25 @@ class TestExpected:
         facts["job"]["privacy"]["expected_records"] = None
         assert fewer_records_than_expected(facts, result.summary) is None
 
-    def test_not_judged_says_why(self) -> None:
+    def test_a_missing_verdict_has_a_reason(self) -> None:
         finished = noised_run("sum")
         assert finished.facts["feasibility"]["verdict"] is None
         (text,) = expected(finished.facts, finished.result.summary)
         assert "privacy.expected_records" in text and text in Page(page_of(finished)).text
 
-    def test_it_is_what_the_plan_says(self) -> None:
+    def test_the_report_and_the_plan_agree_on_the_verdict(self) -> None:
         raw = private_job("sum", expected_records=900)
         planned = plan_run(plan_job(parse_job(raw), tables(4, 150)))
         judged = planned["differential_privacy"]["feasibility"]
         assert judged["verdict"] in ("green", "amber", "red")
         assert noised_run("sum", expected_records=900).facts["feasibility"] == judged
 
-    def test_percent(self) -> None:
+    def test_percentages_are_written_with_sensible_digits(self) -> None:
         shown = [percent(x) for x in (0, 0.0004, 0.01, 0.1026, 0.9996, 1.0)]
         assert shown == ["0 %", "less than 0.1 %", "1 %", "10.3 %", "100 %", "100 %"]
 
 
-def test_the_first_line_counts_the_questions() -> None:
+def test_the_first_line_counts_the_answers_to_the_questions() -> None:
     page = page_of(noised_run("sum"))
     answers = list(statuses(page).values())
     attached, missing, person = (

@@ -48,11 +48,11 @@ def block_of(name: str) -> Block:
 
 @pytest.mark.parametrize("name", SETTINGS)
 class TestPage:
-    def test_is_well_formed(self, name: str) -> None:
+    def test_the_page_is_well_formed(self, name: str) -> None:
         page = Page(page_of(run_of(name)))
         assert page.wrong == [] and all(th.get("scope") for th in page.named("th"))
 
-    def test_has_every_number_of_the_tables(self, name: str) -> None:
+    def test_the_page_has_every_number_of_the_tables(self, name: str) -> None:
         text, block = Page(page_of(run_of(name))).text, block_of(name)
         summary = block.summary
         for head, rows in (sites_table(summary), errors_table(block), shared_table(summary)):
@@ -61,7 +61,7 @@ class TestPage:
                 assert " ".join(row) in text
         assert coefficients_in_words(summary) in text
 
-    def test_the_terminal_has_them_too(self, name: str) -> None:
+    def test_the_terminal_has_every_number_of_the_tables(self, name: str) -> None:
         block, out = block_of(name), io.StringIO()
         show_sites(Console(file=out, width=200), block)
         shown = " ".join(out.getvalue().replace("│", " ").split())
@@ -70,18 +70,18 @@ class TestPage:
             for row in rows:
                 assert " ".join(row) in shown
 
-    def test_errors_of_other_runs_are_of_other_records(self, name: str) -> None:
+    def test_a_warning_says_not_to_compare_held_out_errors_across_runs(self, name: str) -> None:
         page = Page(page_of(run_of(name))).text
         assert ("Compare them within this run" in page) == ("holdout" in SETTINGS[name])
 
-    def test_what_other_runs_add_is_said(self, name: str) -> None:
+    def test_the_report_states_what_other_runs_may_reveal(self, name: str) -> None:
         facts = run_of(name).facts
         found = unprotected(facts, PrivacyClaims.of(facts))
         text = " ".join(line for _, lines in found for line in lines)
         assert "shows how the sites' means differ" in text
 
 
-def test_tables_say_what_the_summary_does() -> None:
+def test_tables_agree_with_the_summary() -> None:
     _, result = copied(run_of("fedlin_hm1"))
     summary = result.summary
     row = summary["across_sites"][0]
@@ -98,13 +98,13 @@ def test_tables_say_what_the_summary_does() -> None:
     assert shared_table(summary)[1] == []
 
 
-def test_how_far_there_is_to_go_has_a_name() -> None:
+def test_the_remaining_change_is_named() -> None:
     page = Page(page_of(run_of("fedlin_hm1"))).text
     assert run_of("fedlin_hm1").result.summary["remaining"] is not None
     assert "relative change still to come" in page
 
 
-def test_who_includes_what_is_counted() -> None:
+def test_sites_that_include_a_predictor_are_counted() -> None:
     summary = run_of("fedlin_hm2").result.summary
     head, rows = sites_table(summary)
     assert head[-1] == "sites that include it"
@@ -115,7 +115,7 @@ def test_who_includes_what_is_counted() -> None:
     assert names[:2] == ["mean of x over sites", "mean of z over sites"]
 
 
-def test_how_the_shared_posterior_was_had_is_said() -> None:
+def test_the_computation_of_the_shared_posterior_is_named() -> None:
     _, result = copied(run_of("fedlin_hm2"))
     weighed = {"many": 512, "effective": 431.06, "error": 0.02}
     summary = {**result.summary, "points": weighed}
@@ -127,7 +127,7 @@ def test_how_the_shared_posterior_was_had_is_said() -> None:
     assert shared_in_words(result.summary) in Page(page_of(run_of("fedlin_hm2"))).text
 
 
-def test_how_many_sites_have_more_records_than_coefficients() -> None:
+def test_the_number_of_sites_with_enough_records_is_stated() -> None:
     _, result = copied(run_of("fedlin_hm2"))
     summary = result.summary
     assert summary["sites_telling_noise"] == summary["sites_with_records"] == 3
@@ -152,7 +152,7 @@ def test_an_intercept_is_not_selected() -> None:
     ]
 
 
-def test_units_are_said() -> None:
+def test_units_are_stated() -> None:
     assert coefficients_in_words({"units": "own"}) == "in the columns' own units"
     pooled = {"units": "pooled", "intercept": "modelled"}
     assert coefficients_in_words(pooled).endswith("of all records around their mean")

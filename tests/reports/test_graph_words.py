@@ -63,14 +63,14 @@ def runs() -> None:
         run_of(name)
 
 
-def test_agreement_is_not_called_an_optimum() -> None:
+def test_agreement_of_sites_is_not_called_an_optimum() -> None:
     text = Page(page_of(run_of("admm"))).text
     (block,) = blocks_of("admm")
     assert block.usable and block.title in text
     assert block.table.converged in text and "Converged" not in text
 
 
-def test_analyses_by_one_method_are_told_apart() -> None:
+def test_analyses_by_one_method_are_distinguished() -> None:
     text, blocks = Page(page_of(run_of("twice"))).text, blocks_of("twice")
     settings = ["standardise yes, penalty 0.1", "standardise no, penalty 0.2", ""]
     assert [block.settings for block in blocks] == settings
@@ -79,7 +79,7 @@ def test_analyses_by_one_method_are_told_apart() -> None:
         assert f"{block.title}: edges (" in shown(block)
 
 
-def test_weights_have_units_and_arrows_a_warning() -> None:
+def test_weights_have_units_and_arrows_have_a_warning() -> None:
     standardised, own, golem = (block.table for block in blocks_of("twice"))
     assert standardised.weights == golem.weights == "standard deviations"
     assert own.weights == "the columns' own units"
@@ -102,7 +102,7 @@ def test_weights_have_units_and_arrows_a_warning() -> None:
         (NotearsAdmm(variant="paper"), True),
     ],
 )
-def test_which_arrows_are_weakly_told(method: Method, linear: bool) -> None:
+def test_captions_state_the_assumptions_behind_arrows(method: Method, linear: bool) -> None:
     public = public_facts(parse_job(job("moments", "plain")), ("a", "b"))
     (table,) = method.tables(public)
     assert table.kind is TableKind.GRAPH
@@ -124,7 +124,7 @@ def test_votes_stand_beside_edges() -> None:
         assert f'<td class="n">{edge.votes[0]}</td>' in row
 
 
-def test_votes_for_a_line_are_told_each_way() -> None:
+def test_votes_for_an_undirected_edge_are_shown_by_direction() -> None:
     """A line is a vote for both directions, so each may have its own number."""
     edge = {"from": "a", "to": "b", "kind": "undirected", "weight": None}
     votes = [{"from": "a", "to": "b", "sites": 3}, {"from": "b", "to": "a", "sites": 4}]
@@ -133,7 +133,7 @@ def test_votes_for_a_line_are_told_each_way() -> None:
 
 
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
-def test_a_score_says_what_a_line_counts(kind: str) -> None:
+def test_a_score_explains_how_undirected_edges_count(kind: str) -> None:
     edge = {"from": "Raf", "to": "Mek", "kind": kind, "weight": None}
     score = {"shd": 0, "tpr": 1.0, "fdr": 0.0}
     block = Block({"edges": [edge], "score": score}, ResultTable("Graph", TableKind.GRAPH), {})
@@ -142,7 +142,7 @@ def test_a_score_says_what_a_line_counts(kind: str) -> None:
     assert ("Raf -> Mek\n" in text) == (kind == "directed")
 
 
-def test_weights_are_on_the_terminal() -> None:
+def test_weights_are_shown_on_the_terminal() -> None:
     edges = [
         {"from": "Raf", "to": "Mek", "kind": "directed", "weight": 0.4231},
         {"from": "Mek", "to": "Erk", "kind": "directed", "weight": -1.27},

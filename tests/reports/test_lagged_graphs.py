@@ -76,7 +76,7 @@ def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_the_job_over_time_of_the_documentation() -> None:
+def test_the_documented_time_series_job_recovers_its_graph() -> None:
     """Its series, made as it says, are analysed, and what they were made with is found."""
     text = (ROOT / "docs" / "methods" / "notears_admm.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)

@@ -98,7 +98,7 @@ def text_of(finished: Run) -> str:
 
 
 class TestRepeats:
-    def test_a_replay_is_said_to_cost_nothing(self, runs: dict[str, Run]) -> None:
+    def test_a_repeated_release_is_reported_to_cost_nothing(self, runs: dict[str, Run]) -> None:
         first, again = runs["first"].facts, runs["again"].facts
         assert first["ledger"]["spent"]["repeated"] == []
         repeated = again["ledger"]["spent"]["repeated"]
@@ -111,17 +111,17 @@ class TestRepeats:
         assert text.count(f"with the same noise as in session {earlier}, without add") == 2
         assert " repeat " not in text_of(runs["first"])
 
-    def test_the_total_stays_what_it_was(self, runs: dict[str, Run]) -> None:
+    def test_a_repeated_release_does_not_change_the_total(self, runs: dict[str, Run]) -> None:
         spent = runs["again"].facts["ledger"]["spent"]
         assert spent["before"] == spent["after"] == runs["first"].facts["ledger"]["spent"]["after"]
         assert (spent["runs"], spent["releases"]) == (2, 2)
 
-    def test_fresh_noise_for_the_same_question_is_no_replay(self, runs: dict[str, Run]) -> None:
+    def test_fresh_noise_is_not_reported_as_a_repeat(self, runs: dict[str, Run]) -> None:
         spent = runs["further"].facts["ledger"]["spent"]
         assert spent["repeated"] == []
         assert spent["after"]["add_remove"] > spent["before"]["add_remove"] > 0
 
-    def test_a_retry_within_the_session_is_no_replay(self) -> None:
+    def test_a_retry_within_a_session_is_not_reported_as_a_repeat(self) -> None:
         mu = Gaussian(0.5)
         asked = Release(
             "coordinator", ALL_SITES, "aa", 1, "moments", "01", Placement.SITE, Cost(mu, mu), 1e-6,
@@ -136,7 +136,7 @@ class TestRepeats:
             (again,) = repeated(ledger, ALL_SITES, "bb")
             assert (again["round"], again["stage"], again["session"]) == (1, "moments", "aa")
 
-    def test_some_of_the_releases(self, runs: dict[str, Run]) -> None:
+    def test_partly_repeated_releases_are_reported(self, runs: dict[str, Run]) -> None:
         facts, result = copied(runs["other"])
         assert facts["ledger"]["spent"]["repeated"] == []
         facts["ledger"]["spent"]["repeated"] = [
@@ -178,7 +178,9 @@ class TestTotals:
               "no ε bounds the 3 runs together", "contains such a release already."]),
         ],
     )  # fmt: skip
-    def test_standing(self, ledger: Any, status: str, shown: list[str]) -> None:
+    def test_the_status_of_the_ledger_is_reported(
+        self, ledger: Any, status: str, shown: list[str]
+    ) -> None:
         facts, result = copied(noised_run("sum"))
         facts.pop("ledger", None)
         if ledger is not None:
@@ -198,7 +200,7 @@ class TestTotals:
 
 
 class TestSites:
-    def test_data_sets_rules_and_what_is_left(self, runs: dict[str, Run]) -> None:
+    def test_data_sets_rules_and_remaining_budgets_are_shown(self, runs: dict[str, Run]) -> None:
         rows = {site["name"]: site for site in runs["again"].facts["sites"]}
         assert list(rows) == [f"site {i}" for i in range(4)]
         assert rows["site 0"]["rules"] is None and rows["site 0"]["caps"] == []
@@ -214,13 +216,13 @@ class TestSites:
         (left,) = re.findall(rf"{re.escape(cap['words'])}: left: ε (\d+\.\d+)", text)
         assert cap["left"] - 0.01 <= float(left) <= cap["left"]  # never more than there is
 
-    def test_no_seed_leaves_a_ledger(self, runs: dict[str, Run], folder: Path) -> None:
+    def test_seeds_never_leave_a_ledger(self, runs: dict[str, Run], folder: Path) -> None:
         seeds = re.compile("seed|bound")
         for site in runs["again"].facts["sites"]:
             assert not [key for key in site["spent"] if seeds.search(key)]
         assert (folder / "ledgers").is_dir()
 
-    def test_rules_stay_at_a_site_in_another_process(self) -> None:
+    def test_rules_of_a_site_in_another_process_are_not_shown(self) -> None:
         session = cast("Session", SimpleNamespace(engine=object()))
         assert run_facts.site_facts(session) is None
         facts, result = copied(noised_run("sum"))
@@ -228,11 +230,11 @@ class TestSites:
         text = Page(render(facts, result)).text
         assert "policy and ledger stay at the site" in text and "its rules only" not in text
 
-    def test_records_from_python_have_no_ledger(self) -> None:
+    def test_tables_from_python_have_no_ledger_in_the_report(self) -> None:
         text = text_of(small_run("moments", "additive"))
         assert "site 0 site 0 the job's rules only no ledger – no cap" in text
 
-    def test_consent_and_the_coordinators_key(self, runs: dict[str, Run]) -> None:
+    def test_the_report_shows_consent_and_the_coordinators_key(self, runs: dict[str, Run]) -> None:
         facts = runs["first"].facts
         (key,) = [p["verify_key"] for p in facts["roster"] if p["role"] == "coordinator"]
         text = text_of(runs["first"])
@@ -240,7 +242,7 @@ class TestSites:
         assert facts["consented"] == ["site 0", "site 1", "site 2", "site 3"]
 
 
-def test_exact_sums_before_a_noised_run(tmp_path: Path) -> None:
+def test_exact_sums_before_a_noised_run_are_reported(tmp_path: Path) -> None:
     for name, table in tables(4).items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     sites = {"folder": str(tmp_path), "max_rows": 200}

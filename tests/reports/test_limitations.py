@@ -51,7 +51,7 @@ def declared(name: str, **settings: Any) -> dict[str, Any]:
         ("fedlin_hm2", {"intercept": "site"}, 'of method moments with centre = "pooled"'),
     ],
 )
-def test_how_the_means_scatter_shows_by_subtraction(
+def test_subtracting_results_is_said_to_show_how_means_differ(
     name: str, settings: dict[str, str], others: str, kept: bool
 ) -> None:
     facts = declared(name, **settings)
@@ -63,11 +63,11 @@ def test_how_the_means_scatter_shows_by_subtraction(
 
 
 @pytest.mark.parametrize("name", ["logistic", "gradient", "local_graphs", "notears_mlp_admm"])
-def test_of_other_methods_nothing_is_claimed(name: str) -> None:
+def test_nothing_is_claimed_about_other_methods(name: str) -> None:
     assert other_runs(declared(name)).endswith(f"{UNCHECKED}.")
 
 
-def test_noise_bounds_what_runs_tell_together_where_it_protects() -> None:
+def test_noise_is_said_to_bound_runs_together_only_if_it_protects() -> None:
     assert other_runs(noised_run("sum").facts).endswith(BOUNDED)
     assert other_runs(void_run().facts).endswith(f"{UNCHECKED}.")
 
@@ -81,7 +81,7 @@ def departing(facts: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_says_what_a_coordinator_that_departs_may_read(name: str) -> None:
+def test_every_method_states_what_a_dishonest_coordinator_learns(name: str) -> None:
     said = departing(declared(name))
     asked_once = name in ("moments", "local_graphs")
     assert ("sites are asked once" in said) is asked_once
@@ -89,7 +89,7 @@ def test_every_method_says_what_a_coordinator_that_departs_may_read(name: str) -
     assert (READS in said) is (name in ("sparse_regression", "sparse_markov"))
 
 
-def test_a_sampler_answers_what_one_site_shows() -> None:
+def test_samplers_are_said_to_reveal_single_sites_to_dishonest_ones() -> None:
     said = departing(small_run("sparse_regression", "additive").facts)
     assert READS in said and "in some tens of rounds" in said
     assert "sums over all sites of the run" in said
@@ -104,7 +104,7 @@ def test_noise_does_not_depend_on_what_is_sent() -> None:
     assert "the bound on one record's part does not depend on the message" in said
 
 
-def test_it_is_on_the_page() -> None:
+def test_limitations_are_on_the_page() -> None:
     finished = small_run("moments", "additive")
     text = Page(page_of(finished)).text
     for heading, texts in unprotected(finished.facts, PrivacyClaims.of(finished.facts)):

@@ -25,7 +25,7 @@ from secagg.reports import numbers as written
         (-math.inf, 3, "–"),
     ],
 )
-def test_significant(x: float | None, digits: int, text: str) -> None:
+def test_numbers_are_written_to_significant_digits(x: float | None, digits: int, text: str) -> None:
     assert written.significant(x, digits) == text
 
 
@@ -41,7 +41,9 @@ def test_significant(x: float | None, digits: int, text: str) -> None:
         (None, 0.1, "–"),
     ],
 )
-def test_by_error(x: float | None, error: float | None, text: str) -> None:
+def test_numbers_are_rounded_by_their_error(
+    x: float | None, error: float | None, text: str
+) -> None:
     assert written.by_error(x, error) == text
 
 
@@ -57,7 +59,7 @@ def test_by_error(x: float | None, error: float | None, text: str) -> None:
         (math.inf, 0.1, "–"),
     ],
 )
-def test_ratio(x: float, error: float | None, text: str) -> None:
+def test_ratios_are_written_by_their_error(x: float, error: float | None, text: str) -> None:
     assert written.ratio(x, error) == text
 
 
@@ -72,7 +74,7 @@ def test_ratio(x: float, error: float | None, text: str) -> None:
         (None, "–"),
     ],
 )
-def test_p_value(p: float | None, text: str) -> None:
+def test_p_values_are_written(p: float | None, text: str) -> None:
     assert written.p_value(p) == text
 
 
@@ -87,7 +89,7 @@ def test_p_value(p: float | None, text: str) -> None:
         (7_300_000_000_000, "7,300.0 GB"),
     ],
 )
-def test_size(number: int, text: str) -> None:
+def test_sizes_are_written_with_units(number: int, text: str) -> None:
     assert written.size(number) == text
 
 
@@ -105,18 +107,18 @@ def test_size(number: int, text: str) -> None:
         ("gcv", "gcv"),
     ],
 )
-def test_settings_as_declared(value: object, text: str) -> None:
+def test_settings_are_written_as_declared(value: object, text: str) -> None:
     assert written.any_setting(value) == text
 
 
-def test_statistics_by_their_key() -> None:
+def test_statistics_are_written_by_their_key() -> None:
     assert written.any_number("lr_p_value", 1e-9) == "< 0.0001"
     assert written.any_number("aic", 909.6364) == "909.64"
     assert written.any_number("r_squared", 0.0571897) == "0.05719"
     assert written.any_number("n", 12788) == "12,788"
 
 
-def test_words() -> None:
+def test_counts_lists_and_intervals_are_written_in_words() -> None:
     assert written.counted(1, "site") == "1 site"
     assert written.counted(1200, "site") == "1,200 sites"
     assert written.listing(["a"]) == "a"
@@ -151,7 +153,7 @@ def test_by_error_is_off_by_at_most_a_twentieth_of_the_error(x: float, error: fl
 
 
 @given(st.floats(1e-12, 1e6), st.floats(1e-3, 1e4))
-def test_a_ratio_is_never_written_as_nothing(x: float, error: float) -> None:
+def test_a_ratio_is_never_written_as_zero(x: float, error: float) -> None:
     shown = value_of(written.ratio(x, error))
     assert shown > 0
     assert abs(shown - x) <= error / 20 * 1.001 or shown == pytest.approx(x, rel=0.05)

@@ -73,7 +73,7 @@ def closest(text: str, value: float) -> float:
 
 @pytest.mark.parametrize("finished", PAGES.values(), ids=PAGES)
 class TestEveryPage:
-    def test_is_well_formed_and_readable_without_eyes(self, finished: Callable[[], Run]) -> None:
+    def test_every_page_is_well_formed_and_accessible(self, finished: Callable[[], Run]) -> None:
         source = page_of(finished())
         page = Page(source)
         assert page.wrong == [] and page.named("html") == [{"lang": "en"}]
@@ -87,7 +87,7 @@ class TestEveryPage:
         levels = [int(level) for level in re.findall(r"<h([1-6])", source)]
         assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
 
-    def test_needs_nothing_from_elsewhere(self, finished: Callable[[], Run]) -> None:
+    def test_a_page_loads_no_external_resources(self, finished: Callable[[], Run]) -> None:
         source = page_of(finished())
         page = Page(source)
         assert "http:" not in source and "https:" not in source and "url(" not in source
@@ -106,7 +106,7 @@ class TestEveryPage:
             f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
         ]
 
-    def test_is_a_function_of_what_is_in_the_folder(self, finished: Callable[[], Run]) -> None:
+    def test_a_page_depends_only_on_its_folder(self, finished: Callable[[], Run]) -> None:
         facts, result = copied(finished())
         first = render(facts, result)
         parts = [json.loads(json.dumps(finite(part))) for part in (facts, result.summary)]
@@ -115,7 +115,7 @@ class TestEveryPage:
 
 @pytest.mark.parametrize(("method", "protocol"), EVERY)
 class TestEveryRun:
-    def test_states_every_fact(self, method: str, protocol: str) -> None:
+    def test_a_page_states_every_fact(self, method: str, protocol: str) -> None:
         facts, result = changed(method, protocol)
         page = Page(render(facts, result))
         for row in facts["traffic"]:
@@ -151,7 +151,7 @@ class TestEveryRun:
             if isinstance(value, str):
                 assert f"method.{key} {value}" in page.text
 
-    def test_states_the_proof_of_every_field(self, method: str, protocol: str) -> None:
+    def test_a_page_states_the_proof_of_every_field(self, method: str, protocol: str) -> None:
         facts, result = changed(method, protocol)
         text = Page(render(facts, result)).text
         assert "THE CHECK FAILS" not in text
@@ -164,7 +164,7 @@ class TestEveryRun:
 
 
 class TestResult:
-    def test_logistic_numbers(self) -> None:
+    def test_logistic_results_are_on_the_page(self) -> None:
         facts, result = changed()
         page = render(facts, result)
         for term in result.summary["terms"]:
@@ -181,7 +181,7 @@ class TestResult:
         assert f"log-likelihood −{-result.summary['log_likelihood']:.2f}" in text
         assert f"BIC {result.summary['bic']:.2f}" in text
 
-    def test_each_site_alone_is_flagged_as_simulated(self) -> None:
+    def test_site_alone_results_are_marked_as_simulated(self) -> None:
         facts, result = changed()
         text = Page(render(facts, result)).text
         for own in result.summary["simulation"]["site_alone"].values():
@@ -196,7 +196,7 @@ class TestResult:
         without = Page(render(facts, result)).text
         assert "imulation" not in without.replace("simulation.site_alone", "")
 
-    def test_data_centred_within_sites_have_no_means(self) -> None:
+    def test_within_site_results_show_no_means(self) -> None:
         method = {"name": "moments", "centre": "site", "analyses": [{"kind": "describe"}]}
         finished = written(
             job("moments", "additive", simulation={}) | {"method": method}, tables(4)
@@ -205,7 +205,7 @@ class TestResult:
         assert page.wrong == []
         assert "Column Std. deviation Correlation with column" in page.text
 
-    def test_every_analysis_of_moments(self) -> None:
+    def test_every_analysis_of_moments_is_shown(self) -> None:
         facts, result = changed("moments")
         turned = result.summary["simulation"]["site_alone"]["site 0"]["analyses"][4]["edges"][0]
         turned["from"], turned["to"] = turned["to"], turned["from"]
@@ -235,7 +235,7 @@ class TestResult:
         for note in ols["notes"]:
             assert note in text
 
-    def test_units_and_reference_levels(self) -> None:
+    def test_units_and_reference_levels_are_shown(self) -> None:
         text = Page(page_of(small_run("logistic", "plain"))).text
         assert "x in mm" in text
         assert "group=b against a" in text
@@ -259,7 +259,7 @@ class TestResult:
         assert "site 0: site 0: only one outcome occurs" in text
         assert "site 1: x separates the outcomes." in text
 
-    def test_clipping_is_on_the_first_page(self) -> None:
+    def test_clipping_is_reported_on_the_first_page(self) -> None:
         facts, result = changed()
         result.summary["contributions_clipped"]["newton"]["gradient"] = 1234
         page = render(facts, result)
@@ -290,7 +290,7 @@ class TestResult:
 
 
 class TestFirstPage:
-    def test_claim_of_a_run_that_hides(self) -> None:
+    def test_a_hiding_protocol_is_claimed_on_the_first_page(self) -> None:
         facts, result = changed()
         page = render(facts, result)
         text = Page(page).text
@@ -308,19 +308,19 @@ class TestFirstPage:
         }
         assert not re.search(r"complian|certified|safe\b", text)
 
-    def test_plain_protects_nothing(self) -> None:
+    def test_plain_is_reported_to_protect_nothing(self) -> None:
         page = page_of(small_run("moments", "plain"))
         assert (True, "This run protects nothing") in banners(page)
         hidden = "Is a single site's contribution hidden from the coordinator?"
         assert statuses(page)[hidden] == "evidence missing"
 
-    def test_replayable_randomness_protects_nothing(self) -> None:
+    def test_replayable_randomness_is_reported_to_protect_nothing(self) -> None:
         page = page_of(replayable_run())
         assert (True, "Privacy: void. Replayable randomness") in banners(page)
         hidden = "Is a single site's contribution hidden from the coordinator?"
         assert statuses(page)[hidden] == "evidence missing"
 
-    def test_a_threshold_of_two_is_warned_of(self) -> None:
+    def test_a_threshold_of_two_has_a_warning(self) -> None:
         facts, result = changed()
         before = banners(render(facts, result))
         for release in facts["releases"]:
@@ -339,14 +339,14 @@ class TestFirstPage:
             lambda release: release["contributors"].pop(),
         ],
     )
-    def test_a_release_without_its_evidence(self, spoil: Any) -> None:
+    def test_a_release_without_evidence_is_reported(self, spoil: Any) -> None:
         facts, result = changed()
         spoil(facts["releases"][1])
         enough = "Does every opened sum cover enough sites?"
         assert statuses(render(facts, result))[enough] == "evidence missing"
 
     @pytest.mark.parametrize("key", ["sum_bits", "bound", "ring_bits"])
-    def test_a_proof_that_does_not_hold(self, key: str) -> None:
+    def test_a_failed_proof_is_reported(self, key: str) -> None:
         facts, result = changed()
         stage = facts["plan"][1]
         if key == "ring_bits":
@@ -365,12 +365,12 @@ class TestConsent:
          (3, "site 0, site 1 and site 2 signed consent; site 3 did not sign and is in no sum."),
          (2, "signed consent; site 2 and site 3 did not sign and are in no sum.")],
     )  # fmt: skip
-    def test_who_signed_and_who_was_silent(self, signed: int, words: str) -> None:
+    def test_signing_and_silent_sites_are_listed(self, signed: int, words: str) -> None:
         facts, result = changed()
         facts["consented"] = facts["consented"][:signed]
         assert words in Page(render(facts, result)).text
 
-    def test_with_noise_records_are_not_looked_at_before(self) -> None:
+    def test_with_noise_no_rule_reads_records_before_a_release(self) -> None:
         for finished, grounds in (
             (noised_run("sum"), "by its rules and its budget."),
             (small_run("logistic", "additive"), "by its rules, its records and its budget."),
@@ -379,7 +379,7 @@ class TestConsent:
 
 
 class TestHostileNames:
-    def test_names_are_text(self) -> None:
+    def test_hostile_names_are_escaped(self) -> None:
         finished = hostile_run()
         page = Page(page_of(finished))
         assert page.wrong == []
@@ -394,7 +394,7 @@ class TestHostileNames:
         assert HOSTILE_COLUMN in text
         assert f"group={HOSTILE_LEVEL}" in text
 
-    def test_words_of_a_peer_are_text(self) -> None:
+    def test_hostile_texts_of_peers_are_escaped(self) -> None:
         facts, result = changed()
         why = f"{HOSTILE}: {HOSTILE_COLUMN}"
         facts["trouble"] = [{"event": "rejected", "round": 0, "why": why, "seq": 3}]

@@ -49,14 +49,14 @@ def shown_of(summary: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 class TestPage:
-    def test_says_what_was_assumed_drawn_and_released(self, method: str) -> None:
+    def test_the_page_states_prior_draws_and_releases(self, method: str) -> None:
         text, summary = Page(page_of(run_of(method))).text, summary_of(method)
         for words in (prior_in_words, widths_in_words, sampler_in_words, unit_analysed):
             assert words(summary) in text
         assert run_of(method).facts["method"]["disclosure"]["text"] in text
         assert "Monte Carlo error" in text
 
-    def test_a_result_that_has_not_mixed_is_not_to_be_used(self, method: str) -> None:
+    def test_an_unconverged_result_is_reported_as_unusable(self, method: str) -> None:
         facts, result = copied(run_of(method))
         for converged in (True, False):
             page = render(facts, Result(result.summary | {"converged": converged}))
@@ -71,7 +71,7 @@ class TestRegression:
             assert f"{fixed(row['pip'], 3)} ± {fixed(row['pip_mcse'], 3)}" in text
             assert f"{fixed(row['r_hat'], 3)} {int(row['ess_bulk']):,} / " in text
 
-    def test_own_units_only_where_there_are_any(self) -> None:
+    def test_own_units_are_shown_only_if_available(self) -> None:
         summary = summary_of("sparse_regression")
         assert shown_of(summary)["own"]
         for row in summary["coefficients"]:
@@ -100,7 +100,7 @@ class TestRegression:
         # written to 0.01 per cent
         assert narrow_high - narrow_low == pytest.approx(0.2 * (high - low), abs=0.02)
 
-    def test_own_units_of_logarithms_are_said_to_be_theirs(self) -> None:
+    def test_own_units_of_logarithms_are_labelled(self) -> None:
         facts = run_of("sparse_regression").facts
         (block,) = blocks(facts, summary_of("sparse_regression"))
         columns = run_of("sparse_regression").facts["job"]["columns"]
@@ -117,20 +117,20 @@ class TestDigits:
         "mcse_mean": 0.002, "mcse_low": 0.17, "mcse_high": 0.03,
     }  # fmt: skip
 
-    def test_those_of_the_deviation_at_most_and_of_the_error_at_most(self) -> None:
+    def test_digits_are_limited_by_deviation_and_error(self) -> None:
         """0.61 asks two decimals; an end with an error of 0.17 has one."""
         assert mean_and_interval(self.ROW) == ("0.12", "−1.2 to 1.46")
 
-    def test_in_own_units_errors_grow_as_ends_do(self) -> None:
+    def test_errors_are_converted_to_own_units_with_the_interval(self) -> None:
         own = {key: self.ROW[key] / 100 for key in ("mean", "low", "high", "sd")}
         row = {**self.ROW, "own_units": own}
         assert mean_and_interval(row, in_own_units=True) == ("0.0012", "−0.012 to 0.0146")
 
-    def test_without_a_deviation_the_error_decides(self) -> None:
+    def test_without_a_deviation_the_error_sets_the_digits(self) -> None:
         row = {**self.ROW, "mean": None, "sd": None, "median": 0.1239, "mcse_median": 0.002}
         assert mean_and_interval(row, centre="median") == ("0.124", "−1.2 to 1.46")
 
-    def test_least_effective_sizes_and_largest_r_hat(self) -> None:
+    def test_the_smallest_effective_size_and_largest_r_hat_are_shown(self) -> None:
         rows = [
             {"ess_bulk": 1250.9, "ess_tail": None, "r_hat": 1.2},
             {"ess_bulk": 2000.0, "ess_tail": None, "r_hat": 1.0},
@@ -139,7 +139,7 @@ class TestDigits:
 
 
 class TestGraph:
-    def test_edges_come_first_and_pairs_that_are_left_out_are_counted(self) -> None:
+    def test_edges_come_first_and_omitted_pairs_are_counted(self) -> None:
         summary = summary_of("sparse_markov")
         summary["pairs"][-1]["edge"] = True  # whatever its PIP
         shown = shown_of(summary)
@@ -151,7 +151,7 @@ class TestGraph:
         assert shown_of(summary)["omitted"] == left
         assert len(shown_of(summary)["pairs"]) == MAX_LISTED
 
-    def test_cells_of_the_heat_map_are_the_sides(self) -> None:
+    def test_heat_map_cells_agree_with_the_sides(self) -> None:
         summary = summary_of("sparse_markov")
         heat = str(shown_of(summary)["heat"])
         cells = dict(re.findall(r"<title>(\w+, \w+): ([\d.]+)</title>", heat))
@@ -176,7 +176,7 @@ class TestGraph:
             ("positive", 1), ("negative", 1), ("found", 1)
         ]  # fmt: skip
 
-    def test_no_edge_at_all(self) -> None:
+    def test_a_graph_without_edges_is_drawn(self) -> None:
         summary = summary_of("sparse_markov")
         for pair in summary["pairs"]:
             pair["edge"] = False
@@ -184,7 +184,7 @@ class TestGraph:
         assert shown["edges"] == 0 and shown["legend"] == []
         assert "no edges" in shown["drawing"]
 
-    def test_names_are_escaped(self) -> None:
+    def test_hostile_names_are_escaped(self) -> None:
         data = {site: table.rename(columns={"x": "<b>x"}) for site, table in tables(3).items()}
         raw = job("sparse_markov", "plain", simulation={})
         raw["columns"]["<b>x"] = raw["columns"].pop("x")
@@ -194,14 +194,14 @@ class TestGraph:
 
 
 class TestDirectedGraph:
-    def test_cells_are_effects_by_row(self) -> None:
+    def test_heat_map_rows_are_effects(self) -> None:
         summary = summary_of("sparse_directed")
         heat = str(shown_of(summary)["heat"])
         cells = dict(re.findall(r"<title>(\w+, \w+): ([\d.]+)</title>", heat))
         arrows = {f"{row['to']}, {row['from']}": f"{row['pip']:.3f}" for row in summary["arrows"]}
         assert cells == arrows and len(arrows) == 3 * 2
 
-    def test_arrows_have_heads_both_ways_where_there_is_a_cycle(self) -> None:
+    def test_a_cycle_of_two_has_arrow_heads_both_ways(self) -> None:
         summary = summary_of("sparse_directed")
         for row in summary["arrows"]:
             row["edge"] = {row["from"], row["to"]} == {"x", "y"}
@@ -212,7 +212,7 @@ class TestDirectedGraph:
         assert str(shown["drawing"]).count('class="head"') == 2
         assert {(p.source, p.target) for p, _ in shown["pairs"][:2]} == {("x", "y"), ("y", "x")}
 
-    def test_says_what_arrows_and_errors_are(self) -> None:
+    def test_the_page_explains_arrows_and_errors(self) -> None:
         text = Page(page_of(run_of("sparse_directed"))).text
         assert "Laplace errors of scale b_kj ~ IG(1, 1)" in text
         assert "assumes that no common cause is left out" in text
@@ -222,14 +222,14 @@ class TestDirectedGraph:
 
 
 class TestPictures:
-    def test_darker_is_likelier(self) -> None:
+    def test_darker_cells_have_higher_probabilities(self) -> None:
         drawn = heat_picture(["a", "b"], {("a", "b"): 0.25, ("b", "a"): 1.0}, "title")
         assert re.findall(r'fill-opacity="([\d.]+)"', drawn) == ["0.250", "1.000"]
         assert re.findall(r'class="(number[ on]*)"[^>]*>([\d.]+)<', drawn) == [
             ("number", "0.25"), ("number on", "1.00")
         ]  # fmt: skip
 
-    def test_many_cells_have_no_numbers_and_long_names_are_cut(self) -> None:
+    def test_large_heat_maps_omit_numbers_and_shorten_names(self) -> None:
         names = [f"a variable of long name {i}" for i in range(20)]
         drawn = heat_picture(names, {(names[0], names[1]): 0.5}, "title")
         assert 'class="number' not in drawn
@@ -239,7 +239,7 @@ class TestPictures:
         assert 'width="62.5%"' in bar_picture(0.625)
 
 
-def test_words_name_what_was_set() -> None:
+def test_texts_name_the_settings() -> None:
     summary = summary_of("sparse_regression")
     assert "η ~ IG(1, 1), one for all" in prior_in_words(summary)
     summary["prior"] |= {"own_eta": True, "slab_scale": 0.25, "spike_ratio": 0.001}

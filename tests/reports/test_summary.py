@@ -21,7 +21,7 @@ class TestTrouble:
         assert "site 3 dropped out before the first release and is in no sum" in text
         assert "0 missing no reply from site 3 in phase share" in text
 
-    def test_a_changed_message_is_shown(self) -> None:
+    def test_a_changed_message_is_reported(self) -> None:
         def spoil(sender: str, recipient: str, frame: bytes) -> list[bytes]:
             return [frame[:-1] + b"!"] if sender == "site 3" else [frame]
 
@@ -29,10 +29,10 @@ class TestTrouble:
         (rejected,) = [e for e in finished.facts["trouble"] if e["event"] == "rejected"]
         assert rejected["why"] in Page(page_of(finished)).text
 
-    def test_no_trouble_is_said(self) -> None:
+    def test_a_run_without_trouble_is_reported(self) -> None:
         assert "None: no message" in page_of(small_run("logistic", "plain"))
 
-    def test_how_a_run_went_on_is_said(self) -> None:
+    def test_a_resumed_run_is_reported(self) -> None:
         facts, result = copied(small_run("logistic", "additive"))
         about = {"round": 2, "phase": "share", "deadline": 30.0}
         why = {"code": "abort", "where": "round 2", "what": "west dropped out"}
@@ -60,7 +60,9 @@ class TestTrouble:
          ["one for each party; interrupted and resumed 2 times"], ["in one process"]),
     ],
 )  # fmt: skip
-def test_where_it_was_played(engine: dict[str, Any], shown: list[str], hidden: list[str]) -> None:
+def test_the_engine_is_described(
+    engine: dict[str, Any], shown: list[str], hidden: list[str]
+) -> None:
     facts, result = copied(small_run("logistic", "additive"))
     facts["engine"] = engine
     if engine["name"] == "processes":

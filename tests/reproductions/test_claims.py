@@ -42,13 +42,13 @@ FIGURES: dict[str, tuple[str | None, Callable[[bool], Figure], int, int]] = {
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", [n for n, (package, *_) in FIGURES.items() if package])
-def test_claims_about_packaged_records(name: str) -> None:
+def test_claims_about_packaged_records_hold(name: str) -> None:
     needs(FIGURES[name][0] or "")
-    test_claims_about_simulated_records(name)
+    test_claims_about_simulated_records_hold(name)
 
 
 @pytest.mark.parametrize("name", [n for n, (package, *_) in FIGURES.items() if not package])
-def test_claims_about_simulated_records(name: str) -> None:
+def test_claims_about_simulated_records_hold(name: str) -> None:
     _, make, cells, quick_cells = FIGURES[name]
     whole, quick = make(False), make(True)
     for figure in (whole, quick):

@@ -29,19 +29,19 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.mark.parametrize("variance", NARROW)
-def test_narrow(variance: Fraction) -> None:
+def test_narrow_draws_have_their_distribution(variance: Fraction) -> None:
     drawn = fast.fast_gaussian(variance, DRAWS, replayable_random(2))
     assert not alarms(SHARE, compare(drawn, gaussian(variance)))
 
 
 @pytest.mark.parametrize("variance", WIDE)
-def test_wide(variance: int) -> None:
+def test_wide_draws_have_their_distribution(variance: int) -> None:
     drawn = fast.fast_gaussian(variance, DRAWS, replayable_random(3))
     assert not alarms(SHARE, compare_wide(drawn, variance))
 
 
 @pytest.mark.parametrize(("y", "u"), PROPOSALS)
-def test_rejection(y: int, u: int) -> None:
+def test_rejection_has_its_probability(y: int, u: int) -> None:
     """Its odds, far out too, where few proposals ever come."""
     table = fast._table(Fraction(4**46))
     assert table.shift == 40
@@ -52,7 +52,7 @@ def test_rejection(y: int, u: int) -> None:
 
 
 @pytest.mark.parametrize("variance", [Fraction(9), Fraction(4**30 + 1)])
-def test_like_the_exact_sampler(variance: Fraction) -> None:
+def test_draws_agree_with_the_exact_sampler(variance: Fraction) -> None:
     """Two samples against each other: hypergeometric, given both together, so no law is assumed."""
     random = replayable_random(5)
     exact = np.array([discrete_gaussian(variance, random) for _ in range(20_000)])
@@ -148,7 +148,7 @@ def zero_with_two_signs(drawn: np.ndarray) -> np.ndarray:
         (after(np.sort), 4**20, {"neighbours"}),
     ],
 )
-def test_broken_wide(
+def test_broken_wide_samplers_are_detected(
     broken: Break, variance: int, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
@@ -165,7 +165,7 @@ def test_broken_wide(
         (after(lambda x: x + (x < 0)), 9, {"signs", "cells"}),
     ],
 )
-def test_broken_narrow(
+def test_broken_narrow_samplers_are_detected(
     broken: Break, variance: int, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)

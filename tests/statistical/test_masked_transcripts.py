@@ -243,7 +243,7 @@ def labels_without_round(patch: pytest.MonkeyPatch) -> None:
         (labels_without_round, {"strangers"}),
     ],
 )
-def test_uploads(
+def test_masked_uploads_look_uniform_and_breaks_are_caught(
     ring_bits: int, broken: Break, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
@@ -268,7 +268,7 @@ def neighbours_in_two_pieces(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("broken", "caught"), [(nothing, set()), (neighbours_in_two_pieces, {"wide", "uncorrelated"})]
 )
-def test_sums_over_some_of_the_sites(
+def test_sums_over_a_subset_of_sites_look_uniform(
     ring_bits: int, broken: Break, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a later sum, which has no self masks."""
@@ -308,7 +308,7 @@ def watch_recovery(patch: pytest.MonkeyPatch) -> dict[str, Mapping[str, bytes]]:
 @pytest.mark.parametrize(
     ("broken", "caught"), [(nothing, set()), (without_self_mask, {"wide", "uncorrelated"})]
 )
-def test_uploads_that_came_too_late(
+def test_late_uploads_look_uniform(
     ring_bits: int, broken: Break, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator has the upload and the key of a site that it declared dropped."""
@@ -341,7 +341,7 @@ def seeds_of_28_bits(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("broken", "caught"), [(nothing, set()), (seeds_of_28_bits, {"distinct"})])
-def test_masks_of_different_labels_and_keys(
+def test_masks_of_different_labels_and_keys_never_repeat(
     broken: Break, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Birthdays: among 2^17 masks of 28-bit seeds 32 pairs are expected; none has P = e^-32."""
@@ -378,7 +378,7 @@ def coefficients_of_128_bits(patch: pytest.MonkeyPatch) -> None:
     ("broken", "caught"),
     [(nothing, set()), (split_of_lower_degree, {"bits"}), (coefficients_of_128_bits, {"bits"})],
 )
-def test_one_share_too_few(
+def test_one_share_too_few_looks_uniform(
     broken: Break, caught: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 4 that are needed: the 3 shares themselves, and what they interpolate to at 0.

@@ -46,7 +46,7 @@ def objective(S: np.ndarray, W: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("d", "n"), [(10, 100)])
-def test_one_site_against_central_notears(d: int, n: int) -> None:
+def test_one_site_agrees_with_central_notears(d: int, n: int) -> None:
     """With K = 1 both minimise 1/2 tr((I - W)' S (I - W)) + lambda |W|_1 over DAGs.
 
     What must hold: refitted over its own edges, ADMM's graph is not worse than it was (the refit
@@ -89,7 +89,7 @@ def test_one_site_against_central_notears(d: int, n: int) -> None:
 
 
 @pytest.mark.parametrize(("d", "n", "K"), [(10, 30, 10)])
-def test_fast_is_no_worse_than_the_paper(d: int, n: int, K: int) -> None:
+def test_the_fast_schedule_is_no_worse_than_the_papers(d: int, n: int, K: int) -> None:
     """The same data: the mean difference of SHD is not above three of its standard errors."""
     distances = []
     for seed in SEEDS:
@@ -109,7 +109,7 @@ def test_fast_is_no_worse_than_the_paper(d: int, n: int, K: int) -> None:
     ("d", "n", "K"),
     [(10, 30, 10), (20, 60, 10), (10, 300, 10), (20, 5120, 10), (20, 5120, 64)],
 )
-def test_slower_growth_comes_nearer_to_a_local_optimum(d: int, n: int, K: int) -> None:
+def test_slower_penalty_growth_ends_closer_to_a_local_optimum(d: int, n: int, K: int) -> None:
     """What the note on `stationarity` advises, in place of the paper's 1.75 and 1.25.
 
     The slope that is left must be smaller on most data sets, by a sign test: of sixteen fair

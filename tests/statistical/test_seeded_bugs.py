@@ -126,7 +126,7 @@ def short(placement: str = "sum", epsilon: float = 1.0, **more: Any) -> dict[str
 # --- the harness --------------------------------------------------------------------------------
 
 
-def test_many_runs_are_drawn_as_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_draw_noise_like_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[int, int]] = []
     noting = planted(
         site_steps, "sample_weighted", lambda real: lambda variance, weights, size, random:
@@ -140,7 +140,7 @@ def test_many_runs_are_drawn_as_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {size for _, size in one} == {1, 3}
 
 
-def test_noise_that_is_not_the_same_on_both_data_sets_says_the_same() -> None:
+def test_coupled_and_independent_noise_give_the_same_verdict() -> None:
     case = Case(short(epsilon=4.0), ADDED)
     first, second = case.both(seed=5)[0], case.both(seed=6)[1]
     found = judge(first.view(WEST), second.view(WEST), 4.0)
@@ -153,7 +153,7 @@ def test_noise_that_is_not_the_same_on_both_data_sets_says_the_same() -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
 @pytest.mark.parametrize(("placement", "colluding"), [("sum", WEST), ("site", OTHERS)])
-def test_moments_keep_their_claim(
+def test_moments_meet_their_claimed_epsilon(
     placement: str, colluding: Collection[str], adjacency: str, epsilon: float
 ) -> None:
     neighbours = ADDED if adjacency == "add_remove" else REPLACED
@@ -161,13 +161,13 @@ def test_moments_keep_their_claim(
     assert holds(case.audit())
 
 
-def test_replaced_records_keep_their_claim() -> None:
+def test_replaced_records_meet_their_claimed_epsilon() -> None:
     assert holds(Case({"epsilon": 4.0, **LONG}, APART, variables=4).audit())
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 @pytest.mark.parametrize(("adjacency", "before"), [("add_remove", {}), ("replace", DOWN)])
-def test_rounds_of_gradients_keep_their_claim(
+def test_gradient_rounds_meet_their_claimed_epsilon(
     adjacency: str, before: Extra, epsilon: float
 ) -> None:
     job = {"placement": Placement.ROUND, "epsilon": epsilon, "adjacency": adjacency,
@@ -176,19 +176,21 @@ def test_rounds_of_gradients_keep_their_claim(
 
 
 @pytest.mark.parametrize(("placement", "colluding"), [("sum", WEST), ("site", ("south", "west"))])
-def test_persons_with_several_records_keep_their_claim(
+def test_persons_with_several_records_meet_their_claimed_epsilon(
     placement: str, colluding: Collection[str]
 ) -> None:
     assert holds(Case(short(placement, 4.0, **PERSON), TWICE, colluding=colluding).audit())
 
 
-def test_a_site_that_drops_out_takes_no_more_noise_than_was_reckoned_with() -> None:
+def test_a_site_that_drops_out_removes_only_the_planned_noise() -> None:
     job = short(min_sites=3)
     assert holds(Case(job, ADDED, play={"lost": ("south",)}).audit())
 
 
 @pytest.mark.parametrize(("placement", "colluding"), [("sum", WEST), ("site", OTHERS)])
-def test_the_count_of_records_keeps_its_share(placement: str, colluding: Collection[str]) -> None:
+def test_the_count_of_records_meets_its_share_of_the_claim(
+    placement: str, colluding: Collection[str]
+) -> None:
     case = Case(short(placement, 4.0, count_share=0.5), ADDED, colluding=colluding)
     first, second = case.both()
     share = gaussian_epsilon(first.private.mechanisms[COHORT].add, DELTA)
@@ -196,7 +198,7 @@ def test_the_count_of_records_keeps_its_share(placement: str, colluding: Collect
     assert holds(judge(count[0], count[1], share))
 
 
-def test_what_more_colluding_sites_see_is_what_the_table_says() -> None:
+def test_more_colluding_sites_see_the_tabulated_epsilon() -> None:
     first, second = Case(short(epsilon=4.0), ADDED).both()
     table = first.private.if_more_collude(len(SITES), len(SITES))
     assert [row[0] for row in table] == [0, 1, 2, 3]
@@ -205,7 +207,7 @@ def test_what_more_colluding_sites_see_is_what_the_table_says() -> None:
         assert holds(judge(first.view(known), second.view(known), epsilon))
 
 
-def test_asking_again_shows_nothing_more() -> None:
+def test_repeated_requests_reveal_nothing_more() -> None:
     case = Case(short(), ADDED, play={"answers": 3})
     first, second = case.both()
     for _, sent in first.sent:
@@ -224,7 +226,7 @@ def several_jobs(folder: Path, jobs: int = 3) -> EpsilonBound:
     return judge(views[0], views[1], 4.0)
 
 
-def test_several_jobs_on_the_same_records_show_nothing_more(tmp_path: Path) -> None:
+def test_several_jobs_on_the_same_records_reveal_nothing_more(tmp_path: Path) -> None:
     assert holds(several_jobs(tmp_path))
 
 

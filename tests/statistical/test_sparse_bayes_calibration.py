@@ -168,11 +168,11 @@ def test_true_parameters_rank_uniformly_among_draws(case: Case) -> None:
     assert min(p_values(case).values()) > 1e-4 / 16
 
 
-def test_the_printed_scale_of_tau_does_not_pass() -> None:
+def test_calibration_fails_with_the_printed_scale_of_tau() -> None:
     found = p_values(Case("paper", SHARED, printed=True))
     assert max(found["tau^2 0"], found["tau^2 1"]) < 1e-30
 
 
-def test_counting_the_record_that_an_intercept_takes_does_not_pass() -> None:
+def test_calibration_fails_if_the_intercepts_record_is_counted() -> None:
     found = p_values(Case("collapsed", SHARED, counted=1))
     assert max(found[f"s of site {k}"] for k in range(M)) < 1e-9

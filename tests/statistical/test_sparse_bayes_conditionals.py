@@ -155,7 +155,7 @@ def uniforms(form: str, own: bool, name: str, wrong: float = 1.0) -> Array:
 
 
 @pytest.mark.parametrize(("form", "own", "name"), CASES)
-def test_a_draw_is_of_its_conditional(form: str, own: bool, name: str) -> None:
+def test_draws_follow_their_conditional_distributions(form: str, own: bool, name: str) -> None:
     # By chance one of 10 000 such tests fails; the seeds are fixed.
     assert kstest(uniforms(form, own, name), "uniform").pvalue > 1e-4
 
@@ -165,13 +165,13 @@ def test_a_draw_is_of_its_conditional(form: str, own: bool, name: str) -> None:
     [("sweep", "b0"), ("sweep", "s0"), ("sweep", "w0"), ("sweep", "v0")]
     + [(form, name) for form, names in COMMON.items() for name in names],
 )
-def test_a_forgotten_factor_is_told_apart(form: str, name: str) -> None:
+def test_a_forgotten_factor_is_detected(form: str, name: str) -> None:
     assert kstest(uniforms(form, False, name, wrong=2.0), "uniform").pvalue < 1e-4
 
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("form", ["collapsed", "paper"])
-def test_inclusion_is_the_chance_of_the_slab(form: str, own: bool) -> None:
+def test_inclusion_is_the_probability_of_the_slab(form: str, own: bool) -> None:
     made = world(form, own)
     for j in range(Q):
         chance = chance_of_one(
@@ -185,7 +185,7 @@ LOGS = np.linspace(-40, 40, 4001)  # of a variance: the integrands have vanished
 
 
 @pytest.mark.parametrize("form", ["w", "collapsed", "paper"])
-def test_two_gammas_are_a_half_cauchy(form: str) -> None:
+def test_two_gamma_draws_give_a_half_cauchy(form: str) -> None:
     """With the auxiliary variable integrated out, lambda and tau are C+(0, 1)."""
     auxiliary, t = np.exp(LOGS), 0.3
     for scale in (0.01, 0.7, 5.0, 400.0):
@@ -202,7 +202,7 @@ def test_two_gammas_are_a_half_cauchy(form: str) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_an_intercept_with_a_flat_prior_takes_one_record(n: int) -> None:
+def test_a_flat_intercept_prior_uses_up_one_record(n: int) -> None:
     """The density of rows, integrated over the intercept, is that of their contrasts."""
     rng = np.random.default_rng(n)
     X, y = rng.standard_normal((n, Q)) + 1, rng.standard_normal(n) - 4
@@ -220,7 +220,7 @@ def test_an_intercept_with_a_flat_prior_takes_one_record(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
-def test_the_likelihood_without_the_sites_own_by_brute_force(n: int) -> None:
+def test_the_marginal_site_likelihood_agrees_with_brute_force(n: int) -> None:
     """exp(r'theta - theta'P theta / 2): rows' density integrated over intercept and theta_k."""
     rng = np.random.default_rng(n)
     X, y = rng.standard_normal((n, Q)) + 1, rng.standard_normal(n) - 4

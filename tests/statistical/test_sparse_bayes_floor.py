@@ -26,7 +26,7 @@ def floor(monkeypatch: pytest.MonkeyPatch) -> Any:
     return import_module("bench_sparse_floor")
 
 
-def test_the_default_floor_moves_nothing_and_a_tenth_moves_tau(floor: Any) -> None:
+def test_only_a_floor_far_above_the_default_changes_tau(floor: Any) -> None:
     exact = floor.sampled("collapsed", 1.0, *SIZE)  # it has no floor
     default = SparseRegression(outcome="y").lambda_floor
     (apart, error), (tenth, its_error) = (

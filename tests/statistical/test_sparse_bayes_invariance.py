@@ -133,12 +133,12 @@ def scores(step: Step, prior: SpikeSlab, seed: int) -> Array:
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("step", [collapsed, paper])
-def test_the_sampler_leaves_the_prior_as_it_is(step: Step, own: bool) -> None:
+def test_the_sampler_keeps_the_prior_invariant(step: Step, own: bool) -> None:
     # 35 statistics, two-sided: |z| > 4.5 in one of 4000 runs by chance
     z = scores(step, SpikeSlab(own=own, a_e=3.0, b_e=2.0), seed=1)
     assert np.max(np.abs(z)) < 4.5
 
 
-def test_the_formulas_as_printed_do_not() -> None:
+def test_the_printed_formulas_do_not_keep_the_prior_invariant() -> None:
     z = scores(as_printed, SpikeSlab(a_e=3.0, b_e=2.0), seed=1)
     assert np.max(np.abs(z[[3, 5]])) > 30  # log tau^2 and log eta

@@ -70,7 +70,7 @@ def scores(ours: dict[str, Posterior], nuts: dict[str, Any]) -> dict[str, Array]
     return found
 
 
-def test_nuts_finds_the_same_posterior() -> None:
+def test_the_posterior_agrees_with_nuts() -> None:
     """By both steps; with another prior (one eta for each coefficient) it does not."""
     nuts = SIMULATED["sparse regression"]
     assert nuts["diverging"] < 0.05

@@ -32,7 +32,9 @@ def call(*args: str | Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
-def test_run(job: Path, tmp_path: Path, protocol: str) -> None:
+def test_the_run_command_writes_and_shows_a_result(
+    job: Path, tmp_path: Path, protocol: str
+) -> None:
     folder = tmp_path / "a" / "b"
     out, err = call("run", job, "--out", folder, "--protocol", protocol)
     assert "36 complete records at 3 sites" in out and "age" in out
@@ -44,7 +46,7 @@ def test_run(job: Path, tmp_path: Path, protocol: str) -> None:
     assert str(folder / "report.html") in out.replace("\n", "")
 
 
-def test_run_as_json(job: Path, tmp_path: Path) -> None:
+def test_the_run_command_prints_json(job: Path, tmp_path: Path) -> None:
     out, err = call("run", job, "--out", tmp_path / "x", "--json")
     printed = json.loads(out)
     assert printed["result"] == json.loads((tmp_path / "x" / "result.json").read_text())
@@ -53,7 +55,7 @@ def test_run_as_json(job: Path, tmp_path: Path) -> None:
     assert printed["warnings"] == ["This run protects nothing"]  # under `plain`
 
 
-def test_much_clipping_is_shown_and_stays_out_of_all_files(job: Path, tmp_path: Path) -> None:
+def test_frequent_clipping_is_shown_and_written_to_no_file(job: Path, tmp_path: Path) -> None:
     """With all sites in one process, their own remarks are on the screen and nowhere else."""
     narrow = ("--set", "columns.age.high=30", "--out", tmp_path / "x")
     out, _ = call("run", job, *narrow)
@@ -71,7 +73,9 @@ def test_settings_reach_the_run(job: Path, tmp_path: Path) -> None:
     assert facts["method"]["settings"]["fraction_bits"] == 40
 
 
-def test_the_default_folder(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_written_to_the_default_folder(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     call("run", job)
     assert {path.name for path in (tmp_path / "runs" / "job").iterdir()} == FILES
@@ -90,7 +94,7 @@ def test_plan_reads_no_record(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "job.toml"]
 
 
-def test_plan_keeps_set_up_apart(job: Path) -> None:
+def test_plan_lists_set_up_separately(job: Path) -> None:
     protocol = ["--set", 'protocol={name="paillier", key_bits=2048}']
     planned = json.loads(call("plan", job, *protocol, "--json")[0])
     # consent twice, one deals, two install
@@ -98,7 +102,7 @@ def test_plan_keeps_set_up_apart(job: Path) -> None:
     assert [stage["messages_a_round"] for stage in planned["stages"]] == [8, 8]
 
 
-def test_plan_says_what_all_rounds_may_send(job: Path) -> None:
+def test_plan_states_the_messages_of_all_rounds(job: Path) -> None:
     method = 'method={name="logistic", outcome="sex", predictors=["age"], max_rounds=7}'
     cohort, rounds = json.loads(call("plan", job, "--set", method, "--json")[0])["stages"]
     assert rounds["bytes_at_most"] == 7 * rounds["bytes_a_round"]
@@ -107,7 +111,9 @@ def test_plan_says_what_all_rounds_may_send(job: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["plain", "additive", "masked"])
-def test_a_plan_is_what_a_run_sends(job: Path, tmp_path: Path, protocol: str) -> None:
+def test_a_run_sends_the_planned_messages_and_bytes(
+    job: Path, tmp_path: Path, protocol: str
+) -> None:
     planned = json.loads(call("plan", job, "--protocol", protocol, "--json")[0])
     call("run", job, "--out", tmp_path / "x", "--protocol", protocol)
     facts = json.loads((tmp_path / "x" / "run.json").read_text())
@@ -120,7 +126,9 @@ def test_a_plan_is_what_a_run_sends(job: Path, tmp_path: Path, protocol: str) ->
     assert abs(total - size) <= 3 * 8
 
 
-def test_verify(job: Path, tmp_path: Path) -> None:
+def test_the_verify_command_accepts_intact_and_rejects_changed_runs(
+    job: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "x"
     call("run", job, "--out", folder)
     head = verify_folder(folder).head
@@ -130,7 +138,7 @@ def test_verify(job: Path, tmp_path: Path) -> None:
     assert (found["head"], found["releases"], found["signatures"]) == (head, 2, 9)
 
 
-def test_list() -> None:
+def test_the_list_command_describes_components() -> None:
     for what, name in (("methods", "moments"), ("protocols", "additive")):
         lines = call("list", what)[0].partition("\n\n")[0].splitlines()
         assert name in [line.split()[0] for line in lines]
@@ -138,18 +146,18 @@ def test_list() -> None:
         assert name in json.loads(call("list", what, "--json")[0])
 
 
-def test_version() -> None:
+def test_the_version_is_printed() -> None:
     assert call("--version")[0] == f"secagg {__version__}\n"
 
 
 @pytest.mark.parametrize("args", [["run"], ["run", "a", "b"], ["nonsense"], ["run", "--nonsense"],
                                   ["list", "wishes"], ["verify"]])  # fmt: skip
-def test_wrong_use(args: list[str]) -> None:
+def test_wrong_arguments_are_usage_errors(args: list[str]) -> None:
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 2 and "Traceback" not in done.output
 
 
-def test_the_installed_command(job: Path, tmp_path: Path) -> None:
+def test_the_installed_command_uses_exit_codes_and_channels(job: Path, tmp_path: Path) -> None:
     """Once as a user runs it: exit codes and channels of a real process."""
     secagg = [sys.executable, "-m", "secagg.cli"]
     target = tmp_path / "x"
@@ -164,7 +172,7 @@ def test_the_installed_command(job: Path, tmp_path: Path) -> None:
     assert done.stderr.startswith("secagg: log.jsonl line 2: ") and done.stderr.count("\n") == 1
 
 
-def test_arrays_are_the_numbers(job: Path, tmp_path: Path) -> None:
+def test_the_arrays_file_agrees_with_the_result(job: Path, tmp_path: Path) -> None:
     call("run", job, "--out", tmp_path / "x")
     result = json.loads((tmp_path / "x" / "result.json").read_text())
     with np.load(tmp_path / "x" / "arrays.npz", allow_pickle=False) as arrays:

@@ -123,7 +123,7 @@ DATA: dict[str, tuple[Callable[[str], str], int, str]] = {
 
 
 @pytest.mark.parametrize("problem", DATA)
-def test_data_that_cannot_be_used(command: Command, job: Path, problem: str) -> None:
+def test_unusable_data_are_an_error(command: Command, job: Path, problem: str) -> None:
     change, code, where = DATA[problem]
     edit(job.parent / "data/north.csv", change)
     check_failure(command, job, code, where)
@@ -151,19 +151,19 @@ SETTINGS: dict[str, tuple[str, int, str]] = {
 
 
 @pytest.mark.parametrize("problem", SETTINGS)
-def test_jobs_that_cannot_be_run(command: Command, job: Path, problem: str) -> None:
+def test_impossible_jobs_are_an_error(command: Command, job: Path, problem: str) -> None:
     pair, code, where = SETTINGS[problem]
     check_failure(command, job, code, where, "--set", pair)
 
 
 @pytest.mark.parametrize("rule", ["min_sites", "min_records"])
-def test_an_unset_rule(command: Command, job: Path, rule: str) -> None:
+def test_an_unset_release_rule_is_a_refusal(command: Command, job: Path, rule: str) -> None:
     edit(job, lambda text: re.sub(rf"{rule} = \d\n", "", text))
     assert rule in check_failure(command, job, 3, ".")
 
 
 @pytest.mark.parametrize(("rule", "where"), [("min_sites", "."), ("min_records", "south")])
-def test_a_site_refuses(command: Command, job: Path, rule: str, where: str) -> None:
+def test_a_refusal_by_a_site_is_shown(command: Command, job: Path, rule: str, where: str) -> None:
     rules = {"min_sites": 2, "min_records": 2} | {rule: 500}
     text = "".join(f"{name} = {value}\n" for name, value in rules.items())
     (job.parent / "data/south.policy.toml").write_text(text)
@@ -176,17 +176,19 @@ def test_a_site_refuses(command: Command, job: Path, rule: str, where: str) -> N
      (TOML.replace("moments", "momments"), "method"),
      (TOML.replace("sex", r'"s\nx"').replace('"female", ', ""), r"job\.toml")],
 )  # fmt: skip
-def test_job_files_that_cannot_be_used(command: Command, job: Path, text: str, where: str) -> None:
+def test_unusable_job_files_are_an_error(
+    command: Command, job: Path, text: str, where: str
+) -> None:
     job.write_text(text)
     check_failure(command, job, 2, where)
 
 
-def test_a_job_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
+def test_a_missing_job_file_is_an_error(command: Command, tmp_path: Path) -> None:
     check_failure(command, tmp_path / "none.toml", 2, r"none\.toml")
 
 
 @pytest.mark.parametrize("place", ["file", "file/x", "file/x/y", "link", "link/x", "link/x/y"])
-def test_a_place_that_cannot_be_written_to(command: Command, job: Path, place: str) -> None:
+def test_an_unwritable_output_place_is_an_error(command: Command, job: Path, place: str) -> None:
     """`link` leads nowhere."""
     (job.parent / "file").write_text("mine")
     (job.parent / "link").symlink_to(job.parent / "nowhere")
@@ -208,7 +210,7 @@ def patch_run(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     ("protocol", "party", "when", "where"),
     [("additive", "aggregator_2", "hold", "additive"), ("plain", "west", 1, "round 1")],
 )
-def test_a_party_that_drops_out(
+def test_a_party_that_drops_out_is_named(
     command: Command,
     job: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -228,7 +230,9 @@ def broken(*_: Any, **__: Any) -> None:
     raise RuntimeError("first line\nsecond line")
 
 
-def test_an_internal_error(command: Command, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_names_its_cause(
+    command: Command, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(secagg.runs.session_loop, "_loop", broken)
         assert "RuntimeError: first line" in check_failure(command, job, 1, "secagg")
@@ -245,7 +249,7 @@ def test_an_internal_error(command: Command, job: Path, monkeypatch: pytest.Monk
     ("number", "code", "flags"),
     [(signal.SIGINT, 130, []), (signal.SIGTERM, 143, []), (signal.SIGTERM, 143, ["--json"])],
 )
-def test_interrupted(
+def test_an_interrupted_command_ends_cleanly(
     command: Command,
     job: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -268,7 +272,7 @@ def test_interrupted(
     assert everything_in(job.parent) == before
 
 
-def test_interrupted_after_a_release(
+def test_an_interrupt_after_a_release_keeps_the_log(
     command: Command, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tamper(_: str, __: str, frame: bytes) -> Sequence[bytes]:
@@ -282,7 +286,7 @@ def test_interrupted_after_a_release(
     assert code == 143 and str(kept) in err.splitlines()[-1]
 
 
-def test_a_wrong_word_is_one_clean_line(command: Command) -> None:
+def test_a_wrong_argument_gives_one_clean_line(command: Command) -> None:
     code, _, err = command("list", "wishes")
     assert code == 2 and err.count("\n") == 1 and "\t" not in err and "Value error" not in err
     assert "'methods', 'protocols'" in err
@@ -306,7 +310,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 
 
 @pytest.mark.parametrize("args", [["run", "--help"], ["--version"]])
-def test_help_is_light(args: list[str]) -> None:
+def test_help_loads_no_heavy_libraries(args: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIGHT.format(args=args)], check=False, capture_output=True, text=True
     )

@@ -61,19 +61,19 @@ def printed(finished: Run, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 class TestPlan:
-    def test_guarantees_what_the_run_will(self) -> None:
+    def test_the_plan_states_the_guarantee_of_the_run(self) -> None:
         planned, facts = plan(), noised_run("sum").facts["privacy"]
         assert {key: planned[key] for key in facts} == facts
         assert planned["sentence"] == sentence(facts)
 
-    def test_without_noise(self, tmp_path: Path) -> None:
+    def test_a_plan_without_noise_has_no_guarantee(self, tmp_path: Path) -> None:
         job = write_job(tmp_path)
         planned = json.loads(call("plan", job, "--json"))["differential_privacy"]
         assert planned["placement"] == "none" and "feasibility" not in planned
         assert planned["sentence"] in call("plan", job) and "usable?" not in call("plan", job)
 
     @pytest.mark.parametrize("placement", ["sum", "site"])
-    def test_prints_it(self, tmp_path: Path, placement: str) -> None:
+    def test_the_plan_prints_the_guarantee(self, tmp_path: Path, placement: str) -> None:
         job, terms = write_job(tmp_path), ["--set", f"privacy={SETTINGS % (placement, '')}"]
         out = call("plan", job, "--protocol", "additive", *terms)
         planned = json.loads(call("plan", job, "--protocol", "additive", *terms, "--json"))
@@ -91,7 +91,7 @@ class TestPlan:
         ("protocol", "sites", "said"),
         [("masked", 1, True), ("paillier", 0, True), ("additive", 4, False)],
     )
-    def test_says_why_the_table_jumps(
+    def test_the_plan_explains_a_jump_in_the_colluders_table(
         self, protocol: str, sites: int, said: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         raw = private_job("sum", protocol, colluding=min(sites, 1))
@@ -108,7 +108,7 @@ class TestPlan:
         assert bool(words) is said and words in " ".join(recorded.export_text().split())
         assert words.startswith(f"From {stays[0]} " if said else "")
 
-    def test_warns_of_exact_sums(self, tmp_path: Path) -> None:
+    def test_the_plan_warns_of_exact_sums(self, tmp_path: Path) -> None:
         """Before they are released, and, for a job with noise, once they have been."""
         job, terms = write_job(tmp_path), ["--set", f"privacy={SETTINGS % ('sum', '')}"]
         noised = ["--protocol", "additive", *terms]
@@ -124,7 +124,7 @@ class TestPlan:
         (warning,) = json.loads(call("plan", job, *noised, "--json"))["warnings"]
         assert warning.startswith(EXACT_BEFORE) and warning.endswith(" north, west")
 
-    def test_noise_does_not_disturb_the_dry_run(self, tmp_path: Path) -> None:
+    def test_planning_works_under_overwhelming_noise(self, tmp_path: Path) -> None:
         # so much noise that zeros would look like no records in about half of the dry runs
         job, terms = write_job(tmp_path), SETTINGS.replace("4", "0.1") % ("sum", "")
         for _ in range(8):
@@ -135,13 +135,13 @@ class TestPlan:
         [("sum", 100_000, "green"), ("sum", 60, "red"), ("site", 60, "red"),
          ("round", 100_000, "red")],
     )  # fmt: skip
-    def test_judges_by_the_expected_number(
+    def test_the_verdict_uses_the_expected_number_of_records(
         self, placement: str, records: int, verdict: str
     ) -> None:
         judged = plan(placement, expected_records=records)["feasibility"]
         assert judged["verdict"] == verdict and judged["words"].startswith(f"{verdict}: ")
 
-    def test_a_single_variable_has_no_regression(self) -> None:
+    def test_a_single_variable_has_no_verdict_on_a_regression(self) -> None:
         raw = private_job("sum", expected_records=600)
         raw["columns"] = {"x": raw["columns"]["x"]}
         raw["method"] = {"name": "moments"}
@@ -152,7 +152,9 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("verdict", "colour"), [("green", "32"), ("amber", "33"), ("red", "1;31")]
     )
-    def test_in_colour(self, verdict: str, colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_verdicts_are_printed_in_colour(
+        self, verdict: str, colour: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         recorded = Console(record=True, force_terminal=True, color_system="standard", width=200)
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
         planned = plan_run(plan_job(parse_job(private_job("sum")), tables(4, 150)))
@@ -163,7 +165,9 @@ class TestPlan:
 
 
 class TestRun:
-    def test_says_the_same_number_as_the_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_terminal_and_the_report_show_the_same_record_count(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         facts, result = copied(noised_run("sum"))
         result.summary.update(n=597, n_error=3.2, records=640, records_error=24.0)
         out = printed(Run(result, facts, [], None, []), monkeypatch)
@@ -172,7 +176,9 @@ class TestRun:
         out = printed(Run(result, facts, [], None, []), monkeypatch)
         assert "about 640 ± 24 complete records" in out
 
-    def test_the_banners_of_the_report(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_terminal_shows_the_banners_of_the_report(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         facts, result = copied(noised_run("sum"))
         judged = {"verdict": "red", "error": 0.9, "least_epsilon": None, "least_records": None}
         facts["feasibility"] |= judged
@@ -190,11 +196,11 @@ class TestRun:
         assert mistrust.startswith("! Linear regression")
         assert warnings == [f"! {title}" for title in wanted]
 
-    def test_nothing_to_warn_of(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_without_warnings_prints_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "!" not in printed(noised_run("sum"), monkeypatch)
 
     @pytest.mark.parametrize(("void", "style"), [(True, "1;31"), (False, "1;33")])
-    def test_warnings_are_seen(
+    def test_warnings_are_printed(
         self, void: bool, style: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         recorded = Console(record=True, force_terminal=True, color_system="standard", width=200)
@@ -202,7 +208,7 @@ class TestRun:
         output.show_run(void_run() if void else small_run("logistic", "additive"))
         assert f"\x1b[{style}m! " in recorded.export_text(styles=True)
 
-    def test_notes_stand_under_their_analysis(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_notes_are_printed_under_their_analysis(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = printed(noised_run("sum"), monkeypatch)
         least_squares = "Linear regression (least squares)"
         parts = (
@@ -211,22 +217,24 @@ class TestRun:
         )  # fmt: skip
         assert sorted(parts, key=out.index) == list(parts)
 
-    def test_says_epsilon_and_what_it_means(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_run_states_epsilon_and_its_meaning(self, monkeypatch: pytest.MonkeyPatch) -> None:
         finished = noised_run("site")
         out = printed(finished, monkeypatch)
         assert "ε 12 at δ 10⁻⁶ (add_remove, placement site)" in out
         assert sentence(finished.facts["privacy"]) in out
 
-    def test_void_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_void_guarantee_is_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = printed(void_run(), monkeypatch)
         assert "Privacy: void." in out and "changes the probability" not in out
 
-    def test_plain_has_only_noise(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_under_plain_only_noise_is_said_to_protect(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         out = printed(noised_run("site", "plain"), monkeypatch)
         assert "protocol plain hides no site" in out
         assert "protects nothing" not in out
 
-    def test_without_noise_nothing_is_said_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_noise_no_guarantee_is_printed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = printed(small_run("logistic", "additive"), monkeypatch)
         assert "incomplete left out" in out
         assert not re.search(r"[Ee]psilon|ε|±|[Pp]rivacy", out)

@@ -29,7 +29,7 @@ def call(*args: str | Path) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_a_figure_is_written_and_taken_up_again(tmp_path: Path) -> None:
+def test_a_figure_is_written_and_can_be_continued(tmp_path: Path) -> None:
     quick = ["--figure", "1", "--quick", "--seeds", "2", "--jobs", "1", *SKIP, "--out", tmp_path]
     out, err = call(*quick)
     for text in ("SHD, K = 10", "NOTEARS-ADMM, fast", "GOLEM-EV", "±", "The paper:", "Not run: "):
@@ -68,19 +68,19 @@ def run(*args: str | Path) -> tuple[int, str, str]:
         (["fedngm"], "No such command 'fedngm'"),
     ],
 )
-def test_wrong_use(args: list[str], line: str, tmp_path: Path) -> None:
+def test_wrong_arguments_are_usage_errors(args: list[str], line: str, tmp_path: Path) -> None:
     code, out, err = run(*args, *(["--out", tmp_path / "out"] if len(args) > 1 else []))
     assert (code, out) == (2, "") and line in err and len(err.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_an_error_as_json(tmp_path: Path) -> None:
+def test_errors_are_printed_as_json(tmp_path: Path) -> None:
     code, _, err = run("notears-admm", "--figure", "1", "--skip", "x", "--json")
     assert code == 2
     assert json.loads(err)["error"].keys() == {"code", "where", "what", "advice"}
 
 
-def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
+def test_an_interrupt_says_what_is_kept(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "secagg.cli", "reproduce", "notears-admm", "--figure", "1",
          *SKIP, "--out", tmp_path, "--jobs", "1"],

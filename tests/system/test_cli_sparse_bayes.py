@@ -34,7 +34,7 @@ def call(*args: str | Path) -> str:
     return " ".join(f"{done.stdout} {done.stderr}".split())
 
 
-def test_plan_tells_rounds_sizes_and_what_leaves(job: Path) -> None:
+def test_plan_states_rounds_sizes_and_disclosure(job: Path) -> None:
     plan = json.loads(call("plan", job, "--json"))
     (draws,) = (stage for stage in plan["stages"] if stage["stage"] == "draws")
     assert draws["max_rounds"] == 3000 and draws["bytes_a_round"] > 0 and draws["all_run"]
@@ -43,7 +43,7 @@ def test_plan_tells_rounds_sizes_and_what_leaves(job: Path) -> None:
     assert "The sums together may reveal single sites" in plan["warnings"]
 
 
-def test_plan_prints_that_all_rounds_are_run_and_what_a_site_sends(job: Path) -> None:
+def test_plan_states_all_rounds_and_the_size_of_messages(job: Path) -> None:
     plan = json.loads(call("plan", job, "--json"))
     (draws,) = (stage for stage in plan["stages"] if stage["stage"] == "draws")
     # four sites send the same, and are sent as much as theta and t are, which is less
@@ -54,7 +54,7 @@ def test_plan_prints_that_all_rounds_are_run_and_what_a_site_sends(job: Path) ->
     assert "In 3,002 rounds" in printed and "at most 3,000" not in printed
 
 
-def test_plan_warns_of_gigabytes(job: Path) -> None:
+def test_plan_warns_of_very_large_messages(job: Path) -> None:
     longer = ("--set", "method.rounds=1000000")
     warned = json.loads(call("plan", job, *longer, "--json"))["warnings"]
     assert any("GB in all rounds together" in line for line in warned)

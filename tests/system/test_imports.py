@@ -37,7 +37,7 @@ def test_no_heavy_library_is_loaded(statement: str) -> None:
     assert loaded == ""
 
 
-def test_the_links_at_the_root_are_no_second_copy() -> None:
+def test_importing_models_directly_is_refused() -> None:
     """`import models` from a checkout would load everything twice, under two names; it says so."""
     done = subprocess.run(
         [sys.executable, "-c", "import models"], capture_output=True, text=True, check=False

@@ -22,7 +22,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return told(what="kills", path=path, parts=PARTS, keys=KEYS, deaths=KILLS, seed=20261121)
 
 
-def test_each_point_was_hit_and_so_was_the_middle_of_a_commit(killed: Any) -> None:
+def test_processes_were_killed_at_each_point_and_within_a_commit(killed: Any) -> None:
     hit = Counter(one["point"] for one in killed["seen"] if one["killed"])
     assert hit.total() == KILLS
     assert all(hit[point] for point in POINTS), hit  # how often depends on the load of the machine
@@ -30,7 +30,7 @@ def test_each_point_was_hit_and_so_was_the_middle_of_a_commit(killed: Any) -> No
     assert sum(one["journal"] for one in killed["seen"] if not one["point"]) > 5
 
 
-def test_after_each_kill_the_file_is_sound(killed: Any) -> None:
+def test_after_each_kill_the_ledger_file_is_intact(killed: Any) -> None:
     assert {one["integrity"] for one in killed["seen"]} == {"ok"}
 
 
@@ -48,7 +48,9 @@ def test_nothing_is_sent_without_its_entry(killed: Any) -> None:
 
 
 @pytest.mark.parametrize(("points", "entered"), [(POINTS[:5], False), (POINTS[5:], True)])
-def test_the_commit_is_what_spends(killed: Any, points: tuple[str, ...], entered: bool) -> None:
+def test_an_entry_counts_exactly_from_its_commit(
+    killed: Any, points: tuple[str, ...], entered: bool
+) -> None:
     known: set[str] = set()
     for one in killed["seen"]:
         number = str(one["number"])
@@ -66,7 +68,7 @@ def test_a_retry_has_the_same_noise(killed: Any) -> None:
     assert {n: s for n, s in killed["last"].items() if s != "refused"} == entries
 
 
-def test_a_process_killed_while_it_makes_a_ledger_leaves_a_whole_one_or_none(
+def test_a_process_killed_while_creating_a_ledger_leaves_all_or_none(
     tmp_path: Path,
 ) -> None:
     left = told(what="births", path=tmp_path / "ledger", deaths=40, seed=1)  # opens each
@@ -76,7 +78,7 @@ def test_a_process_killed_while_it_makes_a_ledger_leaves_a_whole_one_or_none(
 # --- races ---------------------------------------------------------------------------------------
 
 
-def test_eight_processes_get_in_exactly_what_is_affordable(tmp_path: Path) -> None:
+def test_eight_processes_together_enter_exactly_what_is_affordable(tmp_path: Path) -> None:
     parts = 100
     saw = told(
         what="race", path=tmp_path / "ledger", processes=8, each=40, parts=parts, same=False,
@@ -110,7 +112,7 @@ def test_processes_with_the_same_key_get_the_same_seed_and_pay_once(
 
 
 @pytest.mark.parametrize("how", ["folder", "file", "disk"])
-def test_where_nothing_can_be_written_nothing_is_entered(how: str) -> None:
+def test_without_write_permission_nothing_is_entered(how: str) -> None:
     saw = told(what="confined", how=how)
     assert len(saw["said"]) == (7 if how == "disk" else 1)
     for kind, line in saw["said"]:

@@ -103,7 +103,7 @@ def trouble(done: Run) -> list[tuple[str, int, Any]]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_same_bits_and_messages_as_in_memory(
+def test_processes_give_the_same_bits_and_messages_as_in_memory(
     job: Path,
     protocol: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,7 +138,7 @@ def test_same_bits_and_messages_as_in_memory(
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_sites_that_share_a_table(job: Path, engines: list[LoopbackEngine]) -> None:
+def test_sites_may_share_a_table(job: Path, engines: list[LoopbackEngine]) -> None:
     """Each reads the whole table, which is what a simulation is."""
     rows = ["site,age,sex,grade"]
     for site in SITES:
@@ -152,7 +152,7 @@ def test_sites_that_share_a_table(job: Path, engines: list[LoopbackEngine]) -> N
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_without_a_folder_nothing_stays(job: Path, engines: list[LoopbackEngine]) -> None:
+def test_a_run_without_a_folder_leaves_no_files(job: Path, engines: list[LoopbackEngine]) -> None:
     seen: list[Mapping[str, Any]] = []
     done = run(job, overrides={"engine.name": "processes"}, progress=seen.append)
     asked = [(e["round"], e["phase"], e["parties"]) for e in seen if e["event"] == "asked"]
@@ -167,7 +167,7 @@ def test_without_a_folder_nothing_stays(job: Path, engines: list[LoopbackEngine]
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
 
 
-def test_paths_start_where_the_run_was_started(
+def test_relative_paths_start_at_the_folder_of_the_caller(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """And a file there that has a module's name is not imported."""
@@ -193,7 +193,7 @@ def test_records_in_this_process_are_refused(job: Path) -> None:
     assert sorted(path.name for path in job.parent.iterdir()) == ["data", "job.toml"]
 
 
-def test_what_would_be_refused_starts_nothing(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_job_starts_no_process(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(LoopbackEngine, "__init__")
     with pytest.raises(PolicyRefusal):
         processes(job, out="a/b/out", **{"release.min_sites": 4})
@@ -201,7 +201,7 @@ def test_what_would_be_refused_starts_nothing(job: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_sites_own_words_stay_with_it(job: Path, engines: list[LoopbackEngine]) -> None:
+def test_a_sites_error_text_stays_in_its_process(job: Path, engines: list[LoopbackEngine]) -> None:
     path = job.parent / "data/north.csv"
     path.write_text(path.read_text().replace(",male", ",secret"))
     with pytest.raises(DataError) as caught:
@@ -215,7 +215,7 @@ def test_a_sites_own_words_stay_with_it(job: Path, engines: list[LoopbackEngine]
     assert [p.name for p in kept] == ["log.txt"]
 
 
-def test_who_had_not_started_is_counted(
+def test_parties_that_did_not_start_are_counted(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """The limit grows with the parties; here it is short, and one process never gets to run."""
@@ -239,7 +239,7 @@ def test_who_had_not_started_is_counted(
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
 @pytest.mark.usefixtures("quick_starts")
-def test_parties_killed_between_any_two_phases(
+def test_parties_killed_between_phases_recover(
     job: Path, protocol: str, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """One is killed before each phase, in turn; each is back, within the deadline, as it was."""
@@ -260,7 +260,7 @@ def test_parties_killed_between_any_two_phases(
 
 @pytest.mark.parametrize("protocol", ["additive", "masked"])
 @pytest.mark.usefixtures("quick_starts")
-def test_parties_killed_while_they_answer(
+def test_parties_killed_while_answering_recover(
     job: Path, protocol: str, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """At moments of all kinds: reading, computing, writing its state, sending."""
@@ -297,7 +297,7 @@ def test_a_party_that_stays_dead_is_noticed_at_once(
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_party_that_dies_of_its_request_is_given_up(
+def test_a_party_that_dies_at_each_request_is_dropped(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     starts: list[str] = []
@@ -324,7 +324,7 @@ def test_a_party_that_dies_of_its_request_is_given_up(
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_party_that_hangs_is_noticed_at_the_deadline(
+def test_a_hanging_party_is_dropped_at_the_deadline(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """The first phase is over at the deadline; the next goes on without it."""
@@ -340,7 +340,7 @@ def test_a_party_that_hangs_is_noticed_at_the_deadline(
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_party_that_comes_back_late_is_not_misunderstood(
+def test_late_replies_of_a_party_are_not_confused(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """It hangs through a first try of each phase: then it answers both, the first too late."""
@@ -388,7 +388,7 @@ def test_strangers_on_the_port_change_nothing(
         line.close()
 
 
-def test_nobody_listens_beyond_this_computer(job: Path, tmp_path: Path) -> None:
+def test_the_port_is_open_to_this_computer_only(job: Path, tmp_path: Path) -> None:
     from secagg.jobs.job import load_job
 
     engine = LoopbackEngine("coordinator", load_job(job), {}, tmp_path / "x", str(tmp_path))
@@ -400,7 +400,7 @@ def test_nobody_listens_beyond_this_computer(job: Path, tmp_path: Path) -> None:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def test_what_can_be_seen_from_outside_while_it_runs(
+def test_files_and_process_lists_reveal_no_secrets_during_a_run(
     job: Path, monkeypatch: pytest.MonkeyPatch, engines: list[LoopbackEngine]
 ) -> None:
     """Modes whatever the umask, what the list of processes shows, and what is logged by when."""

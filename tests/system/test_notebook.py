@@ -17,7 +17,9 @@ from support.checkout import ROOT, copy_checkout
 NOTEBOOK = ROOT / "examples" / "heart_disease.ipynb"
 
 
-def test_each_cell_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_notebook_cell_prints_its_stored_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(copy_checkout(tmp_path) / "examples")
     names: dict[str, object] = {}
     for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:

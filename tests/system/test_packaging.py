@@ -64,7 +64,7 @@ def test_without_a_compiler_the_source_archive_still_makes_a_wheel(tmp_path: Pat
     assert files(zipfile.ZipFile(wheel)) == set(checkout_files("secagg"))
 
 
-def test_the_wheel_is_typed_licensed_and_has_its_command(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_has_types_licence_and_command(wheel: zipfile.ZipFile) -> None:
     (folder,) = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
     licence = wheel.read(f"{folder}/licenses/LICENSE").decode()
     assert "Apache License" in licence
@@ -72,7 +72,7 @@ def test_the_wheel_is_typed_licensed_and_has_its_command(wheel: zipfile.ZipFile)
     assert "secagg = secagg.cli.main:main" in wheel.read(f"{folder}/entry_points.txt").decode()
 
 
-def test_torch_is_no_core_requirement(wheel: zipfile.ZipFile) -> None:
+def test_torch_is_not_a_core_requirement(wheel: zipfile.ZipFile) -> None:
     (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     required = [
         line.removeprefix("Requires-Dist: ")

@@ -184,7 +184,7 @@ def asked(saw: Any) -> Iterator[tuple[int, Any]]:
             yield number, one
 
 
-def test_each_step_was_hit(saw: Any) -> None:
+def test_parties_were_killed_at_each_step(saw: Any) -> None:
     hit = Counter(one["last"] for _, one in asked(saw) if one["killed"] and not one["timed"])
     assert all(hit[step] for step in (
         "BEGIN", "INSERT decision", "INSERT entry", "INSERT cohort", "COMMIT", "ROLLBACK", "link",
@@ -194,7 +194,7 @@ def test_each_step_was_hit(saw: Any) -> None:
     assert timed > 10 and hit.total() + timed >= 200
 
 
-def test_what_was_sent_has_an_entry_with_its_cost(job: Path, saw: Any) -> None:
+def test_every_sent_answer_has_an_entry_with_its_cost(job: Path, saw: Any) -> None:
     plans = [planned_as(job, **about) for about in RUNS]
     contributes = [{p.name for p in plan.protocol.phases if p.contributes} for plan in plans]
     sent = [(n, one) for n, one in asked(saw) if one["sent"] and one["phase"] in contributes[n]]
@@ -208,7 +208,7 @@ def test_what_was_sent_has_an_entry_with_its_cost(job: Path, saw: Any) -> None:
             assert row["content"]["stage"] == stage
 
 
-def test_an_answer_is_the_same_each_time(saw: Any) -> None:
+def test_repeated_answers_are_identical(saw: Any) -> None:
     """To the byte: the noise, and also keys and shares, once they were sent."""
     answers: dict[tuple[int, int, str], set[str]] = {}
     for number, one in asked(saw):
@@ -218,7 +218,7 @@ def test_an_answer_is_the_same_each_time(saw: Any) -> None:
     assert all(len(same) == 1 for same in answers.values())
 
 
-def test_noise_is_the_same_each_time(job: Path, saw: Any) -> None:
+def test_the_noise_of_a_release_is_identical_after_each_kill(job: Path, saw: Any) -> None:
     """Of answers that were sent and of those that were lost: what the ledger's seed stands for."""
     drawn: dict[tuple[int, int], list[str]] = {}
     for number, one in asked(saw):
@@ -233,12 +233,12 @@ def test_noise_is_the_same_each_time(job: Path, saw: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [n for n in range(REFUSED) if n != FREE])
-def test_the_run_is_whole(job: Path, saw: Any, number: int) -> None:
+def test_the_run_finishes_completely(job: Path, saw: Any, number: int) -> None:
     out, ledgers = Path(saw[number]["out"]), saw[number]["ledgers"]
     check_whole(planned_as(job, **RUNS[number]), out, ledgers)
 
 
-def test_noise_of_a_site_is_used_again_and_free(saw: Any) -> None:
+def test_noise_at_a_site_is_reused_without_cost(saw: Any) -> None:
     """By another run on the same records, killed as often."""
     out, ledgers = Path(saw[FREE]["out"]), saw[FREE]["ledgers"]
     assert np.array_equal(released(out), released(Path(saw[FREE - 1]["out"])))
@@ -265,7 +265,7 @@ def test_the_budget_is_never_overspent(saw: Any) -> None:
 # --- all parties are killed at once ---------------------------------------------------------------
 
 
-def test_all_are_killed_at_once_again_and_again(tmp_path: Path) -> None:
+def test_a_run_recovers_if_all_parties_are_killed_repeatedly(tmp_path: Path) -> None:
     """Coordinator and sites die together, and go on together."""
     job = private_job(tmp_path)
     kinds = (("additive", "sum"), ("plain", "site"))
@@ -303,7 +303,7 @@ def kept_state(place: Path) -> CoordinatorState:
         return Journal(place / "journal", session.session).read().step.state
 
 
-def test_the_coordinator_is_killed_around_each_release(
+def test_a_run_recovers_if_the_coordinator_is_killed_at_a_release(
     tmp_path: Path, quick_starts: Nursery
 ) -> None:
     """It is entered, logged and used, in this order; whatever was not is done after a resume."""
@@ -339,7 +339,7 @@ def test_the_coordinator_is_killed_around_each_release(
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_site_is_killed_between_entry_and_reply(
+def test_a_run_recovers_if_a_site_is_killed_before_its_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In each round another one, while it writes its state; its engine starts it again.

@@ -76,7 +76,7 @@ def test_readme_is_short_and_its_blocks_are_checked() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= MOST_WORDS
 
 
-def test_the_first_block_is_the_two_commands() -> None:
+def test_the_first_block_has_two_commands() -> None:
     language, text = blocks("README.md")[0]
     assert language == "bash"
     assert [line.split("#")[0].strip() for line in text.splitlines()] == FIRST_SCREEN
@@ -110,13 +110,13 @@ def test_bash_and_python_blocks_run(page: str, copy: Path) -> None:
             python(text, copy)
 
 
-def test_readme_has_parts_of_an_example() -> None:
+def test_readme_quotes_parts_of_an_example() -> None:
     jobs = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*/*.toml")]
     for name, text in blocks("README.md"):
         assert name != "toml" or any(text.strip() in job for job in jobs)
 
 
-def test_what_is_said_of_ledgers(copy: Path) -> None:
+def test_statements_on_ledgers_agree_with_a_run(copy: Path) -> None:
     """After exact sums no epsilon bounds what has left; without their ledgers one does."""
     page = "docs/how-to/private-run.md"
     lines = "".join(text for name, text in blocks(page) if name == "bash").splitlines()

@@ -103,7 +103,7 @@ def opened(
     context.close()
 
 
-def test_quiet_alone_and_within_the_screen(
+def test_a_report_has_no_errors_or_requests_and_fits_the_screen(
     opened: tuple[Page, list[str], list[str]], report: Path, noised: bool
 ) -> None:
     page, complaints, requests = opened
@@ -186,7 +186,7 @@ def graph_page(folder: Path, method: str) -> Path:
 
 
 @pytest.mark.parametrize("method", GRAPHS)
-def test_edges_and_verdicts_are_seen_whole_on_a_desktop(
+def test_edges_and_verdicts_are_fully_visible_on_a_desktop(
     browser: Browser, tmp_path: Path, method: str
 ) -> None:
     page = browser.new_page()
@@ -208,7 +208,7 @@ def test_edges_and_verdicts_are_seen_whole_on_a_desktop(
     page.close()
 
 
-def test_a_heading_and_its_notes_print_on_the_page_of_their_picture(
+def test_headings_and_notes_print_on_the_page_of_their_figure(
     browser: Browser, tmp_path: Path
 ) -> None:
     """Columns of a page's size break by the rules that pages break by, and can be measured."""

@@ -79,7 +79,7 @@ def wait_until_alone(place: Path) -> None:
 
 
 @pytest.mark.smoke
-def test_killed_once_and_continued_from_the_command_line(job: Path) -> None:
+def test_a_killed_run_is_resumed_from_the_command_line(job: Path) -> None:
     out = kill_run(job, 3, after=True)
     assert not out.exists()
     done = CliRunner().invoke(app, ["resume", str(out)], catch_exceptions=False)
@@ -89,7 +89,7 @@ def test_killed_once_and_continued_from_the_command_line(job: Path) -> None:
     assert verify_folder(out).head in done.stdout
 
 
-def test_killed_between_every_two_phases(job: Path, quick_starts: Nursery) -> None:
+def test_a_run_killed_between_any_two_phases_is_resumed(job: Path, quick_starts: Nursery) -> None:
     """The run, and then each process that resumes it, dies one step further than the last.
 
     With real processes and SIGKILL; the next test dies in more places, and under every protocol.
@@ -112,7 +112,9 @@ def test_killed_between_every_two_phases(job: Path, quick_starts: Nursery) -> No
     ("kind", "method"), [(Journal, "write"), (RunLog, "write"), (FolderEngine, "exchange")]
 )
 @pytest.mark.usefixtures("folders", "quick_keys")
-def test_killed_anywhere(job: Path, protocol: str, kind: Any, method: str, after: bool) -> None:
+def test_a_run_killed_at_any_write_is_resumed(
+    job: Path, protocol: str, kind: Any, method: str, after: bool
+) -> None:
     """Around every entry of the journal, every line of the log, every phase: a run for each.
 
     Before one is after another, as far as files tell; so with one protocol only.
@@ -137,7 +139,7 @@ def test_killed_anywhere(job: Path, protocol: str, kind: Any, method: str, after
 
 
 @pytest.mark.usefixtures("folders")
-def test_what_a_sampler_collected_before_is_in_the_result(job: Path) -> None:
+def test_draws_collected_before_a_kill_are_in_the_result(job: Path) -> None:
     out, rounds = job.parent / "out", 8
     sampler = f'{{ name = "sparse_regression", outcome = "age", rounds = {rounds}, chains = 2 }}'
     with pytest.raises(Killed), dying(Journal, "write", 17, after=True):
@@ -156,7 +158,7 @@ def test_what_a_sampler_collected_before_is_in_the_result(job: Path) -> None:
 
 
 @pytest.mark.usefixtures("folders")
-def test_killed_after_the_run_was_moved_to_its_place(job: Path, tmp_path: Path) -> None:
+def test_a_kill_after_moving_the_finished_run_loses_nothing(job: Path, tmp_path: Path) -> None:
     """Only its unfinished copy is left to delete."""
     out = die(job, 3)
     shutil.copytree(tmp_path / "out.partial", tmp_path / "copy")
@@ -171,7 +173,7 @@ def test_killed_after_the_run_was_moved_to_its_place(job: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("quick_starts")  # of what goes on
-def test_interrupted_by_its_user(job: Path, number: signal.Signals) -> None:
+def test_an_interrupted_run_says_how_to_resume(job: Path, number: signal.Signals) -> None:
     """Ctrl-C, or a polite request to end: everything ends, one line says how the run can go on.
 
     One site's table is a pipe that nobody writes into, so that the phase is under way until then.
@@ -208,7 +210,7 @@ def test_interrupted_by_its_user(job: Path, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("name", ["out", "out.partial"])
-def test_nothing_to_resume(tmp_path: Path, name: str) -> None:
+def test_resuming_a_folder_without_a_run_is_an_error(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         resume(tmp_path / name)
     (tmp_path / name).mkdir()
@@ -218,7 +220,7 @@ def test_nothing_to_resume(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["out", "out.partial"])
-def test_the_names_of_an_unfinished_run(tmp_path: Path, name: str) -> None:
+def test_an_unfinished_run_is_found_under_each_of_its_names(tmp_path: Path, name: str) -> None:
     target, place = tmp_path / name, tmp_path / f"{name}.partial"
     place.mkdir()
     (place / "journal").touch()
@@ -234,7 +236,7 @@ def test_another_users_run_is_not_resumed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("folders")
-def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
+def test_a_tampered_run_is_neither_resumed_nor_deleted(job: Path) -> None:
     """Journal, log, setup and key, one after the other; put back, the run goes on."""
     out = die(job, 4)
     place = job.parent / "out.partial"
@@ -264,7 +266,7 @@ def test_what_was_tampered_with_is_not_resumed_and_not_lost(job: Path) -> None:
 
 
 @pytest.mark.usefixtures("folders")
-def test_given_up_for_a_new_run_but_not_its_released_sums(job: Path) -> None:
+def test_a_new_run_replaces_an_unfinished_one_only_on_request(job: Path) -> None:
     out = die(job, 3)
     with pytest.raises(JobError) as caught:
         run(job, out=out)  # whatever the engine
@@ -280,7 +282,7 @@ def test_given_up_for_a_new_run_but_not_its_released_sums(job: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_what_is_no_unfinished_run_is_left(job: Path, kind: str) -> None:
+def test_files_that_are_not_unfinished_runs_are_kept(job: Path, kind: str) -> None:
     place = job.parent / "out.partial"
     if kind == "file":
         place.write_text("mine")

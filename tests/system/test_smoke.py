@@ -20,7 +20,7 @@ pytestmark = pytest.mark.smoke
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_method(method: str, tmp_path: Path) -> None:
+def test_each_method_runs(method: str, tmp_path: Path) -> None:
     settings = {"name": method, **SHORT_SETTINGS[method]}
     raw = job("moments", "additive", simulation={}) | {"method": settings}
     run(raw, tables(3), out=tmp_path / "run")
@@ -29,7 +29,7 @@ def test_method(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.usefixtures("quick_keys")
-def test_protocol(protocol: str, tmp_path: Path) -> None:
+def test_each_protocol_runs(protocol: str, tmp_path: Path) -> None:
     raw = job("moments", protocol, simulation={}) | {"method": {"name": "moments"}}
     if "paillier" in protocol:
         raw["protocol"] = {"name": protocol, "key_bits": 2048}
@@ -37,7 +37,7 @@ def test_protocol(protocol: str, tmp_path: Path) -> None:
     check(tmp_path / "run")
 
 
-def test_noise(tmp_path: Path) -> None:
+def test_a_run_with_noise_works(tmp_path: Path) -> None:
     run(private_job("round"), tables(4, 150), out=tmp_path / "run")
     check(tmp_path / "run")
 

@@ -29,7 +29,7 @@ def job(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("quick_starts")
-def test_a_site_lost_after_the_first_release_comes_back(
+def test_a_site_lost_after_the_first_release_can_return(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = LoopbackEngine.exchange
@@ -81,7 +81,7 @@ def test_a_site_that_was_too_slow_gets_more_time(
 
 
 @pytest.mark.usefixtures("folders")
-def test_a_cell_is_mended_and_the_run_goes_on(job: Path) -> None:
+def test_a_run_continues_after_a_cell_is_corrected(job: Path) -> None:
     path, out = job.parent / "data/north.csv", job.parent / "out"
     text = path.read_text()
     path.write_text(text.replace(",male", ",mael"))
@@ -106,7 +106,7 @@ def test_a_cell_is_mended_and_the_run_goes_on(job: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("folders")
-def test_killed_while_it_records_why_it_stops(
+def test_a_kill_while_recording_the_reason_leaves_it_at_most_once(
     job: Path, kind: Any, number: int, after: bool, recorded: bool
 ) -> None:
     """The reason is in the log once, or, if it was not in the journal yet, never."""
@@ -122,7 +122,7 @@ def test_killed_while_it_records_why_it_stops(
 
 
 @pytest.mark.usefixtures("folders")
-def test_a_rule_is_mended_or_the_job_changed(job: Path) -> None:
+def test_a_run_continues_after_a_rule_or_the_job_is_changed(job: Path) -> None:
     rule, out = job.parent / "data/north.policy.toml", job.parent / "out"
     rule.write_text("min_sites = 4\n")
     with pytest.raises(PolicyRefusal) as caught:

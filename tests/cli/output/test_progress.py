@@ -23,7 +23,7 @@ def lines(rounds: int, capsys: pytest.CaptureFixture[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("rounds", "printed"), [(2, 2), (100, 100), (200, 110), (1000, 190), (4001, 221)]
 )
-def test_of_many_rounds_ever_fewer_lines(
+def test_progress_prints_fewer_lines_as_rounds_increase(
     rounds: int, printed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, *told, last = lines(rounds, capsys)

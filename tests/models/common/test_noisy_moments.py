@@ -30,7 +30,7 @@ def released(matrix, variance):
     return NoisyMoments(names, np.zeros(p), np.ones(p), matrix, variances, np.ones(p + 1))
 
 
-def test_reads_the_upper_triangle_row_by_row():
+def test_the_upper_triangle_is_read_row_by_row():
     public = PublicFacts(
         (Variable("a", "a", 5, 2), Variable("b", "b", -1, 3)), ("a", "b"), 9, ("s",)
     )
@@ -42,7 +42,7 @@ def test_reads_the_upper_triangle_row_by_row():
     assert (noisy.midpoint.tolist(), noisy.half_range.tolist()) == ([5, -1], [2, 3])
 
 
-def test_a_release_with_another_constant_is_brought_to_one():
+def test_a_release_with_another_constant_is_rescaled_to_one():
     """z = (c, u) with c = 1/2: the count is four times the number released, sums are twice."""
     public = PublicFacts((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
     noisy = noisy_moments(np.array([9.0, 1, 3]), public, 0.25, RecordCount(20.0, 8.0), 0.5)
@@ -99,7 +99,7 @@ def test_repair_is_the_nearest_matrix_above_the_floor():
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
-def test_whatever_was_released_a_table_could_have_been(scale):
+def test_repaired_moments_are_those_of_a_possible_table(scale):
     rng = np.random.default_rng(3)
     for _ in range(50):
         repair = repaired(released(symmetric(rng, (9, 9), scale), scale**2))
@@ -110,7 +110,7 @@ def test_whatever_was_released_a_table_could_have_been(scale):
         np.linalg.cholesky(centred)
 
 
-def test_enough_records_are_left_alone():
+def test_moments_of_many_records_are_not_repaired():
     rng = np.random.default_rng(4)
     z = np.column_stack([np.ones(5000), rng.uniform(-1, 1, (5000, 3))])
     noisy = released(z.T @ z, 4.0)
@@ -119,7 +119,7 @@ def test_enough_records_are_left_alone():
     np.testing.assert_array_equal(repair.matrix, noisy.matrix)
 
 
-def test_repair_helps_where_the_noise_is_as_large_as_the_least_eigenvalue():
+def test_repair_lowers_the_error_of_coefficients_under_large_noise():
     """Mean squared error of coefficients: the floor against none, 200 releases."""
     rng = np.random.default_rng(5)
     theta, plain, floored = np.array([0.1, 0.3, -0.2, 0.2, 0.0, 0.1]), [], []
@@ -170,7 +170,7 @@ def few_records(sites, each):
 
 
 @pytest.mark.statistical
-def test_the_number_of_records_is_as_exact_as_both_releases_make_it():
+def test_the_record_count_combines_both_releases_optimally():
     """Four sites, of which the first sum may lose two, and one may collude.
 
     In units of 1 / mu^2: the count moves by 1, has a twentieth of the budget, and its noise is
@@ -194,7 +194,7 @@ def test_the_number_of_records_is_as_exact_as_both_releases_make_it():
     assert least < np.sum(np.square(errors)) / combined < most
 
 
-def test_the_mean_squared_error_of_the_number_of_records_is_the_variance_stated():
+def test_the_record_count_has_the_stated_variance():
     """Noise of both releases drawn 5 000 times: neither alone is as exact, nor their mean."""
     draws, rng = 5_000, np.random.default_rng(7)
     public = PublicFacts((Variable("a", "a", 5, 2),), ("a",), 9, ("s",))
@@ -213,7 +213,7 @@ def test_the_mean_squared_error_of_the_number_of_records_is_the_variance_stated(
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_a_number_of_records_below_zero_is_not_told_as_if_it_were_one():
+def test_a_failed_analysis_states_the_released_negative_record_count():
     """Four records and a noise of about 100: half of all runs find none."""
     seen = set()
     for seed in (1, 2):
@@ -232,7 +232,7 @@ def test_a_number_of_records_below_zero_is_not_told_as_if_it_were_one():
 
 @pytest.mark.usefixtures("short_chains")
 @pytest.mark.parametrize("epsilon", [0.2, 10.0])
-def test_a_private_job_answers_whatever_the_noise_and_says_what_holds_it(epsilon):
+def test_a_private_job_gives_a_result_under_any_noise(epsilon):
     # At epsilon 0.2 the floor is near 180, the variables' eigenvalues near 70; at 10, 5 and 40.
     # There the number of records, 600, has a noise of about 100.
     rng = np.random.default_rng(6)

@@ -14,7 +14,7 @@ def moments_of(table, names):
 
 
 @given(n=st.integers(3, 60), p=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
-def test_covariance_and_correlation_are_numpys(n, p, seed):
+def test_covariance_and_correlation_agree_with_numpy(n, p, seed):
     table = np.random.default_rng(seed).normal(size=(n, p)) * 10.0 ** np.arange(p)
     moments = moments_of(table, [f"x{j}" for j in range(p)])
     # both sum n products of rounded differences: n eps relative to the product of deviations
@@ -26,7 +26,7 @@ def test_covariance_and_correlation_are_numpys(n, p, seed):
     assert np.allclose(moments.standard_deviation, table.std(axis=0), rtol=close, atol=0)
 
 
-def test_select_reorders_and_marginalises():
+def test_select_reorders_and_drops_columns():
     table = np.random.default_rng(1).normal(size=(20, 3))
     chosen = moments_of(table, "abc").select(["c", "a"])
     assert chosen.names == ("c", "a")
@@ -39,7 +39,7 @@ def test_select_reorders_and_marginalises():
 
 
 @pytest.mark.parametrize(("value", "n"), [(0.0, 3), (0.1, 100_003), (-1e9 / 3, 7)])
-def test_a_constant_is_constant_though_its_mean_is_rounded(value, n):
+def test_a_constant_column_is_found_despite_rounding_of_its_mean(value, n):
     table = np.column_stack([np.arange(n, dtype=float), np.full(n, value)])
     moments = moments_of(table, ["x", "same"])
     assert moments.constant.tolist() == [False, True]

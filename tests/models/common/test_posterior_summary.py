@@ -35,7 +35,7 @@ def correlated(phi: float) -> np.ndarray[Any, Any]:
     return draws
 
 
-def test_independent_draws() -> None:
+def test_independent_draws_are_summarised_correctly() -> None:
     found = summarise(INDEPENDENT, level=0.9)
     flat = INDEPENDENT.reshape(-1, 2)
     assert np.allclose(found.mean, flat.mean(axis=0))
@@ -47,7 +47,7 @@ def test_independent_draws() -> None:
     assert np.all(found.r_hat < 1.01)
 
 
-def test_the_median() -> None:
+def test_the_error_of_the_median_is_correct() -> None:
     draws = np.random.default_rng(6).standard_normal((500, 4, 60))
     middle, error = median(draws)
     assert np.array_equal(middle, np.median(draws, axis=(0, 1)))
@@ -57,13 +57,13 @@ def test_the_median() -> None:
     assert median(np.ones((100, 4, 1)))[1] == 0
 
 
-def test_correlated_draws_are_worth_fewer() -> None:
+def test_correlated_draws_have_a_smaller_effective_sample_size() -> None:
     """An autoregression's mean has the variance of N (1 - phi) / (1 + phi) independent draws."""
     found = summarise(correlated(0.9))
     assert found.ess_bulk[0] == pytest.approx(16000 * 0.1 / 1.9, rel=0.2)
 
 
-def test_chains_apart() -> None:
+def test_separated_chains_are_detected() -> None:
     apart = INDEPENDENT + np.arange(4)[:, None]
     found = summarise(apart)
     assert np.all(found.r_hat > 1.3)
@@ -74,7 +74,7 @@ def test_chains_apart() -> None:
 
 
 @pytest.mark.parametrize("chains", [2, 4])
-def test_a_hundred_independent_draws_of_each_chain_are_wanted(chains: int) -> None:
+def test_convergence_needs_a_hundred_independent_draws_per_chain(chains: int) -> None:
     for bulk, tail in ((1.01, 0.99), (0.99, 1.01), (1.01, 1.01)):
         found = replace(
             summarise(INDEPENDENT[:, :, 0]),
@@ -85,7 +85,7 @@ def test_a_hundred_independent_draws_of_each_chain_are_wanted(chains: int) -> No
         assert len(notes) == (min(bulk, tail) < 1)
 
 
-def test_draws_that_are_all_equal() -> None:
+def test_constant_draws_have_error_zero() -> None:
     """As of a PIP that is 1 in every draw: known, without error."""
     found = summarise(np.ones((100, 4, 1)))
     assert np.isnan(found.r_hat[0]) and found.mcse_mean[0] == 0 and found.ess_bulk[0] == 400
@@ -93,13 +93,13 @@ def test_draws_that_are_all_equal() -> None:
     assert worst_diagnostics([found])[0] is None
 
 
-def test_one_chain() -> None:
+def test_one_chain_has_no_r_hat() -> None:
     found = summarise(INDEPENDENT[:, :1])
     assert np.all(np.isnan(found.r_hat)) and np.all(found.ess_bulk > 100)
     assert len(sampling_warnings({"means": found}, 1, ["'a'", "'b'"])) == 1
 
 
-def test_the_worst_of_several() -> None:
+def test_the_worst_of_several_quantities_is_reported() -> None:
     good, bad = summarise(INDEPENDENT), summarise(INDEPENDENT + 0.2 * np.arange(4)[:, None])
     agreement, bulk, tail, error = worst_diagnostics([bad, good])
     assert agreement == bad.r_hat.max() and bulk == bad.ess_bulk.min()

@@ -122,7 +122,7 @@ def check_own_results(
 
 @pytest.mark.parametrize(("degree", "holdout"), [(1, 0.3), (3, 0.0), (3, 0.3)])
 @pytest.mark.parametrize(("intercept", "scale"), UNITS)
-def test_own_coefficients_and_errors(
+def test_site_coefficients_and_errors_are_least_squares(
     intercept: str, scale: str, degree: int, holdout: float
 ) -> None:
     sizes, offsets = (1.0, 3.0, 0.2, 2.0), (0.5, -4.0, 0.1, 7.0)
@@ -145,7 +145,7 @@ def test_own_coefficients_and_errors(
         ((1e-3, 1e3, 1.0), (1.0, 1e6, 0.0)),
     ],
 )
-def test_units_and_bounds_of_any_size(
+def test_results_do_not_depend_on_units_or_bounds(
     sizes: tuple[float, ...], offsets: tuple[float, ...], intercept: str, scale: str
 ) -> None:
     """Relative to |y|, times what offsets leave of 16 digits: 1e6 of them 1e-10 of a column.
@@ -160,7 +160,7 @@ def test_units_and_bounds_of_any_size(
     check_own_results(tables, columns, names, {"intercept": intercept, "scale": scale}, rtol)
 
 
-def test_held_out_at_random() -> None:
+def test_held_out_records_are_not_used_for_fitting() -> None:
     """Held-out records are not learned from: the two errors are of a partition of the rows."""
     tables, columns = some_tables((1.0, 2.0), (0.0, 5.0)), about((1.0, 2.0), (0.0, 5.0))
     _, own = simulated({"name": "fedavg", "holdout": 0.4}, columns, tables)
@@ -174,7 +174,7 @@ def test_held_out_at_random() -> None:
         assert np.abs(b - every).max() > 1e-3
 
 
-def test_binary_and_categorical_predictors_in_the_order_of_the_job() -> None:
+def test_predictors_keep_the_order_of_the_job() -> None:
     """The outcome stands between them."""
     rng = np.random.default_rng(0)
     columns = {
@@ -212,14 +212,16 @@ def test_binary_and_categorical_predictors_in_the_order_of_the_job() -> None:
     ],
     ids=["an outcome of several variables", "no predictor", "a predictor named as the intercept"],
 )  # fmt: skip
-def test_columns_that_are_no_regression(columns: dict[str, Any], outcome: str, where: str) -> None:
+def test_columns_that_form_no_regression_are_refused(
+    columns: dict[str, Any], outcome: str, where: str
+) -> None:
     with pytest.raises(JobError) as raised:
         simulated({"name": "fedlin_hm1", "outcome": outcome}, columns, {"a": None, "b": None})
     assert raised.value.where == where
 
 
 @pytest.mark.parametrize("names", [("x0", "intercept"), ("Intercept", "y")], ids=str)
-def test_an_outcome_named_as_the_intercept_does_no_harm(names: tuple[str, str]) -> None:
+def test_an_outcome_may_be_named_intercept(names: tuple[str, str]) -> None:
     """Nor does another case: results tell terms apart by name."""
     tables, columns = some_tables((1.0, 2.0), (0.0, 0.0)), about((1.0, 2.0), (0.0, 0.0))
     named = {site: t.set_axis(names, axis="columns") for site, t in tables.items()}
@@ -239,7 +241,7 @@ def layout(intercept: str = "site", degree: int = 1, middle: float = 3.0) -> Lay
 
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
 @pytest.mark.parametrize("degree", [1, 4])
-def test_own_units_are_inverse_to_the_design(intercept: str, degree: int) -> None:
+def test_in_own_units_inverts_the_scaling_of_the_design(intercept: str, degree: int) -> None:
     """Predictions from theta in the units analysed are those from what `in_own_units` returns."""
     rng = np.random.default_rng(degree)
     regression = layout(intercept, degree)
@@ -258,7 +260,7 @@ def test_own_units_are_inverse_to_the_design(intercept: str, degree: int) -> Non
 
 
 @pytest.mark.parametrize("middle", [0.0, 3.0, 1e6, -1e9])
-def test_rounding_is_what_bounds_far_from_0_leave(middle: float) -> None:
+def test_rounding_bounds_the_error_for_bounds_far_from_zero(middle: float) -> None:
     """Equal numbers, read with those bounds, differ by less than `rounding` after centring."""
     regression = layout(middle=middle)
     rng = np.random.default_rng(0)
@@ -272,7 +274,7 @@ def test_rounding_is_what_bounds_far_from_0_leave(middle: float) -> None:
         assert off[0] < 1e-14 * scale * (1 + abs(middle) + abs(centre))
 
 
-def test_a_job_without_parties_has_the_layouts_columns() -> None:
+def test_a_job_without_parties_has_the_columns_of_the_layout() -> None:
     """The outcome first, then predictors in the order of the job."""
     columns = {"b": continuous(0, 1), "y": continuous(0, 1), "a": continuous(0, 1)}
     job = read_job(fedlin_job({"name": "fedavg"}, columns))

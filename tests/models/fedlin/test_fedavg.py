@@ -74,7 +74,7 @@ EXACT = 1e-12
 
 
 @pytest.mark.parametrize("method", SETTINGS, ids=str)
-def test_a_run_is_a_plain_loop(method: dict[str, Any]) -> None:
+def test_a_run_equals_a_plain_loop(method: dict[str, Any]) -> None:
     tables = linear_tables(SIZES)
     result, own = simulated({**FEDAVG, **method}, bounds(tables), tables)
     written = Written.of(tables, method.get("intercept", "site"), method.get("scale", "pooled"))
@@ -96,7 +96,7 @@ def test_a_run_is_a_plain_loop(method: dict[str, Any]) -> None:
     ("personal", "method"),
     [(1e-3, {}), (0.1, {"intercept": "modelled"}), (1.0, {"scale": "own"}), (30.0, {})],
 )
-def test_ditto_is_equation_1(personal: float, method: dict[str, Any]) -> None:
+def test_ditto_agrees_with_equation_1(personal: float, method: dict[str, Any]) -> None:
     tables = linear_tables(SIZES)
     settings = {**FEDAVG, **method, "personal": personal}
     result, own = simulated(settings, bounds(tables), tables)
@@ -113,7 +113,7 @@ def test_ditto_is_equation_1(personal: float, method: dict[str, Any]) -> None:
     assert result.summary["personal"] == personal
 
 
-def test_ditto_in_own_units_of_any_size() -> None:
+def test_ditto_works_in_own_units_of_any_size() -> None:
     """A slope per 1e-3 beside one per 1e6: eigenvalues of X'X, 18 powers of ten apart, lose it."""
     rng = np.random.default_rng(0)
     tables = {}
@@ -128,7 +128,7 @@ def test_ditto_in_own_units_of_any_size() -> None:
         np.testing.assert_allclose(told(own[name], "ditto")[1:], expected[1:], rtol=1e-2)
 
 
-def test_a_tolerance_ends_the_rounds() -> None:
+def test_the_tolerance_ends_the_rounds() -> None:
     tables = linear_tables((20, 30, 9))
     result, _ = simulated({**FEDAVG, "rounds": 500, "tolerance": 1e-6}, bounds(tables), tables)
     rounds = result.summary["rounds"]
@@ -143,7 +143,9 @@ def test_a_tolerance_ends_the_rounds() -> None:
     [({}, True), ({"rounds": 100}, False)],
     ids=str,
 )
-def test_what_is_still_to_come(method: dict[str, Any], noted: bool) -> None:
+def test_the_remaining_change_is_estimated_for_slow_convergence(
+    method: dict[str, Any], noted: bool
+) -> None:
     """Nearly collinear columns: theta creeps by less than 1 % a round, with 7 % to go."""
     tables = linear_tables((20, 30, 25))
     tables = {site: t.assign(x2=t.x0 + 0.05 * t.x2) for site, t in tables.items()}
@@ -159,7 +161,7 @@ def test_what_is_still_to_come(method: dict[str, Any], noted: bool) -> None:
     assert late.summary["notes"] == []
 
 
-def test_what_is_still_to_come_is_not_told_by_chance() -> None:
+def test_chance_does_not_trigger_the_note_on_remaining_change() -> None:
     tables = linear_tables((20, 30, 25))
     for chance in ({"batch": 9, "step": 0.1}, {"participation": 0.5}, {"rounds": 1}):
         result, _ = simulated({**FEDAVG, **chance}, bounds(tables), tables)
@@ -179,7 +181,7 @@ def test_what_is_still_to_come_is_not_told_by_chance() -> None:
     ],
     ids=str,
 )
-def test_settings_out_of_range(setting: dict[str, Any], where: str) -> None:
+def test_settings_out_of_range_are_refused(setting: dict[str, Any], where: str) -> None:
     tables = linear_tables((5, 6))
     with pytest.raises(JobError) as caught:
         simulated({**FEDAVG, **setting}, bounds(tables), tables)
@@ -195,7 +197,7 @@ def test_batches_too_small_for_their_steps_end_with_an_error() -> None:
     assert "method.step" in raised.value.advice
 
 
-def test_coefficients_beyond_what_is_told_are_refused() -> None:
+def test_coefficients_beyond_the_declared_bound_are_refused() -> None:
     """Slopes of 2e7 a unit: once clipped to 2^20 in the mean over sites, without a word."""
     rng = np.random.default_rng(0)
     x = [rng.uniform(-1e-7, 1e-7, 20) for _ in range(2)]

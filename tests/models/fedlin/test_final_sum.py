@@ -23,7 +23,7 @@ METHODS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("sizes", [(30, 0, 12, 0, 20), (30, 0, 12)])
 @pytest.mark.parametrize("method", METHODS, ids=str)
-def test_what_is_told_over_sites_is_of_those_with_records(
+def test_means_over_sites_count_only_sites_with_records(
     method: dict[str, Any], sizes: tuple[int, ...]
 ) -> None:
     """Mean and deviation of their own slopes; of two sites no deviation, which would be theirs."""
@@ -45,7 +45,7 @@ def test_what_is_told_over_sites_is_of_those_with_records(
         assert row["own_units"]["sd"] == pytest.approx(sd, abs=1e-6 * size)
 
 
-def test_sites_without_records_include_nothing() -> None:
+def test_selection_counts_exclude_sites_without_records() -> None:
     """Where sites are alike their own results do, by what the others say: that is no finding."""
     tables = linear_tables((60, 0, 40, 0, 50, 70, 45), spread=0.02)
     method = {"name": "fedlin_hm2", "draws": 400, "log_tau_mean": -6.0}
@@ -63,7 +63,7 @@ def test_sites_without_records_include_nothing() -> None:
 @pytest.mark.parametrize("sites", [2, 3])
 @pytest.mark.parametrize("holdout", [0.0, 0.2])
 @pytest.mark.parametrize("kind", [FedAvg, FedLinHm2])
-def test_fields_of_the_last_sum(
+def test_the_last_sum_has_the_declared_fields(
     kind: type[FedAvg] | type[FedLinHm2], holdout: float, sites: int
 ) -> None:
     """With two sites no squares: with the mean they would be each one's coefficients."""
@@ -80,7 +80,7 @@ def test_fields_of_the_last_sum(
 
 
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
-def test_a_holdout_that_leaves_too_few_is_named(intercept: str) -> None:
+def test_a_holdout_that_leaves_too_few_records_is_named_in_the_error(intercept: str) -> None:
     """One record a site has no deviation from its own mean; one column is all but constant."""
     tables = linear_tables((30, 12, 20))
     columns = bounds(tables)
@@ -94,14 +94,14 @@ def test_a_holdout_that_leaves_too_few_is_named(intercept: str) -> None:
     assert ("own means" in raised.value.what) == (intercept == "site")
 
 
-def test_a_column_that_never_varies_is_no_holdouts_doing() -> None:
+def test_a_constant_column_is_not_attributed_to_the_holdout() -> None:
     tables = {s: table.assign(x0=0.5) for s, table in linear_tables((30, 12)).items()}
     with pytest.raises(UsageError) as raised:
         simulated({"name": "fedavg"}, bounds(linear_tables((30, 12))), tables)
     assert "holdout" not in str(raised.value)
 
 
-def test_a_holdout_that_leaves_no_noise_is_named() -> None:
+def test_a_holdout_that_leaves_no_residuals_is_named_in_the_error() -> None:
     tables = linear_tables((6, 6, 6))
     method = {"name": "fedlin_hm1", "holdout": 0.5}
     with pytest.raises(UsageError) as raised:

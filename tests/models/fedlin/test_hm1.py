@@ -67,7 +67,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("method", SETTINGS, ids=str)
-def test_a_run_is_the_dense_algorithm(method: dict[str, Any]) -> None:
+def test_a_run_equals_the_dense_algorithm(method: dict[str, Any]) -> None:
     empty = method.get("alpha", 0.1) < 0.9  # there the dense Omega is c, which vanishes
     found, expected, error, result = run_and_write(SIZES if empty else SIZES[:-1], method)
     assert error < 2e-8  # as I + G is conditioned
@@ -76,7 +76,7 @@ def test_a_run_is_the_dense_algorithm(method: dict[str, Any]) -> None:
 
 
 @pytest.mark.oracle
-def test_a_hundred_sites() -> None:
+def test_a_run_over_a_hundred_sites_is_correct() -> None:
     sizes = tuple(8 + k % 13 for k in range(100))
     found, expected, error, _ = run_and_write(sizes, {"rounds": 30}, 5)
     assert error < 1e-7
@@ -95,7 +95,7 @@ def orthogonal(seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
 
 
 @pytest.mark.parametrize(("steps", "step"), [(1, 0.3), (5, 0.3), (20, 0.5), (20, 0.05)])
-def test_a_round_stays_where_the_posterior_mean_is(steps: int, step: float) -> None:
+def test_the_posterior_mean_is_a_fixed_point_of_rounds(steps: int, step: float) -> None:
     """However far steps go: given Omega, E[Theta] is the fixed point of steps and shrinkage."""
     Xs, ys = orthogonal()
     rng, noise = np.random.default_rng(1), 0.7
@@ -117,7 +117,7 @@ def test_a_round_stays_where_the_posterior_mean_is(steps: int, step: float) -> N
 @pytest.mark.parametrize(
     ("steps", "rounds", "alpha"), [(1, 1500, 0.1), (20, 100, 0.5)], ids=["one step", "many"]
 )
-def test_where_rounds_come_to_rest(steps: int, rounds: int, alpha: float) -> None:
+def test_rounds_converge_to_the_documented_limit(steps: int, rounds: int, alpha: float) -> None:
     """One step gives E[Theta] given Omega for any X; many steps: docs/methods/fedlin_hm1.md."""
     written = Written.of(linear_tables((20, 30, 25, 40), noise=1.0, spread=0.5), "site", "pooled")
     noise, _ = written.noise(True)
@@ -140,7 +140,7 @@ def test_where_rounds_come_to_rest(steps: int, rounds: int, alpha: float) -> Non
         assert np.linalg.norm(least.ravel() - mean) / size == pytest.approx(0.11, abs=0.005)
 
 
-def test_no_site_tells_the_noise() -> None:
+def test_an_error_says_what_to_set_if_no_site_can_estimate_the_noise() -> None:
     """Nowhere more records than coefficients: the error says what to set, and that helps."""
     tables = linear_tables((4, 3, 2))
     with pytest.raises(UsageError) as raised:
@@ -151,7 +151,7 @@ def test_no_site_tells_the_noise() -> None:
 
 
 @pytest.mark.parametrize(("intercept", "least"), [("site", 5), ("modelled", 5), ("none", 4)])
-def test_one_site_alone_is_not_asked_for_the_noise(intercept: str, least: int) -> None:
+def test_a_single_site_is_not_asked_for_residuals(intercept: str, least: int) -> None:
     """Its residuals would be the sum. d = 3: with 4 coefficients 5 records leave one residual."""
     settings = {"intercept": intercept, "scale": "own", "rounds": 2}
     for sizes in ((30, least - 1), (30, 0, 2, least - 1)):
@@ -163,7 +163,7 @@ def test_one_site_alone_is_not_asked_for_the_noise(intercept: str, least: int) -
     np.testing.assert_allclose(found, expected, rtol=0, atol=error)
 
 
-def test_the_noise_of_an_outcome_far_from_the_origin() -> None:
+def test_noise_of_an_outcome_far_from_zero_is_estimated() -> None:
     """Through the origin residuals are of the order of |y|, which is 200 half widths here."""
     rng = np.random.default_rng(0)
     tables = {}
@@ -178,7 +178,7 @@ def test_the_noise_of_an_outcome_far_from_the_origin() -> None:
 
 
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
-def test_collinear_columns_are_shared_out(intercept: str) -> None:
+def test_effects_of_collinear_columns_are_divided_among_them(intercept: str) -> None:
     """As the dense algorithm does: what no site's records tell stays at 0."""
     tables = {s: t.assign(x2=2 * t.x0 - t.x1) for s, t in linear_tables((12, 30, 9)).items()}
     method = {**HM1, "intercept": intercept}
@@ -198,7 +198,7 @@ def test_collinear_columns_are_shared_out(intercept: str) -> None:
 
 
 @pytest.mark.parametrize("scale", ["pooled", "own"])
-def test_a_column_constant_at_one_site(scale: str) -> None:
+def test_a_column_constant_at_one_site_has_no_effect_there(scale: str) -> None:
     """0.1 less the mean of many 0.1 is rounding: it once had a slope of order 1."""
     tables = linear_tables((20, 30, 25), d=1)
     tables["s000"]["x0"] = 0.1
@@ -227,7 +227,7 @@ def test_a_column_constant_everywhere_is_named(intercept: str, column: str, valu
         simulated({**HM1, "intercept": intercept}, columns, tables)
 
 
-def test_a_tolerance_ends_the_rounds() -> None:
+def test_the_tolerance_ends_the_rounds() -> None:
     """When all coefficients' change is first below it. Rounds without anybody are no sign of it."""
     tables = linear_tables((20, 30, 9))
     settings = {**HM1, "alpha": 0.9, "noise_sd": 1.0, "weight": "steps"}
@@ -265,7 +265,9 @@ def ended(**method: Any) -> Mapping[str, Any]:
     ],
     ids=str,
 )
-def test_what_is_said_of_the_end(method: dict[str, Any], noted: str | None) -> None:
+def test_at_most_one_fitting_note_is_given_on_convergence(
+    method: dict[str, Any], noted: str | None
+) -> None:
     """One note at most, whose advice fits."""
     summary = ended(**method)
     assert len(summary["notes"]) == (noted is not None)
@@ -277,7 +279,7 @@ def test_what_is_said_of_the_end(method: dict[str, Any], noted: str | None) -> N
     assert (summary["remaining"] is None) == (chance or ended_at_0)
 
 
-def test_the_guess_is_of_the_order_of_what_is_to_come() -> None:
+def test_the_estimated_remaining_change_has_the_right_order() -> None:
     """Thirty rounds at alpha = 0.1 change by less than 1 % at last, with 7 % to go."""
     soon, late = ended(), ended(rounds=200)
     assert soon["change"] < 0.01
@@ -325,14 +327,14 @@ def test_the_guess_is_of_the_order_of_what_is_to_come() -> None:
     ],
     ids=str,
 )
-def test_settings_out_of_range(setting: dict[str, Any], where: str) -> None:
+def test_settings_out_of_range_are_refused(setting: dict[str, Any], where: str) -> None:
     tables = linear_tables((5, 6))
     with pytest.raises(JobError) as caught:
         simulated({**HM1, **setting}, bounds(tables), tables)
     assert caught.value.line().startswith(where)
 
 
-def test_too_many_sites_are_refused_before_data() -> None:
+def test_too_many_sites_are_refused_before_reading_data() -> None:
     """m = K + d: a round of K sites has K^2 / 2 numbers."""
     columns = {"x0": {"type": "binary"}, "y": {"type": "binary"}}
     nobody = {f"s{k}": None for k in range(3000)}

@@ -44,7 +44,7 @@ def statistics(written: Written, k: int, intercept: str) -> SufficientStatistics
 
 @pytest.mark.parametrize(("intercept", "scale"), [("site", "pooled"), ("modelled", "pooled"),
                                                  ("none", "own")])  # fmt: skip
-def test_a_run_is_expectation_propagation(intercept: str, scale: str) -> None:
+def test_a_run_equals_expectation_propagation(intercept: str, scale: str) -> None:
     tables = linear_tables(SIZES)
     method = {**RIDGE, "intercept": intercept, "scale": scale, "rounds": 12, "tolerance": 0.0}
     result, _ = simulated(method, bounds(tables), tables)
@@ -91,7 +91,7 @@ def opened() -> tuple[FedLinHm2, PublicFacts, Any, State, dict[str, Any]]:
     return method, public, rows, {}, method.next_request(state)[1]
 
 
-def test_what_is_taken_of_a_change_is_what_the_site_keeps() -> None:
+def test_a_site_keeps_exactly_the_change_that_was_applied() -> None:
     method, public, rows, memory, message = opened()
     random = seeded_random(bytes(32))
     update, first = method.contribute("fit", rows, message, memory, public, random)
@@ -118,7 +118,7 @@ def test_what_is_taken_of_a_change_is_what_the_site_keeps() -> None:
         {"records": 3},
     ],
 )
-def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
+def test_malformed_messages_are_refused(changed: dict[str, Any]) -> None:
     """What is wrong in the messages of any method is in the contract of methods."""
     method, public, rows, memory, message = opened()
     random = seeded_random(bytes(32))
@@ -127,7 +127,7 @@ def test_messages_that_make_no_sense(changed: dict[str, Any]) -> None:
         method.contribute("fit", rows, {**message, **changed}, memory, public, random)
 
 
-def test_a_q_that_drives_a_site_out_of_range_is_refused() -> None:
+def test_an_extreme_q_gives_a_bounded_update_or_an_error() -> None:
     method, public, rows, memory, message = opened()
     bad = {**message, "r": np.array([1e49, -1e49]), "Q": triangle(1e49 * np.eye(2))}
     try:
@@ -137,7 +137,7 @@ def test_a_q_that_drives_a_site_out_of_range_is_refused() -> None:
     assert all(np.all(np.abs(values) <= 2.0**40) for values in update.values())
 
 
-def test_strained_sites_let_rounds_end_late_and_not_as_converged() -> None:
+def test_strained_sites_prevent_convergence() -> None:
     method, public, *_ = opened()
     state = {**method.initial_state(public), "status": "fit", "records": 18, "round": 9}
     still = {"r": np.zeros(2), "Q": np.zeros(3), "errors": np.zeros(2)}
@@ -171,7 +171,7 @@ def one_term(
     return tables, *np.array(told).T
 
 
-def test_points_tell_of_few_sites_what_a_grid_does() -> None:
+def test_posteriors_of_few_sites_agree_with_a_grid() -> None:
     """Four sites, one coefficient: medians, intervals and moments, in the column's own units.
 
     Errors: of 2048 points more than half count; ends are off by 0.007 sds of share, 0.07 of it.
@@ -202,7 +202,7 @@ def test_points_tell_of_few_sites_what_a_grid_does() -> None:
         assert abs(one["mean"] - other[1]["mean"]) < 4.5 * one["sd"] * np.sqrt(2 / 2000)
 
 
-def test_at_points_a_site_keeps_what_it_had_and_takes_part() -> None:
+def test_in_the_importance_stage_sites_keep_their_factors() -> None:
     """Its pending change is taken once, at the end; and coins are of rounds."""
     tables = linear_tables((9, 9))
     job = fedlin_job({"name": "fedlin_hm2", "points": 64}, bounds(tables))
@@ -225,7 +225,7 @@ def test_at_points_a_site_keeps_what_it_had_and_takes_part() -> None:
             assert np.array_equal(after["own"][name][part], memory["own"][name][part])
 
 
-def test_sites_that_sit_rounds_out_end_at_the_same_place() -> None:
+def test_sites_that_skip_rounds_converge_to_the_same_posterior() -> None:
     tables = linear_tables(SIZES[:3])
     method = {**RIDGE, "tolerance": 0.0, "rounds": 30}
     everyone, _ = simulated(method, bounds(tables), tables)
@@ -238,7 +238,7 @@ def test_sites_that_sit_rounds_out_end_at_the_same_place() -> None:
     assert not result.summary["converged"]
 
 
-def test_a_sites_own_posterior_where_what_is_shared_is_known() -> None:
+def test_with_known_shared_parameters_site_posteriors_are_exact() -> None:
     """mu = m and tau = t, as good as known: theta_k ~ N(P^-1 (X'y / s + m / t), P^-1)."""
     tables, m, t, s = linear_tables((6, 25, 3), d=2), 0.7, 0.4, 0.3
     method = {"name": "fedlin_hm2", "prior": "normal", "intercept": "none", "scale": "own",
@@ -262,7 +262,7 @@ def test_a_sites_own_posterior_where_what_is_shared_is_known() -> None:
 
 @pytest.mark.parametrize("prior", ["normal", "ridge", "lasso", "elastic_net"])
 @pytest.mark.parametrize("sizes", [(1, 30, 20), (2, 3, 2)])
-def test_few_records_give_proper_posteriors(prior: str, sizes: tuple[int, ...]) -> None:
+def test_sites_with_few_records_have_proper_posteriors(prior: str, sizes: tuple[int, ...]) -> None:
     """A site with one record; fewer everywhere than coefficients; two sites."""
     tables = linear_tables(sizes, d=3)
     method = {"name": "fedlin_hm2", "prior": prior, "draws": 100, "rounds": 4}
@@ -295,7 +295,7 @@ def test_few_records_give_proper_posteriors(prior: str, sizes: tuple[int, ...]) 
         ({"points": 2**20}, "method.points"),
     ],
 )
-def test_settings_out_of_range(settings: dict[str, Any], where: str) -> None:
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], where: str) -> None:
     tables = linear_tables((9, 9))
     with pytest.raises(JobError) as raised:
         simulated({"name": "fedlin_hm2", **settings}, bounds(tables), tables)

@@ -30,7 +30,7 @@ PROTOCOLS = ["plain", "additive", "masked", pytest.param("paillier", marks=pytes
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("method", METHODS, ids=str)
-def test_same_bits_as_without_parties(method: dict[str, Any], protocol: str) -> None:
+def test_a_run_has_the_same_bits_as_without_parties(method: dict[str, Any], protocol: str) -> None:
     """The coordinator's result and the sites' own."""
     tables = linear_tables((20, 30, 9))
     more = {"key_bits": 2048} if protocol == "paillier" else {}
@@ -48,7 +48,7 @@ def test_same_bits_as_without_parties(method: dict[str, Any], protocol: str) -> 
 
 @pytest.mark.parametrize("holdout", [0.0, 0.99])
 @pytest.mark.parametrize("name", ["fedlin_hm1", "fedavg"])
-def test_sites_of_any_size(name: str, holdout: float) -> None:
+def test_sites_of_any_size_have_finite_results(name: str, holdout: float) -> None:
     """None, one or two records, fewer than coefficients: finite numbers, and None for errors."""
     tables = linear_tables((40, 1, 2, 3, 25, 0))
     method = {"name": name, "holdout": holdout, "scale": "own"}
@@ -135,7 +135,7 @@ def stages_of(asked: Asked) -> list[str]:
 
 
 @pytest.mark.parametrize("method", ASKED, ids=str)
-def test_facts_that_change_or_cannot_be(method: dict[str, Any]) -> None:
+def test_changed_or_impossible_facts_are_refused(method: dict[str, Any]) -> None:
     """Messages that make no sense in any method are in the contract of methods."""
     probe = Asked(method)
     honest = probe.message("fit")
@@ -160,7 +160,7 @@ def test_facts_that_change_or_cannot_be(method: dict[str, Any]) -> None:
                 probe.send(stage, {**probe.message(stage), name: other})
 
 
-def test_a_polynomials_column_has_no_units() -> None:
+def test_other_units_for_a_polynomials_column_are_refused() -> None:
     """Its powers are of [0, 1]: a coordinator must name the units that everybody knows."""
     probe = Asked({"name": "fedavg", "degree": 2, "predictors": ["x0"]})
     honest = probe.message("fit")
@@ -199,7 +199,7 @@ def test_huge_numbers_are_sums_in_range_or_typed_errors(method: dict[str, Any]) 
                 break
 
 
-def test_sites_that_tell_the_noise_and_have_no_residual_are_no_sites_of_the_method() -> None:
+def test_impossible_degrees_of_freedom_are_refused() -> None:
     """Two that said they can tell it have two degrees of freedom at least."""
     method = FedLinHm1(outcome="y")
     variables = tuple(Variable(name, name, 0.0, 1.0) for name in "yx")
@@ -212,7 +212,9 @@ def test_sites_that_tell_the_noise_and_have_no_residual_are_no_sites_of_the_meth
 
 
 @pytest.mark.parametrize(("participation", "patience"), [(1.0, 1), (0.5, 7), (0.05, 90)])
-def test_rounds_must_be_quiet_in_a_row(participation: float, patience: int) -> None:
+def test_convergence_needs_several_quiet_rounds_in_a_row(
+    participation: float, patience: int
+) -> None:
     """So many that a site sits all of them out with a probability of at most 0.01."""
     method = FedAvg(outcome="y", participation=participation)
     assert method.patience == patience

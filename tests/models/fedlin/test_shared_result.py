@@ -35,7 +35,7 @@ def mixture(weights: np.ndarray) -> Mixture:
     return Mixture(at[None], weights / weights.sum(), at[:, None], np.full((many, 1, 1), 0.01))
 
 
-def test_points_that_count_and_do_not() -> None:
+def test_too_few_effective_importance_points_give_a_note() -> None:
     told, _ = importance_summary(mixture(np.ones(800)))
     assert (told["many"], told["effective"]) == (800, pytest.approx(800))
     few = np.full(800, 1e-9)
@@ -46,7 +46,7 @@ def test_points_that_count_and_do_not() -> None:
     assert len(notes) == 1
 
 
-def test_an_error_in_posterior_sds() -> None:
+def test_errors_are_given_in_posterior_standard_deviations() -> None:
     """Two halves that lie apart: batches are of one or the other, so means are uncertain."""
     told, notes = importance_summary(mixture(np.ones(800)))
     at = np.arange(800.0)  # mu is as uncertain at each point as the points are apart
@@ -64,7 +64,7 @@ def test_an_error_in_posterior_sds() -> None:
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
-def test_rows_have_the_mixtures_quantiles(level: float) -> None:
+def test_table_rows_have_the_quantiles_of_the_mixture(level: float) -> None:
     found = mixture(np.ones(801))
     plain = shared_rows(("mu[x]", "log tau[x]"), np.zeros(2), np.ones(2), 0.9)
     for row in importance_rows(plain, found, level):
@@ -76,7 +76,7 @@ def test_rows_have_the_mixtures_quantiles(level: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["precision", "level"])
-def test_sums_that_are_none_are_said_to_be(name: str) -> None:
+def test_impossible_importance_sums_are_reported(name: str) -> None:
     q = Natural(np.zeros(2), np.eye(2))
     good = points_sums(SufficientStatistics(np.eye(1), np.ones(1), 1.0, 5, 1.0), np.zeros((1, 64)))
     assert importance_weighted(WIDE, q, good)[0] is not None
@@ -86,7 +86,7 @@ def test_sums_that_are_none_are_said_to_be(name: str) -> None:
     assert len(notes) == 1
 
 
-def test_a_run_survives_such_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_continues_after_impossible_importance_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """One site's; all else is released by then, and reported as without points. With points all
     that a result says of phi is of them.
     """
@@ -109,7 +109,7 @@ def test_a_run_survives_such_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(summary["notes"]) > set(plain["notes"]) != set()
 
 
-def test_cautions_are_of_sites_with_records() -> None:
+def test_cautions_concern_sites_with_records_only() -> None:
     assert cautions(sites=15, weighed=False, own_units=False) == []
     assert len(cautions(sites=14, weighed=False, own_units=False)) == 1
     assert cautions(sites=14, weighed=True, own_units=False) == []
@@ -120,7 +120,7 @@ def test_cautions_are_of_sites_with_records() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_sites_posterior_given_the_other(seed: int) -> None:
+def test_a_site_posterior_removes_its_own_factor_correctly(seed: int) -> None:
     """Two sites: the right powers of q_k and f_k; else means are 0.06 sds off and more, or sds.
 
     Expectation propagation's own error is below 0.03; the rest is of 30,000 draws, one in 16
@@ -142,7 +142,7 @@ def test_a_sites_posterior_given_the_other(seed: int) -> None:
         assert abs(np.log(drawn.theta.std() / sd[k])) < allowed
 
 
-def test_where_nothing_can_be_taken_out_it_is_said() -> None:
+def test_a_note_says_if_no_share_of_a_factor_can_be_removed() -> None:
     """Even an eighth of q_k leaves no density: q stands in for the cavity."""
     site = SufficientStatistics(np.eye(1), np.ones(1), 1.0, 5, 1.0)
     q = Natural(np.zeros(2), np.eye(2))

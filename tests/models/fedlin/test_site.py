@@ -28,7 +28,7 @@ def rows(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("n", [0, 1, 2, 37])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.2, 0.99])
 @pytest.mark.parametrize("which", ["random", "last"])
-def test_records_are_parted_into_two(n: int, share: float, which) -> None:
+def test_records_are_split_into_fitting_and_held_out(n: int, share: float, which) -> None:
     values = np.arange(2.0 * n).reshape(n, 2)
     kept, held = split_holdout(values, share, which, SEED)
     assert len(held) == (max(int(share * n), 1) if share and n > 1 else 0)
@@ -44,7 +44,7 @@ def test_records_are_parted_into_two(n: int, share: float, which) -> None:
         assert not np.array_equal(other, held)
 
 
-def test_least_squares_are_the_shortest() -> None:
+def test_least_squares_has_the_smallest_norm() -> None:
     """Collinear columns, a column of zeros, fewer records than columns, nothing at all."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20, 5)) * [1, 2, 3, 4, 5]
@@ -59,7 +59,7 @@ def test_least_squares_are_the_shortest() -> None:
 
 
 @pytest.mark.parametrize("far", [1e-12, 1.0, 1e12])
-def test_units_do_not_change_the_rank(far: float) -> None:
+def test_units_do_not_change_the_rank_of_a_design(far: float) -> None:
     rng = np.random.default_rng(1)
     X, theta = rng.standard_normal((30, 3)), np.array([1.0, -2.0, 0.5])
     units = np.array([far, 1.0, 1 / far])
@@ -70,7 +70,7 @@ def test_units_do_not_change_the_rank(far: float) -> None:
 
 @pytest.mark.parametrize("intercept", ["site", "modelled", "none"])
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 25])
-def test_a_site_is_its_records(intercept: Intercept, n: int) -> None:
+def test_site_statistics_represent_the_records(intercept: Intercept, n: int) -> None:
     regression, values = layout(intercept), rows(n)
     site = Site.of(regression, values, CENTRE, SCALE)
     X, y = (values[:, 1:] - CENTRE[1:]) * SCALE[1:], (values[:, 0] - CENTRE[0]) * SCALE[0]
@@ -100,7 +100,7 @@ def test_a_site_is_its_records(intercept: Intercept, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 2, 25])
-def test_what_a_site_keeps_is_all_it_needs(n: int) -> None:
+def test_a_sites_memory_survives_encoding_with_the_same_bits(n: int) -> None:
     """Over the wire's encoding, as between rounds: the same bits."""
     site = Site.of(layout(), rows(n), CENTRE, SCALE)
     again = Site.read(encoding.loads(encoding.dumps(site.state())))
@@ -116,7 +116,7 @@ def test_what_a_site_keeps_is_all_it_needs(n: int) -> None:
 
 @pytest.mark.parametrize("value", [0.1, -1 / 3])
 @pytest.mark.parametrize("n", [2, 7, 20])
-def test_a_column_that_does_not_vary_is_nothing(value: float, n: int) -> None:
+def test_a_constant_column_has_no_slope(value: float, n: int) -> None:
     """Its mean is off by rounding: what is left of it must not be taken for records that vary."""
     values = rows(n)
     values[:, 2] = value
@@ -130,7 +130,7 @@ def test_a_column_that_does_not_vary_is_nothing(value: float, n: int) -> None:
     np.testing.assert_array_equal(site.separate, np.zeros(3))
 
 
-def test_a_column_that_varies_a_little_is_kept() -> None:
+def test_a_column_that_varies_slightly_has_a_slope() -> None:
     """A spread of 1e-12 of the bounds, a thousand times their rounding, has a slope."""
     values = rows(20, d=1)
     values[:, 1] = 0.5 + 1e-12 * values[:, 1]
@@ -143,7 +143,9 @@ def test_a_column_that_varies_a_little_is_kept() -> None:
     ("apart", "rounding", "rank"),
     [(1e-3, 1e-16, 2), (1e-12, 1e-16, 1), (1e-8, 1e-16, 2), (1e-8, 1e-9, 1)],
 )
-def test_columns_as_good_as_collinear(apart: float, rounding: float, rank: int) -> None:
+def test_nearly_collinear_columns_count_as_one_direction(
+    apart: float, rounding: float, rank: int
+) -> None:
     """Apart by less than 1e-10 of them, or no more than their rounding: one direction."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 2))

@@ -76,7 +76,7 @@ def by_sums(data: Records, alpha: float, eta, a, steps: int, rounds: int, took_p
     [(2, 3, 40, 0.1, 1.0), (12, 4, 60, 0.99, 0.6), (40, 2, 25, 0.5, 1.0), (100, 8, 40, 0.9, 0.6),
      (100, 8, 40, 0.1, 0.6)],
 )  # fmt: skip
-def test_sums_give_what_the_dense_algorithm_does(
+def test_sums_give_the_same_covariance_as_the_dense_algorithm(
     K: int, d: int, rounds: int, alpha: float, share: float
 ) -> None:
     data = sites(K, d, K)
@@ -89,14 +89,14 @@ def test_sums_give_what_the_dense_algorithm_does(
     np.testing.assert_allclose(omega, Omega, rtol=0, atol=1e-10 * np.abs(Omega).max())
 
 
-def test_the_history_is_as_short_as_it_can_be() -> None:
+def test_the_history_has_the_smallest_possible_size() -> None:
     assert history_length(8, 100, 100) == 108
     assert history_length(8, 100, 5) == 40
     assert history_length(3, 2, 1000) == 5
 
 
 @pytest.mark.parametrize("records", [1, 2, 4, 30])
-def test_gradient_steps_in_closed_form(records: int) -> None:
+def test_gradient_steps_agree_with_the_closed_form(records: int) -> None:
     rng = np.random.default_rng(records)
     X, theta = rng.standard_normal((records, 4)), rng.standard_normal(4)  # fewer than columns, too
     gram, cross = X.T @ X, X.T @ rng.standard_normal(records)
@@ -112,7 +112,7 @@ def test_gradient_steps_in_closed_form(records: int) -> None:
     np.testing.assert_array_equal(nobody.stepped(theta, 0.1, 9), theta)
 
 
-def test_a_batch_times_n_over_b_is_the_full_gradient_on_average() -> None:
+def test_scaled_batch_gradients_average_to_the_full_gradient() -> None:
     rng = np.random.default_rng(0)
     X, y, theta = rng.standard_normal((20, 3)), rng.standard_normal(20), rng.standard_normal(3)
     eta, many = 0.001, 4000

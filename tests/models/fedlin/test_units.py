@@ -27,7 +27,7 @@ def total(regression: Layout, sites: list[np.ndarray]) -> Update:
 
 
 @pytest.mark.parametrize("degree", [1, 2])
-def test_units_are_those_of_all_records(degree: int) -> None:
+def test_units_are_deviations_of_the_pooled_records(degree: int) -> None:
     """About the pooled mean where the intercept is modelled, else within sites; numpy's."""
     rng = np.random.default_rng(0)
     sites = [rng.uniform(-1, 0.2 * k, (n, 3 if degree == 1 else 2)) for k, n in ((1, 8), (4, 30))]
@@ -43,7 +43,7 @@ def test_units_are_those_of_all_records(degree: int) -> None:
     np.testing.assert_allclose(scale, 1 / np.sqrt(np.mean(within**2, axis=0)), rtol=1e-12)
 
 
-def test_a_constant_column_is_named_though_rounding_makes_it_vary() -> None:
+def test_a_constant_column_that_varies_by_rounding_is_named() -> None:
     """The mean of squares less the square of the mean is not 0, and far above a step of the sum."""
     rng = np.random.default_rng(1)
     regression, left = layout("modelled"), []
@@ -58,7 +58,7 @@ def test_a_constant_column_is_named_though_rounding_makes_it_vary() -> None:
     assert max(left) > 2.0**-70  # else this would have tested nothing
 
 
-def test_a_column_that_hardly_varies_about_a_far_mean_is_none_that_is_constant() -> None:
+def test_a_small_deviation_around_a_large_mean_is_not_constant() -> None:
     """Deviations of 1e-6 of the mean leave four digits of the variance."""
     rng = np.random.default_rng(2)
     sites = [rng.uniform(-1, 1, (n, 3)) for n in (1237, 3001)]
@@ -69,7 +69,7 @@ def test_a_column_that_hardly_varies_about_a_far_mean_is_none_that_is_constant()
     np.testing.assert_allclose(scale, 1 / every.std(axis=0), rtol=1e-3)
 
 
-def test_steps_of_the_sum_are_no_variance() -> None:
+def test_rounding_steps_of_the_sum_are_not_taken_for_variance() -> None:
     """A variance of 16 steps may be their rounding at the sites; one of 32 is a variance."""
     names, records = ("y", "x"), 4
     squares = records * np.array([1.0, 16 * STEP])

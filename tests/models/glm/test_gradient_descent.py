@@ -153,13 +153,13 @@ def test_converges_to_the_pooled_fit(family):
         assert odds == [(math.exp(b), None, None) for b in result.arrays["coefficients"]]
 
 
-def test_momentum_that_starts_anew_saves_rounds():
+def test_restarting_momentum_saves_rounds():
     """Without it the same search takes 367 rounds: it glides past the optimum again and again."""
     summary = fit(method_of(4, rounds=3000), public_of(4), [records(200, 4, "gaussian", 0)]).summary
     assert summary["rounds"] < 200
 
 
-def test_separated_outcomes_end_with_the_rounds():
+def test_separated_outcomes_end_at_the_last_round():
     public, method = public_of(2), method_of(2, "binomial", rounds=60)
     values = records(100, 2, "binomial", 1)
     values[:, -1] = np.where(values[:, 0] > 0.1, 1.0, -1.0)
@@ -216,7 +216,7 @@ def squared_move(one: list[int], other: list[int]) -> int:
 @pytest.mark.parametrize(
     ("square", "clip"), [(4.0, None), (1.7, None), (4.0, 0.3), (4.0, 1 / 3), (2.0, 50.0)]
 )
-def test_no_record_moves_a_contribution_by_more_than_its_touch(family, square, clip):
+def test_no_record_changes_a_contribution_by_more_than_the_sensitivity(family, square, clip):
     p = 3
     public, method = public_of(p, square), method_of(p, family, clip=clip)
     stage = stage_of(method, public)
@@ -243,7 +243,7 @@ def test_no_record_moves_a_contribution_by_more_than_its_touch(family, square, c
         assert max(replaced) > 0.7 * replace
 
 
-def test_the_touch_of_an_extremal_record_is_attained():
+def test_an_extreme_record_attains_the_sensitivity():
     """A record with the longest predictors and the wrong outcome: C and C/4, but for the slack."""
     p = 2
     public, method = public_of(p, 3.0), method_of(p, "binomial")
@@ -267,7 +267,7 @@ def test_a_clipped_gradient_has_at_most_its_norm_in_the_integers(most):
         assert sum(v * v for v in whole) <= (Fraction(most) * 2**bits) ** 2
 
 
-def test_the_touch_holds_for_records_that_were_not_clipped():
+def test_the_sensitivity_holds_for_unclipped_records():
     """Nothing rests on what was done to the records before."""
     public, method = public_of(3, 1.2), method_of(3)
     stage = stage_of(method, public)
@@ -279,7 +279,7 @@ def test_the_touch_holds_for_records_that_were_not_clipped():
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("columns", [1, 3, 8, 29])
-def test_a_residual_has_the_same_bits_wherever_its_record_stands(family, columns):
+def test_residuals_do_not_depend_on_the_position_of_a_record(family, columns):
     """A matrix product would not promise that: it blocks rows, and sums each block its own way."""
     rng = np.random.default_rng(12)
     x, y = rng.uniform(-1, 1, (70, columns)), rng.uniform(-1, 1, 70)
@@ -294,13 +294,13 @@ def test_a_residual_has_the_same_bits_wherever_its_record_stands(family, columns
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 1000, 1024, 10**6, 2**40])
 @pytest.mark.parametrize("most", [0.3, 1.0, 1.5, 2.0, math.sqrt(7)])
-def test_sums_are_exact_in_float64(max_rows, most):
+def test_sums_of_gradients_are_exact_in_float64(max_rows, most):
     bits = exact_bits(max_rows, most)
     assert Fraction(max_rows) * Fraction(most) * Fraction(2) ** bits <= 2**53
     assert bits == 32 or Fraction(max_rows) * Fraction(most) * Fraction(2) ** (bits + 1) > 2**53
 
 
-def test_a_full_site_is_summed_exactly():
+def test_a_site_with_the_largest_number_of_records_is_summed_exactly():
     """2^20 equal records at their largest: one rounded addition would show in the last step."""
     public, method = public_of(2, 3.0, max_rows=2**31), method_of(2, "binomial", clip=1.1)
     assert stage_of(method, public).spec[0].fraction_bits == 21
@@ -314,7 +314,7 @@ def test_a_full_site_is_summed_exactly():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_clipped_gradients_lead_to_the_clipped_objective(family):
+def test_clipped_gradients_minimise_the_clipped_objective(family):
     """Oracle: equation (1) is the gradient of a convex loss, minimised by scipy."""
     p, most = 3, 0.25
     public, method = public_of(p, 4.0), method_of(p, family, clip=most, rounds=4000)
@@ -351,7 +351,7 @@ def noise_of(sd: float, bits: int = 32) -> Noise:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_noise_in_the_rounds_averages_out(family):
+def test_noise_of_the_rounds_averages_out(family):
     """The error is about what (sum z z')^-1 makes of the mean noise of half the rounds."""
     p, rounds, sd = 3, 60, 10.0
     noise = noise_of(sd)
@@ -382,7 +382,7 @@ def test_noise_in_the_rounds_averages_out(family):
 
 
 @pytest.mark.parametrize(("family", "times"), [("gaussian", 1.0), ("binomial", 4.0)])
-def test_a_step_allows_for_the_noise_of_the_sizes(family, times):
+def test_step_sizes_allow_for_the_noise_of_released_lengths(family, times):
     """Two standard deviations of the mean of the sizes so far, in units of squared length."""
     noise = noise_of(300.0)
     public, method = public_of(3, 4.0, noise), method_of(3, family, clip=1.0)
@@ -398,7 +398,7 @@ def test_a_step_allows_for_the_noise_of_the_sizes(family, times):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_noise_beyond_all_signal_stays_finite(family):
+def test_overwhelming_noise_gives_finite_coefficients(family):
     public = public_of(3, 4.0, noise_of(1e4))
     rng = np.random.default_rng(0)
     result = fit(
@@ -458,12 +458,12 @@ SEVERAL = {
         ),
     ],
 )  # fmt: skip
-def test_settings_that_do_not_fit(settings, facts, where):
+def test_unsuitable_settings_are_refused(settings, facts, where):
     wanted = {"outcome": "y", "predictors": ("x0",), "family": "gaussian", **settings}
     with pytest.raises(JobError) as raised:
         Gradient(**wanted).stages(public_of(2, **facts))
     assert raised.value.where == where
 
 
-def test_without_a_clip_any_number_of_rows_will_do():
+def test_without_a_clip_any_number_of_rows_is_allowed():
     assert stage_of(method_of(2), public_of(2, max_rows=2**45)).sensitivity is None

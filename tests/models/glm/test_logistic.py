@@ -56,7 +56,7 @@ TOLERANCE = 1e-8
 
 
 @pytest.mark.parametrize("protocol", ["plain", "additive", "paillier"])
-def test_equals_the_pooled_fit(protocol):
+def test_a_run_equals_the_pooled_fit(protocol):
     sites = {f"s{i}": records(60 + 40 * i, i, prevalence=i - 1.5) for i in range(4)}
     sites["s1"].loc[3, "dose"] = np.nan
     run = secagg.run(job(protocol={"name": protocol}), sites)
@@ -79,7 +79,7 @@ def test_equals_the_pooled_fit(protocol):
     np.testing.assert_allclose([t["odds_high"] for t in terms], np.exp(high), rtol=1e-6)
 
 
-def test_separation_is_named():
+def test_separation_is_reported():
     sites = {f"s{i}": records(80, i) for i in range(3)}
     for table in sites.values():
         table.loc[table.ward == "c", "ill"] = 0
@@ -102,14 +102,14 @@ def test_separation_is_named():
         ({"tolerence": 1}, "method"),
     ],
 )
-def test_settings_that_do_not_fit(method, where):
+def test_unsuitable_settings_are_refused(method, where):
     wanted = job(method={**job()["method"], **method})
     with pytest.raises((JobError, UsageError)) as raised:
         secagg.run(wanted, {"a": records(20, 0), "b": records(20, 1)})
     assert raised.value.where == where
 
 
-def test_out_of_rounds_is_said():
+def test_reaching_the_last_round_is_reported():
     sites = {f"s{i}": records(80, i) for i in range(3)}
     summary = secagg.run(job(method={**job()["method"], "max_rounds": 2}), sites).result.summary
     assert not summary["converged"]

@@ -74,7 +74,7 @@ def sample(seed, n, p):
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 5.0])
-def test_sums_are_statsmodels(size):
+def test_gradients_and_hessians_agree_with_statsmodels(size):
     _, _, _, X, y = sample(1, 300, 4)
     beta = size * np.random.default_rng(2).normal(size=5)
     oracle = sm.Logit(y, X)
@@ -88,7 +88,7 @@ def test_sums_are_statsmodels(size):
 
 
 @pytest.mark.parametrize("eta", [40.0, 60.0, 700.0, 1e5, 1e299])
-def test_large_predictors_lose_no_digits_and_meet_the_floor(eta):
+def test_large_linear_predictors_keep_digits_and_meet_the_floor(eta):
     X = np.array([[1.0, 0.5], [1.0, -0.25]])
     beta = np.array([eta, 0.0])
     right = logistic_sums(X, np.array([1.0, 1.0]), beta)
@@ -120,7 +120,7 @@ def test_the_public_bounds_hold_to_the_last_bit(data, n, p):
 
 
 @pytest.mark.parametrize("n", [100_003, 500_000])
-def test_the_public_bounds_are_reached_and_not_passed(n):
+def test_the_public_bounds_are_attained_and_not_exceeded(n):
     X = np.ones((n, 2))
     assert logistic_sums(X, np.zeros(n), np.array([800.0, 0.0]))[0] == -64.0 * n
     assert logistic_sums(X, np.zeros(n), np.array([800.0, 0.0]))[1].tolist() == [-n, -n]
@@ -150,7 +150,7 @@ def test_data_and_coefficients_out_of_range_are_refused(X, y, beta, error):
 
 
 @pytest.mark.parametrize(("seed", "level"), [(0, 0.9), (1, 0.95), (2, 0.95), (3, 0.9), (5, 0.95)])
-def test_the_fit_is_statsmodels_in_the_columns_own_units(seed, level):
+def test_fits_in_own_units_agree_with_statsmodels(seed, level):
     p = 1 + seed % 4
     columns, mid, half, X, y = sample(seed, 400, p)
     names = ["(intercept)", *(f"x{j}" for j in range(p))]
@@ -337,7 +337,7 @@ def cohort():
         (lambda X, y: np.zeros(500), ("(intercept)",)),
     ],
 )  # fmt: skip
-def test_what_is_separated_is_named(cohort, outcome, named):
+def test_separating_columns_are_named(cohort, outcome, named):
     X, y, names = cohort
     separated = outcome(X, y)
     _, _, gone, rounds = newton(lambda b: logistic_sums(X, separated, b), names)

@@ -46,7 +46,7 @@ def settle(S: np.ndarray, multipliers: Multipliers, start: np.ndarray) -> np.nda
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_without_a_constraint_it_is_a_lasso_on_all_others(seed: int) -> None:
+def test_without_a_constraint_the_fit_is_a_lasso_on_all_other_columns(seed: int) -> None:
     """As f is convex then, a general minimiser must reach the same W."""
     S = covariance(seed, 6, 100)
     W = settle(S, UNCONSTRAINED, np.zeros((6, 6)))
@@ -59,7 +59,7 @@ def test_without_a_constraint_it_is_a_lasso_on_all_others(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_it_goes_below_where_the_published_minimiser_ends(seed: int) -> None:
+def test_the_objective_falls_below_the_published_minimisers(seed: int) -> None:
     S, multipliers = covariance(seed, 6, 100), Multipliers(1.0, 30.0)
 
     def augmented(W: np.ndarray) -> tuple[float, np.ndarray]:
@@ -75,7 +75,7 @@ def test_it_goes_below_where_the_published_minimiser_ends(seed: int) -> None:
     assert objective(S, settle(S, multipliers, oracle.x), multipliers) <= ended * (1 + 1e-13)
 
 
-def test_a_variable_without_variance_stays_alone() -> None:
+def test_a_constant_variable_has_no_edges() -> None:
     S, multipliers = covariance(1, 4, 50), Multipliers(1.0, 10.0)
     S[2] = S[:, 2] = 0
     W = settle(S, multipliers, 0.1 * np.ones((4, 4)))
@@ -86,7 +86,7 @@ def test_a_variable_without_variance_stays_alone() -> None:
     assert objective(S, W, multipliers) == pytest.approx(value, rel=1e-9)
 
 
-def test_a_large_penalty_leaves_nothing() -> None:
+def test_a_large_penalty_gives_an_empty_graph() -> None:
     S = covariance(2, 5, 50)
     largest = np.abs(S - np.diag(np.diag(S))).max()  # the largest slope at zero
     step = acyclic_lasso(S, np.zeros((5, 5)), largest, UNCONSTRAINED)

@@ -18,7 +18,7 @@ from secagg.models.graphs.acyclicity import (
 RNG = np.random.default_rng(5)
 
 
-def test_h_against_the_eigenvalues() -> None:
+def test_h_agrees_with_the_eigenvalues() -> None:
     W = RNG.normal(size=(6, 6))
     eigenvalues = np.linalg.eigvals(W * W)
     expected = float(np.sum(np.exp(eigenvalues)).real) - 6
@@ -38,13 +38,13 @@ def test_h_is_zero_exactly_for_dags() -> None:
         assert abs(h) < 1e-12 if dag else h > 0.4
 
 
-def test_gradient_of_h(numerical_gradient) -> None:
+def test_the_gradient_of_h_agrees_with_differences(numerical_gradient) -> None:
     W = 0.5 * RNG.normal(size=(5, 5))
     numerical, error = numerical_gradient(lambda V: acyclicity(V)[0], W)
     np.testing.assert_allclose(acyclicity(W)[1], numerical, rtol=0, atol=error)
 
 
-def test_overflow_is_quiet_and_not_finite() -> None:
+def test_overflow_gives_infinity_without_warnings() -> None:
     h, gradient = acyclicity(np.full((3, 3), 40.0))
     assert not np.isfinite(h)
     assert not np.all(np.isfinite(gradient))
@@ -89,7 +89,7 @@ def test_threshold_rises_to_the_weakest_edge_that_breaks_all_cycles() -> None:
     assert not graph_over_threshold(np.triu(W), 0.3, None)[2]
 
 
-def test_levels_against_removal_one_by_one() -> None:
+def test_threshold_levels_agree_with_removing_edges_one_by_one() -> None:
     W = RNG.normal(size=(7, 7))
     np.fill_diagonal(W, 0)
     left = np.where(np.abs(W) > 0.1, W, 0)
@@ -98,6 +98,6 @@ def test_levels_against_removal_one_by_one() -> None:
     np.testing.assert_array_equal(acyclic_edges(W, 0.1)[0], left != 0)
 
 
-def test_a_failed_fit_keeps_its_cycles() -> None:
+def test_cycles_of_a_failed_fit_are_not_removed() -> None:
     edges, level, notes = graph_over_threshold(np.ones((2, 2)) - np.eye(2), 0.3, "it failed")
     assert (edges.sum(), level) == (2, 0.3) and "it failed" in notes[0]

@@ -46,7 +46,7 @@ def fit_in_order(S: np.ndarray, order: tuple[int, ...], equal_variances: bool) -
 
 
 @BOTH
-def test_likelihood_is_that_of_the_rows(simulate, equal_variances: bool) -> None:
+def test_the_likelihood_agrees_with_the_rows(simulate, equal_variances: bool) -> None:
     network = simulate(3, 4, 4, 50)
     B = 0.3 * np.random.default_rng(0).normal(size=(4, 4))
     np.fill_diagonal(B, 0)
@@ -67,7 +67,9 @@ def test_likelihood_is_that_of_the_rows(simulate, equal_variances: bool) -> None
 
 
 @BOTH
-def test_gradient(simulate, numerical_gradient, equal_variances: bool) -> None:
+def test_the_gradient_agrees_with_differences(
+    simulate, numerical_gradient, equal_variances: bool
+) -> None:
     S = simulate(3, 5, 6, 40).moments.covariance
     B = 0.3 * np.random.default_rng(1).normal(size=(5, 5))
     smooth = golem_objective(S, equal_variances=equal_variances, dag_penalty=5.0)
@@ -77,7 +79,7 @@ def test_gradient(simulate, numerical_gradient, equal_variances: bool) -> None:
 
 @BOTH
 @pytest.mark.parametrize(("seed", "p"), [(0, 3), (1, 3), (2, 4), (3, 4)])
-def test_no_dag_of_the_same_order_is_better(
+def test_no_dag_of_the_same_order_has_a_better_score(
     simulate, seed: int, p: int, equal_variances: bool
 ) -> None:
     S = simulate(seed, p, p, 300).moments.covariance
@@ -102,13 +104,13 @@ def test_strong_signal_is_recovered(simulate, equal_variances: bool) -> None:
 
 
 @BOTH
-def test_two_alike_variables_keep_their_edge(equal_variances: bool) -> None:
+def test_nearly_equal_variables_keep_their_edge(equal_variances: bool) -> None:
     fit = golem(moments(np.array([[1, 0.9], [0.9, 1]])), equal_variances=equal_variances)
     assert fit.converged
     assert fit.directed.sum() == 1
 
 
-def test_cycles_of_the_soft_penalty_are_cut_with_a_note(simulate) -> None:
+def test_remaining_cycles_are_removed_with_a_note(simulate) -> None:
     fit = golem(simulate(3, 5, 8, 200).moments, dag_penalty=0.001)
     assert fit.converged
     assert is_acyclic(fit.directed)
@@ -117,7 +119,9 @@ def test_cycles_of_the_soft_penalty_are_cut_with_a_note(simulate) -> None:
 
 
 @pytest.mark.parametrize(("finite", "values"), [(False, [1.0]), (True, range(0, -1000, -1))])
-def test_a_failed_search_keeps_its_cycles(monkeypatch, simulate, finite: bool, values) -> None:
+def test_cycles_of_a_failed_search_are_not_removed(
+    monkeypatch, simulate, finite: bool, values
+) -> None:
     """No finite step could be made, or the objective never stops falling."""
     cyclic, coming = np.array([[0, 1.0, 0], [0, 0, 1.0], [1.0, 0, 0]]), iter(values)
     monkeypatch.setattr(
@@ -131,6 +135,6 @@ def test_a_failed_search_keeps_its_cycles(monkeypatch, simulate, finite: bool, v
     assert not is_acyclic(fit.directed)
 
 
-def test_unusable_moments(simulate) -> None:
+def test_unusable_moments_are_refused(simulate) -> None:
     with pytest.raises(UsageError):
         golem(simulate(5, 8, 8, 6).moments)  # 6 records, 8 variables

@@ -32,7 +32,7 @@ def notes(fit: GraphFit) -> list[str]:
     return graph_result(fit, None).summary["notes"]
 
 
-def test_notes_on_weights_and_directions(of_rows: OfRows) -> None:
+def test_a_result_has_notes_on_weights_and_directions(of_rows: OfRows) -> None:
     moments = of_rows(ROWS)
     linear = notears(moments)
     for fit, result in (
@@ -47,14 +47,16 @@ def test_notes_on_weights_and_directions(of_rows: OfRows) -> None:
     assert DIRECTIONS_NOTE not in graph_result(linear, None, linear=False).summary["notes"]
 
 
-def test_why_a_fit_failed_comes_first(of_rows: OfRows) -> None:
+def test_the_note_on_a_failed_fit_comes_first(of_rows: OfRows) -> None:
     """The report shows the first note if a site alone has no result."""
     failed = replace(notears(of_rows(ROWS)), converged=False, notes=("it did not",))
     assert notes(failed) == ["it did not", DIRECTIONS_NOTE, SHRUNK_NOTE]
 
 
 @pytest.mark.parametrize(("truth", "shd"), [((("a", "b"),), 0), ((("b", "a"),), 1), ((), 1)])
-def test_the_score_is_of_edges_and_truth(truth: tuple[tuple[str, str], ...], shd: int) -> None:
+def test_the_score_compares_edges_with_the_truth(
+    truth: tuple[tuple[str, str], ...], shd: int
+) -> None:
     none = np.zeros((2, 2), dtype=np.bool_)
     directed = none.copy()
     directed[0, 1] = True
@@ -89,7 +91,7 @@ ALL = ("age", "smoker=yes", "ward=b", "ward=c")
         (None, ("age",), "method.variables", []),
     ],
 )
-def test_a_truth_that_cannot_be_is_named_by_its_key(
+def test_an_error_names_the_key_of_an_impossible_truth(
     truth: tuple[tuple[str, str], ...] | None, names: tuple[str, ...], where: str, named: list[str]
 ) -> None:
     """A column that is not a variable is named together with its indicators."""
@@ -99,7 +101,7 @@ def test_a_truth_that_cannot_be_is_named_by_its_key(
     assert re.findall(r"'([\w=]+)'", caught.value.line()) == named
 
 
-def test_edges_between_indicators_are_noted_but_not_those_to_themselves() -> None:
+def test_edges_between_different_indicators_are_noted() -> None:
     none = np.zeros((4, 4), dtype=np.bool_)
 
     def noted(*edges: tuple[int, int], undirected: bool = False) -> list[str]:

@@ -40,7 +40,7 @@ NONE = graph()
         (graph((0, 1), (1, 2), (3, 3)), NONE, (1, 0, 1, 0), (1.0, 1 / 3)),  # a loop: one extra
     ],
 )
-def test_hand_counted_graphs(directed, undirected, counts, rates) -> None:
+def test_metrics_of_hand_counted_graphs_are_correct(directed, undirected, counts, rates) -> None:
     result = compare_graphs(directed, TRUTH, undirected)
     assert (result.shd, result.missing, result.extra, result.reversed) == counts
     assert (result.tpr, result.fdr) == rates
@@ -64,7 +64,7 @@ def published(estimate: np.ndarray, undirected: np.ndarray, truth: np.ndarray) -
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_against_sets_of_edges(seed: int, simulate) -> None:
+def test_metrics_agree_with_sets_of_edges(seed: int, simulate) -> None:
     rng = np.random.default_rng(seed)
     truth = simulate(seed, 6, int(rng.integers(0, 9)), 5).truth
     estimate = rng.random((6, 6)) < 0.25  # loops and two-way edges among them
@@ -87,6 +87,6 @@ def test_against_sets_of_edges(seed: int, simulate) -> None:
         (graph((0, 1)), TRUTH, lines((0, 1))),
     ],
 )
-def test_wrong_graphs_are_refused(directed, truth, undirected) -> None:
+def test_invalid_graphs_are_refused(directed, truth, undirected) -> None:
     with pytest.raises(UsageError):
         compare_graphs(directed, truth, undirected)

@@ -33,7 +33,7 @@ def dense(networks: Networks, theta: np.ndarray) -> np.ndarray:
     return A
 
 
-def test_against_torch() -> None:
+def test_loss_and_gradient_agree_with_torch() -> None:
     networks, theta, X = golden()
     # Sums of fewer than 100 terms below 10, in another order; exp and tanh to a few units.
     assert squared_loss(networks, X, 10)(theta)[0] == pytest.approx(TORCH_LOSS, rel=100 * EPS)
@@ -51,7 +51,9 @@ def test_a_free_diagonal_of_zeros_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("zero_diagonal", [True, False])
-def test_gradient_of_the_loss(zero_diagonal: bool, numerical_gradient) -> None:
+def test_the_gradient_of_the_loss_agrees_with_differences(
+    zero_diagonal: bool, numerical_gradient
+) -> None:
     networks = Networks(4, 3, zero_diagonal=zero_diagonal)
     rng = np.random.default_rng(2)
     theta, X = rng.normal(size=networks.size), rng.normal(size=(7, 4))
@@ -60,7 +62,7 @@ def test_gradient_of_the_loss(zero_diagonal: bool, numerical_gradient) -> None:
     np.testing.assert_allclose(loss(theta)[1], numerical, rtol=0, atol=error)
 
 
-def test_no_network_reads_its_own_variable() -> None:
+def test_no_network_depends_on_its_own_variable() -> None:
     networks = Networks(4, 3)
     rng = np.random.default_rng(4)
     theta, x = rng.normal(size=networks.size), rng.normal(size=(1, 4))
@@ -77,7 +79,7 @@ def test_no_network_reads_its_own_variable() -> None:
 
 
 @pytest.mark.parametrize("block", [None, 5 * 6])  # 5 records at once
-def test_sites_and_blocks_of_records_add_up(monkeypatch, block: int | None) -> None:
+def test_losses_of_sites_and_blocks_add_up(monkeypatch, block: int | None) -> None:
     networks = Networks(3, 2)
     rng = np.random.default_rng(6)
     theta, X = rng.normal(size=networks.size), rng.normal(size=(23, 3))
@@ -99,7 +101,7 @@ def test_saturated_units_do_not_overflow() -> None:
     assert np.all(np.isfinite(gradient))
 
 
-def test_penalty_and_ridge_by_entry() -> None:
+def test_penalty_and_ridge_are_correct_entry_by_entry() -> None:
     networks = Networks(3, 2, sparsity=0.7)
     for weights, values in (
         (networks.penalty, (0.7, 0, 0, 0)),
@@ -108,7 +110,7 @@ def test_penalty_and_ridge_by_entry() -> None:
         assert [set(part.ravel()) for part in networks.split(weights)] == [{v} for v in values]
 
 
-def test_start_has_no_edges_and_no_equal_units() -> None:
+def test_initial_networks_have_no_edges_and_no_equal_units() -> None:
     networks = Networks(5, 4)
     theta = networks.initial(np.random.default_rng(0))
     A, b, C, _ = networks.split(theta)

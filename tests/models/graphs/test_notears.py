@@ -51,7 +51,7 @@ def moments(S: np.ndarray, n: int = 1000) -> Moments:
     return Moments(names, n, np.zeros(len(S)), n * S)
 
 
-def test_loss_is_that_of_the_rows(simulate) -> None:
+def test_the_loss_agrees_with_the_rows(simulate) -> None:
     network = simulate(3, 5, 6, 40)
     W = np.random.default_rng(0).normal(size=(5, 5))
     centred = network.rows - network.rows.mean(axis=0)
@@ -62,7 +62,7 @@ def test_loss_is_that_of_the_rows(simulate) -> None:
 
 
 @pytest.mark.parametrize(("seed", "p"), [(0, 3), (1, 3), (2, 4), (3, 4)])
-def test_against_the_best_of_all_dags(simulate, seed: int, p: int) -> None:
+def test_the_result_agrees_with_the_best_of_all_dags(simulate, seed: int, p: int) -> None:
     S = simulate(seed, p, p, 200).moments.covariance
     fit = notears(moments(S), standardise=False, penalty=0.1)
     assert fit.converged
@@ -82,7 +82,7 @@ def test_strong_signal_is_recovered(simulate) -> None:
         assert compare_graphs(fit.directed, network.truth).shd == 0
 
 
-def test_weights_are_a_lasso_on_the_parents(simulate) -> None:
+def test_weights_equal_a_lasso_on_the_parents(simulate) -> None:
     network = simulate(11, 10, 14, 500)
     S = network.moments.correlation
     fit = notears(network.moments)
@@ -97,7 +97,7 @@ def test_weights_are_a_lasso_on_the_parents(simulate) -> None:
 
 
 @pytest.mark.parametrize("r", [0.9, -0.5])
-def test_two_alike_variables_keep_their_edge(r: float) -> None:
+def test_nearly_equal_variables_keep_their_edge(r: float) -> None:
     # Perfectly symmetric: a descent from zero would shrink both directions to zero together.
     fit = notears(moments(np.array([[1, r], [r, 1]])))
     assert fit.converged
@@ -109,7 +109,9 @@ def test_two_alike_variables_keep_their_edge(r: float) -> None:
 @pytest.mark.parametrize(
     ("seed", "a", "noise"), [(2, 0.99, 0.1), (3, 1.0, 0.01), (4, 0.99, 0.1), (5, 1.0, 0.01)]
 )
-def test_strongly_correlated_chain(of_rows, seed: int, a: float, noise: float) -> None:
+def test_a_strongly_correlated_chain_converges_to_a_dag(
+    of_rows, seed: int, a: float, noise: float
+) -> None:
     """Neighbours correlated 0.995 and 0.9999: the inner problems are ill conditioned.
 
     With 25 gradient steps for each and no more, none of these seeds of the first converged.
@@ -133,7 +135,7 @@ def parents_violation(S: np.ndarray, W: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("n", [500, 8])
-def test_duplicates_and_fewer_records_than_variables(of_rows, n: int) -> None:
+def test_singular_covariances_give_finite_acyclic_graphs(of_rows, n: int) -> None:
     """Correlations of exactly 1, and a covariance of rank 7: finite, acyclic, in few rounds."""
     rows = np.random.default_rng(n).normal(size=(n, 12))
     rows[:, 1] = rows[:, 0]
@@ -149,7 +151,7 @@ def test_duplicates_and_fewer_records_than_variables(of_rows, n: int) -> None:
     assert fit.weights[0, 1] != 0 or fit.weights[1, 0] != 0
 
 
-def test_divergence_is_reported_and_not_cleaned_up(monkeypatch, simulate) -> None:
+def test_a_diverged_fit_is_reported_with_its_cycles(monkeypatch, simulate) -> None:
     cyclic = np.array([[0, 1.0, 0], [0, 0, 1.0], [1.0, 0, 0]])
     monkeypatch.setattr(module, "acyclic_lasso", lambda *_: Step(cyclic, 1.0, False, 1))
     fit = notears(simulate(1, 3, 2, 50).moments)
@@ -158,7 +160,7 @@ def test_divergence_is_reported_and_not_cleaned_up(monkeypatch, simulate) -> Non
     assert not is_acyclic(fit.directed)
 
 
-def test_multipliers_move_as_in_algorithm_1(monkeypatch, simulate) -> None:
+def test_multipliers_change_as_in_algorithm_1(monkeypatch, simulate) -> None:
     """rho is raised tenfold until h has fallen to a quarter; then alpha rises by rho h."""
     calls: list[tuple[Multipliers, float]] = []
     original = module.acyclic_lasso
@@ -182,7 +184,7 @@ def test_multipliers_move_as_in_algorithm_1(monkeypatch, simulate) -> None:
     assert fit.diagnostics["rho"] == rho > 1
 
 
-def test_unreached_tolerance_is_reported(simulate) -> None:
+def test_an_unreached_tolerance_is_reported(simulate) -> None:
     fit = notears(simulate(2, 5, 7, 100).moments, tolerance=1e-300)
     assert not fit.converged and fit.notes
 
@@ -199,7 +201,9 @@ TABLES = st.tuples(st.integers(1, 16), st.integers(1, 5)).flatmap(
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(TABLES, st.sampled_from([1.0, 1e-8, 1e3]), st.booleans())
-def test_any_finite_records(of_rows, X: np.ndarray, scale: float, standardise: bool) -> None:
+def test_any_finite_records_give_a_graph_or_a_typed_error(
+    of_rows, X: np.ndarray, scale: float, standardise: bool
+) -> None:
     """They give a finite graph that says whether it converged, or a typed error."""
     with np.errstate(over="ignore", invalid="ignore"):  # of the moments, which are the caller's
         data = of_rows(scale * X)

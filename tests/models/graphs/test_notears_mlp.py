@@ -21,7 +21,7 @@ def parabola(n: int = 300, seed: int = 1) -> np.ndarray:
     return np.column_stack([x, 3 * x**2 + 0.5 * rng.normal(size=n), z])
 
 
-def test_gradient(numerical_gradient) -> None:
+def test_the_gradient_agrees_with_differences(numerical_gradient) -> None:
     networks = Networks(3, 2)
     rng = np.random.default_rng(0)
     theta, X = 0.5 * rng.normal(size=networks.size), rng.normal(size=(9, 3))
@@ -30,7 +30,7 @@ def test_gradient(numerical_gradient) -> None:
     np.testing.assert_allclose(objective(theta)[1], numerical, rtol=0, atol=error)
 
 
-def test_finds_what_a_linear_model_cannot(of_rows) -> None:
+def test_effects_invisible_to_a_linear_model_are_found(of_rows) -> None:
     found = 0
     for seed in range(5):
         rows = parabola(seed=seed)
@@ -46,7 +46,7 @@ def test_finds_what_a_linear_model_cannot(of_rows) -> None:
 
 
 @pytest.mark.statistical
-def test_better_than_a_linear_model_on_simulated_networks(of_rows) -> None:
+def test_networks_score_better_than_a_linear_model_on_simulated_data(of_rows) -> None:
     ours, linear = [], []
     for seed in range(5):
         rng = np.random.default_rng([7, seed])
@@ -61,7 +61,7 @@ def test_better_than_a_linear_model_on_simulated_networks(of_rows) -> None:
     assert np.mean(ours) < np.mean(linear)
 
 
-def test_repeats_exactly_and_a_seed_changes_it() -> None:
+def test_equal_seeds_repeat_exactly_and_other_seeds_differ() -> None:
     rows = parabola(100)
     first, second = notears_mlp(rows), notears_mlp(rows)
     np.testing.assert_array_equal(first.weights, second.weights)
@@ -69,7 +69,7 @@ def test_repeats_exactly_and_a_seed_changes_it() -> None:
     assert not np.array_equal(first.weights, other.weights)
 
 
-def test_standardised_it_does_not_depend_on_units() -> None:
+def test_with_standardising_units_do_not_matter() -> None:
     rows = parabola(100)
     moved = rows * np.array([1024.0, 0.25, 8.0]) + np.array([64.0, 0.0, -32.0])
     ours, theirs = notears_mlp(rows), notears_mlp(moved)
@@ -80,7 +80,7 @@ def test_standardised_it_does_not_depend_on_units() -> None:
 
 
 @pytest.mark.parametrize(("value", "finite"), [(np.inf, False), (1.0, True)])
-def test_a_failed_search_is_no_clean_graph(monkeypatch, value: float, finite: bool) -> None:
+def test_a_failed_search_is_reported(monkeypatch, value: float, finite: bool) -> None:
     """No finite step could be made, or h stays where it is."""
 
     def stuck(objective, start, penalty, **settings):
@@ -129,7 +129,7 @@ def test_the_multiplier_grows_by_rho_h(monkeypatch) -> None:
         np.array([[0.0, 1.0], [np.nan, 2.0], [1.0, 0.5]]),
     ],
 )
-def test_records_that_make_no_graph(rows: np.ndarray) -> None:
+def test_unusable_records_are_refused(rows: np.ndarray) -> None:
     with pytest.raises(UsageError):
         notears_mlp(rows)
 
@@ -139,6 +139,6 @@ def test_records_that_make_no_graph(rows: np.ndarray) -> None:
     [("hidden", 0), ("penalty", -1), ("ridge", -1), ("threshold", -1),
      ("tolerance", 0), ("seed", -1), ("names", ["x", "y"])],
 )  # fmt: skip
-def test_settings_out_of_range(setting: str, value: object) -> None:
+def test_settings_out_of_range_are_refused(setting: str, value: object) -> None:
     with pytest.raises(UsageError, match=setting):
         notears_mlp(parabola(20), **{setting: value})

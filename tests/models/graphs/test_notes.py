@@ -66,7 +66,7 @@ def indicator_notes(graph: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("method", GRAPHS.values(), ids=GRAPHS)
-def test_an_edge_between_indicators_of_one_column_is_no_effect(method: dict[str, Any]) -> None:
+def test_edges_between_indicators_of_one_column_are_noted(method: dict[str, Any]) -> None:
     graph = learned(method)
     pairs = [{edge["from"], edge["to"]} for edge in graph["edges"]]
     assert {"ward=surgical", "ward=other"} in pairs  # otherwise there is no note
@@ -81,13 +81,13 @@ def test_an_edge_between_indicators_of_one_column_is_no_effect(method: dict[str,
     ],
     ids=lambda method: method["name"],
 )
-def test_weights_of_networks_are_no_effects(method: dict[str, Any]) -> None:
+def test_a_note_says_that_network_weights_are_not_effects(method: dict[str, Any]) -> None:
     notes = learned({**method, "variables": ["a", "b"]})["notes"]
     assert NETWORKS_NOTE in notes and not any(note.startswith("no edge") for note in notes)
     assert SHRUNK_NOTE not in notes and DIRECTIONS_NOTE not in notes
 
 
-def test_time_series_are_not_sent_to_what_cannot_do_them() -> None:
+def test_notes_on_time_series_advise_no_method_without_lags() -> None:
     """`moments` learns no graph with lags."""
     lags = {"variables": ["a", "ward=other"], "lags": [["b", "ward=surgical"]]}
     notes = learned({"name": "notears_admm", **lags})["notes"]
@@ -99,7 +99,7 @@ def test_time_series_are_not_sent_to_what_cannot_do_them() -> None:
 
 
 @pytest.mark.parametrize("learner", ["notears", "notears_mlp"])
-def test_a_failed_search_is_not_told_to_do_what_it_did(
+def test_advice_after_a_failed_search_names_no_setting_already_used(
     learner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module(f"secagg.models.graphs.{learner}")
@@ -112,7 +112,7 @@ def test_a_failed_search_is_not_told_to_do_what_it_did(
 
 
 @pytest.mark.parametrize("kind", ["notears", "golem"])
-def test_an_empty_graph_of_one_sum_says_why(kind: str) -> None:
+def test_an_empty_graph_from_one_sum_has_an_explanation(kind: str) -> None:
     for settings, reason in (({"threshold": 9.0}, "threshold 9;"), ({"penalty": 100.0}, "penalty")):
         graph = learned({"name": "moments", "analyses": [{"kind": kind, **settings}]})
         (note,) = (note for note in graph["notes"] if note.startswith("no edge"))
@@ -130,9 +130,7 @@ SLOWER = {"random_inputs": True, "gamma1": 1.3, "gamma2": 1.1, "rounds": 500}
         pytest.param(SLOWER, [], marks=pytest.mark.system),
     ],
 )
-def test_an_empty_graph_of_networks_says_what_else_to_try(
-    settings: dict[str, Any], named: list[str]
-) -> None:
+def test_an_empty_graph_of_networks_has_advice(settings: dict[str, Any], named: list[str]) -> None:
     """Weights below the threshold give a note that effects may still exist."""
     empty = {"name": "notears_mlp_admm", "hidden": 2, "threshold": 50.0, "variables": ["a", "b"]}
     empty |= {"gamma1": 3.0, "gamma2": 2.0}  # fast

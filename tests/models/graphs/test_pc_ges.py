@@ -55,7 +55,7 @@ def assert_same(fit: GraphFit, directed: np.ndarray, undirected: np.ndarray) -> 
     np.testing.assert_array_equal(fit.undirected, undirected)
 
 
-def test_p_value_against_regression_residuals(simulate) -> None:
+def test_p_values_agree_with_regression_residuals(simulate) -> None:
     network = simulate(3, 5, 6, 60)
     test = PartialCorrelationTest(network.moments.correlation, 60)
     for given in ([], [2], [2, 4]):
@@ -70,7 +70,7 @@ def test_p_value_against_regression_residuals(simulate) -> None:
         assert test(0, 1, given) == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-9)
 
 
-def test_no_degrees_of_freedom_is_no_evidence() -> None:
+def test_without_degrees_of_freedom_p_is_one() -> None:
     correlation = np.full((4, 4), 0.99) + 0.01 * np.eye(4)
     test = PartialCorrelationTest(correlation, 5)
     assert test(0, 1, []) < 0.05
@@ -80,13 +80,13 @@ def test_no_degrees_of_freedom_is_no_evidence() -> None:
 
 @LEARNERS
 @pytest.mark.parametrize("seed", range(3))
-def test_known_network_without_sampling_error(simulate, learner, seed: int) -> None:
+def test_a_known_network_is_recovered_from_exact_moments(simulate, learner, seed: int) -> None:
     network = simulate(seed, 6, 6, 100_000)
     assert_same(learner(network.exact), *equivalence_class(network.truth))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_moments_give_what_rows_give(simulate, seed: int) -> None:
+def test_moments_and_rows_give_the_same_graph(simulate, seed: int) -> None:
     from causallearn.search.ConstraintBased.PC import pc as pc_on_rows
     from causallearn.search.ScoreBased.GES import ges as ges_on_rows
 
@@ -135,7 +135,7 @@ def test_contradicting_tests_are_noted(monkeypatch, simulate) -> None:
 
 
 @LEARNERS
-def test_nothing_is_printed_and_no_filter_is_left(simulate, learner, capsys) -> None:
+def test_learning_prints_nothing_and_restores_warning_filters(simulate, learner, capsys) -> None:
     filters = list(warnings.filters)
     learner(simulate(4, 5, 5, 100).moments)
     assert capsys.readouterr() == ("", "")
@@ -143,7 +143,7 @@ def test_nothing_is_printed_and_no_filter_is_left(simulate, learner, capsys) -> 
 
 
 @LEARNERS
-def test_missing_package_says_what_to_install(monkeypatch, simulate, learner) -> None:
+def test_a_missing_package_error_says_what_to_install(monkeypatch, simulate, learner) -> None:
     for name in list(sys.modules):
         if name.startswith("causallearn"):
             monkeypatch.delitem(sys.modules, name)
@@ -154,7 +154,7 @@ def test_missing_package_says_what_to_install(monkeypatch, simulate, learner) ->
 
 
 @LEARNERS
-def test_unusable_moments(learner) -> None:
+def test_unusable_moments_are_refused(learner) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 3))
     dependent = np.cov(np.column_stack([rows, rows.sum(axis=1)]).T)
     for S in (dependent, np.diag([1.0, 0.0]), np.full((2, 2), np.nan), np.eye(1)):
@@ -169,7 +169,7 @@ def within_sites(r: float, n: int, sites: int) -> Moments:
 
 @pytest.mark.parametrize("off", [-1e-9, 1e-9])
 @pytest.mark.parametrize("learner", ["pc", "ges"])
-def test_a_record_less_counts_for_each_site_beyond_the_first(learner: str, off: float) -> None:
+def test_each_further_site_lowers_the_effective_records_by_one(learner: str, off: float) -> None:
     """20 records at 10 sites tell as much as 11 of one population, to nine digits of p or BIC."""
     alpha = 2 * stats.norm.sf(np.sqrt(11 - 3) * np.arctanh(0.5)) * (1 + off)
     # An edge adds -n/2 log(1 - r^2) to the log-likelihood, and costs penalty/2 log n.
@@ -185,7 +185,7 @@ def test_a_record_less_counts_for_each_site_beyond_the_first(learner: str, off: 
     assert edges(19, 10) == 0
 
 
-def test_too_few_records() -> None:
+def test_too_few_records_are_refused() -> None:
     for data in (moments(np.eye(2), n=3), within_sites(0.5, 12, 10)):
         with pytest.raises(UsageError):
             pc(data)

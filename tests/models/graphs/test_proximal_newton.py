@@ -92,7 +92,7 @@ MULTIPLIERS = [Multipliers(0.0, 1e-3), Multipliers(0.7, 3.0), Multipliers(50.0, 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_constraint_and_its_gradient(case: str, numerical_gradient) -> None:
+def test_the_constraint_and_its_gradient_are_correct(case: str, numerical_gradient) -> None:
     graph, _, W = CASES[case]
     W = 0.5 * W
     h, E = graph_constraint(graph, W)
@@ -105,7 +105,7 @@ def test_constraint_and_its_gradient(case: str, numerical_gradient) -> None:
 
 @pytest.mark.parametrize("multipliers", MULTIPLIERS)
 @pytest.mark.parametrize("case", CASES)
-def test_every_step_is_down(case: str, multipliers: Multipliers) -> None:
+def test_every_step_lowers_the_objective(case: str, multipliers: Multipliers) -> None:
     graph, fit, start = CASES[case]
     start = np.where(penalties(graph)[0], 0, start)
     before = objective(graph, fit, start, multipliers)
@@ -122,7 +122,7 @@ def test_every_step_is_down(case: str, multipliers: Multipliers) -> None:
 
 @pytest.mark.parametrize("multipliers", MULTIPLIERS[:2])
 @pytest.mark.parametrize("case", CASES)
-def test_first_order_conditions_at_the_end(case: str, multipliers: Multipliers) -> None:
+def test_the_result_meets_the_first_order_conditions(case: str, multipliers: Multipliers) -> None:
     graph, fit, start = CASES[case]
     step = descend(graph, fit, start, multipliers, steps=2000, tolerance=1e-9)
     assert step.finite
@@ -133,7 +133,7 @@ def test_first_order_conditions_at_the_end(case: str, multipliers: Multipliers) 
     assert violation(graph, fit, step, multipliers) <= 2 * np.sqrt(2 * 100 * 1e-15 * (1 + F))
 
 
-def test_ends_at_the_tolerance() -> None:
+def test_the_search_ends_at_the_tolerance() -> None:
     graph, fit, start = CASES["static"]
     run = {
         s: descend(graph, fit, start, MULTIPLIERS[1], steps=50, tolerance=s) for s in (1e9, 1e-9)
@@ -143,7 +143,7 @@ def test_ends_at_the_tolerance() -> None:
     np.testing.assert_array_equal(run[1e9].W, once.W)
 
 
-def test_overflowing_trials_are_failed_steps(monkeypatch) -> None:
+def test_overflowing_trial_points_are_rejected(monkeypatch) -> None:
     """From zero, where h has no slope yet, the first trial is the far target itself: exp(1e4)."""
     overflowed = 0
     original = proximal_newton.exponential_minus_identity
@@ -167,7 +167,7 @@ def test_overflowing_trials_are_failed_steps(monkeypatch) -> None:
 @pytest.mark.parametrize(
     "start", [np.full((3, 3), 40.0), np.full((3, 3), np.nan), np.diag([1e200] * 3)]
 )
-def test_a_start_that_is_not_finite(start: np.ndarray) -> None:
+def test_a_start_that_is_not_finite_is_reported(start: np.ndarray) -> None:
     graph = LinearGraph(3)
     fit = Ridged(np.zeros((3, 3)), 1.0, graph.penalty)
     step = descend(graph, fit, start, Multipliers(1.0, 1.0), steps=5, tolerance=0)
@@ -176,7 +176,7 @@ def test_a_start_that_is_not_finite(start: np.ndarray) -> None:
     assert step.evaluations == 1
 
 
-def test_nothing_but_overflow_around() -> None:
+def test_if_all_steps_overflow_the_start_is_returned() -> None:
     """A fit that always proposes huge steps: the result is the start, which is finite."""
 
     class Absurd(Ridged):

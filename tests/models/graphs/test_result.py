@@ -29,7 +29,7 @@ FIT = GraphFit(
 )
 
 
-def test_edges_name_each_edge_once() -> None:
+def test_each_edge_is_listed_once() -> None:
     assert FIT.edges() == [
         {"from": "a", "to": "b", "kind": "directed", "weight": None},
         {"from": "b", "to": "c", "kind": "undirected", "weight": None},
@@ -52,7 +52,7 @@ def moments(scatter: list[list[float]], n: int = 10) -> Moments:
 GOOD = moments([[10, 5, 1], [5, 10, 1], [1, 1, 10]])
 
 
-def test_input_selects_in_the_order_asked() -> None:
+def test_input_selects_variables_in_the_given_order() -> None:
     data = graph_input(GOOD, ["c", "a"], standardise=False)
     assert data.names == ("c", "a")
     np.testing.assert_array_equal(data.matrix, [[1, 0.1], [0.1, 1]])
@@ -97,7 +97,7 @@ def test_unusable_moments_are_refused(bad: Moments, variables) -> None:
      (golem, "threshold", -0.1), (pc, "alpha", 0.0), (pc, "alpha", 1.0), (pc, "alpha", np.nan),
      (ges, "penalty", 0.0)],
 )  # fmt: skip
-def test_settings_out_of_range(
+def test_settings_out_of_range_are_refused(
     learner: Callable[..., GraphFit], setting: str, value: float
 ) -> None:
     with pytest.raises(UsageError, match=setting):

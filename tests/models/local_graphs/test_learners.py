@@ -59,7 +59,7 @@ def records(n: int, seed: int = 0, p: int = 4) -> np.ndarray:
 # --- one site -----------------------------------------------------------------------------------
 
 
-def test_a_fit_is_that_of_the_sites_records(of_rows: Callable[[np.ndarray], Moments]) -> None:
+def test_a_fit_agrees_with_the_sites_records(of_rows: Callable[[np.ndarray], Moments]) -> None:
     rows = records(60)
     names, moments = [f"x{j}" for j in range(4)], of_rows(rows)
     for learner, expected in (
@@ -112,13 +112,15 @@ def test_a_constant_column_is_an_isolated_variable(algorithm: Algorithm, level: 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("varying", [0, 1])
-def test_one_varying_column_is_no_graph(algorithm: Algorithm, varying: int) -> None:
+def test_a_fit_of_a_single_varying_column_does_not_converge(
+    algorithm: Algorithm, varying: int
+) -> None:
     rows = np.where(np.arange(4) < varying, records(20), 1.0)
     fit = Learner(algorithm=algorithm).fit(rows, NAMES)
     assert not fit.converged and len(fit.notes) == 1
 
 
-def test_copies_of_a_column() -> None:
+def test_pc_fails_and_the_others_converge_with_a_copied_column() -> None:
     rows = records(40)
     rows[:, 3] = 2 * rows[:, 0]
     assert not Learner(algorithm="pc").fit(rows, NAMES).converged  # cannot choose between them
@@ -126,7 +128,7 @@ def test_copies_of_a_column() -> None:
     assert Learner().fit(rows, NAMES).converged
 
 
-def test_singular_ges_has_one_more_records_worth(
+def test_ges_with_singular_moments_adds_one_record(
     of_rows: Callable[[np.ndarray], Moments],
 ) -> None:
     """As records: p unit vectors added to the standardised rows add I to n R."""
@@ -160,14 +162,14 @@ def test_a_fit_that_did_not_converge_is_not_used(monkeypatch: pytest.MonkeyPatch
     assert fit.notes == ("abstains: h",)
 
 
-def test_what_are_no_records_is_refused() -> None:
+def test_invalid_records_are_refused() -> None:
     for rows in (np.full((5, 4), np.nan), np.full((5, 4), np.inf), np.zeros((5, 3)), np.zeros(4)):
         with pytest.raises(UsageError):
             Learner().fit(rows, NAMES)
 
 
 @pytest.mark.parametrize("algorithm", ["pc", "ges"])
-def test_without_its_package_nobody_abstains(
+def test_a_missing_package_is_an_error_and_no_abstention(
     monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -187,7 +189,7 @@ def random_fit(rng: np.random.Generator) -> GraphFit:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_votes_by_brute_force(seed: int) -> None:
+def test_votes_agree_with_brute_force(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fits = [random_fit(rng) for _ in range(rng.integers(1, 8))]
     got = vote(fits)
@@ -204,7 +206,7 @@ def test_votes_by_brute_force(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_averages_by_brute_force(seed: int) -> None:
+def test_averages_agree_with_brute_force(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fits = [random_fit(rng) for _ in range(rng.integers(1, 8))]
     got = average(fits, 0.25)
@@ -218,12 +220,12 @@ def test_averages_by_brute_force(seed: int) -> None:
     assert got.settings == {"threshold": 0.25}
 
 
-def test_a_cycle_stays_with_a_note() -> None:
+def test_a_cycle_is_kept_with_a_note() -> None:
     result = vote([graph("a>b", "b>c"), graph("b>c", "c>a"), graph("c>a", "a>b")])
     assert edges_of(result) == {"a>b", "b>c", "c>a"} and len(result.notes) == 1
 
 
-def test_where_all_abstain_there_is_no_result() -> None:
+def test_if_all_sites_abstain_there_is_no_result() -> None:
     silent = graph("a>b", weights=np.ones((4, 4)), converged=False)
     for got in (vote([silent, silent]), average([silent, silent])):
         assert not got.converged and not got.directed.any()
@@ -234,7 +236,7 @@ def test_graphs_without_weights_have_no_average() -> None:
         local_adjacency(graph("a>b"), "average")
 
 
-def test_the_best_is_the_closest_of_those_that_learned() -> None:
+def test_the_best_graph_is_the_closest_among_sites_that_learned() -> None:
     truth = graph("a>b", "c>d").directed
     fits = [graph(converged=False), graph("b>a", "a>c", "b-d"), graph("a>b"), graph("c-d", "a>b")]
     distances = [compare_graphs(f.directed, truth, f.undirected).shd for f in fits]
@@ -245,14 +247,14 @@ def test_the_best_is_the_closest_of_those_that_learned() -> None:
     assert best_graph(fits[:1], truth) is fits[0]
 
 
-def test_with_many_records_sites_agree(simulate) -> None:
+def test_sites_with_many_records_learn_the_same_graph(simulate) -> None:
     network = simulate(7, 8, 9, 6000)
     fits = fit_sites(np.split(network.rows, 3))
     for result in (vote(fits), average(fits), best_graph(fits, network.truth)):
         assert compare_graphs(result.directed, network.truth).shd == 0
 
 
-def test_networks_are_learned_at_sites_too() -> None:
+def test_neural_networks_are_learned_at_sites() -> None:
     rng = np.random.default_rng(4)
     cause = rng.uniform(-2, 2, (400, 1))
     rows = np.hstack([cause, np.sin(2 * cause) + 0.2 * rng.standard_normal((400, 1))])

@@ -115,9 +115,7 @@ def test_weights_are_averaged(weights: list[np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize(("learner", "abstained"), [("pc", 2), ("ges", 1)])
-def test_sites_with_one_record_a_constant_column_or_few_records(
-    learner: Any, abstained: int
-) -> None:
+def test_sites_with_poor_data_abstain_or_contribute(learner: Any, abstained: int) -> None:
     data = sites(60, 50, 40, 70, 80, 1, 3)
     data["site1"]["c"] = np.full(50, 7.3)
     result = run(data, PROTOCOLS[1], learner=learner)
@@ -152,7 +150,7 @@ def test_settings_reach_the_sites_and_the_result() -> None:
     assert settings == {"standardise": False, "penalty": 0.3, "threshold": 1.8}
 
 
-def test_own_units_if_not_standardised() -> None:
+def test_without_standardising_weights_are_in_own_units() -> None:
     """With a in units a tenth as large, and bounds to match, correlations do not change."""
     method = LocalGraphs(combine="average", standardise=False)
     standardised, columns = LocalGraphs(combine="average"), np.array([0.1, 1, 1, 1])
@@ -174,7 +172,7 @@ def test_own_units_if_not_standardised() -> None:
     np.testing.assert_allclose(weights(standardised, finer), own, rtol=0, atol=1e-6)
 
 
-def test_alone_a_site_gets_its_own_graph() -> None:
+def test_a_simulation_shows_each_sites_own_graph() -> None:
     rows = parts_of(sites(40))[0]
     summary = fit_site_only(LocalGraphs(), public_of(), SiteRecords(rows / HALF, 0, np.zeros(4)))
     edges = {(e["from"], e["to"]) for e in summary["edges"]}
@@ -185,14 +183,14 @@ def test_alone_a_site_gets_its_own_graph() -> None:
 # --- records that are few or bad ------------------------------------------------------------------
 
 
-def test_where_nobody_can_learn_the_result_says_so() -> None:
+def test_the_result_reports_that_no_site_could_learn() -> None:
     result = run(sites(1, 1, 1))
     assert result.summary["edges"] == [] and result.summary["converged"] is False
     assert "3 of 3 sites" in result.summary["notes"][0]
     assert result.summary["status"] == "all sites abstained"
 
 
-def test_the_method_itself_does_without_records() -> None:
+def test_the_method_runs_without_any_records() -> None:
     for method in (LocalGraphs(), LocalGraphs(learner="pc"), LocalGraphs(combine="average")):
         update, _ = method.contribute(
             STAGE, SiteRecords(np.zeros((0, 4)), 0, np.zeros(4)), {}, {}, public_of(), system_random
@@ -241,13 +239,13 @@ def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
         ({"truth": (("a", "b"), ("b", "a"))}, "truth"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], where: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, Any], where: str) -> None:
     with pytest.raises(JobError) as caught:
         LocalGraphs(**settings).stages(public_of())
     assert caught.value.where == f"method.{where}".rstrip(".")
 
 
-def test_settings_that_a_learner_has() -> None:
+def test_settings_are_limited_to_those_of_the_learner() -> None:
     for learner, had in (
         ("notears", {"standardise": False, "penalty": 0.0, "threshold": 0.0}),
         ("notears_mlp", {"standardise": True, "penalty": 0.2, "threshold": 0.1}),
@@ -257,7 +255,7 @@ def test_settings_that_a_learner_has() -> None:
         assert LocalGraphs(learner=learner, **had).stages(public_of())
 
 
-def test_one_round_and_no_more() -> None:
+def test_the_method_takes_exactly_one_round() -> None:
     method, public = LocalGraphs(), public_of()
     (stage,) = method.stages(public)
     assert stage.max_rounds == 1 and stage.sensitivity is None

@@ -50,7 +50,7 @@ def build(table: dict[str, Any], truth: Any = None) -> Any:
           for kind in ("pc", "ges", "notears", "golem")],
     ],
 )  # fmt: skip
-def test_settings_out_of_range(table: dict[str, Any], key: str) -> None:
+def test_settings_out_of_range_are_refused(table: dict[str, Any], key: str) -> None:
     with pytest.raises(JobError, match=key) as caught:
         build(table)
     assert caught.value.where.startswith("method.analyses[1]")
@@ -66,13 +66,13 @@ def test_settings_out_of_range(table: dict[str, Any], key: str) -> None:
     ],
     ids=["loop", "two ways", "cycle"],
 )
-def test_a_truth_with_a_cycle(truth: Any) -> None:
+def test_a_true_graph_with_a_cycle_is_refused(truth: Any) -> None:
     with pytest.raises(JobError):
         build({"kind": "notears"}, truth)
     build({"kind": "notears"}, truth[1:] if len(truth) == 3 else None)
 
 
-def test_a_wrong_truth_is_named_by_the_key_that_holds_it() -> None:
+def test_an_error_names_the_key_of_a_wrong_true_graph() -> None:
     wrong = [["s", "x"]]
     with pytest.raises(JobError, match="'s=m'") as caught:
         build({"kind": "golem"}, wrong)
@@ -83,7 +83,7 @@ def test_a_wrong_truth_is_named_by_the_key_that_holds_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pc", "ges"])
-def test_the_missing_package_is_found_out_before_data(
+def test_a_missing_package_is_reported_before_reading_data(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "causallearn", None)
@@ -94,7 +94,9 @@ def test_the_missing_package_is_found_out_before_data(
 @pytest.mark.parametrize(
     ("outcome", "predictor"), [("s", "s"), ("s=m", "s"), ("s", "s=m"), ("s=m", "s=m"), ("g=b", "g")]
 )
-def test_the_outcome_is_no_predictor_under_another_name(outcome: str, predictor: str) -> None:
+def test_an_indicator_of_the_outcome_is_refused_as_a_predictor(
+    outcome: str, predictor: str
+) -> None:
     with pytest.raises(JobError):
         build({"kind": "ols", "outcome": outcome, "predictors": ["x", predictor]})
     with pytest.raises(JobError):

@@ -48,7 +48,7 @@ def job(tmp_path):
     return tmp_path / "job.toml"
 
 
-def test_the_other_analysis_and_the_report_are_there(job, tmp_path):
+def test_a_failed_analysis_does_not_stop_the_others_or_the_report(job, tmp_path):
     run = secagg.run(job, out=tmp_path / "out")
     failed, fine = run.result.summary["analyses"]
     assert failed["failed"].startswith("method.analyses[1]")
@@ -60,7 +60,7 @@ def test_the_other_analysis_and_the_report_are_there(job, tmp_path):
 
 
 @pytest.mark.system
-def test_the_command_says_so_and_exits_with_2(job, tmp_path):
+def test_the_command_reports_a_failed_analysis_and_exits_with_2(job, tmp_path):
     command = [sys.executable, "-m", "secagg.cli", "run", str(job), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -64,7 +64,7 @@ def size_of(b, X, y):
     penalty=st.sampled_from([1e-2, 0.3, 1.0, 50.0]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_ridge_is_scikit_learns(p, n, penalty, seed):
+def test_ridge_agrees_with_scikit_learn(p, n, penalty, seed):
     X, y = sample(seed, n, p)
     Z, z = z_scored(X, y)
     oracle = Ridge(alpha=n * penalty, fit_intercept=False, solver="svd").fit(Z, z)
@@ -114,7 +114,7 @@ def test_ridge_errors_are_those_of_a_linear_estimator(n, p, penalty):
 
 
 @pytest.mark.parametrize(("n", "p", "seed"), [(40, 3, 0), (25, 8, 1), (12, 20, 2)])
-def test_no_penalty_has_a_lower_gcv_than_the_one_chosen(n, p, seed):
+def test_the_chosen_penalty_has_the_lowest_gcv(n, p, seed):
     X, y = sample(seed, n, p)
     fit = ridge(*named(X, y))
     assert fit.penalty_rule == "gcv"
@@ -124,7 +124,7 @@ def test_no_penalty_has_a_lower_gcv_than_the_one_chosen(n, p, seed):
     assert fit.gcv <= min(brute_gcv(X, y, penalty) for penalty in grid) * (1 + 1e-10)
 
 
-def test_gcv_says_when_it_ran_to_an_end():
+def test_gcv_reports_a_penalty_at_the_end_of_its_range():
     X, _ = sample(2, 30, 2)
     Z, _ = z_scored(X, np.arange(30.0))
     noise = np.random.default_rng(0).normal(size=30)
@@ -148,7 +148,7 @@ def test_gcv_says_when_it_ran_to_an_end():
     share=st.sampled_from([0.02, 0.2, 0.6, 0.999, 1.5]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_lasso_is_scikit_learns_and_optimal_on_the_raw_data(p, n, share, seed):
+def test_lasso_agrees_with_scikit_learn_and_is_optimal(p, n, share, seed):
     X, y = sample(seed, n, p)
     Z, z = z_scored(X, y)
     largest = np.max(np.abs(Z.T @ z)) / n
@@ -173,7 +173,7 @@ def test_lasso_is_scikit_learns_and_optimal_on_the_raw_data(p, n, share, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bic_is_the_least_along_the_path(seed):
+def test_the_chosen_lasso_has_the_lowest_bic_along_the_path(seed):
     n, p = 60, 7
     X, y = sample(seed, n, p)
     Z, z = z_scored(X, y)
@@ -210,7 +210,7 @@ def test_collinear_columns_do_not_stall_the_descent(seed):
     ridge(rough, outcome, names)
 
 
-def test_more_predictors_than_records_need_a_number():
+def test_more_predictors_than_records_need_a_given_penalty():
     X, y = sample(9, 15, 30)
     for n, records in ((15, X), (31, sample(9, 31, 30)[0])):  # p + 1 with the mean
         with pytest.raises(UsageError):
@@ -255,7 +255,7 @@ def test_bad_columns_are_named(method, outcome, predictors, named):
 
 
 @pytest.mark.parametrize("method", [ols, ridge, lasso])
-def test_moments_that_no_data_can_have_are_refused(method):
+def test_impossible_moments_are_refused(method):
     moments = Moments(("a", "b", "c", "y"), 50, np.zeros(4), INDEFINITE)
     with pytest.raises(UsageError):
         method(moments, "y", ["a", "b"])

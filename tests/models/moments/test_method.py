@@ -45,7 +45,7 @@ def design(sites):
     return np.column_stack(columns).astype(float)
 
 
-def test_moments_are_those_of_the_pooled_records(sites):
+def test_moments_agree_with_the_pooled_records(sites):
     arrays = secagg.run(job([{"kind": "describe"}]), sites).result.arrays
     table = design(sites)
     n = len(table)
@@ -91,7 +91,7 @@ def test_one_release_serves_all_analyses(sites):
          "method.analyses[1].truth"),
     ],
 )  # fmt: skip
-def test_analyses_that_do_not_fit_are_refused_before_data(analyses, where):
+def test_unsuitable_analyses_are_refused_before_reading_data(analyses, where):
     unreadable = {"a": object(), "b": object()}
     with pytest.raises(JobError) as raised:
         secagg.run(job(analyses), unreadable)

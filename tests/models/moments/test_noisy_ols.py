@@ -56,7 +56,7 @@ def as_released(matrix, variance, middle=0.0, half=1.0):
 
 
 @pytest.mark.parametrize("middle", [0.0, 1e4])
-def test_without_noise_it_is_ordinary_least_squares(middle):
+def test_without_noise_results_equal_ordinary_least_squares(middle):
     rng = np.random.default_rng(0)
     u = table(rng, 200, d=4)
     half = np.array([1.0, 10, 0.1, 3, 7])
@@ -89,7 +89,7 @@ def test_without_noise_it_is_ordinary_least_squares(middle):
     assert (ours.noise_ratio, ours.r_hat) == (0, 1)
 
 
-def test_the_gradient_is_that_of_the_density():
+def test_the_gradient_agrees_with_the_density():
     rng = np.random.default_rng(2)
     matrix = moments_of(table(rng, 50, d=2)) + symmetric_noise(rng, (4, 4), 2.0)
     target = Target(matrix[None], symmetric_noise(rng, (4, 4), 1.0) ** 2 + 1)
@@ -107,7 +107,7 @@ def test_the_gradient_is_that_of_the_density():
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("first", [16.0, 0.5])
-def test_the_draws_follow_the_posterior_that_is_stated(first):
+def test_draws_follow_the_stated_posterior(first):
     """Against importance sampling: noise about the release, weighted by the prior of M itself.
 
     So this checks the Jacobians and the sampler. With p = 3 columns, two of them predictors, a is
@@ -179,7 +179,7 @@ def test_too_few_records_and_bad_levels_are_refused():
 
 
 @pytest.mark.usefixtures("short_chains")
-def test_noise_beyond_the_signal_gives_wide_intervals_and_says_why():
+def test_overwhelming_noise_gives_wide_intervals_and_a_note():
     rng = np.random.default_rng(5)
     matrix = moments_of(table(rng, 300, d=4)) + symmetric_noise(rng, (6, 6), 30.0)
     assert np.linalg.eigvalsh(matrix)[0] < 0  # no Cholesky factor exists
@@ -190,7 +190,7 @@ def test_noise_beyond_the_signal_gives_wide_intervals_and_says_why():
 
 
 @pytest.mark.statistical
-def test_collinearity_that_the_noise_may_hide_is_told(simulation):
+def test_collinearity_that_noise_may_hide_is_reported(simulation):
     """Where slopes of predictors that are nearly the same are not covered, the result says so."""
     hidden = simulation.Design(1, 2000, pair=0.95)
     assert simulation.coverage(hidden, 40).least < 0.7  # or this need not be told
@@ -200,7 +200,7 @@ def test_collinearity_that_the_noise_may_hide_is_told(simulation):
             assert (len(fit.notes) == 3) == told
 
 
-def test_covariance_of_the_noise_in_the_estimating_equation(simulation):
+def test_the_noise_covariance_of_the_estimating_equation_is_correct(simulation):
     """Equation (1), by brute force: 200 000 draws of (E, e)."""
     theta = np.array([0.3, -1.2, 0.7])
     noise = symmetric_noise(np.random.default_rng(8), (200_000, 4, 4), 2.0)
@@ -212,7 +212,7 @@ def test_covariance_of_the_noise_in_the_estimating_equation(simulation):
 
 
 @pytest.mark.statistical
-def test_intervals_cover_where_plugged_in_ones_do_not_and_first_order_ones_are_long(simulation):
+def test_intervals_cover_better_than_plug_in_and_first_order_ones(simulation):
     design = simulation.Design(1)
     ours, plugged, first = (
         simulation.coverage(design, 60, of) for of in ("ours", "plugged in", "first order")
@@ -238,7 +238,7 @@ def test_ninety_percent_intervals_cover_ninety_percent(simulation, epsilon, kind
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("design", [(4, 500, 0.8), (1, 2000, 0.8), (1, 500, 0.65)], ids=str)
-def test_collinear_predictors_are_covered(simulation, design):
+def test_intervals_cover_slopes_of_collinear_predictors(simulation, design):
     """Where the noise is near their least eigenvalue, and a prior that ignores them covers 0.75."""
     epsilon, n, correlation = design
     found = simulation.coverage(simulation.Design(epsilon, n, correlation=correlation), 40)

@@ -81,7 +81,7 @@ def test_a_constant_column_is_named(value, fraction_bits):
 
 
 @pytest.mark.parametrize("centre", ["pooled", "site"])
-def test_bounds_that_are_too_wide_are_not_taken_for_a_constant_column(centre):
+def test_too_wide_bounds_are_not_reported_as_a_constant_column(centre):
     """In the same words by each method, and only then."""
     (fine,) = secagg.run(job(100.0, {"name": "moments"}), sites()).result.summary["analyses"]
     assert "notes" not in fine
@@ -110,7 +110,7 @@ def test_perfect_collinearity_is_named(bound, fraction_bits):
     assert "linear combination" in run.result.summary["analyses"][0]["failed"]
 
 
-def test_too_coarse_a_resolution_is_said():
+def test_too_coarse_a_resolution_is_reported():
     """At 1e4 times the spread and steps of 2^-32 a correlation keeps less than four digits."""
     run = secagg.run(job(1e5, {**OLS, "fraction_bits": 32}), sites())
     assert "failed" in run.result.summary["analyses"][0]
@@ -118,7 +118,7 @@ def test_too_coarse_a_resolution_is_said():
 
 @pytest.mark.parametrize("step_error", [1e-9, 1e-6])
 @pytest.mark.parametrize("signs", [(1, -1, -1), (-1, 1, 1), (1, 1, -1), (-1, -1, 1)])
-def test_the_error_that_is_stated_bounds_the_worst_that_rounding_can_do(step_error, signs):
+def test_the_stated_error_bounds_the_worst_case_of_rounding(step_error, signs):
     """Sums near n: an error e of each sum and of M makes up to 3 e of one in a centred entry."""
     n = 200
     u = 0.97 + 0.02 * np.random.default_rng(4).standard_normal((n, 2))

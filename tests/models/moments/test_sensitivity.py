@@ -33,7 +33,9 @@ def upper(u: NDArray[np.float64]) -> NDArray[np.float64]:
         *((float(p), (C2 + p) / math.sqrt(2), C2 + p) for p in range(1, 9)),
     ],
 )
-def test_closed_form(square: float, add: float, replace: float) -> None:
+def test_the_sensitivity_agrees_with_its_closed_form(
+    square: float, add: float, replace: float
+) -> None:
     touch = moments_sensitivity(Clip(square, 16), 9)
     assert touch.add == pytest.approx(add, rel=1e-12)
     assert touch.replace == pytest.approx(replace, rel=1e-12)
@@ -51,7 +53,7 @@ def records(square: float, p: int, rng: np.random.Generator, n: int) -> NDArray[
 
 
 @given(st.integers(1, 6), st.floats(0.01, 1.0), st.integers(0, 2**32 - 1))
-def test_no_pair_of_records_moves_the_moments_further(p: int, share: float, seed: int) -> None:
+def test_no_pair_of_records_exceeds_the_sensitivity(p: int, share: float, seed: int) -> None:
     square = share * p
     touch = moments_sensitivity(Clip(square, 16), p)
     found = [upper(u) for u in records(square, p, np.random.default_rng(seed), 20)]
@@ -60,7 +62,7 @@ def test_no_pair_of_records_moves_the_moments_further(p: int, share: float, seed
 
 
 @pytest.mark.parametrize("square", [0.1, C2, 1.0, 2.5])
-def test_any_record_of_full_norm_reaches_the_bound(square: float) -> None:
+def test_any_record_of_full_norm_attains_the_sensitivity(square: float) -> None:
     """The bound is tight everywhere, so no noise is wasted."""
     rng = np.random.default_rng(1)
     for _ in range(20):
@@ -72,7 +74,7 @@ def test_any_record_of_full_norm_reaches_the_bound(square: float) -> None:
 
 
 @pytest.mark.parametrize("square", [C2, 1.0, 2.5])
-def test_replacing_reaches_its_bound(square: float) -> None:
+def test_replacing_a_record_attains_its_sensitivity(square: float) -> None:
     """Where u'w = -c^2, z and v are orthogonal."""
     cosine = -C2 / square
     u = math.sqrt(square) * np.array([1.0, 0.0])

@@ -89,7 +89,7 @@ def centred(sites: dict[str, pd.DataFrame]) -> np.ndarray:
 # --- the moments ----------------------------------------------------------------------------------
 
 
-def test_moments_are_those_of_centred_records(run: Any, sites: Any) -> None:
+def test_moments_agree_with_site_centred_records(run: Any, sites: Any) -> None:
     arrays, away = run.result.arrays, centred(sites)
     # The oracle's rounding: of records of up to 1100, so 1100 eps a difference, n of them, against
     # deviations of the size of the diagonal's roots.
@@ -105,7 +105,7 @@ def test_moments_are_those_of_centred_records(run: Any, sites: Any) -> None:
     assert [r["stage"] for r in run.facts["releases"]] == ["cohort", "moments"]  # one secure sum
 
 
-def test_levels_of_sites_do_not_matter(sites: Any, run: Any) -> None:
+def test_site_means_do_not_change_the_results(sites: Any, run: Any) -> None:
     """Other than with pooled means, whose covariance they make."""
     moved = {name: t.assign(y=t.y + 10 * i) for i, (name, t) in enumerate(sites.items())}
     other = secagg.run(job([{"kind": "describe"}]), moved).result
@@ -119,7 +119,7 @@ def test_levels_of_sites_do_not_matter(sites: Any, run: Any) -> None:
     )
 
 
-def test_covariance_is_the_one_that_admm_works_on(run: Any, sites: Any) -> None:
+def test_the_covariance_equals_that_of_notears_admm(run: Any, sites: Any) -> None:
     """The sum over sites of its S_k."""
     records, _ = table(sites)
     n, ends = len(records), np.cumsum(SIZES)[:-1]
@@ -160,7 +160,7 @@ def summed(*parts: np.ndarray, bits: int = 500) -> Any:
     return within_moments(upper, counts, PUBLIC, len(parts) * 2.0 ** -(bits + 1))
 
 
-def test_sites_with_one_record_or_none_add_nothing() -> None:
+def test_sites_with_one_record_or_none_contribute_zero() -> None:
     rng = np.random.default_rng(0)
     u, one = rng.uniform(-1, 1, (9, 3)), rng.uniform(-1, 1, (1, 3))
     alone, more = summed(u), summed(u, one, np.zeros((0, 3)), one)
@@ -174,7 +174,7 @@ def test_sites_with_one_record_or_none_add_nothing() -> None:
 
 
 @pytest.mark.parametrize("bits", [20, 80, 500])
-def test_what_is_constant_at_every_site_is_constant(bits: int) -> None:
+def test_a_column_constant_at_every_site_is_named_as_constant(bits: int) -> None:
     """However its mean is rounded, and however far the sites differ in it."""
     rng = np.random.default_rng(1)
     parts = [rng.uniform(-1, 1, (n, 3)) for n in (7, 1000, 3)]
@@ -186,7 +186,7 @@ def test_what_is_constant_at_every_site_is_constant(bits: int) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.integers(0, 20), min_size=1, max_size=5))
-def test_errors_are_within_what_is_stated(seed: int, sizes: list[int]) -> None:
+def test_rounding_errors_are_within_the_stated_bounds(seed: int, sizes: list[int]) -> None:
     """Against sums in extended precision, whose own error is 2^-11 of float64's."""
     rng = np.random.default_rng(seed)
     parts = [rng.uniform(-1, 1, 3) + 1e-5 * rng.uniform(-1, 1, (n, 3)) for n in sizes]
@@ -207,7 +207,7 @@ def test_errors_are_within_what_is_stated(seed: int, sizes: list[int]) -> None:
 # --- the analyses ---------------------------------------------------------------------------------
 
 
-def test_ols_is_least_squares_with_an_indicator_a_site(run: Any, least_squares: Any) -> None:
+def test_ols_equals_least_squares_with_site_indicators(run: Any, least_squares: Any) -> None:
     fit, oracle = run.result.summary["analyses"][0], least_squares
     assert [term["term"] for term in fit["terms"]] == NAMES  # and no intercept
     estimates, errors, p, low = (
@@ -228,7 +228,7 @@ def test_ols_is_least_squares_with_an_indicator_a_site(run: Any, least_squares: 
     assert any("own means" in note for note in fit["notes"])
 
 
-def test_r_squared_is_of_the_variation_within_sites(
+def test_r_squared_refers_to_variation_within_sites(
     run: Any, least_squares: Any, sites: Any
 ) -> None:
     fit, within = run.result.summary["analyses"][0], centred(sites)[:, 1]
@@ -238,7 +238,7 @@ def test_r_squared_is_of_the_variation_within_sites(
     assert fit["adjusted_r_squared"] == pytest.approx(1 - unexplained * dof / (dof - 4), rel=1e-9)
 
 
-def test_ridge_and_lasso_do_not_penalise_the_levels(run: Any, sites: Any) -> None:
+def test_ridge_and_lasso_do_not_penalise_site_means(run: Any, sites: Any) -> None:
     """Against the normal equations, and the optimality conditions, of the centred records."""
     _, ridge, lasso, *_ = run.result.summary["analyses"]
     away = centred(sites)
@@ -266,7 +266,7 @@ def test_ridge_and_lasso_do_not_penalise_the_levels(run: Any, sites: Any) -> Non
     assert [t["term"] for t in lasso["terms"]] == NAMES
 
 
-def test_description_has_deviations_within_sites_and_no_means(run: Any, sites: Any) -> None:
+def test_the_description_has_within_site_deviations_and_no_means(run: Any, sites: Any) -> None:
     described, away = run.result.summary["analyses"][3], centred(sites)
     assert [c["mean"] for c in described["columns"]] == [None] * 5
     sd = np.sqrt((away**2).sum(axis=0) / (sum(SIZES) - len(SIZES)))
@@ -274,7 +274,7 @@ def test_description_has_deviations_within_sites_and_no_means(run: Any, sites: A
     np.testing.assert_allclose(described["correlation"], np.corrcoef(away.T), atol=1e-9)
 
 
-def test_pc_tests_given_the_sites() -> None:
+def test_pc_tests_condition_on_the_sites() -> None:
     """Its p value is that of a partial correlation given the sites' indicators, too."""
     rng = np.random.default_rng(2)
     parts = [rng.normal(size=(n, 3)) / 10 + rng.uniform(-0.5, 0.5, 3) for n in (6, 9, 5)]
@@ -287,7 +287,7 @@ def test_pc_tests_given_the_sites() -> None:
     assert ours == pytest.approx(given_sites, rel=1e-9)  # 1 / (smallest eigenvalue) times eps
 
 
-def test_graphs_find_no_edges_between_levels() -> None:
+def test_differences_between_sites_cause_no_edges() -> None:
     """Three unrelated columns, at sites that differ in all of them together."""
     rng = np.random.default_rng(4)
     parts = {
@@ -311,7 +311,7 @@ def test_graphs_find_no_edges_between_levels() -> None:
 # --- what cannot be -------------------------------------------------------------------------------
 
 
-def test_where_every_site_has_one_record_nothing_varies() -> None:
+def test_one_record_at_every_site_is_reported_as_no_variation() -> None:
     sites = {f"s{k}": {"x": [1001.0 + k], "y": [float(k)], "z": [0.1 * k]} for k in range(9)}
     columns = {name: COLUMNS[name] for name in "xyz"}
     ols = {"kind": "ols", "outcome": "y", "predictors": ["x"]}

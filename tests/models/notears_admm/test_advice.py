@@ -32,7 +32,7 @@ SLOWER = ["gamma1", "gamma2", "rho1", "rho2", "rounds"]
         (DIVERGED, NO_CYCLES, NEAR, False, ["standardise"]),
     ],
 )
-def test_settings_that_the_advice_names(
+def test_advice_names_the_expected_settings(
     status: str, h: float, residual: float, standardised: bool, named: list[str]
 ) -> None:
     state = {"status": status, "h": h, "residual": residual}
@@ -41,7 +41,9 @@ def test_settings_that_the_advice_names(
     assert ("Cycles remained" in text) == (residual == FAR and h == CYCLES and status != DIVERGED)
 
 
-def test_it_is_marked_on_the_terminal_and_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_is_marked_on_the_terminal_and_in_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     method = {"name": "notears_admm", "variables": ["x", "y", "z", "x2"], "rounds": 30}
     finished = run(job("moments", "plain", simulation={}) | {"method": method}, tables(3))
     recorded = Console(record=True, width=400, quiet=True)

@@ -44,7 +44,7 @@ def sites(seed: int, W: np.ndarray, rho2: float) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("variant", ["paper", "fast"])
-def test_a_round_by_the_paper(monkeypatch, variant) -> None:
+def test_a_round_agrees_with_the_papers_equations(monkeypatch, variant) -> None:
     """(5)'s target, (6), (7) summed, (8), (9) and the mean residual, from B_k and beta_k."""
     schedule = Schedule(variant, rho1=0.2, rho2=0.5, gamma1=1.5, gamma2=1.1)
     before = begin(schedule, np.random.default_rng(0).normal(size=(3, 3)))
@@ -95,7 +95,7 @@ def reached(state, W: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("h", "status"), [(1e-6, "converged"), (1.1e-6, "running")])
-def test_fast_stops_when_both_goals_are_reached(monkeypatch, h: float, status: str) -> None:
+def test_the_fast_schedule_stops_at_both_goals(monkeypatch, h: float, status: str) -> None:
     scripted(monkeypatch, *[Step(NEXT, h, True, 1)] * 2)
     state = begin(Schedule(), np.zeros((3, 3)))
     assert advance(state, reached(state, NEXT), 2, GRAPH, Schedule())["status"] == status
@@ -104,7 +104,7 @@ def test_fast_stops_when_both_goals_are_reached(monkeypatch, h: float, status: s
     assert advance(state, far, 2, GRAPH, Schedule())["status"] == "running"
 
 
-def test_paper_goes_on_until_both_penalties_are_at_their_end(monkeypatch) -> None:
+def test_the_paper_schedule_continues_until_both_penalties_end(monkeypatch) -> None:
     scripted(monkeypatch, *[Step(NEXT, 0.0, True, 1)] * 300)
     schedule = Schedule("paper")
     state = begin(schedule, np.zeros((3, 3)))
@@ -118,7 +118,7 @@ def test_paper_goes_on_until_both_penalties_are_at_their_end(monkeypatch) -> Non
 
 
 @pytest.mark.parametrize("variant", ["paper", "fast"])
-def test_out_of_rounds_is_no_success(monkeypatch, variant) -> None:
+def test_reaching_the_last_round_is_not_convergence(monkeypatch, variant) -> None:
     scripted(monkeypatch, *[Step(NEXT, 0.5, True, 1)] * 3)
     schedule = Schedule(variant, rounds=3)
     state = begin(schedule, np.zeros((3, 3)))
@@ -148,7 +148,7 @@ def test_divergence_keeps_the_last_finite_weights(monkeypatch, variant) -> None:
     [("rho1", 0.0), ("rho1", np.nan), ("rho2", 1.1e16), ("rho2", -1.0), ("gamma1", 1.0),
      ("gamma1", np.nan), ("gamma2", 1.0), ("gamma2", 101.0), ("rounds", 0), ("rounds", 10_001)],
 )  # fmt: skip
-def test_settings_out_of_range(name: str, value: float) -> None:
+def test_settings_out_of_range_are_refused(name: str, value: float) -> None:
     Schedule(rho1=1e-12, rho2=1e16, gamma1=100.0, rounds=10_000).check()
     with pytest.raises(JobError) as caught:
         Schedule(**{name: value}).check()

@@ -61,7 +61,7 @@ def run(method: NotearsAdmm, parts: list[np.ndarray]) -> tuple[Result, list[Stat
     [("paper", (20, 30, 50)), ("paper", (1, 40)), ("fast", (20, 30, 50)), ("fast", (0, 1, 40)),
      ("fast", (1, 1, 3)), ("fast", (3, 3, 3, 3))],
 )  # fmt: skip
-def test_equals_learn(variant, sizes: tuple[int, ...]) -> None:
+def test_a_run_equals_the_simulation_without_parties(variant, sizes: tuple[int, ...]) -> None:
     """Sites without a record, with one, with fewer than variables, and of unequal size."""
     parts = simulated(sum(sizes), sizes)
     rounds = 30 if variant == "paper" else 200
@@ -89,7 +89,7 @@ def test_the_last_sum_gives_the_pooled_covariance() -> None:
     assert np.abs(states[1]["total"] - within).max() > 0.1
 
 
-def test_only_what_is_declared_leaves() -> None:
+def test_sites_send_only_declared_numbers() -> None:
     count, answers = NotearsAdmm(lags=(("c", "d"),), rounds=9).stages(PUBLIC)
     fields = [(f.name, f.shape, f.kind) for f in (*count.spec, *answers.spec)]
     assert fields == [
@@ -101,7 +101,7 @@ def test_only_what_is_declared_leaves() -> None:
     assert count.sensitivity is answers.sensitivity is None
 
 
-def test_constant_columns() -> None:
+def test_columns_constant_at_every_site_have_no_edges() -> None:
     parts = simulated(2, (30, 40))
     parts[0][:, 1] = 3.0
     weights = run(NotearsAdmm(standardise=False), parts)[0].arrays["weights"]
@@ -114,7 +114,7 @@ def test_constant_columns() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 1)])
-def test_too_few_records(sizes: tuple[int, ...]) -> None:
+def test_too_few_records_are_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
         run(NotearsAdmm(), simulated(0, sizes))
 
@@ -145,27 +145,27 @@ def respond(message: dict[str, Any], memory: dict[str, Any] | None = None, **set
         {"W": np.full((4, 4), 1e60)},
     ],
 )
-def test_messages_out_of_range(changed: dict[str, Any]) -> None:
+def test_messages_out_of_range_are_refused(changed: dict[str, Any]) -> None:
     respond(request(records=20))  # all records are here
     with pytest.raises(PeerError):
         respond(request(**changed))
 
 
-def test_a_total_of_one_record_is_out_of_range() -> None:
+def test_a_total_of_one_record_is_refused() -> None:
     empty, message = carried(np.zeros((0, 4))), request(records=1)
     with pytest.raises(PeerError):
         NotearsAdmm().contribute(CONSENSUS, empty, message, {}, PUBLIC, system_random)
 
 
 @pytest.mark.parametrize("changed", [{"records": 61}, {"scale": HALF * 1.01}])
-def test_facts_do_not_change_between_rounds(changed: dict[str, Any]) -> None:
+def test_changed_facts_between_rounds_are_refused(changed: dict[str, Any]) -> None:
     _, memory = respond(request())
     respond(request(), memory)
     with pytest.raises(PeerError):
         respond(request(**changed), memory)
 
 
-def test_in_own_units_the_scale_is_known() -> None:
+def test_another_scale_in_own_units_is_refused() -> None:
     """Another scale acts as another rho2, which a coordinator must not choose."""
     respond(request(), standardise=False)
     with pytest.raises(PeerError) as caught:
@@ -191,14 +191,14 @@ def test_an_answer_beyond_its_bound_is_not_sent(W: float) -> None:
     + [("lags", lags) for lags in ((("a",),), (("q",) * 2,), ((),), (("b", "c"), ("d",)))]
     + [("truth", truth) for truth in ((("a", "q"),), (("a", "b"), ("b", "a")))],
 )  # fmt: skip
-def test_settings_out_of_range(name: str, value: Any) -> None:
+def test_settings_out_of_range_are_refused(name: str, value: Any) -> None:
     NotearsAdmm().stages(PUBLIC)
     with pytest.raises(JobError) as caught:
         NotearsAdmm(**{name: value}).stages(PUBLIC)
     assert caught.value.where == f"method.{name}"
 
 
-def test_a_column_has_one_place() -> None:
+def test_a_column_used_twice_is_refused() -> None:
     with pytest.raises(JobError) as caught:
         NotearsAdmm(variables=("a", "b"), lags=(("b", "c"),)).stages(PUBLIC)
     assert caught.value.where == "method.lags"

@@ -96,7 +96,7 @@ def algorithm_1(sites: list[np.ndarray], penalty: float) -> tuple[np.ndarray, in
 @pytest.mark.oracle
 @pytest.mark.parametrize("penalty", [0.0, 0.01])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_against_algorithm_1(seed: int, penalty: float) -> None:
+def test_a_simulation_agrees_with_algorithm_1(seed: int, penalty: float) -> None:
     sites = simulated(seed, 5, (30, 60, 110))
     W, rounds = algorithm_1(sites, penalty)
     fit = learn(sites, schedule=PAPER, penalty=penalty)
@@ -128,7 +128,9 @@ def watched(monkeypatch) -> list[tuple[dict, dict]]:
 
 
 @pytest.mark.parametrize(("sizes", "d"), [((40, 70, 90), 5), ((3,) * 10, 10), ((1, 2, 30, 4), 6)])
-def test_every_site_agrees_at_the_end(watched, sizes: tuple[int, ...], d: int) -> None:
+def test_all_sites_agree_with_the_consensus_at_the_end(
+    watched, sizes: tuple[int, ...], d: int
+) -> None:
     """The coordinator knows only the mean residual; this is each site's, from its own B_k."""
     sites = simulated(3, d, sizes)
     fit = learn(sites)
@@ -155,7 +157,7 @@ def test_every_site_agrees_at_the_end(watched, sizes: tuple[int, ...], d: int) -
     np.testing.assert_allclose(after["total"], S @ (np.eye(d) - after["W"]), rtol=0, atol=near)
 
 
-def test_early_sums_depend_on_who_has_which_records(watched) -> None:
+def test_early_sums_depend_on_the_division_of_records(watched) -> None:
     """As the method's docstring warns, they are not a function of the pooled covariance."""
     (X,) = simulated(4, 5, (80,))
     A, B, C, D = (part - part.mean(axis=0) for part in np.split(X, 4))
@@ -175,7 +177,7 @@ def test_early_sums_depend_on_who_has_which_records(watched) -> None:
 
 
 @pytest.mark.parametrize("variant", ["fast", pytest.param("paper", marks=pytest.mark.statistical)])
-def test_finds_the_structure_of_a_vector_autoregression(variant) -> None:
+def test_the_structure_of_a_vector_autoregression_is_recovered(variant) -> None:
     """In four models of 4000 windows at most one wrong edge of five, on the mean.
 
     Not none: penalties grow faster than the multipliers settle, so that W stops short of the
@@ -194,14 +196,14 @@ def test_finds_the_structure_of_a_vector_autoregression(variant) -> None:
     assert wrong <= runs
 
 
-def test_zero_diagonal() -> None:
+def test_the_diagonal_of_w_is_zero() -> None:
     sites = simulated(7, 6, (20, 30))
     assert not np.diagonal(learn(sites, zero_diagonal=True).weights).any()
     assert np.diagonal(learn(sites, schedule=Schedule(rounds=5)).weights).any()
 
 
 @pytest.mark.parametrize("variant", ["fast", "paper"])
-def test_raw_scales_do_not_end_in_a_clean_looking_graph(variant) -> None:
+def test_unequal_raw_scales_are_not_reported_as_a_converged_graph(variant) -> None:
     """Standard deviations of 12 to 428, as in Sachs et al.: the published program overflows."""
     sites, schedule = simulated(8, 5, (100,) * 4), Schedule(variant, gamma1=2.5, gamma2=1.5)
     fit = learn([X * np.geomspace(12, 428, 5) for X in sites], schedule=schedule)
@@ -226,7 +228,7 @@ def test_raw_scales_do_not_end_in_a_clean_looking_graph(variant) -> None:
         ([np.zeros((1, 2)), np.zeros((0, 2))], 0),
     ],
 )
-def test_unusable_records(sites: list[np.ndarray], lags: int) -> None:
+def test_unusable_records_are_refused(sites: list[np.ndarray], lags: int) -> None:
     with pytest.raises(UsageError):
         learn(sites, lags=lags)
 
@@ -253,7 +255,7 @@ def some_sites(draw: st.DrawFn) -> list[np.ndarray]:
     st.sampled_from([0.0, 0.01, 5.0]),
     st.booleans(),
 )
-def test_any_finite_records(
+def test_any_finite_records_give_a_graph_or_a_typed_error(
     sites: list[np.ndarray], schedule: Schedule, penalty: float, zero_diagonal: bool
 ) -> None:
     """They give a finite graph that says whether it converged, or a typed error."""

@@ -62,7 +62,9 @@ def as_floats(M) -> np.ndarray:
 @pytest.mark.parametrize(
     ("rows", "q", "d"), [(30, 4, 4), (3, 4, 4), (30, 6, 3), (4, 6, 2), (1, 3, 3), (0, 3, 3)]
 )
-def test_many_rounds(rows: int, q: int, d: int, settling: bool) -> None:
+def test_a_site_stays_within_its_error_bound_over_many_rounds(
+    rows: int, q: int, d: int, settling: bool
+) -> None:
     """The tolerance is a running error bound.
 
     V = L / (L + rho2) (rho2 (Q'J - Q'W) + Q'beta): sums and products of q terms, each within some
@@ -90,7 +92,7 @@ def test_many_rounds(rows: int, q: int, d: int, settling: bool) -> None:
     assert (rows <= 1) == (not V.any())
 
 
-def test_tolerance_means_something() -> None:
+def test_the_error_bound_is_small_compared_with_the_result() -> None:
     """At the end of a settling run the bound above is far below V; naive float64 is far above."""
     X, n, q = centred(records(30, 30, 4)), 50, 4
     site = begin_site(*spectrum(X, n), q)
@@ -107,7 +109,7 @@ def test_tolerance_means_something() -> None:
     assert np.abs(beta + rho2 * (B - W) - V).max() > 0.1
 
 
-def test_stacked_sites_are_the_single_ones() -> None:
+def test_stacked_sites_equal_single_sites() -> None:
     spectra = [
         spectrum(centred(records(k, rows, 5)), 60) for k, rows in enumerate((20, 3, 1, 0, 36))
     ]

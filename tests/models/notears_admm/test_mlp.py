@@ -49,7 +49,7 @@ def run(method: NotearsMlpAdmm, sites: list[np.ndarray], public: PublicFacts = P
 METHOD = NotearsMlpAdmm(hidden=4, penalty=0.01, zero_diagonal=True, standardise=False)
 
 
-def test_federated_is_the_simulation() -> None:
+def test_a_federated_run_equals_the_simulation() -> None:
     sites = tables()
     result, state = run(METHOD, sites)
     assert result.summary["converged"]
@@ -68,7 +68,7 @@ def test_federated_is_the_simulation() -> None:
     assert result.arrays["parameters"].shape == (Networks(3, 4).size,)
 
 
-def test_standardised_it_does_not_depend_on_units() -> None:
+def test_with_standardising_units_do_not_matter() -> None:
     method = NotearsMlpAdmm(hidden=3, rho1=1.0, rho2=1.0)
     sites = tables((30, 30, 30))
     ours, state = run(method, sites)
@@ -88,7 +88,7 @@ def test_standardised_it_does_not_depend_on_units() -> None:
 
 
 @pytest.mark.parametrize("standardise", [False, True])
-def test_wide_bounds_lose_nothing(standardise: bool) -> None:
+def test_wide_bounds_lose_no_accuracy(standardise: bool) -> None:
     method = NotearsMlpAdmm(hidden=3, standardise=standardise, rho1=1.0, rho2=1.0, rounds=20)
     narrow = run(method, tables())[1]["W"]
     wide = tuple(replace(v, half_range=1e4 * v.half_range) for v in PUBLIC.variables)
@@ -97,7 +97,7 @@ def test_wide_bounds_lose_nothing(standardise: bool) -> None:
 
 
 @pytest.mark.statistical
-def test_recovers_a_simulated_network_over_sites() -> None:
+def test_a_simulated_network_over_sites_is_recovered() -> None:
     errors = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
@@ -109,7 +109,7 @@ def test_recovers_a_simulated_network_over_sites() -> None:
     assert np.mean(errors) <= 2  # of 4 edges
 
 
-def test_sites_with_little_to_say() -> None:
+def test_sites_with_few_or_constant_records_take_part() -> None:
     table = tables((60,))[0]
     constant = table[1:10].copy()
     constant[:, 2] = 5.0
@@ -117,7 +117,7 @@ def test_sites_with_little_to_say() -> None:
     assert run(METHOD, sites)[0].summary["converged"]
 
 
-def test_too_few_records_or_a_column_constant_everywhere() -> None:
+def test_too_few_records_or_constant_columns_are_refused() -> None:
     nothing, (one,) = np.empty((0, 3)), tables((1,))
     with pytest.raises(UsageError):
         run(METHOD, [nothing, nothing, one])
@@ -152,7 +152,7 @@ def respond(message: dict[str, object], memory=None, method: NotearsMlpAdmm = ME
         {"centre": np.full(3, 0.1)},
     ],
 )
-def test_messages_out_of_range(changed: dict[str, object]) -> None:
+def test_messages_out_of_range_are_refused(changed: dict[str, object]) -> None:
     with pytest.raises(PeerError):
         respond(request(**changed))
 
@@ -160,7 +160,7 @@ def test_messages_out_of_range(changed: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "changed", [{"records": 101}, {"scale": np.full(3, 2.0)}, {"centre": np.ones(3)}]
 )
-def test_facts_do_not_change_between_rounds(changed: dict[str, object]) -> None:
+def test_changed_facts_between_rounds_are_refused(changed: dict[str, object]) -> None:
     method = replace(METHOD, standardise=True)
     _, memory = respond(request(), method=method)
     respond(request(), memory, method)
@@ -168,7 +168,7 @@ def test_facts_do_not_change_between_rounds(changed: dict[str, object]) -> None:
         respond(request(**changed), memory, method)
 
 
-def test_slopes_in_own_units_are_carried_without_units() -> None:
+def test_slopes_in_own_units_are_sent_without_units() -> None:
     """The same records and networks in other units: the sent numbers are the same."""
     factor = np.array([0.25, 2.0, 4.0])
     method = replace(METHOD, rho2=1e16)  # B is W, whatever the units
@@ -200,7 +200,7 @@ def test_slopes_in_own_units_are_carried_without_units() -> None:
 
 
 @pytest.mark.parametrize("size", [1e6, 1e40])
-def test_divergence_is_not_clipped(size: float) -> None:
+def test_a_diverged_answer_is_not_clipped(size: float) -> None:
     with pytest.raises(DataError):
         respond(request(W=np.full(Networks(3, 4).size, size)))
 
@@ -210,13 +210,13 @@ def test_divergence_is_not_clipped(size: float) -> None:
     [("penalty", -1.0), ("threshold", -1.0), ("hidden", 0), ("hidden", 1001), ("seed", -1),
      ("rho2", 0.0), ("variables", ("x0",)), ("truth", (("x0", "x1"), ("x1", "x0")))],
 )  # fmt: skip
-def test_settings_out_of_range(name: str, value: object) -> None:
+def test_settings_out_of_range_are_refused(name: str, value: object) -> None:
     with pytest.raises(JobError) as caught:
         NotearsMlpAdmm(**{name: value}).stages(PUBLIC)
     assert caught.value.where == f"method.{name}"
 
 
-def test_chosen_variables_and_score() -> None:
+def test_chosen_variables_are_used_and_scored() -> None:
     method = NotearsMlpAdmm(
         variables=("x1", "x0"), truth=(("x0", "x1"),), hidden=2, rho1=1.0, rho2=1.0, acyclic=True
     )

@@ -16,7 +16,7 @@ def site(seed: int = 0, n: int = 30):
     return squared_loss(NETWORKS, X, 2 * n), NETWORKS.initial(rng, random_inputs=True)
 
 
-def test_answer_solves_problem_4() -> None:
+def test_a_sites_answer_solves_problem_4() -> None:
     loss, W = site()
     beta = np.zeros(NETWORKS.size)
     memory = begin_site(NETWORKS.size)
@@ -34,7 +34,7 @@ def test_answer_solves_problem_4() -> None:
         W, rho2 = following, 1.25 * rho2
 
 
-def test_a_site_goes_on_from_its_own_networks() -> None:
+def test_a_site_continues_from_its_own_networks() -> None:
     """It stays in its minimum of the loss, although W moves closer to another one."""
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:  # a minimum at each whole number
@@ -50,7 +50,7 @@ def test_a_site_goes_on_from_its_own_networks() -> None:
     assert memory["B"] == pytest.approx(0, abs=0.01)
 
 
-def test_the_largest_penalty_loses_no_digit() -> None:
+def test_the_largest_penalty_loses_no_digits() -> None:
     loss, W = site(2)
     V, memory = answer(begin_site(NETWORKS.size), loss, W, 1e16)
     # B - W is V / 1e16, less than a unit in the last place of most entries of W.
@@ -68,7 +68,7 @@ def test_a_site_without_records_answers_zero() -> None:
 
 
 @pytest.mark.parametrize("X", [np.array([[1.0, -2.0, 0.5]]), np.ones((5, 3))])
-def test_one_record_or_constant_columns(X: np.ndarray) -> None:
+def test_one_record_or_constant_columns_give_finite_answers(X: np.ndarray) -> None:
     W = NETWORKS.initial(np.random.default_rng(0))
     V, memory = answer(begin_site(NETWORKS.size), squared_loss(NETWORKS, X, 10), W, 0.1)
     assert np.all(np.isfinite(V))

@@ -38,7 +38,9 @@ def literal(W: np.ndarray, slope: np.ndarray, graph: LinearGraph) -> float:
 @pytest.mark.parametrize(
     ("seed", "zero_diagonal", "lags"), [(0, False, 0), (1, True, 0), (2, False, 2), (3, True, 2)]
 )
-def test_against_the_conditions_written_out(seed: int, zero_diagonal: bool, lags: int) -> None:
+def test_stationarity_agrees_with_the_written_conditions(
+    seed: int, zero_diagonal: bool, lags: int
+) -> None:
     rng = np.random.default_rng(seed)
     graph = LinearGraph(6, lags, (0.4, 0.1), zero_diagonal)
     W = rng.normal(size=graph.shape) * (rng.uniform(size=graph.shape) < 0.5)
@@ -48,7 +50,7 @@ def test_against_the_conditions_written_out(seed: int, zero_diagonal: bool, lags
 
 
 @pytest.mark.parametrize("d", [20, 34])
-def test_long_paths_close_cycles_too(d: int) -> None:
+def test_entries_that_would_close_a_long_cycle_are_not_violations(d: int) -> None:
     """A chain: every entry from a later variable to an earlier one would close a cycle."""
     W = np.eye(d, k=1)
     slope = 5 * np.tril(np.ones((d, d))) - PENALTY * W
@@ -64,7 +66,7 @@ def test_weak_cycles_are_dropped_first() -> None:
     assert stationarity(W, slope, graph) == literal(dag, slope, graph)
 
 
-def test_a_run_says_how_far_from_optimal_it_ended() -> None:
+def test_a_run_reports_its_distance_from_optimality() -> None:
     """The diagnostic of a run is that of its W and the pooled slope S (I - W)."""
     rng = np.random.default_rng(1)
     X = linear_gaussian_rows(edge_weights(erdos_renyi_dag(6, 6, rng), rng), 200, rng)
@@ -80,7 +82,7 @@ def test_a_run_says_how_far_from_optimal_it_ended() -> None:
 
 
 @pytest.mark.parametrize("acyclic", [False, True])
-def test_cycles_above_the_threshold(acyclic: bool) -> None:
+def test_cycles_above_the_threshold_are_reported(acyclic: bool) -> None:
     graph, schedule = LinearGraph(3), Schedule("paper")
     W = np.array([[0, 1.0, 0], [0, 0, 0.8], [0.5, 0, 0]])
     state = begin(schedule, W) | {"status": "converged", "rounds": 3}
@@ -144,7 +146,7 @@ def test_advice_names_no_setting_that_is_in_force() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "unlike"), [(9.9, False), (10.1, True)])
-def test_columns_are_unlike_by_the_ratio_of_their_deviations(ratio: float, unlike: bool) -> None:
+def test_unequal_columns_are_judged_by_the_ratio_of_deviations(ratio: float, unlike: bool) -> None:
     """Not by that of the products of two of them, the units."""
     spread = np.array([1.0, ratio, 1.0])
     (note,) = notes(LINE, SLOPE, np.outer(spread, spread))
@@ -159,7 +161,7 @@ def test_an_edge_of_a_variable_to_itself_is_noted(status: str) -> None:
     )
 
 
-def test_an_empty_graph_says_why() -> None:
+def test_an_empty_graph_has_an_explanation() -> None:
     (note,) = notes(NO_EDGE, 0.01 * SLOPE, ALIKE)
     assert note.startswith("no edge: no slope") and "standardise" in note
     (note,) = notes(NO_EDGE, NO_EDGE, ALIKE, standardised=True)

@@ -67,7 +67,7 @@ def plain() -> Result:
     return secagg.run(job(OWN), tables()).result
 
 
-def test_equals_learn_and_is_scored(plain: Result) -> None:
+def test_a_run_equals_the_simulation_and_is_scored(plain: Result) -> None:
     result = plain
     fit = learn(records(tables()), names=NAMES)
     np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=AT_THE_END)
@@ -83,7 +83,7 @@ def test_equals_learn_and_is_scored(plain: Result) -> None:
     assert scored.summary["truth"] == edges[1:]
 
 
-def test_standardised_by_the_pooled_spread_within_sites() -> None:
+def test_records_are_standardised_by_the_pooled_within_site_deviation() -> None:
     sites = tables(1)
     parts = records(sites)
     squares = sum(np.sum((part - part.mean(axis=0)) ** 2, axis=0) for part in parts)
@@ -107,7 +107,7 @@ def test_standardised_by_the_pooled_spread_within_sites() -> None:
     np.testing.assert_allclose(again.arrays["weights"], fit.weights, rtol=0, atol=EARLY)
 
 
-def test_time_series() -> None:
+def test_a_time_series_run_agrees_with_the_simulation() -> None:
     rng = np.random.default_rng(0)
     rows = time_series(2, 1, rng, edges=1, lagged_edges=2).rows(150, rng)
     parts = np.split(np.clip(rows, -HALF, HALF), [60, 100])
@@ -127,7 +127,7 @@ def test_time_series() -> None:
 
 
 @pytest.mark.usefixtures("folders")
-def test_a_killed_run_goes_on_with_what_sites_remember(tmp_path: Path) -> None:
+def test_a_killed_run_resumes_with_the_same_bytes(tmp_path: Path) -> None:
     """Q'beta, Q'V and Q'W come back from a site's file: the same bytes as without a break."""
     (tmp_path / "data").mkdir()
     for site, table in tables().items():
@@ -157,7 +157,7 @@ def within(width: float, method: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("method", [{}, OWN], ids=str)
-def test_wide_bounds_lose_no_edge(method: dict[str, Any]) -> None:
+def test_wide_bounds_lose_no_edges(method: dict[str, Any]) -> None:
     """V_k starts at the order of rho2; a step that grew with the bounds would round it to zero."""
     method = SHORT | method
     narrow, wide = (secagg.run(within(w, method), tables()).result for w in (HALF, 1e9))
@@ -165,7 +165,7 @@ def test_wide_bounds_lose_no_edge(method: dict[str, Any]) -> None:
     np.testing.assert_allclose(wide.arrays["weights"], narrow.arrays["weights"], rtol=0, atol=1e-5)
 
 
-def test_bounds_too_wide_or_too_narrow() -> None:
+def test_too_wide_or_too_narrow_bounds_are_reported() -> None:
     with pytest.raises(UsageError):  # too wide to standardise within
         secagg.run(within(1e14, {}), tables())
     with pytest.raises(JobError) as caught:

@@ -28,7 +28,7 @@ def objective(graph: LinearGraph, pull: Pull, multipliers: Multipliers, W: np.nd
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_convex_problem_by_its_first_order_conditions(seed: int) -> None:
+def test_the_convex_problem_meets_its_first_order_conditions(seed: int) -> None:
     """V minimises lambda |V|_1 + kappa/2 |V - C|^2 + alpha l + rho/2 max(0, l)^2, l linearised h.
 
     For one mu, V = soft(C, lambda / kappa) / (1 + 2 mu E / kappa) in all entries, and
@@ -65,7 +65,7 @@ def test_convex_problem_by_its_first_order_conditions(seed: int) -> None:
 
 
 @pytest.mark.parametrize("step", [proximal_step, subgradient_step])
-def test_without_a_constraint_it_is_the_soft_threshold(step) -> None:
+def test_without_a_constraint_the_step_is_the_soft_threshold(step) -> None:
     rng = np.random.default_rng(2)
     graph = LinearGraph(4, 1, (0.3, 0.1), zero_diagonal=True)
     # No |C| below the thresholds 0.15 and 0.05: subgradients do not settle at a kink.
@@ -80,7 +80,9 @@ def test_without_a_constraint_it_is_the_soft_threshold(step) -> None:
 
 @pytest.mark.parametrize("zero_diagonal", [False, True])
 @pytest.mark.parametrize("step", [proximal_step, subgradient_step])
-def test_held_and_lagged_entries(step, zero_diagonal: bool) -> None:
+def test_fixed_entries_stay_zero_and_lagged_ones_are_unconstrained(
+    step, zero_diagonal: bool
+) -> None:
     """Fixed entries are zero for any start and target; lagged ones do not enter h."""
     rng = np.random.default_rng(4)
     graph = LinearGraph(4, 2, (0.0, 0.1), zero_diagonal)
@@ -97,7 +99,7 @@ def test_held_and_lagged_entries(step, zero_diagonal: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_neither_solver_goes_up_and_the_proximal_is_at_least_as_good(seed: int) -> None:
+def test_both_solvers_descend_and_the_proximal_is_at_least_as_good(seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = LinearGraph(5)
     pull, multipliers = Pull(rng.normal(size=(5, 5)), 2.0), Multipliers(0.5, 1.0)
@@ -115,7 +117,7 @@ def test_neither_solver_goes_up_and_the_proximal_is_at_least_as_good(seed: int) 
 
 
 @pytest.mark.parametrize("step", [proximal_step, subgradient_step])
-def test_overflow(step) -> None:
+def test_overflow_is_reported(step) -> None:
     start = np.full((3, 3), 40.0)
     result = step(LinearGraph(3), start, Pull(np.zeros((3, 3)), 1.0), Multipliers(1.0, 1.0))
     assert not result.finite

@@ -33,7 +33,7 @@ def violation(S: np.ndarray, V: np.ndarray, ridge: np.ndarray, penalty: float) -
 
 
 @pytest.mark.parametrize(("seed", "noise"), [(0, 1.0), (1, 0.1), (2, 0.01)])
-def test_against_scikit_learn(seed: int, noise: float) -> None:
+def test_lassos_agree_with_scikit_learn(seed: int, noise: float) -> None:
     p, n, penalty = 8, 100, 0.1
     rows = chain(seed, p, n, noise)
     S = rows.T @ rows / n
@@ -58,7 +58,9 @@ def test_against_scikit_learn(seed: int, noise: float) -> None:
 @pytest.mark.parametrize("penalty", [0.0, 0.001, 0.1])
 @pytest.mark.parametrize("largest", [0.0, 1.0, 1e6, 1e16])
 @pytest.mark.parametrize("seed", range(3))
-def test_optimal_whatever_the_condition(seed: int, largest: float, penalty: float) -> None:
+def test_results_are_optimal_for_any_condition_number(
+    seed: int, largest: float, penalty: float
+) -> None:
     p = 10
     rows = chain(seed, p, 200, 0.01)
     S = rows.T @ rows / len(rows)
@@ -71,7 +73,7 @@ def test_optimal_whatever_the_condition(seed: int, largest: float, penalty: floa
     assert violation(S, V, ridge, penalty) <= 1e-11 * curvature
 
 
-def test_only_free_entries_move() -> None:
+def test_only_free_entries_change() -> None:
     rows = chain(1, 6, 50, 0.1)
     S = rows.T @ rows / len(rows)
     free = np.triu(np.ones((6, 6), dtype=bool), 1)
@@ -80,7 +82,7 @@ def test_only_free_entries_move() -> None:
     assert not V[~free].any()
 
 
-def test_near_a_centre_as_near_as_is_asked() -> None:
+def test_repeated_calls_around_a_centre_converge() -> None:
     rows = chain(2, 10, 200, 0.02)
     S = rows.T @ rows / len(rows)
     free, ridge = ~np.eye(10, dtype=bool), np.zeros((10, 10))
@@ -95,7 +97,7 @@ def test_near_a_centre_as_near_as_is_asked() -> None:
 
 
 @pytest.mark.parametrize("n", [4, 100])
-def test_duplicates_and_fewer_records_than_variables(n: int) -> None:
+def test_singular_covariances_are_solved(n: int) -> None:
     rows = chain(0, 10, n, 0.5)
     rows[:, 1], rows[:, 3] = rows[:, 0], -rows[:, 2]
     S = rows.T @ rows / n

@@ -34,7 +34,7 @@ class Walled:
 CENTRE, CURVATURE = np.array([3.0, -2.0, 0.5]), np.array([1.0, 30.0, 900.0])
 
 
-def test_minimum_of_a_quadratic() -> None:
+def test_the_minimum_of_a_quadratic_is_found() -> None:
     found = minimise_finite(quadratic(CENTRE, CURVATURE), np.zeros(3), decrease=0, slope=1e-9)
     # The largest slope is 1e-9 or, where rounding stops it before that, of the order of the
     # rounding of values up to 300, eps 300 = 7e-14: slopes sqrt(2 * 900 * 7e-14) = 1.1e-5, which
@@ -44,13 +44,13 @@ def test_minimum_of_a_quadratic() -> None:
     assert found.value == pytest.approx(quadratic(CENTRE, CURVATURE)(found.x)[0], rel=1e-15)
 
 
-def test_nonnegative() -> None:
+def test_bounds_at_zero_are_kept() -> None:
     found = minimise_finite(quadratic(CENTRE, CURVATURE), np.ones(3), nonnegative=True, slope=1e-9)
     assert found.x[1] == 0  # at its bound, with a slope of 60 that would lead below
     np.testing.assert_allclose(found.x[[0, 2]], CENTRE[[0, 2]], rtol=0, atol=1.1e-5)  # as above
 
 
-def test_decrease_and_slope_are_passed_on() -> None:
+def test_tolerances_are_passed_to_the_minimiser() -> None:
     objective = quadratic(CENTRE, CURVATURE)
     at_once = minimise_finite(objective, np.zeros(3), slope=1e9)
     np.testing.assert_array_equal(at_once.x, np.zeros(3))
@@ -60,7 +60,7 @@ def test_decrease_and_slope_are_passed_on() -> None:
 
 
 @pytest.mark.parametrize(("value", "slope"), [(np.inf, 1.0), (np.nan, 1.0), (0.0, np.inf)])
-def test_overflow_in_the_line_search(value: float, slope: float) -> None:
+def test_overflow_in_the_line_search_is_survived(value: float, slope: float) -> None:
     """Beyond the wall a value or a slope is not finite; the minimum lies just before it."""
     inner = quadratic(CENTRE, CURVATURE)
     walled = Walled(inner, lambda x: x[0] <= 3.01 and abs(x[1]) <= 2.01, value=value, slope=slope)
@@ -71,7 +71,7 @@ def test_overflow_in_the_line_search(value: float, slope: float) -> None:
     assert found.evaluations == walled.calls
 
 
-def test_a_restart_does_not_lose_what_was_won() -> None:
+def test_a_restart_begins_at_the_last_accepted_point() -> None:
     """After a failed step the next run begins at the last accepted point, never above it."""
     inner = quadratic(CENTRE, CURVATURE)
     walled = Walled(inner, lambda x: x[0] <= 2.0)  # the minimum is out of reach
@@ -83,7 +83,7 @@ def test_a_restart_does_not_lose_what_was_won() -> None:
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_nothing_finite_but_the_start(value: float) -> None:
+def test_if_only_the_start_is_finite_it_is_returned(value: float) -> None:
     """And not even that."""
     start = np.array([0.3, -0.2])
     found = minimise_finite(lambda x: (value, x), start)

@@ -67,7 +67,9 @@ def worst(A: np.ndarray) -> float:
      (2, 0.3), (2, 600.0), (1, 709.0), (1, 709.78)],
 )  # fmt: skip
 @pytest.mark.parametrize("lowest", [0.0, -80.0])
-def test_entries_of_any_size(p: int, norm: float, lowest: float) -> None:
+def test_exponentials_of_entries_of_any_size_are_accurate(
+    p: int, norm: float, lowest: float
+) -> None:
     """Alike, or over 35 orders of magnitude with zeros; the largest decides the halvings."""
     rng, wide = np.random.default_rng(p), lowest < 0 and norm > 1e-100  # no squares underflow
     A = np.exp(rng.uniform(lowest, 0, (p, p))) if wide else rng.uniform(size=(p, p))
@@ -77,7 +79,7 @@ def test_entries_of_any_size(p: int, norm: float, lowest: float) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e4, 1e60])
-def test_nilpotent_with_entries_of_any_size(size: float) -> None:
+def test_the_trace_of_a_nilpotent_matrix_is_exactly_zero(size: float) -> None:
     """A DAG: the trace is zero, not nearly zero, and 200 halvings (at 1e60) do no harm.
 
     Doubled, a path of length L has weight 2^L, of which 2^L - 2 come from F^2, from two shorter
@@ -91,7 +93,7 @@ def test_nilpotent_with_entries_of_any_size(size: float) -> None:
 
 
 @pytest.mark.parametrize("back", [1e-10, 1e-17, 1e-40])
-def test_trace_where_an_ordinary_exponential_has_no_digit(back: float) -> None:
+def test_small_traces_keep_their_digits(back: float) -> None:
     A = np.triu(np.random.default_rng(1).uniform(0.1, 2, size=(6, 6)), 1)
     A[5, 0] = back
     h = mp.fsum(np.diagonal(exact(A)))
@@ -103,7 +105,7 @@ def test_trace_where_an_ordinary_exponential_has_no_digit(back: float) -> None:
         assert abs(ordinary - h) / h >= 1
 
 
-def test_what_a_truncated_series_leaves_out() -> None:
+def test_entries_lost_by_truncation_are_negligible() -> None:
     """A ring of ten: entries of long paths only may be lost, but are negligible."""
     p, w = 10, 1e-4
     A = w * np.roll(np.eye(p), 1, axis=1)
@@ -114,7 +116,7 @@ def test_what_a_truncated_series_leaves_out() -> None:
     assert np.abs(missed).sum(axis=0).max() <= 2.0**-52 * w + bound(A) * F.sum(axis=0).max()
 
 
-def test_argument_in_any_layout_is_left_alone() -> None:
+def test_the_argument_is_not_changed_in_any_memory_layout() -> None:
     A = np.random.default_rng(2).uniform(size=(4, 4))
     kept, expected = A.copy(), exponential_minus_identity(A)
     np.testing.assert_array_equal(A, kept)
@@ -138,7 +140,7 @@ def test_argument_in_any_layout_is_left_alone() -> None:
         np.array([[0.0, 1e200, 0.0], [0.0, 0.0, 1e200], [0.0, 0.0, 0.0]]),
     ],
 )
-def test_overflow_shows(A: np.ndarray) -> None:
+def test_overflow_gives_values_that_are_not_finite(A: np.ndarray) -> None:
     # pytest makes an error of a warning. Where zeros meet inf there may be NaN beside it.
     F = exponential_minus_identity(A)
     assert not np.all(np.isfinite(F))

@@ -24,7 +24,7 @@ def log_ratio(density: Natural, x: Array) -> Array:
 
 
 @pytest.mark.parametrize("p", [1, 2, 5])
-def test_products_and_quotients_are_those_of_the_densities(p: int) -> None:
+def test_products_and_quotients_agree_with_the_densities(p: int) -> None:
     """Lemma 1, against scipy's densities at points: equal up to a factor."""
     rng = np.random.default_rng(p)
     x = rng.standard_normal((20, p))
@@ -37,7 +37,7 @@ def test_products_and_quotients_are_those_of_the_densities(p: int) -> None:
         np.testing.assert_allclose(log_ratio(found, x), log - log[0], rtol=1e-9, atol=1e-9)
 
 
-def test_all_stays_symmetric_bit_for_bit() -> None:
+def test_results_are_exactly_symmetric() -> None:
     """An antisymmetric part would grow from round to round without effect on the density."""
     np.testing.assert_array_equal(symmetric(np.arange(3.0), 2), [[0, 1], [1, 2]])  # row by row
     rng = np.random.default_rng(1)
@@ -64,7 +64,7 @@ def test_all_stays_symmetric_bit_for_bit() -> None:
         (np.diag([1.0, np.inf]), False),
     ],
 )
-def test_only_a_positive_definite_precision_is_a_density(Q: Array, proper: bool) -> None:
+def test_a_precision_that_is_not_positive_definite_is_refused(Q: Array, proper: bool) -> None:
     assert Natural(np.zeros(2), Q).proper is proper
 
 

@@ -17,7 +17,7 @@ def quadratic(p: int, seed: int):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lasso_meets_its_conditions(seed: int) -> None:
+def test_lasso_solutions_meet_their_optimality_conditions(seed: int) -> None:
     H, g, objective = quadratic(12, seed)
     penalty = np.full(12, 0.4)
     penalty[:3] = 0  # as a network's biases
@@ -34,7 +34,7 @@ def test_lasso_meets_its_conditions(seed: int) -> None:
     assert np.all(np.abs(slope[~active]) <= penalty[~active] + 1e-6)
 
 
-def test_against_the_split_into_positive_and_negative_parts() -> None:
+def test_results_agree_with_the_split_formulation() -> None:
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(60, 8)), rng.integers(0, 2, 60)
     penalty = 3.0
@@ -60,7 +60,7 @@ def test_against_the_split_into_positive_and_negative_parts() -> None:
     np.testing.assert_allclose(found.x, other.x[:8] - other.x[8:], rtol=0, atol=8e-6)
 
 
-def test_without_penalty_it_is_l_bfgs() -> None:
+def test_without_penalty_results_equal_l_bfgs() -> None:
     H, g, objective = quadratic(10, 4)
     found = minimise_orthantwise(
         objective, np.zeros(10), np.zeros(10), decrease=0.0, slope=1e-6, curvature=10.0

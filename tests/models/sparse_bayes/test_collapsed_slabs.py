@@ -10,7 +10,7 @@ from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.3, 0.6])
-def test_the_joint_law_of_slab_and_coefficient(apart: float) -> None:
+def test_slab_and_coefficient_have_their_joint_distribution(apart: float) -> None:
     prior, many, t, rho, eta = SpikeSlab(ratio=0.04), 40_000, 0.5, 0.3, 0.6
     theta, mine = 0.1, np.array([0.2, 0.5]) + apart  # of two sites
     share = np.array([0.3, 0.8])  # their l

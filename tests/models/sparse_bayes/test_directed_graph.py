@@ -62,13 +62,13 @@ def arrows(graph: Array) -> set[tuple[str, str]]:
 
 
 @pytest.mark.statistical
-def test_it_finds_an_acyclic_graph() -> None:
+def test_an_acyclic_graph_is_recovered() -> None:
     parts = simulated(ACYCLIC, (150, 200, 150))
     assert found(fit(SparseDirected(rounds=400, chains=2), parts)[0]) == arrows(ACYCLIC)
 
 
 @pytest.mark.statistical
-def test_it_finds_the_effects_also_in_a_cycle() -> None:
+def test_effects_in_a_cycle_are_recovered() -> None:
     parts = simulated(CYCLE, (150, 200, 150))
     result, _ = fit(SparseDirected(rounds=2000), parts)
     assert found(result) == arrows(CYCLE)
@@ -81,7 +81,7 @@ def test_it_finds_the_effects_also_in_a_cycle() -> None:
     np.testing.assert_allclose(result.arrays["mean"], truth, atol=0.15)
 
 
-def test_arrays_have_causes_by_row() -> None:
+def test_arrays_have_causes_in_rows() -> None:
     result, _ = fit(SparseDirected(rounds=80, chains=2), simulated(ACYCLIC, (150, 150)))
     pip, edges = result.arrays["pip"], result.arrays["edges"]
     assert pip[1, 3] > 0.5 > pip[3, 1]
@@ -142,7 +142,7 @@ def test_a_site_has_its_own_graph() -> None:
     assert method.site_result({**memories[0], "round": 99}, public) is None
 
 
-def test_small_sites() -> None:
+def test_small_sites_give_finite_results() -> None:
     result, memories = fit(SMALL, simulated(CYCLE, (0, 1, 2, 3, 30)))
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
     for memory in memories:
@@ -168,7 +168,7 @@ def test_a_site_without_information_draws_from_the_prior(sizes: tuple[int, ...])
 
 
 @pytest.mark.parametrize("scale", ["pooled", "site"])
-def test_constant_and_collinear_columns(scale: Any) -> None:
+def test_constant_and_collinear_columns_give_finite_results(scale: Any) -> None:
     parts = simulated(CYCLE, (30, 40))
     parts[0][:, 2] = 0.25  # constant there
     parts[1][:, 3] = parts[1][:, 1]  # the same column twice
@@ -189,7 +189,7 @@ def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float,
     assert all(np.all(np.isfinite(values)) for values in update.values())
 
 
-def test_variables_chosen() -> None:
+def test_only_chosen_variables_are_used() -> None:
     method = SparseDirected(rounds=20, chains=2, variables=("c", "a"))
     result, _ = fit(method, simulated(CYCLE, (30, 30)))
     assert result.summary["names"] == ["c", "a"] and result.arrays["pip"].shape == (2, 2)

@@ -65,7 +65,7 @@ def stable_graphs(chains: int, p: int, rng: np.random.Generator) -> Array:
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
-def test_moves_are_those_of_a_sampler_that_recomputes_everything(n: int) -> None:
+def test_moves_equal_those_of_a_sampler_that_recomputes_everything(n: int) -> None:
     rng = np.random.default_rng(n)
     chains, p = 80, 4
     graph, Y, m = stable_graphs(chains, p, rng), rng.laplace(size=(p, n)), rng.normal(size=p)
@@ -101,7 +101,7 @@ def test_moves_are_those_of_a_sampler_that_recomputes_everything(n: int) -> None
     np.testing.assert_allclose(sums, np.abs(left).sum(axis=-1), atol=1e-12)
 
 
-def test_the_radius_of_a_graph() -> None:
+def test_the_spectral_radius_of_a_graph_is_correct() -> None:
     rng = np.random.default_rng(0)
     graphs = stable_graphs(500, 5, rng) * rng.uniform(0.8, 2.5, (500, 1, 1))
     expected = np.array([radius(graph) < 1 for graph in graphs])
@@ -137,7 +137,7 @@ def test_locations_have_their_density(x: list[float]) -> None:
     assert np.sqrt(many) * distance(drawn, grid, density) < MOST
 
 
-def test_locations_at_the_ends_of_the_uniforms() -> None:
+def test_locations_are_finite_at_the_ends_of_the_uniforms() -> None:
     x, b = np.array([[1.0, 2.0, 3.0]] * 4), np.full(4, 1e-3)
     last = np.nextafter(1.0, 0.0)
     drawn = draw_location(x, b, np.array([[0.0, 0.0, last, last], [0.0, last, 0.0, last]]))
@@ -171,7 +171,7 @@ def turned_by_hand(point: Array, p: int, two: list[int], angle: float) -> Array:
 
 
 @pytest.mark.parametrize("n", [1, 5])
-def test_turns_are_taken_by_the_ratio_of_densities_and_volumes(n: int) -> None:
+def test_reversals_are_accepted_by_the_ratio_of_densities_and_volumes(n: int) -> None:
     rng = np.random.default_rng(7 + n)
     p, reached = 3, 0
     for two in list(permutations(range(p), 2)) * 8:
@@ -222,7 +222,7 @@ def begun(chains: int, p: int) -> GraphDraw:
     return GraphDraw(np.zeros(entries), np.ones((chains, p)), np.ones(entries), np.ones(entries))
 
 
-def test_no_sweep_begins_with_w() -> None:
+def test_a_sweep_does_not_depend_on_the_initial_w() -> None:
     rng = np.random.default_rng(12)
     Y, theta, t, reach = rng.laplace(size=(4, 9)), *(np.full((2, 12), x) for x in (0.1, 0.5, 0.2))
     noise = draw_graph_noise(2, 4, 9, PRIOR, rng)
@@ -232,7 +232,7 @@ def test_no_sweep_begins_with_w() -> None:
     assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
 
 
-def test_every_graph_of_a_long_run_dies_out() -> None:
+def test_every_graph_of_a_long_run_has_radius_below_one() -> None:
     rng = np.random.default_rng(10)
     chains, p, n = 50, 4, 3  # so few records that the bound is often near
     Y, draw = rng.laplace(size=(p, n)), begun(50, 4)
@@ -246,7 +246,7 @@ def test_every_graph_of_a_long_run_dies_out() -> None:
     assert 0.9 < largest < 1
 
 
-def test_steps_find_the_share_that_is_to_be_taken() -> None:
+def test_step_sizes_reach_the_target_acceptance_rate() -> None:
     rng = np.random.default_rng(11)
     # A random walk over N(0, 0.3^2), as the likelihood is when the prior is flat.
     x, reach, w = np.zeros(400), np.full(400, 50.0), np.full(400, 1e30)

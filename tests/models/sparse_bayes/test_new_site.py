@@ -44,7 +44,7 @@ def by_quadrature(theta: float, t: float, z: np.ndarray) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("m", "slope"), [(4, 0.8), (12, -1.5), (30, 0.5)])
-def test_the_posterior_is_that_of_quadrature(m: int, slope: float) -> None:
+def test_the_posterior_agrees_with_quadrature(m: int, slope: float) -> None:
     theta, t, z = 0.5, 0.3, records(m, slope, m)
     rng = np.random.default_rng(1)
     common = np.full((DRAWS, 1), theta), np.full((DRAWS, 1), t)
@@ -57,7 +57,7 @@ def test_the_posterior_is_that_of_quadrature(m: int, slope: float) -> None:
     assert found.has_converged
 
 
-def test_without_records_it_is_the_prior_around_the_common_draws() -> None:
+def test_without_records_the_posterior_is_the_prior() -> None:
     rng = np.random.default_rng(2)
     theta, t = rng.standard_normal((DRAWS, 2)), np.array([0.01, 4.0]) * np.ones((DRAWS, 1))
     found = fit_new_site(theta, t, np.zeros((0, 3)), PRIOR, 4, rng)
@@ -79,7 +79,7 @@ def order(density: Callable[[float], float], far: float) -> float:
 
 @pytest.mark.parametrize("a", [0.01, 1.0])
 @pytest.mark.parametrize("m", [1, 2, 5])
-def test_tails_are_of_the_order_that_moments_are_judged_by(m: int, a: float) -> None:
+def test_tails_have_the_order_used_to_judge_moments(m: int, a: float) -> None:
     z = records(m, 0.8, m)
 
     def density(value: float) -> float:
@@ -106,7 +106,7 @@ def test_tails_of_collinear_predictors_have_a_variance() -> None:
     assert have_moments(x).all()
 
 
-def test_a_predictor_that_does_not_vary_leaves_no_moments() -> None:
+def test_a_constant_predictor_has_no_posterior_moments() -> None:
     x = np.array([[1.0, 0.1], [2.0, 0.1], [3.0, 0.1]])
     assert have_moments(x).tolist() == [True, False]
     assert not have_moments(x[:1]).any() and not have_moments(x[:0]).any()
@@ -121,7 +121,7 @@ def test_too_few_sweeps_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("m", [1, 2, 6])
-def test_predictions_have_the_variance_of_an_error_and_of_the_intercept(m: int) -> None:
+def test_predictions_include_error_and_intercept_variance(m: int) -> None:
     """Given theta_* and s_*, by (3)."""
     theta, s, x = np.array([0.5, -1.0]), 0.7, np.array([[1.0, 2.0], [0.0, 0.0]])
     known = NewSiteDraws(np.tile(theta, (DRAWS, 1)), np.full(DRAWS, s), 0.0)
@@ -133,7 +133,7 @@ def test_predictions_have_the_variance_of_an_error_and_of_the_intercept(m: int) 
 
 
 @pytest.mark.statistical
-def test_predictions_cover_what_they_promise() -> None:
+def test_prediction_intervals_have_their_stated_coverage() -> None:
     """New sites from the model itself: 90 % intervals hold 90 % of further records."""
     rng, inside, m = np.random.default_rng(4), [], 6
     for _ in range(400):

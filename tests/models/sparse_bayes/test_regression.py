@@ -83,7 +83,7 @@ def test_both_steps_have_one_posterior(long_runs: dict[str, Any]) -> None:
             assert apart < 5 * np.hypot(row[error], theirs[term][error]) + 1e-3, (term, value)
 
 
-def test_it_finds_the_effect(long_runs: dict[str, Any]) -> None:
+def test_a_true_effect_is_found(long_runs: dict[str, Any]) -> None:
     found = by_term(long_runs["collapsed"])
     assert found["a"]["pip"] > 0.9
     assert found["b"]["pip"] < 0.3 and found["c"]["pip"] < 0.3
@@ -95,7 +95,7 @@ def test_it_finds_the_effect(long_runs: dict[str, Any]) -> None:
 SMALL = SparseRegression(outcome="y", rounds=20, chains=2)
 
 
-def test_the_outcome_is_the_first_of_the_columns_then_predictors_as_asked() -> None:
+def test_columns_are_the_outcome_and_then_predictors_in_order() -> None:
     public = public_of(2)
     assert list(SMALL.columns(public)) == [0, 1, 2, 3]
     assert list(SparseRegression(outcome="b", predictors=("c", "y")).columns(public)) == [2, 3, 0]
@@ -106,7 +106,7 @@ def test_the_outcome_is_the_first_of_the_columns_then_predictors_as_asked() -> N
 
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
-def test_small_sites(step: Any) -> None:
+def test_small_sites_give_finite_results(step: Any) -> None:
     method = SparseRegression(outcome="y", rounds=20, chains=3, thin=2, warmup=8, step=step)
     result, memories = fit(method, simulated((0, 1, 2, 2, 30)))
     assert result.arrays["draws_theta"].shape == (6, 3, 3)
@@ -115,7 +115,7 @@ def test_small_sites(step: Any) -> None:
 
 
 @pytest.mark.parametrize(("scale", "value"), [("pooled", 0.1), ("site", 0.1), ("site", 0.0)])
-def test_a_column_that_is_constant_at_a_site_says_nothing_there(value: float, scale: Any) -> None:
+def test_a_column_constant_at_a_site_contributes_zero_there(value: float, scale: Any) -> None:
     """0.1 less the mean of 0.1's is not 0: rounding must not become a record of no effect."""
     parts = simulated((40, 50, 30))
     parts[2][:, 1] = value
@@ -156,7 +156,7 @@ def test_a_number_beyond_its_bound_is_an_error_at_the_site(step: Any) -> None:
             encode(plan, nothing | {field.name: np.full(field.shape, 1.001 * field.bound)})
 
 
-def test_a_vague_prior_of_errors_at_a_site_without_records_stays_finite() -> None:
+def test_vague_error_priors_stay_finite_without_records() -> None:
     method = SparseRegression(outcome="y", rounds=60, noise_shape=1e-3, noise_scale=1e-3)
     _, memories = fit(method, simulated((1, 40, 30)))
     own = method.site_result(memories[0], public_of(3))
@@ -178,7 +178,7 @@ def test_a_round_of_too_many_numbers_is_refused() -> None:
 @pytest.mark.parametrize(
     ("step", "scale"), [("collapsed", "pooled"), ("collapsed", "site"), ("paper", "pooled")]
 )
-def test_constant_and_collinear_columns(step: Any, scale: Any) -> None:
+def test_constant_and_collinear_columns_give_finite_results(step: Any, scale: Any) -> None:
     parts = simulated((30, 40))
     parts[0][:, 2] = 0.25  # constant there
     parts[1][:, 3] = parts[1][:, 1]  # the same column twice
@@ -207,13 +207,13 @@ def respond(message: dict[str, Any], memory: dict[str, Any] | None = None) -> An
     {"t": np.full((2, 1, 3), np.inf)}, {"t": np.zeros((2, 1, 3))}, {"t": -np.ones((2, 1, 3))},
     {"scale": np.zeros(4)}, {"records": 1}, {"records": 19},
 ])  # fmt: skip
-def test_messages_out_of_range(changed: dict[str, Any]) -> None:
+def test_messages_out_of_range_are_refused(changed: dict[str, Any]) -> None:
     respond(request())
     with pytest.raises(PeerError):
         respond({**request(), **changed})
 
 
-def test_facts_do_not_change_between_rounds() -> None:
+def test_changed_facts_between_rounds_are_refused() -> None:
     _, memory = respond(request())
     respond(request(), memory)
     for changed in ({"records": 61}, {"scale": np.full(4, HALF / 2)}):
@@ -227,7 +227,7 @@ def test_facts_do_not_change_between_rounds() -> None:
     ("noise_scale", np.inf), ("lambda_floor", 0.0), ("lambda_floor", 1e-170), ("rho_b", 1e-300),
     ("slab_scale", 1e308), ("warmup", 18), ("warmup", -1), ("level", 0.0), ("level", 1.0),
 ])  # fmt: skip
-def test_settings_out_of_range(key: str, value: float) -> None:
+def test_settings_out_of_range_are_refused(key: str, value: float) -> None:
     settings: dict[str, Any] = {"outcome": "y", "rounds": 20, key: value}
     with pytest.raises(JobError) as caught:
         SparseRegression(**settings).stages(public_of(2))
@@ -238,19 +238,21 @@ def test_settings_out_of_range(key: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [("fdr", 0.0), ("fdr", 1.0), ("level", -1.0), ("variables", ("y",))]
 )
-def test_settings_of_graphs_out_of_range(model: type[SparseModel], key: str, value: Any) -> None:
+def test_graph_settings_out_of_range_are_refused(
+    model: type[SparseModel], key: str, value: Any
+) -> None:
     with pytest.raises(JobError) as caught:
         model(**{key: value}).stages(public_of(2))
     assert caught.value.where == f"method.{key}"
 
 
-def test_one_column_is_too_few() -> None:
+def test_a_single_column_is_refused() -> None:
     for method in (SMALL, SparseMarkov(), SparseDirected()):
         with pytest.raises(JobError):
             method.stages(public_of(2, NAMES[:1]))
 
 
-def test_a_site_counts_and_tells_nothing_else_before_the_rounds() -> None:
+def test_before_the_rounds_sites_send_only_counts() -> None:
     public, site = public_of(2), rows_of(simulated((20,))[0])
     for scale, fields in (("pooled", {"records", "squares"}), ("site", {"records"})):
         method = SparseRegression(outcome="y", scale=scale)
@@ -258,7 +260,7 @@ def test_a_site_counts_and_tells_nothing_else_before_the_rounds() -> None:
         assert update.keys() == fields and not memory
 
 
-def test_discoveries_by_hand() -> None:
+def test_discoveries_agree_with_a_hand_calculation() -> None:
     pip = np.array([0.2, 0.99, 0.9, 0.75])
     assert discoveries(pip, 0.12).tolist() == [False, True, True, True]  # mean of .01 .1 .25: .12
     assert discoveries(pip, 0.06).tolist() == [False, True, True, False]
@@ -266,7 +268,7 @@ def test_discoveries_by_hand() -> None:
 
 
 @pytest.mark.parametrize("step", ["collapsed", "paper"])
-def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
+def test_batched_sites_have_the_same_bits_as_single_sites(step: Any) -> None:
     """Also with a site without records, and one where rounding breaks a Cholesky."""
     parts = simulated((40, 0, 25, 1))
     parts[2][:, 2] = parts[2][:, 1]
@@ -288,7 +290,7 @@ def test_sites_together_have_the_bits_of_each_alone(step: Any) -> None:
             assert encoding.dumps(alone[k]) == encoding.dumps(stacked[k])
 
 
-def test_many_sites_with_fewer_records_than_predictors() -> None:
+def test_effects_are_found_at_sites_with_few_records() -> None:
     """Two effects among eleven predictors."""
     rng, parts = np.random.default_rng(0), []
     for _ in range(40):

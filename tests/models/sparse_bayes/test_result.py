@@ -72,7 +72,7 @@ def within_deviations(data: dict[str, pd.DataFrame]) -> np.ndarray[Any, Any]:
 
 
 class TestRegression:
-    def test_numbers_are_those_of_the_draws(self, regression: Result) -> None:
+    def test_summary_numbers_agree_with_the_draws(self, regression: Result) -> None:
         theta, inclusion = (regression.arrays[f"draws_{k}"] for k in ("theta", "inclusion"))
         assert theta.shape == inclusion.shape == (100, 4, 3)
         assert regression.arrays["draws_tau_squared"].shape == (100, 4, 3)
@@ -84,7 +84,7 @@ class TestRegression:
             assert row["pip"] == pytest.approx(inclusion[:, :, j].mean(), rel=1e-12)
             assert [row["low"], row["high"]] == pytest.approx(np.quantile(draws, [0.025, 0.975]))
 
-    def test_own_units_are_those_of_the_columns(self, regression: Result) -> None:
+    def test_results_in_own_units_use_the_columns_units(self, regression: Result) -> None:
         deviation = within_deviations(records())
         for row, each in zip(regression.summary["coefficients"], deviation[1:], strict=True):
             # sums of squares are sent in steps of 2^-80 of the bounds' squares
@@ -97,7 +97,7 @@ class TestRegression:
         own = regression.summary["coefficients"][0]["own_units"]
         assert abs(own["mean"] - truth) < 4 * own["sd"]
 
-    def test_sites_own_scale_has_no_other_units(self) -> None:
+    def test_site_scales_give_no_results_in_own_units(self) -> None:
         summary = simulate(job(scale="site", rounds=12), records()).summary
         assert summary["scale"] == "site"
         assert not any("own_units" in row for row in summary["coefficients"])
@@ -116,21 +116,21 @@ class TestRegression:
         assert found["slab_sd"] == pytest.approx(np.median(np.sqrt(eta)))
         assert found["spike_sd"] == pytest.approx(0.2 * found["slab_sd"])
 
-    def test_one_chain_has_no_r_hat_and_that_is_null(self) -> None:
+    def test_the_r_hat_of_one_chain_is_null(self) -> None:
         summary = simulate(job(chains=1, rounds=40), records()).summary
         json.dumps(summary, allow_nan=False)
         assert all(row["r_hat"] is None for row in summary["coefficients"])
         assert summary["diagnostics"]["largest_r_hat"] is None and summary["converged"]
         assert summary["notes"]
 
-    def test_chains_that_disagree_are_not_to_be_used(self) -> None:
+    def test_disagreeing_chains_are_reported_as_unusable(self) -> None:
         """After eight rounds the chains are still near their different starts."""
         summary = simulate(job(rounds=8, warmup=0), records((10, 12))).summary
         assert summary["diagnostics"]["largest_r_hat"] > 1.1 and not summary["converged"]
 
 
 class TestField:
-    def test_both_sides_are_the_matrix(self, field: Result) -> None:
+    def test_pairs_of_both_orders_form_the_matrix(self, field: Result) -> None:
         names, pip = field.summary["names"], field.arrays["pip"]
         assert np.all(np.diagonal(pip) == 0)
         seen = set()
@@ -143,19 +143,19 @@ class TestField:
         assert len(seen) == 4 * 3
 
     @pytest.mark.parametrize(("combine", "chosen"), [("union", max), ("intersection", min)])
-    def test_pairs_are_combined_as_asked(self, combine: str, chosen: Any) -> None:
+    def test_pairs_are_combined_by_the_configured_rule(self, combine: str, chosen: Any) -> None:
         summary = simulate(job(name="sparse_markov", combine=combine, rounds=20), records()).summary
         for pair in summary["pairs"]:
             assert pair["pip"] == chosen(side["pip"] for side in pair["sides"])
         assert summary["combine"] == combine
 
-    def test_edges_are_those_of_the_field(self, field: Result) -> None:
+    def test_edges_agree_with_the_field(self, field: Result) -> None:
         edges = {tuple(pair["between"]) for pair in field.summary["pairs"] if pair["edge"]}
         assert edges == {("y", "a"), ("a", "b")}
         assert field.summary["expected_fdr"] <= field.summary["fdr_at_most"] == 0.1
         assert np.array_equal(field.arrays["edges"], field.arrays["edges"].T)
 
-    def test_partial_correlations_are_those_of_the_precision_matrix(self, field: Result) -> None:
+    def test_partial_correlations_agree_with_the_precision_matrix(self, field: Result) -> None:
         data = records()
         centred = np.concatenate([(each - each.mean()).to_numpy() for each in data.values()])
         omega = np.linalg.inv(centred.T @ centred)
@@ -166,14 +166,14 @@ class TestField:
                 wide = 4 * max(side["sd"] for side in pair["sides"])
                 assert pair["partial_correlation"] == pytest.approx(exact[i, j], abs=wide)
 
-    def test_a_complaint_names_the_pair(self) -> None:
+    def test_a_warning_names_the_pair(self) -> None:
         summary = simulate(job(name="sparse_markov", rounds=8, warmup=0), records((10, 12))).summary
         worst = max((side for pair in summary["pairs"] for side in pair["sides"]),
                     key=lambda side: side["r_hat"])  # fmt: skip
         names = [repr(worst[name]) for name in ("predictor", "outcome")]
         assert any(all(name in note for name in names) for note in summary["notes"])
 
-    def test_draws_say_which_columns_they_are_of(self, field: Result) -> None:
+    def test_draws_name_their_columns(self, field: Result) -> None:
         theta, others = field.arrays["draws_theta"], field.arrays["predictors"]
         assert theta.shape == (200, 4, 4, 3) and others.tolist()[1] == [0, 2, 3]
         assert field.arrays["draws_eta"].shape == (200, 4, 4)
@@ -184,11 +184,11 @@ class TestField:
     ("one", "other", "expected"),
     [(0.5, 0.5, 0.5), (-2.0, -0.125, -0.5), (0.5, -0.5, None), (0.0, 0.5, None), (1.5, 1.0, 1.0)],
 )
-def test_partial_correlation(one: float, other: float, expected: float | None) -> None:
+def test_partial_correlations_are_correct(one: float, other: float, expected: float | None) -> None:
     assert partial_correlation(one, other) == expected
 
 
-def test_expected_fdr() -> None:
+def test_the_expected_fdr_is_correct() -> None:
     assert expected_fdr(np.array([1.0, 0.5])) == 0.25
     assert expected_fdr(np.array([])) is None
 
@@ -197,7 +197,7 @@ def test_expected_fdr() -> None:
     ("method", "placement"),
     [("sparse_regression", "sum"), ("sparse_markov", "round"), ("sparse_regression", "site")],
 )
-def test_noise_is_refused(method: str, placement: str) -> None:
+def test_jobs_with_noise_are_refused(method: str, placement: str) -> None:
     private = {"placement": placement, "epsilon": 8.0, "delta": 1e-6, "record_norm": 1.0}
     if placement == "round":
         private |= {"expected_records": 300}
@@ -205,7 +205,7 @@ def test_noise_is_refused(method: str, placement: str) -> None:
         run(job(name=method) | {"privacy": private, "protocol": {"name": "masked"}}, records())
 
 
-def test_it_knows_one_way_to_centre_only() -> None:
+def test_unsupported_ways_of_centring_are_refused() -> None:
     with pytest.raises(JobError) as caught:
         simulate(job(centre="site"), records())
     assert caught.value.where == "method.centre"

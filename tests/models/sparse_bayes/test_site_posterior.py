@@ -17,7 +17,7 @@ def sums_of(draws: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("rounds", [4, BATCHES, 37, 400])
-def test_means_and_deviations_are_those_of_all_draws(rounds: int) -> None:
+def test_means_and_deviations_agree_with_all_draws(rounds: int) -> None:
     draws = np.random.default_rng(rounds).normal(3.0, 2.0, (rounds, 3, 5))
     found = sums_of(draws)
     np.testing.assert_allclose(found["mean"], draws.mean(axis=(0, 1)), rtol=1e-12)
@@ -25,7 +25,7 @@ def test_means_and_deviations_are_those_of_all_draws(rounds: int) -> None:
     assert np.all(found["mcse"] > 0)
 
 
-def test_the_error_is_that_of_the_mean() -> None:
+def test_the_stated_error_is_that_of_the_mean() -> None:
     """Autoregressive chains, whose means have a known variance, 400 quantities at once."""
     rng, phi, rounds = np.random.default_rng(0), 0.8, 4000
     draws = np.zeros((rounds, 4, 400))

@@ -52,35 +52,35 @@ class TestScale:
         # a round number is at least 0.3 of the largest that fits; a log scale's 2 of up to 5
         assert middle - left > 10 and right - middle > 10
 
-    def test_zero_and_endless_ends_are_cut_off(self) -> None:
+    def test_zero_and_infinite_ends_are_cut_off(self) -> None:
         scale = Scale(2.0, log=True)
         assert scale.place(0.0) == 4 and not scale.holds(0.0)
         assert scale.place(math.inf) == 96 and not scale.holds(math.inf)
 
 
 class TestReach:
-    def test_holds_the_pooled_interval_whole(self) -> None:
+    def test_the_scale_contains_the_whole_pooled_interval(self) -> None:
         pooled = Interval(2.0, 1.5, 3.0)
         scale = scale_for(pooled, [Interval(1.0, 1e-9, 1e9)], log=True)
         assert all(scale.holds(v) for v in (1.5, 2.0, 3.0))
         assert scale.reach == pytest.approx(2.5 * math.log(3) * 1.05)
 
-    def test_widens_for_sites_as_far_as_needed(self) -> None:
+    def test_the_scale_widens_for_sites_as_far_as_needed(self) -> None:
         scale = scale_for(Interval(1.0, 0.5, 1.5), [Interval(-2.0, -3.0, -1.0), None], log=False)
         assert scale.reach == pytest.approx(3 * 1.05)
 
     @pytest.mark.parametrize("nothing", [None, Interval(0.0, 0.0, 0.0)])
-    def test_nothing_to_hold(self, nothing: Interval | None) -> None:
+    def test_an_empty_scale_has_reach_one(self, nothing: Interval | None) -> None:
         assert scale_for(nothing, [nothing], log=False).reach == 1.0
 
 
 class TestInterval:
-    def test_what_has_no_finite_estimate_is_not_drawn(self) -> None:
+    def test_rows_without_a_finite_estimate_are_not_drawn(self) -> None:
         assert Interval.of(None, 1.0, 2.0) is None
         assert Interval.of(math.inf, 1.0, 2.0) is None
         assert Interval.of(1.0, None, None) == Interval(1.0, 1.0, 1.0)
 
-    def test_is_drawn_between_its_ends(self) -> None:
+    def test_an_interval_is_drawn_between_its_ends(self) -> None:
         drawn = interval_picture(Interval(0.5, -0.5, 1.0), Scale(1.0, log=False), pooled=True)
         assert 'x1="27.00%" x2="96.00%"' in drawn
         assert 'x="73.00%"' in drawn
@@ -102,7 +102,7 @@ class TestInterval:
         ]  # fmt: skip
         assert "−0.5" in axis_picture(Scale(0.6, log=False))
 
-    def test_arrows_point_both_ways(self) -> None:
+    def test_arrows_at_the_two_ends_of_the_scale_differ(self) -> None:
         assert arrow_picture(down=True) != arrow_picture(down=False)
 
 
@@ -131,7 +131,7 @@ def graphs(draw: st.DrawFn) -> tuple[GraphFit, list[list[str]]]:
 
 class TestGraphs:
     @given(graphs())
-    def test_verdicts_are_those_of_the_metrics(self, drawn: tuple[GraphFit, list]) -> None:
+    def test_edge_verdicts_agree_with_the_metrics(self, drawn: tuple[GraphFit, list]) -> None:
         fit, truth = drawn
         true_edge = np.zeros_like(fit.directed)
         for cause, effect in truth:
@@ -143,28 +143,26 @@ class TestGraphs:
         hits = sum(edge.verdict == "true" for edge in edges)
         assert hits == round(metrics.tpr * len(truth))
 
-    def test_without_a_truth_edges_are_only_found(self) -> None:
+    def test_without_a_truth_edges_have_no_verdict(self) -> None:
         edge = {"from": "a", "to": "b", "kind": "directed", "weight": 0.5}
         assert judged({"edges": [edge]}) == [Edge("a", "b", True, 0.5, "found")]
 
     @given(graphs())
-    def test_order_is_a_permutation_that_does_not_depend_on_chance(
-        self, drawn: tuple[GraphFit, list]
-    ) -> None:
+    def test_node_order_is_a_deterministic_permutation(self, drawn: tuple[GraphFit, list]) -> None:
         fit, truth = drawn
         pairs = [(a, b) for a, b in truth]
         order = round_order(fit.names, pairs)
         assert sorted(order) == sorted(fit.names)
         assert round_order(fit.names, pairs) == order
 
-    def test_order_brings_neighbours_together(self) -> None:
+    def test_node_order_places_neighbours_together(self) -> None:
         names = [f"v{i}" for i in range(8)]
         pairs = [("v0", "v4"), ("v1", "v5"), ("v2", "v6"), ("v3", "v7")]
         order = round_order(names, pairs)
         apart = [abs(order.index(a) - order.index(b)) for a, b in pairs]
         assert all(distance in (1, 7) for distance in apart)
 
-    def test_says_its_edges_in_words_and_marks_them(self) -> None:
+    def test_a_graph_describes_its_edges_in_words_and_marks_them(self) -> None:
         edges = [
             Edge("a", "b", True, None, "true"),
             Edge("b", "c", False, None, "extra"),
@@ -176,7 +174,7 @@ class TestGraphs:
             group = re.search(rf'<g class="edge {verdict}">(.*?)</g>', drawn)
             assert group is not None and group.group(1).count('class="head"') == heads
 
-    def test_long_and_hostile_labels(self) -> None:
+    def test_long_and_hostile_labels_are_shortened_and_escaped(self) -> None:
         name = "<b>" + "x" * 50
         drawn = graph_picture([name, "y"], [Edge(name, "y", True, None, "found")], "t")
         assert "<b>" not in drawn
@@ -184,7 +182,7 @@ class TestGraphs:
         assert f">&lt;b&gt;{'x' * 12}…</text>" in drawn
 
     @pytest.mark.parametrize("number", [1, 2, 3, 11, 40])
-    def test_labels_on_a_side_are_a_line_apart(self, number: int) -> None:
+    def test_labels_on_one_side_do_not_overlap(self, number: int) -> None:
         drawn = graph_picture([f"v{i}" for i in range(number)], [], "t")
         places = re.findall(r'<text x="([-\d.]+)" y="([-\d.]+)"', drawn)
         assert len(places) == number
@@ -197,7 +195,7 @@ class TestColours:
     """WCAG 2.2: 4.5 to 1 for text (1.4.3); line styles' colours are held to it too."""
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_contrast(self, scheme: str) -> None:
+    def test_colours_have_enough_contrast(self, scheme: str) -> None:
         css = (Path(secagg.reports.__file__).parent / "templates/report.css").read_text("utf-8")
         light, dark = re.findall(r":root \{(.*?)\}", css, re.S)
         colours = dict(re.findall(r"--([\w-]+): (#\w{6})", light))

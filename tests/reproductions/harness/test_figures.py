@@ -80,7 +80,7 @@ def toy() -> tuple[Figure, dict[Cell, Outcome]]:
     return figure, outcomes
 
 
-def test_mean_and_standard_error_by_hand() -> None:
+def test_mean_and_standard_error_agree_with_a_hand_calculation() -> None:
     """1, 2, 6: mean 3, squared deviations 4 + 1 + 9 = 14, variance 7, standard error root(7/3)."""
     mean, error = mean_and_error([1.0, 2.0, 6.0])
     assert mean == 3 and error == pytest.approx(math.sqrt(7 / 3), rel=1e-15)
@@ -88,7 +88,7 @@ def test_mean_and_standard_error_by_hand() -> None:
     assert mean_and_error([]) == (None, None)
 
 
-def test_entries_count_what_failed_and_what_did_not_converge() -> None:
+def test_entries_count_failed_and_unconverged_runs() -> None:
     figure, outcomes = toy()
     entries = read_entries(figure, outcomes)
     assert [entries[p].runs for p in (A2, A4, B2, B4)] == [3, 3, 3, 2]
@@ -98,7 +98,7 @@ def test_entries_count_what_failed_and_what_did_not_converge() -> None:
     assert len(figure.cells()) == 12
 
 
-def test_what_is_not_computed_yet_is_counted() -> None:
+def test_missing_runs_are_counted() -> None:
     figure, outcomes = toy()
     first = {cell: o for cell, o in outcomes.items() if dict(cell.settings)["seed"] == 0}
     del outcomes[figure.points[A4][2]]
@@ -117,7 +117,7 @@ def test_what_is_not_computed_yet_is_counted() -> None:
     assert as_plain(figure, entries, (), 0.0)["entries"][0]["to_come"] == [1, 2]
 
 
-def test_a_quantity_that_some_runs_lack_says_of_how_many_it_is_the_mean() -> None:
+def test_a_mean_states_its_number_of_runs_if_some_lack_the_quantity() -> None:
     figure, outcomes = toy()
     numbers: Numbers = {"a": {"converged": 1.0}}
     outcomes[figure.points[A2][1]] = Outcome(numbers, None, 1.0, "v1")
@@ -126,7 +126,7 @@ def test_a_quantity_that_some_runs_lack_says_of_how_many_it_is_the_mean() -> Non
     assert "| A & co | 3.5 ± 2.5 (2) | 4.0 ± 0.0 |" in as_markdown(figure, entries).splitlines()
 
 
-def test_the_page() -> None:
+def test_the_page_shows_means_failures_and_verdicts() -> None:
     page = as_markdown(toy()[0], read_entries(*toy()))
     for line in (
         "| sites K | 2 | 4 |",
@@ -154,7 +154,7 @@ def test_the_page() -> None:
     assert "| C |" not in page and progress(toy()[0], read_entries(*toy())) == ""
 
 
-def test_the_numbers() -> None:
+def test_the_json_has_values_means_and_failures() -> None:
     plain = as_plain(toy()[0], read_entries(*toy()), ("v1", "v2"), 12.5)
     entry = plain["entries"][-1]
     assert (entry["method"], entry["column"], entry["runs"]) == ("b", 4, 2)
@@ -173,7 +173,7 @@ def test_the_numbers() -> None:
     assert (absent["runs"], absent["difference"], absent["standard_error"]) == (0, None, None)
 
 
-def test_a_difference_that_does_not_grow_is_told_with_both_differences() -> None:
+def test_a_shrinking_difference_is_reported_with_both_differences() -> None:
     """B - A is 2, 3, 4 at 2 and 0, 1, 2 at 4, thrice: it shrinks by 2 in every run."""
     values = {A2: [1.0] * 9, A4: [1.0] * 9, B2: [3.0, 4.0, 5.0] * 3, B4: [1.0, 2.0, 3.0] * 3}
     entries = {
@@ -189,7 +189,7 @@ def test_a_difference_that_does_not_grow_is_told_with_both_differences() -> None
     )
 
 
-def test_the_picture_has_every_mean_at_its_height() -> None:
+def test_the_figure_draws_every_mean_at_its_height() -> None:
     figure, outcomes = toy()
     drawing = ET.fromstring(chart(figure, read_entries(figure, outcomes)))
     tag = "{http://www.w3.org/2000/svg}"
@@ -209,7 +209,7 @@ def test_the_picture_has_every_mean_at_its_height() -> None:
     assert values == pytest.approx([3.0, 4.0], abs=0.2 * high / 170)
 
 
-def test_a_figure_without_any_value_is_drawn_all_the_same() -> None:
+def test_a_figure_without_values_is_drawn() -> None:
     figure, outcomes = toy()
     failed = dict.fromkeys(outcomes, Outcome(None, "It went wrong", 1.0, ""))
     entries = read_entries(figure, failed)

@@ -32,7 +32,7 @@ def between(differences: list[float]) -> Entries:
 
 
 @pytest.mark.parametrize("n", [2, 6, 30])
-def test_the_interval_is_that_of_the_paired_t_test(n: int) -> None:
+def test_intervals_agree_with_the_paired_t_test(n: int) -> None:
     rng = np.random.default_rng(n)
     a, b = rng.standard_normal((2, n))
     expected = stats.ttest_rel(b, a).confidence_interval(LEVEL)
@@ -43,7 +43,7 @@ def test_the_interval_is_that_of_the_paired_t_test(n: int) -> None:
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
-def test_an_interval_of_other_runs_by_hand() -> None:
+def test_an_unpaired_interval_agrees_with_a_hand_calculation() -> None:
     """1, 2, 6: s = root 7; t of 2 degrees at 0.975 is 4.302653 (tables); root(7 (1/3 + 1/6))."""
     found = interval([1.0, 2.0, 6.0], 6)
     assert found is not None
@@ -68,12 +68,12 @@ def test_an_interval_of_other_runs_by_hand() -> None:
         ([1.0], Verdict.UNDECIDED),
     ],
 )
-def test_verdicts(difference: list[float], verdict: Verdict) -> None:
+def test_each_verdict_is_given_for_its_interval(difference: list[float], verdict: Verdict) -> None:
     found = compare(between(difference), A_BELOW_B)
     assert (found.verdict, found.runs) == (verdict, len(difference))
 
 
-def test_only_runs_that_both_have_are_compared() -> None:
+def test_only_runs_of_both_methods_are_compared() -> None:
     """b - a at seeds 1 and 2: 2 and 4. t of 1 degree at 0.975 is 12.706205 (tables)."""
     entries = {A: entry({0: 9.0, 1: 1.0, 2: 2.0}), B: entry({1: 3.0, 2: 6.0, 3: 0.0})}
     found = compare(entries, A_BELOW_B)
@@ -90,7 +90,9 @@ def test_only_runs_that_both_have_are_compared() -> None:
         ([3.0, 1.0], Verdict.UNDECIDED),
     ],
 )
-def test_whether_a_difference_grows(after: list[float], verdict: Verdict) -> None:
+def test_growth_of_a_difference_is_tested_by_a_paired_t_test(
+    after: list[float], verdict: Verdict
+) -> None:
     """Against scipy's paired t test of the two differences, of which the first is 1, 2, 1, 2..."""
     rng = np.random.default_rng(1)
     n, before, after = 30, [1.0, 2.0] * 15, after * 15
@@ -116,7 +118,7 @@ def test_whether_a_difference_grows(after: list[float], verdict: Verdict) -> Non
 
 
 @pytest.mark.parametrize("absent", [None, Entry({"converged": {}}, {0: "It failed"}, 0)])
-def test_what_was_left_out_or_failed_is_not_run(absent: Entry | None) -> None:
+def test_omitted_and_failed_methods_are_not_judged(absent: Entry | None) -> None:
     entries = {A: entry([1.0] * 30)} | ({} if absent is None else {B: absent})
     found = compare(entries, A_BELOW_B)
     assert (found.verdict, found.runs, found.interval) == (Verdict.NOT_RUN, 0, None)
@@ -124,7 +126,7 @@ def test_what_was_left_out_or_failed_is_not_run(absent: Entry | None) -> None:
     assert check(entries, PublishedValue("shd", B, 1.0, 30, 1)).verdict is Verdict.NOT_RUN
 
 
-def test_a_quantity_that_no_run_has_decides_nothing() -> None:
+def test_a_quantity_missing_in_all_runs_gives_no_verdict() -> None:
     """As the FDR of graphs without edges: the method ran."""
     entries = {A: entry([1.0] * 30), B: entry([1.0] * 30)}
     found = compare(entries, Comparison("fdr", A, B))
@@ -140,7 +142,7 @@ def test_a_quantity_that_no_run_has_decides_nothing() -> None:
         (-0.3, Verdict.NOT_AS_STATED),
     ],
 )
-def test_a_number_of_the_paper(value: float, verdict: Verdict) -> None:
+def test_a_published_number_is_compared_within_its_rounding(value: float, verdict: Verdict) -> None:
     """0 and 3 fifteen times each: s = 1.526; 1.5 +- 2.045 s root(2/30) = 1.5 +- 0.806.
 
     A number printed to one decimal may be 0.05 from what it stands for: up to 2.356 is expected.
@@ -154,6 +156,6 @@ def test_a_number_of_the_paper(value: float, verdict: Verdict) -> None:
     assert ends == pytest.approx((1.5 - half, 1.5 + half), rel=1e-6)
 
 
-def test_a_number_of_the_paper_and_few_runs() -> None:
+def test_few_runs_give_no_verdict_on_a_published_number() -> None:
     found = check({A: entry([0.0] * (MIN_RUNS - 1))}, PublishedValue("shd", A, 5.0, 30, 1))
     assert (found.verdict, found.runs) == (Verdict.UNDECIDED, MIN_RUNS - 1)

@@ -64,7 +64,7 @@ def test_one_and_two_processes_give_the_same_bits(tmp_path: Path) -> None:
     assert names[0] == names[1] and len(names[0]) == 6 + 1  # and the lock
 
 
-def test_what_is_there_is_not_computed_again(tmp_path: Path) -> None:
+def test_existing_results_are_not_computed_again(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     entry_of(tmp_path, calls, draw(2))
     assert seeds_called(calls) == [0, 1]
@@ -93,7 +93,7 @@ def test_a_cell_that_raises_is_counted_and_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_a_killed_process_is_the_failure_of_its_own_cell_only(tmp_path: Path) -> None:
+def test_a_killed_process_fails_only_its_own_cell(tmp_path: Path) -> None:
     """Its neighbours, of which the pool loses one with it, are computed all the same."""
     found = entry_of(tmp_path, tmp_path / "calls", draw(4) | {1: "die"})
     assert found.failed == {1: KILLED} and sorted(found.values["value"]) == [0, 2, 3]
@@ -132,7 +132,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_run_that_was_killed_goes_on(
+def test_a_killed_run_can_be_continued(
     tmp_path: Path, started: subprocess.Popen[str], number: signal.Signals
 ) -> None:
     """And its processes do not outlive it."""
@@ -154,7 +154,7 @@ def test_a_run_that_was_killed_goes_on(
 
 
 @pytest.mark.system
-def test_a_process_killed_from_outside_costs_nothing_but_time(
+def test_cells_of_an_externally_killed_process_are_computed_again(
     tmp_path: Path, started: subprocess.Popen[str]
 ) -> None:
     """As the system does where memory runs out: the cells it had are computed again."""
@@ -172,7 +172,7 @@ def cmdline(pid: int) -> bytes:
 
 
 @pytest.mark.system
-def test_two_runs_do_not_share_a_folder(tmp_path: Path, started: subprocess.Popen[str]) -> None:
+def test_two_runs_cannot_share_a_folder(tmp_path: Path, started: subprocess.Popen[str]) -> None:
     with pytest.raises(UsageError, match="in use by another process"):
         entry_of(tmp_path, tmp_path / "calls", draw(1))
     assert started.poll() is None
@@ -215,7 +215,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("task.py", "    return", '    """Say."""\n    return', False),
     ],
 )
-def test_results_are_those_of_the_code(
+def test_the_code_version_changes_only_with_relevant_code(
     package: Path, file: str, old: str, new: str, changes: bool
 ) -> None:
     before = code_version("toys.task")
@@ -226,7 +226,7 @@ def test_results_are_those_of_the_code(
     assert (code_version("toys.task") != before) == changes
 
 
-def test_a_module_that_moves_leaves_results_where_they_are(package: Path) -> None:
+def test_moving_a_module_keeps_its_results(package: Path) -> None:
     """What it binds stays the same; a name from another module, or another name, does not."""
     before, task = code_version("toys.task"), package / "task.py"
     (package / "inner").mkdir()
@@ -275,7 +275,7 @@ def test_results_of_an_earlier_version_are_found_until_the_code_changes(
     assert cache.load(one) is None
 
 
-def test_settings_and_task_make_the_name_and_estimates_do_not(tmp_path: Path) -> None:
+def test_a_results_name_depends_on_task_and_settings_only(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     one = cell("support.toy_task", 1.0, seed=0, what="draw", calls=str(tmp_path))
     cache.save(one, compute(one, code_version(one.task)))
@@ -289,7 +289,7 @@ def test_settings_and_task_make_the_name_and_estimates_do_not(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(("there", "kept"), [(True, ", causal-learn 0.1"), (False, "")])
-def test_versions_of_libraries_are_kept_where_they_are_installed(
+def test_library_versions_are_recorded_if_installed(
     there: bool, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PC and GES are causal-learn's, which is optional."""
@@ -305,7 +305,7 @@ def test_versions_of_libraries_are_kept_where_they_are_installed(
     assert found == f"Python {platform.python_version()}, numpy 2.0, scipy 1.1{kept}"
 
 
-def test_the_order_of_the_work() -> None:
+def test_cells_are_computed_in_the_planned_order() -> None:
     cells = [cell("t", seconds, seed=seed, of=seconds) for seed in (1, 0) for seconds in (1.0, 5.0)]
     cells.insert(0, replace(cell("t", 9.0, seed=0), late=True))
     ordered = [(dict(one.settings)["seed"], one.seconds) for one in in_order(cells)]

@@ -48,7 +48,7 @@ def numbers(task: str, **settings: Any) -> Mapping[str, Mapping[str, float]]:
 # --- which cells ----------------------------------------------------------------------------------
 
 
-def test_the_paper_s_columns() -> None:
+def test_columns_agree_with_the_paper() -> None:
     """Section 6: d and n of figure 1; K and n of figure 2, whose d = 10 and 20 are in figure 6."""
     one, two = figure(1, 30), figure(2, 30)
     [panel] = one.panels
@@ -64,7 +64,7 @@ def test_the_paper_s_columns() -> None:
     assert len(one.points[Place(panel.name, 10, "voting")]) == 30
 
 
-def test_cells_are_shared_where_the_computation_is() -> None:
+def test_equal_computations_share_a_cell() -> None:
     """NOTEARS on all data does not depend on K; three baselines are made of the same local fits."""
     two = figure(2, 1)
     pooled = {two.points[Place("d = 10", K, "notears-alldata")][0] for K in (2, 64)}
@@ -75,7 +75,7 @@ def test_cells_are_shared_where_the_computation_is() -> None:
     assert len(two.cells()) == 3 * (4 + 6 * 6)
 
 
-def test_quick_is_a_part_and_takes_its_cells_from_the_whole() -> None:
+def test_the_quick_figure_uses_cells_of_the_whole_figure() -> None:
     for number in (1, 2):
         assert set(figure(number, 2, quick=True).cells()) < set(figure(number, 2).cells())
     assert set(figure(2, 2).cells()) < set(figure(2, 3).cells())
@@ -106,7 +106,7 @@ def test_methods_left_out_are_named_and_not_judged() -> None:
     assert "Of 9 comparisons: 3 undecided, 6 not run." in page
 
 
-def test_what_does_not_depend_on_scale_is_computed_once() -> None:
+def test_methods_independent_of_scale_are_computed_once() -> None:
     needs("cdt")
     points = figure(3, 1).points
     for method, same in (("pc-voting", True), ("ges", True), ("voting", False)):
@@ -117,7 +117,7 @@ def test_what_does_not_depend_on_scale_is_computed_once() -> None:
         assert (raw == standardised) == same and raw != log
 
 
-def test_the_longest_methods_come_last_and_all_else_seed_by_seed() -> None:
+def test_the_slowest_methods_are_computed_last() -> None:
     """So that 30 seeds of the paper's own comparison do not wait for GES at 100 variables."""
     order = [batch_of(cell) for cell in in_order(figure(1, 3).cells())]
     assert order == sorted(order) and order[0] == (False, 0) and order[-1] == (True, 2)
@@ -131,7 +131,7 @@ def test_the_longest_methods_come_last_and_all_else_seed_by_seed() -> None:
 LINEAR = {"data": "linear", "figure": 2, "d": 10, "n": 64, "seed": 5}
 
 
-def test_data_depend_on_figure_size_and_seed_and_on_nothing_else() -> None:
+def test_data_depend_only_on_figure_size_and_seed() -> None:
     data = data_of(LINEAR)
     assert data.rows.shape == (64, 10) and data.truth.sum() == 10
     same = data_of({**LINEAR, "sites": 8, "method": "pc", "penalty": 3.0})
@@ -143,7 +143,7 @@ def test_data_depend_on_figure_size_and_seed_and_on_nothing_else() -> None:
     assert not np.array_equal(nonlinear.rows, data.rows)
 
 
-def test_moments_are_those_of_the_rows() -> None:
+def test_moments_agree_with_the_rows() -> None:
     rows = data_of(LINEAR).rows
     moments = moments_of(rows)
     # Sums of 64 products: rounding of a few units in the last place of the largest.
@@ -175,14 +175,16 @@ def test_sachs_cells_are_drawn_without_replacement_and_scaled() -> None:
     assert not np.array_equal(raw, data_of({**base, "data": "raw", "seed": 1}).rows)
 
 
-def test_the_consensus_graph() -> None:
+def test_the_consensus_graph_is_read() -> None:
     graph = sachs.consensus()
     names = list(sachs.PROTEINS.values())
     assert graph.sum() == 17 and graph[names.index("Raf"), names.index("Mek")]
     assert nx.is_directed_acyclic_graph(nx.from_numpy_array(graph, create_using=nx.DiGraph))
 
 
-def test_figure_3_without_its_data_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_data_figure_3_explains_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(name: str) -> Any:
         raise metadata.PackageNotFoundError(name)
 
@@ -193,7 +195,7 @@ def test_figure_3_without_its_data_says_how_to_get_them(monkeypatch: pytest.Monk
 
 @pytest.mark.data
 @pytest.mark.parametrize("learner", ["pc", "ges"])
-def test_pc_and_ges_find_the_same_in_raw_and_in_standardised_values(learner: str) -> None:
+def test_pc_and_ges_do_not_depend_on_standardising(learner: str) -> None:
     """They read correlations: figure 3 has them computed once for both (see above)."""
     needs("cdt")
     pytest.importorskip("causallearn")
@@ -207,7 +209,7 @@ def test_pc_and_ges_find_the_same_in_raw_and_in_standardised_values(learner: str
 # --- what cells compute ---------------------------------------------------------------------------
 
 
-def test_admm_cell_is_the_method_s_own_run_and_score() -> None:
+def test_an_admm_cell_equals_a_run_of_the_method() -> None:
     found = numbers("admm", **LINEAR, sites=4, method="admm-fast", penalty=0.01)["admm-fast"]
     data = data_of(LINEAR)
     fit = learn(split_rows(data.rows, 4), schedule=Schedule("fast"), penalty=0.01)
@@ -218,7 +220,7 @@ def test_admm_cell_is_the_method_s_own_run_and_score() -> None:
 
 
 @pytest.mark.parametrize("method", ["notears-alldata", "golem-ev", "pc", "ges"])
-def test_one_shot_cells(method: str) -> None:
+def test_one_shot_methods_recover_a_sparse_graph(method: str) -> None:
     """At n = 2000 every method finds most of a sparse graph; a site sends 1 + 10 + 55 numbers."""
     if method in ("pc", "ges"):
         pytest.importorskip("causallearn")
@@ -227,7 +229,7 @@ def test_one_shot_cells(method: str) -> None:
 
 
 @pytest.mark.system
-def test_local_cells() -> None:
+def test_best_and_single_site_votes_agree_with_local_graphs() -> None:
     """Best cannot be worse than a site's own graph; one site's vote is its own graph."""
     found = numbers("local_graphs", **LINEAR, sites=2, learner="notears", penalty=0.1)
     assert found.keys() == {"voting", "average", "best"}
@@ -262,7 +264,7 @@ def test_a_graph_without_edges_has_no_fdr() -> None:
 
 
 @pytest.mark.parametrize("converged", [True, False])
-def test_how_an_edge_of_a_variable_to_itself_is_scored(
+def test_edges_of_a_variable_to_itself_are_scored_as_documented(
     converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Linear ADMM's are left out, and the run is not one that converged; MLP-ADMM's count as one
@@ -331,7 +333,7 @@ GIVEN: list[tuple[str, ModuleType, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "module", "learner", "given"), GIVEN)
-def test_every_setting_of_a_figure_s_learner_is_given_and_is_this(
+def test_every_learner_setting_is_set_explicitly(
     method: str,
     module: ModuleType,
     learner: str,
@@ -363,7 +365,7 @@ def test_every_setting_of_a_figure_s_learner_is_given_and_is_this(
 
 
 @pytest.mark.system
-def test_nonlinear_cells() -> None:
+def test_nonlinear_cells_are_computed() -> None:
     base = {**LINEAR, "data": "mlp", "d": 5, "n": 60}
     assert numbers("mlp", **base, method="mlp-alldata", penalty=0.01).keys() == {"mlp-alldata"}
     local = numbers("mlp", **base, method="mlp-local", penalty=0.01, sites=2)

@@ -90,7 +90,7 @@ REMARKS = [
 
 
 @pytest.mark.parametrize(("number", "words", "many", "metric", "smaller", "larger"), STATEMENTS)
-def test_a_statement_in_words(
+def test_each_statement_is_written_in_words(
     number: int,
     words: str,
     many: int,
@@ -105,7 +105,7 @@ def test_a_statement_in_words(
     assert found.metric == metric and (found.by_more_than is None) == ("grows" not in words)
 
 
-def test_the_tables_have_every_statement_and_every_remark() -> None:
+def test_tables_contain_every_statement_and_remark() -> None:
     for number, panels in PANELS.items():
         listed = [words for each, words, *_ in STATEMENTS if each == number]
         assert len(statements_of(number, panels)) == len(listed)
@@ -124,7 +124,7 @@ def test_the_difference_of_shd_grows_from_the_smallest_d_to_the_largest() -> Non
 
 
 @pytest.mark.parametrize(("number", "words", "many", "metric", "place", "other"), REMARKS)
-def test_what_has_no_number(
+def test_remarks_name_the_compared_differences(
     number: int,
     words: str,
     many: int,
@@ -137,7 +137,7 @@ def test_what_has_no_number(
     assert (Place(*place), Place(*other)) in remark.differences
 
 
-def test_the_four_numbers_in_the_text() -> None:
+def test_the_four_numbers_in_the_papers_text_are_compared() -> None:
     """6.2: "with d = 20 variables and K = 64 clients, NOTEARS-ADMM achieves a TPR of 0.78, while
     NOTEARS-Voting, NOTEARS-Avg, and NOTEARS-Best have TPRs of 0.05, 0.25, and 0.33"; of 30 runs.
     """
@@ -154,7 +154,7 @@ def test_the_four_numbers_in_the_text() -> None:
     assert not any(stated_of(number, PANELS[number]) for number in (1, 3, 4))
 
 
-def test_a_quick_figure_says_only_what_its_columns_compare() -> None:
+def test_a_quick_figure_judges_only_its_own_columns() -> None:
     one_column = [Panel("d = 10", "sites K", (8,))]
     [remark] = remarks_of(4, one_column)
     assert "close" in remark.words and len(remark.differences) == 1

@@ -29,7 +29,7 @@ def rows_of(table: Table) -> dict[str, list[str]]:
     return {row[0]: list(row[1:]) for row in table.rows}
 
 
-def test_the_heart_tables_say_what_the_fits_say() -> None:
+def test_the_heart_tables_agree_with_the_fits() -> None:
     own = {hospital: {"age": 0.1 * k} for k, hospital in enumerate(rows.HOSPITALS)}
     pips = dict(zip(rows.PRIORS, (0.9, 0.5, 0.125), strict=True))
     fits: dict[str, Any] = {
@@ -48,7 +48,7 @@ def test_the_heart_tables_say_what_the_fits_say() -> None:
     assert rows_of(hospitals) == {"age": ["0.25", "0.00", "0.10", "0.20", "0.30"]}
 
 
-def test_the_network_s_edges_and_what_did_not_mix() -> None:
+def test_network_edges_and_unconverged_fits_are_reported() -> None:
     """Two sides of one pair in {0.98, 0.7}, all others 0.02: the union finds it at a rate of 0.1,
     the intersection does not (1 - 0.7 = 0.3).
     """
@@ -91,7 +91,7 @@ def toy_study(calls: dict[str, str]) -> Study:
     return Study("toy", "A toy study", fits, tell, ("Of nothing.",))
 
 
-def test_a_study_is_told_when_all_its_fits_are_there() -> None:
+def test_a_study_is_reported_when_all_its_fits_exist() -> None:
     study = toy_study({"one": "draw", "other": "raise"})
     one, other = study.cells()
     good, bad = Outcome({"toy": {"value": 1.0}}, None, 1.0, "v"), Outcome(None, "Why", 1.0, "v")
@@ -109,7 +109,7 @@ def test_a_study_is_told_when_all_its_fits_are_there() -> None:
     assert numbers["fits"] == {"one": {"toy": {"value": 1.0}}, "other": {"toy": {"value": 1.0}}}
 
 
-def test_the_tables_of_the_directed_graph() -> None:
+def test_tables_of_the_directed_graph_agree_with_the_fits() -> None:
     scores = {"edges": 2.0, "right": 1.0, "reversed": 0.0, "extra": 1.0, "missing": 16.0,
               "shd": 17.0}  # fmt: skip
     edges = {

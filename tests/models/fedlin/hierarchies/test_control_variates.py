@@ -10,7 +10,7 @@ MEAN = np.array([1.0, -2.0, 0.5])
 COV = np.array([[2.0, 0.3, -0.5], [0.3, 0.5, 0.1], [-0.5, 0.1, 1.0]])
 
 
-def test_of_a_normal_density_moments_are_exact_whatever_the_draws() -> None:
+def test_moments_of_a_normal_density_are_exact_for_any_draws() -> None:
     """The draws are of another law, and few; two of three coordinates are asked for."""
     x = np.random.default_rng(1).exponential(2, (20, 8, 3))
     slopes = -(x - MEAN) @ np.linalg.inv(COV)
@@ -20,7 +20,7 @@ def test_of_a_normal_density_moments_are_exact_whatever_the_draws() -> None:
     assert np.all(found.error < 1e-8)
 
 
-def test_controls_have_mean_zero() -> None:
+def test_control_variates_have_mean_zero() -> None:
     """Also where slopes are of some coordinates only; the density is not normal."""
     draws = np.random.default_rng(2).standard_normal((400, 500, 2))
     u, v = draws[..., 0], draws[..., 1]
@@ -34,7 +34,7 @@ def test_controls_have_mean_zero() -> None:
         assert np.max(np.abs(z)) < 4.5
 
 
-def test_errors_are_honest_and_there_is_no_bias() -> None:
+def test_estimates_are_unbiased_and_standard_errors_correct() -> None:
     """Of a skewed density, by 400 repetitions of 32 draws by 16 chains."""
     rng = np.random.default_rng(3)
     x = np.log(rng.gamma(4.0, 1.0, (400, 32, 16, 1)))  # log p = 4 x - exp(x)
@@ -52,7 +52,7 @@ def test_errors_are_honest_and_there_is_no_bias() -> None:
     assert spread < 0.4 * np.sqrt(variance / 512)  # a plain mean's error
 
 
-def test_many_idle_controls_do_not_make_errors_look_small() -> None:
+def test_many_irrelevant_controls_do_not_understate_errors() -> None:
     """40 controls that say nothing, 128 draws: fitted to themselves they would explain a third."""
     rng = np.random.default_rng(5)
     found = [

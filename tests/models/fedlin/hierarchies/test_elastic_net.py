@@ -23,7 +23,7 @@ RATES = [(1.0, 1.0), (0.01, 3.0), (5.0, 1e-4), (30.0, 0.5), (1e-3, 1e-3), (1.0, 
 
 
 @pytest.mark.parametrize(("l1", "l2"), RATES)
-def test_the_constant_and_the_means_against_quadrature(l1: float, l2: float) -> None:
+def test_the_constant_and_the_means_agree_with_quadrature(l1: float, l2: float) -> None:
     phi, rates = np.array([np.log(l1), np.log(l2), 0.7]), (np.array([l1]), np.array([l2]))
     penalty = ElasticPenalty()
     assert penalty.rates(phi) == pytest.approx((l1, l2))
@@ -33,7 +33,7 @@ def test_the_constant_and_the_means_against_quadrature(l1: float, l2: float) -> 
     assert np.allclose(penalty.expected(phi), [l1 * first, l2 * second / 2], rtol=1e-8, atol=1e-10)
 
 
-def test_the_constants_slope_is_the_means() -> None:
+def test_the_gradient_of_the_log_constant_is_the_means() -> None:
     """Also far out, where quadrature is not to be had; nothing overflows."""
     penalty, step = ElasticPenalty(), 1e-5
     for a, b in ((0.0, 0.0), (8.0, -3.0), (20.0, -20.0), (-20.0, 20.0), (6.9, 0.0), (7.3, 0.0)):
@@ -61,7 +61,7 @@ def log_density(*sites: SufficientStatistics) -> Factor:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize(("n", "cavity"), [(20, vague(1.0, 3)), (2, vague(0.7, 3))])
-def test_tilted_moments_against_quadrature(n: int, cavity: Natural) -> None:
+def test_tilted_moments_agree_with_quadrature(n: int, cavity: Natural) -> None:
     site = sums(*regression(n, 1, seed=n))
     mean, cov = tilted_moments(log_density(site), cavity, 31)
     net = ElasticNet(effort=SHORT)
@@ -79,7 +79,7 @@ def test_tilted_moments_against_quadrature(n: int, cavity: Natural) -> None:
 
 
 @pytest.mark.parametrize("lost", ["l1", "l2"])
-def test_without_one_penalty_it_is_the_others(lost: str) -> None:
+def test_without_one_penalty_results_are_those_of_the_other(lost: str) -> None:
     """log l1 or log l2 held at -25: the other and log s are as under ridge or the lasso."""
     site = sums(*regression(30, 3, seed=8))
     gone = 0 if lost == "l1" else 1
@@ -100,7 +100,7 @@ def test_without_one_penalty_it_is_the_others(lost: str) -> None:
 
 
 @pytest.mark.oracle
-def test_expectation_propagation_against_all_data_at_once() -> None:
+def test_expectation_propagation_agrees_with_the_pooled_posterior() -> None:
     """EP's own error: means within .02 sd of the posterior, sds .5 % (s), 5 and 8 % too small.
 
     With each site's moments by quadrature in place of draws it was the same. One coefficient says

@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
          [1, 1, -3, -3], [2, 2, 0.5, 0.5], ["mu[a]", "mu[b]", "log tau[a]", "log tau[b]"]),
     ],
 )  # fmt: skip
-def test_the_prior_is_the_one_that_was_set(
+def test_the_prior_has_the_configured_parameters(
     hierarchy: Hierarchy, mean: list[float], sd: list[float], components: list[str]
 ) -> None:
     found, cov = hierarchy.prior(2).moments()
@@ -67,7 +67,7 @@ def centred_normal(phi: Array, theta: Array) -> list[Array]:
         (NormalHierarchy(), 6, centred_normal),
     ],
 )
-def test_an_empty_site_leaves_the_cavity_as_it_is(hierarchy, size, centred) -> None:
+def test_a_site_without_records_does_not_change_the_cavity(hierarchy, size, centred) -> None:
     """To the bit; phi is drawn from the cavity, theta from its prior given phi."""
     cavity = Natural.of(np.linspace(0.5, -0.5, size), 0.2 * np.eye(size) + 0.1)
     empty = SufficientStatistics(np.zeros((3, 3)), np.zeros(3), 0.0, 0, 1.0)
@@ -86,7 +86,9 @@ def test_an_empty_site_leaves_the_cavity_as_it_is(hierarchy, size, centred) -> N
     "name", ["few", "one", "perfect", "collinear", "doubled", "units", "constant", "many", "wide"]
 )
 @pytest.mark.parametrize(("kind", "size"), [(Lasso, 2), (ElasticNet, 3)])
-def test_awkward_sites(kind: type[Lasso | ElasticNet], size: int, name: str) -> None:
+def test_difficult_sites_have_finite_moments_and_draws(
+    kind: type[Lasso | ElasticNet], size: int, name: str
+) -> None:
     """Moments are finite and a covariance, within some error; draws are finite."""
     n, d = {"few": (5, 20), "one": (1, 4), "many": (100, 40)}.get(name, (20, 4))
     X, y = regression(n, d, seed=5)

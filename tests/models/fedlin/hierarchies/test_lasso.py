@@ -59,7 +59,7 @@ def z_scores(values: Array, exact: Array) -> Array:
         (40, 2, ELSEWHERE),
     ],
 )
-def test_tilted_moments_against_quadrature(n: int, d: int, cavity: Natural) -> None:
+def test_tilted_moments_agree_with_quadrature(n: int, d: int, cavity: Natural) -> None:
     """Short runs, so that a bias of few sweeps would show, and their errors are honest."""
     site = sums(*regression(n, d, seed=10 * n + d))
     mean, cov = tilted_moments(log_density(site), cavity, 31)
@@ -77,7 +77,7 @@ def test_tilted_moments_against_quadrature(n: int, d: int, cavity: Natural) -> N
 
 
 @pytest.mark.statistical
-def test_noise_vanishes_as_the_cavity_outweighs_the_site() -> None:
+def test_monte_carlo_error_vanishes_as_the_cavity_outweighs_the_site() -> None:
     """Of means and of covariances: else K sites would add K noises of the whole posterior's."""
     site = sums(*regression(30, 4, seed=1))
     for sd, mean_error, cov_error in ((0.3, 0.02, 0.02), (0.03, 2e-3, 2e-3)):
@@ -91,7 +91,7 @@ def test_noise_vanishes_as_the_cavity_outweighs_the_site() -> None:
 
 
 @pytest.mark.oracle
-def test_draws_against_quadrature_over_theta_and_phi() -> None:
+def test_draws_agree_with_quadrature_over_theta_and_phi() -> None:
     """One coefficient, a grid of three dimensions, nothing in closed form."""
     X, y = regression(4, 1, seed=7)
     site, many = sums(X, y), 16_000
@@ -132,7 +132,7 @@ def test_draws_against_quadrature_over_theta_and_phi() -> None:
         assert abs(chains.mean() - np.sum(shares * exact)) < 4.8 * error  # t with 63
 
 
-def test_draws_and_moments_agree() -> None:
+def test_draws_agree_with_the_moments() -> None:
     site = sums(*regression(60, 8, seed=3))
     found = Lasso().tilted(site, vague(1.0), np.random.default_rng(1))
     draws = Lasso().draw(site, vague(1.0), 6400, np.random.default_rng(2))
@@ -147,7 +147,7 @@ def test_draws_and_moments_agree() -> None:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["perfect", "units", "far"])
-def test_awkward_sites_against_quadrature(name: str) -> None:
+def test_difficult_sites_agree_with_quadrature(name: str) -> None:
     X, y = regression(12, 2, seed=6)
     cavity = vague(1.0)
     if name == "perfect":
@@ -165,7 +165,9 @@ def test_awkward_sites_against_quadrature(name: str) -> None:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize(("sites", "n", "d"), [(8, 10, 2), (10, 5, 1)])
-def test_expectation_propagation_against_all_data_at_once(sites: int, n: int, d: int) -> None:
+def test_expectation_propagation_agrees_with_the_pooled_posterior(
+    sites: int, n: int, d: int
+) -> None:
     """EP's own error: means within .005 sd of the posterior, sds 1.0 to 1.4 % too small.
 
     (Our research note found .2 sd, with noisier moments.) Monte Carlo errors of the sites come to

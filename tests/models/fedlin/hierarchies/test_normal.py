@@ -65,7 +65,7 @@ def compare(
     ],
 )
 @pytest.mark.parametrize("power", [1.0, 0.25])
-def test_one_term_against_quadrature(
+def test_moments_of_one_term_agree_with_quadrature(
     sd_mu: float, sd_l: float, correlation: float, z: float, noise: float, power: float
 ) -> None:
     C = np.array([[sd_mu**2, correlation * sd_mu * sd_l], [correlation * sd_mu * sd_l, sd_l**2]])
@@ -121,7 +121,7 @@ def correlated(rng: np.random.Generator, size: int, spread: float) -> Natural:
 
 @pytest.mark.parametrize("power", [1.0, 0.5])
 @pytest.mark.parametrize("name", CASES)
-def test_two_terms_against_rows_own_density(name: str, power: float) -> None:
+def test_moments_of_two_terms_agree_with_the_density_of_the_rows(name: str, power: float) -> None:
     n, theta, noise = CASES[name]
     rng = np.random.default_rng(3)
     X, y = site(rng, n, theta, noise)
@@ -132,7 +132,7 @@ def test_two_terms_against_rows_own_density(name: str, power: float) -> None:
 
 @pytest.mark.parametrize("power", [1.0, 0.5])
 @pytest.mark.parametrize("name", CASES)
-def test_draws_are_of_the_sites_own_posterior(name: str, power: float) -> None:
+def test_draws_follow_the_sites_own_posterior(name: str, power: float) -> None:
     """Equation (8): means and variances of theta_k, and of phi."""
     n, theta, noise = CASES[name]
     rng = np.random.default_rng(4)
@@ -155,7 +155,7 @@ def test_draws_are_of_the_sites_own_posterior(name: str, power: float) -> None:
 
 
 @pytest.mark.parametrize("d", [1, 3, 12])
-def test_records_of_noise_alone_leave_the_cavity_as_it_is(d: int) -> None:
+def test_records_of_pure_noise_do_not_change_the_cavity(d: int) -> None:
     """To rounding, whatever the points are; without records it is in test_every_hierarchy."""
     cavity = correlated(np.random.default_rng(d), 2 * d, 1.0)
     mean, cov = cavity.moments()
@@ -169,7 +169,7 @@ def test_records_of_noise_alone_leave_the_cavity_as_it_is(d: int) -> None:
     )
 
 
-def test_the_error_that_is_stated_is_how_far_seeds_are_apart() -> None:
+def test_the_stated_error_equals_the_spread_over_seeds() -> None:
     rng = np.random.default_rng(5)
     X, y = site(rng, 10, np.array([1.0, 3.0]), 0.1)
     here = statistics(X, y, 0.1)

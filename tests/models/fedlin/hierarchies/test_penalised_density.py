@@ -35,7 +35,7 @@ def cavity_of(p: int) -> Natural:
 
 
 @pytest.mark.parametrize(("penalty", "p"), PENALTIES)
-def test_the_slopes_are_those_of_the_densities(penalty: Penalty, p: int) -> None:
+def test_gradients_agree_with_the_densities(penalty: Penalty, p: int) -> None:
     rng, step, many = np.random.default_rng(1), 1e-5, 20
     density = Density(penalty, sums(*regression(10, 3, seed=1)), cavity_of(p))
     phi, theta = rng.normal(0, 1, (many, p)), rng.normal(0, 1, (many, 3))
@@ -58,7 +58,7 @@ def test_the_slopes_are_those_of_the_densities(penalty: Penalty, p: int) -> None
 
 
 @pytest.mark.parametrize("t", [0.0, 1e-8, 0.3, 1e6])
-def test_the_mixture_is_of_its_law(t: float) -> None:
+def test_mixture_weights_have_their_distribution(t: float) -> None:
     """1 / w inverse Gaussian, of mean l1 / |v| and shape l1^2; at v = 0, w is l1^-2 chi^2_1."""
     l1, many = 1.7, 20_000
     drawn = mixture(np.full(many, t / l1), np.array(l1), np.random.default_rng(1))
@@ -70,7 +70,7 @@ def test_the_mixture_is_of_its_law(t: float) -> None:
 
 
 @pytest.mark.parametrize(("penalty", "p"), PENALTIES)
-def test_the_start_is_the_mode(penalty: Penalty, p: int) -> None:
+def test_the_sampler_starts_at_the_mode(penalty: Penalty, p: int) -> None:
     density = Density(penalty, sums(*regression(25, 3, seed=3)), cavity_of(p))
     cavity, site = density.cavity, density.rotated
 
@@ -106,7 +106,7 @@ def drawn_v(phi: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Arr
 @pytest.mark.parametrize("n", [6, 2])
 @pytest.mark.parametrize(("penalty", "p"), PENALTIES)
 @pytest.mark.parametrize("wrong", [False, True])
-def test_the_sampler_leaves_the_model_as_it_is(
+def test_the_sampler_keeps_the_joint_distribution_invariant(
     penalty: Penalty, p: int, n: int, wrong: bool
 ) -> None:
     """Geweke (2004): parameters of the prior, data of the parameters, then sweeps: the prior again.

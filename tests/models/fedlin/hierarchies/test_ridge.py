@@ -28,7 +28,7 @@ def log_marginal(X: Array, y: Array, phi: Array) -> Array:
 
 
 @pytest.mark.parametrize(("n", "d"), [(20, 3), (3, 3), (3, 6), (1, 2)])
-def test_the_evidence_is_the_rows_own_density(n: int, d: int) -> None:
+def test_the_evidence_is_the_density_of_the_rows(n: int, d: int) -> None:
     X, y = regression(n, d, seed=n)
     found = SpectralLeastSquares.of(sums(X, y))
     phi = np.random.default_rng(1).normal(0, 2, (10, 2))
@@ -36,7 +36,7 @@ def test_the_evidence_is_the_rows_own_density(n: int, d: int) -> None:
     assert np.allclose(values, log_marginal(X, y, phi), rtol=1e-9, atol=1e-9)
 
 
-def test_the_evidences_slopes() -> None:
+def test_gradients_of_the_evidence_are_correct() -> None:
     site, step = SpectralLeastSquares.of(sums(*regression(12, 4, seed=2))), 1e-5
     for phi in np.random.default_rng(1).normal(0, 1, (10, 2)):
         gradient, hessian = site.slopes(phi[0], phi[1])
@@ -47,7 +47,7 @@ def test_the_evidences_slopes() -> None:
         assert np.allclose(hessian, (slopes[0] - slopes[1]) / (2 * step), rtol=1e-6, atol=1e-6)
 
 
-def test_residuals_of_a_perfect_fit_are_not_lost() -> None:
+def test_residuals_of_a_nearly_perfect_fit_keep_their_digits() -> None:
     """|y - X theta|^2 is far below y'y's rounding; as y'y - 2 theta'X'y + ... it would be noise."""
     X, _ = regression(20, 3, seed=1)
     theta = np.array([1e6, -2e6, 3e6])
@@ -68,7 +68,7 @@ def test_residuals_of_a_perfect_fit_are_not_lost() -> None:
         (30, 3, Natural.of(np.array([1.0, -0.5]), np.array([[0.3, -0.1], [-0.1, 0.2]]))),
     ],
 )
-def test_tilted_moments_against_the_rows_own(n: int, d: int, cavity: Natural) -> None:
+def test_tilted_moments_agree_with_the_density_of_the_rows(n: int, d: int, cavity: Natural) -> None:
     X, y = regression(n, d, seed=n + d)
     found = Ridge().tilted(sums(X, y), cavity, RNG)
     mean, cov = tilted_moments(lambda phi: log_marginal(X, y, phi), cavity, 61)
@@ -79,7 +79,7 @@ def test_tilted_moments_against_the_rows_own(n: int, d: int, cavity: Natural) ->
 
 
 @pytest.mark.parametrize("n", [30, 2])
-def test_draws_are_of_the_tilted_density(n: int) -> None:
+def test_draws_follow_the_tilted_density(n: int) -> None:
     """phi has the moments that are claimed; theta given phi is a standard normal, when whitened."""
     X, y = regression(n, 3, seed=4)
     site, many = sums(X, y), 20_000
@@ -106,7 +106,7 @@ def test_draws_are_of_the_tilted_density(n: int) -> None:
     ("name", "most"),
     [("perfect", 0.01), ("collinear", 0.01), ("units", 0.01), ("constant", 0.01), ("wide", 0.05)],
 )
-def test_awkward_sites(name: str, most: float) -> None:
+def test_difficult_sites_have_finite_and_correct_moments(name: str, most: float) -> None:
     """Moments are finite, and as the trapezoidal rule has them, in sds."""
     X, y = regression(20, 3, seed=5)
     cavity = vague(1.0)
@@ -136,7 +136,7 @@ def test_awkward_sites(name: str, most: float) -> None:
 
 
 @pytest.mark.parametrize(("n", "d"), [(20, 2), (5, 2), (3, 6)])
-def test_expectation_propagation_against_all_data_at_once(n: int, d: int) -> None:
+def test_expectation_propagation_agrees_with_the_pooled_posterior(n: int, d: int) -> None:
     """Ten sites, no damping. Found: means within .001 sd, sds at most 1.0 % too small.
 
     That is the approximation's own error: each site's moments are exact here. Twice that is let

@@ -73,7 +73,7 @@ def changed(made: Made, q: Natural, own: Natural, bits: int = 30) -> Change:
     return site_change(made, ANY, q, own, bits, np.random.default_rng(0))
 
 
-def test_a_change_is_whole_and_on_the_grid() -> None:
+def test_a_change_is_a_whole_number_of_steps() -> None:
     rng = np.random.default_rng(0)
     own = density(rng).times(0.1)
     q = density(rng) + own
@@ -99,7 +99,7 @@ def failing(site: SufficientStatistics, cavity: Natural) -> tuple[Array, Array]:
         lambda site, cavity: (np.array([np.nan, 0.0]), np.eye(2)),
     ],
 )
-def test_a_site_without_moments_changes_nothing_and_says_so(
+def test_a_site_without_moments_sends_zero_and_is_marked(
     moments: Callable[[SufficientStatistics, Natural], tuple[Array, Array]],
 ) -> None:
     with np.errstate(invalid="ignore"):
@@ -111,7 +111,9 @@ def test_a_site_without_moments_changes_nothing_and_says_so(
 
 
 @pytest.mark.parametrize(("too_much", "left"), [(1.5, 0.5), (3.0, 0.25), (7.0, 0.125), (99.0, 0.0)])
-def test_of_a_factor_that_leaves_no_cavity_less_is_taken_out(too_much: float, left: float) -> None:
+def test_a_smaller_share_of_a_factor_is_removed_if_no_cavity_remains(
+    too_much: float, left: float
+) -> None:
     seen = []
 
     def moments(site: SufficientStatistics, cavity: Natural) -> tuple[Array, Array]:
@@ -132,7 +134,7 @@ class Powered(Made):
 
 
 @pytest.mark.parametrize(("too_much", "power"), [(1.5, 0.5), (3.0, 0.25)])
-def test_a_power_of_the_factor_counts_no_record_twice(too_much: float, power: float) -> None:
+def test_updates_by_a_power_of_a_normal_factor_are_exact(too_much: float, power: float) -> None:
     """A normal factor is found exactly, as it is from its whole."""
 
     def moments(site: SufficientStatistics, cavity: Natural) -> tuple[Array, Array]:
@@ -150,7 +152,7 @@ def test_a_power_of_the_factor_counts_no_record_twice(too_much: float, power: fl
     np.testing.assert_allclose(change.error, 0.25 / sd / power)  # q moves by 1 / power times it
 
 
-def test_a_site_without_records_changes_nothing_and_is_not_strained() -> None:
+def test_a_site_without_records_sends_zero_and_is_not_marked() -> None:
     empty = SufficientStatistics(np.zeros((2, 2)), np.zeros(2), 0.0, 0, 1.0)
     q = density(np.random.default_rng(1))
     change = site_change(NORMAL, empty, q, q.times(0.0), 30, np.random.default_rng(0))
@@ -179,7 +181,7 @@ def test_no_variance_changes_more_than_tenfold(change: Array, share: float) -> N
     assert (q + total.times(share)).proper
 
 
-def test_the_largest_share_is_halved_where_rounds_circle() -> None:
+def test_the_largest_share_is_halved_if_rounds_oscillate() -> None:
     assert next_damping_limit(1.0, 1.0, far=0.5, before=0.3) == 0.5
     assert next_damping_limit(0.25, 0.25, far=0.5, before=0.3) == 0.125
     assert next_damping_limit(0.125, 0.125, far=0.5, before=0.3) == 0.125
@@ -188,7 +190,7 @@ def test_the_largest_share_is_halved_where_rounds_circle() -> None:
         assert next_damping_limit(1.0, share, far, before) == 1.0
 
 
-def test_how_far_q_moved_is_in_standard_deviations() -> None:
+def test_the_movement_of_q_is_in_standard_deviations() -> None:
     C = np.array([[4.0, 1.0], [1.0, 9.0]])
     before = Natural.of(np.zeros(2), C)
     assert step_norm(before, before) < 1e-12
@@ -197,7 +199,7 @@ def test_how_far_q_moved_is_in_standard_deviations() -> None:
     assert step_norm(Natural.of(np.zeros(2), 4 * C), before) == pytest.approx(np.log(2))
 
 
-def test_normal_factors_are_found_whatever_the_rounds() -> None:
+def test_normal_factors_are_recovered_up_to_rounding() -> None:
     """With normal factors q is p(phi) times all of them, to the rounding of the last changes."""
     rng = np.random.default_rng(2)
     factors = [density(rng) for _ in range(5)]
@@ -249,7 +251,7 @@ BY_GRID = Made(
 
 
 @pytest.mark.parametrize("K", [3, 8, 30])
-def test_one_term_ends_where_exact_moments_do_and_near_the_exact_posterior(K: int) -> None:
+def test_one_term_converges_as_with_exact_moments(K: int) -> None:
     """A normal density for each factor costs up to 10 % of sds where sites are few, so here."""
     sites = hierarchical(np.random.default_rng(K), K, np.array([0.7]), np.array([0.6]))
     ended, by_grid = (run(each, sites, 1e-3) for each in (NormalHierarchy(), BY_GRID))
@@ -264,7 +266,7 @@ def test_one_term_ends_where_exact_moments_do_and_near_the_exact_posterior(K: in
 
 
 @pytest.mark.statistical
-def test_intervals_hold_what_they_say_over_data_sets() -> None:
+def test_intervals_have_their_coverage_over_data_sets() -> None:
     """Truths from the prior, records from truths: 90 % intervals hold 90 % of these.
 
     Each of 4 components is a trial for each data set, and each coefficient of one site; trials

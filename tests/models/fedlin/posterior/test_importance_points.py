@@ -42,7 +42,7 @@ def shapes(rng: np.random.Generator) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("shape", shapes(np.random.default_rng(0)))
-def test_the_sums_are_the_records_density(shape: str) -> None:
+def test_summed_log_densities_equal_the_density_of_the_records(shape: str) -> None:
     """log p(y | mu, tau) by its own covariance matrix, up to a constant of the site's."""
     rng = np.random.default_rng(1)
     X, noise = shapes(rng)[shape], 0.4
@@ -63,7 +63,7 @@ def test_the_sums_are_the_records_density(shape: str) -> None:
     assert np.ptp(apart) < 1e-9 * np.max(np.abs(theirs))
 
 
-def test_three_terms_against_the_records_own_density() -> None:
+def test_three_terms_agree_with_the_density_of_the_records() -> None:
     """Two sites; mu is integrated out of the stacked records, log tau weighed by draws of N.
 
     Errors: 30,000 draws of which a third count, as 4096 points.
@@ -104,13 +104,13 @@ def test_three_terms_against_the_records_own_density() -> None:
     assert np.max(np.abs(spread - want) / np.outer(sd, sd)) < MOST * np.sqrt(2 / effective)
 
 
-def test_a_site_without_records_says_nothing() -> None:
+def test_a_site_without_records_contributes_zero() -> None:
     nothing = points_sums(site(np.zeros((0, 2)), np.zeros(0), 1.0), quasi_random_points(Q2, 64))
     for field in points_fields(2, 64):
         assert np.array_equal(nothing[field.name], np.zeros(field.shape))
 
 
-def test_points_lie_as_students_t_about_q() -> None:
+def test_points_follow_students_t_around_q() -> None:
     """Whitened by q's own moments; the quantiles of a t with 4 degrees of freedom, each way."""
     mean, cov = Q2.moments()
     apart = np.linalg.solve(
@@ -131,7 +131,9 @@ ALIKE = np.array([0.50, 0.52, 0.49]), np.array([0.01, 0.02, 0.01])
     [(*FEW, PRIOR), (*ALIKE, PRIOR), (*ALIKE, NormalHierarchy(0.0, 1.0, -3.0, 2.0))],
     ids=["apart", "alike", "alike, vague"],
 )
-def test_few_sites_against_a_grid(b: Array, s: Array, prior: NormalHierarchy) -> None:
+def test_posteriors_of_few_sites_agree_with_a_grid(
+    b: Array, s: Array, prior: NormalHierarchy
+) -> None:
     """Where q is badly placed and too narrow, as it is with few sites; and within its own error.
 
     Of 1024 points half count, so that a share at an end, 0.05, is off by 0.01, which is

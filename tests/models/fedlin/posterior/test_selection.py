@@ -14,7 +14,7 @@ T = 6.1  # of Student's t with 19 degrees of freedom, what 4.5 is of a normal
 DRAWS = MEANS + np.random.default_rng(1).standard_normal((MANY, 4))
 
 
-def test_a_normal_posterior() -> None:
+def test_selection_from_a_normal_posterior_is_correct() -> None:
     found = select(DRAWS, level=0.9, rope=0.5)
     z = norm.ppf(0.95)
     for value, error, exact in (
@@ -34,20 +34,20 @@ def test_a_normal_posterior() -> None:
     assert not np.any(found.doubtful)
 
 
-def test_the_level_decides() -> None:
+def test_the_interval_level_decides_the_selection() -> None:
     """At mean 2 and sd 1 an interval of 90 % ends at .36, one of 99 % at -.58."""
     draws = DRAWS[:, 3:] + 2
     assert select(draws, level=0.9).included[0]
     assert not select(draws, level=0.99).included[0]
 
 
-def test_an_end_near_zero_is_doubtful() -> None:
+def test_an_interval_end_near_zero_is_marked_uncertain() -> None:
     draws = DRAWS[:, 3:] + norm.ppf(0.95)
     for sign in (1, -1):
         assert select(sign * draws).doubtful[0]
 
 
-def test_draws_that_depend_are_worth_fewer() -> None:
+def test_dependent_draws_have_larger_errors() -> None:
     """An autoregression of .9: errors are sqrt(1.9 / .1) = 4.4 times those of independent draws."""
     rng, phi = np.random.default_rng(2), 0.9
     draws = rng.standard_normal((20_000, 1))

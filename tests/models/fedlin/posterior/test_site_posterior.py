@@ -52,7 +52,7 @@ def told(row: dict[str, Any]) -> list[float]:
     return [row["estimate"], row["low"], row["high"]]
 
 
-def test_means_and_spreads_are_in_own_units_whatever_columns_are_called() -> None:
+def test_means_and_deviations_are_in_own_units_for_any_column_names() -> None:
     regression = layout()
     found = words(NormalHierarchy().components(regression.terms))
     first = "mean intercept, at the predictors' origin"
@@ -70,7 +70,7 @@ def test_means_and_spreads_are_in_own_units_whatever_columns_are_called() -> Non
     assert len(found) == 8
 
 
-def test_the_noise_is_told_as_a_standard_deviation_and_penalties_as_themselves() -> None:
+def test_noise_is_reported_as_a_standard_deviation_and_penalties_directly() -> None:
     found = words(Ridge().components(("x[kg]",)))
     assert told(found["lambda"]) == pytest.approx(np.exp(ends(0)).tolist())
     assert told(found["sd of the noise"]) == pytest.approx((OUTCOME * np.exp(ends(1) / 2)).tolist())
@@ -91,7 +91,7 @@ def posterior(theta: np.ndarray, intercept: str, rope: float = 0.0) -> tuple[Sit
     return site, site_posterior(theta, np.full(len(theta), NOISE), site, now, LEVEL, rope)
 
 
-def test_a_sites_own_intercept_is_as_uncertain_as_its_records_leave_it() -> None:
+def test_a_sites_own_intercept_agrees_with_the_closed_form() -> None:
     """With slopes known it is N(mean of y - theta' mean of x, variance / n), in the outcome's unit.
 
     Where it is modelled, it is a draw as others are, and here without uncertainty.
@@ -108,7 +108,7 @@ def test_a_sites_own_intercept_is_as_uncertain_as_its_records_leave_it() -> None
 
 
 @pytest.mark.parametrize("intercept", ["site", "modelled"])
-def test_the_range_without_consequence_is_in_the_units_analysed(intercept: str) -> None:
+def test_the_negligible_range_is_in_the_units_analysed(intercept: str) -> None:
     """Of a grid of [-1, 1] a quarter is within 0.25; a site's own intercept has no such range."""
     d = 4 if intercept == "modelled" else 3
     grid = np.random.default_rng(2).permutation(np.linspace(-1, 1, MANY))
@@ -118,7 +118,7 @@ def test_the_range_without_consequence_is_in_the_units_analysed(intercept: str) 
     assert len(found["null"]) == 4
 
 
-def test_ends_have_errors_and_an_end_near_zero_is_doubtful() -> None:
+def test_interval_ends_have_errors_and_ends_near_zero_are_marked() -> None:
     """Of draws N(0, 1) + 1.645 the interval ends at 0; the error is sqrt(.05 .95 / n) / density."""
     means = np.array([norm.ppf(0.95), 5.0, 0.0])
     draws = means + np.random.default_rng(3).standard_normal((MANY, 3))
