@@ -1,12 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contracts.secure_sum import SecureSumContract, numbers
 from scipy import stats
 
-from secagg.contracts import Context
+from secagg.contracts import Context, Shape
 from secagg.core import ring
 from secagg.core.randomness import replayable_random
-from secagg.errors import JobError, PolicyRefusal
+from secagg.errors import JobError, PeerError, PolicyRefusal
 from secagg.protocols import additive, prg
 from secagg.protocols.additive import Additive, run_ideal, split
 
@@ -59,6 +61,18 @@ class TestTwoAggregators(SecureSumContract):
         state, _ = Additive(self.aggregators).client("hold", {}, {"envelopes": {}}, context)
         with pytest.raises(PolicyRefusal):
             Additive(self.aggregators).client("hold", state, {"envelopes": {}}, context)
+
+    @pytest.mark.parametrize("other", [{"ring_bits": 128}, {"length": 3}])
+    def test_shares_are_opened_only_in_the_shape_in_which_they_are_held(self, other):
+        """Vectors of another ring or length cannot be added to shares of this stage."""
+        w = self.world(numbers(4, 2, 0))
+        aggregator, _ = Additive(self.aggregators).parties()[0]
+        shape = Shape(64, 2, 8)
+        context = Context(w.session, 0, w.identities[aggregator], w.roster, shape, w.random)
+        state, _ = Additive(self.aggregators).client("hold", {}, {"envelopes": {}}, context)
+        context = replace(context, shape=replace(shape, **other))
+        with pytest.raises(PeerError):
+            Additive(self.aggregators).client("open", state, {"contributors": []}, context)
 
 
 class TestFourAggregators(TestTwoAggregators):
