@@ -43,11 +43,11 @@ plain = st.recursive(
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
-        wanted = a.astype(a.dtype.newbyteorder("<"))
+        expected = a.astype(a.dtype.newbyteorder("<"))
         return (
             isinstance(b, np.ndarray)
-            and (wanted.dtype, a.shape) == (b.dtype, b.shape)
-            and wanted.tobytes() == b.tobytes()
+            and (expected.dtype, a.shape) == (b.dtype, b.shape)
+            and expected.tobytes() == b.tobytes()
         )
     if type(a) is not type(b):
         return False

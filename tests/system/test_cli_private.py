@@ -185,8 +185,8 @@ class TestRun:
         facts["job"]["privacy"]["expected_records"] = 5000
         facts["ledger"] = {"kept": True, "coordinator": {"releases": 4, "exact": 2}}
         result.summary["analyses"][1].update(converged=False, notes=["[b]no"])
-        wanted = [title for _, title in banners(render(facts, result))]
-        assert len(wanted) == 4
+        expected = [title for _, title in banners(render(facts, result))]
+        assert len(expected) == 4
         recorded = Console(record=True, width=40, quiet=True)
         recorded.quiet = False
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
@@ -194,7 +194,7 @@ class TestRun:
         lines = recorded.export_text().splitlines()
         mistrust, *warnings = [line.rstrip() for line in lines if line.startswith("!")]
         assert mistrust.startswith("! Linear regression")
-        assert warnings == [f"! {title}" for title in wanted]
+        assert warnings == [f"! {title}" for title in expected]
 
     def test_a_run_without_warnings_prints_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "!" not in printed(noised_run("sum"), monkeypatch)

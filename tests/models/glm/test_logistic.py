@@ -103,9 +103,9 @@ def test_separation_is_reported():
     ],
 )
 def test_unsuitable_settings_are_refused(method, where):
-    wanted = job(method={**job()["method"], **method})
+    expected = job(method={**job()["method"], **method})
     with pytest.raises((JobError, UsageError)) as raised:
-        secagg.run(wanted, {"a": records(20, 0), "b": records(20, 1)})
+        secagg.run(expected, {"a": records(20, 0), "b": records(20, 1)})
     assert raised.value.where == where
 
 

@@ -36,10 +36,10 @@ def upper(u: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_the_sensitivity_agrees_with_its_closed_form(
     square: float, add: float, replace: float
 ) -> None:
-    touch = moments_sensitivity(Clip(square, 16), 9)
-    assert touch.add == pytest.approx(add, rel=1e-12)
-    assert touch.replace == pytest.approx(replace, rel=1e-12)
-    assert touch.add >= add * (1 - 1e-16) and touch.replace >= touch.add
+    sensitivity = moments_sensitivity(Clip(square, 16), 9)
+    assert sensitivity.add == pytest.approx(add, rel=1e-12)
+    assert sensitivity.replace == pytest.approx(replace, rel=1e-12)
+    assert sensitivity.add >= add * (1 - 1e-16) and sensitivity.replace >= sensitivity.add
     assert moments_sensitivity(Clip(square, 16), 2).weights == (2, 1, 1, 2, 1, 2)
 
 
@@ -55,10 +55,10 @@ def records(square: float, p: int, rng: np.random.Generator, n: int) -> NDArray[
 @given(st.integers(1, 6), st.floats(0.01, 1.0), st.integers(0, 2**32 - 1))
 def test_no_pair_of_records_exceeds_the_sensitivity(p: int, share: float, seed: int) -> None:
     square = share * p
-    touch = moments_sensitivity(Clip(square, 16), p)
+    sensitivity = moments_sensitivity(Clip(square, 16), p)
     found = [upper(u) for u in records(square, p, np.random.default_rng(seed), 20)]
-    assert max(np.linalg.norm(a) for a in found) <= touch.add
-    assert max(np.linalg.norm(a - b) for a in found for b in found) <= touch.replace
+    assert max(np.linalg.norm(a) for a in found) <= sensitivity.add
+    assert max(np.linalg.norm(a - b) for a in found for b in found) <= sensitivity.replace
 
 
 @pytest.mark.parametrize("square", [0.1, C2, 1.0, 2.5])

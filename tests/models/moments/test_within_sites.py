@@ -315,8 +315,8 @@ def test_one_record_at_every_site_is_reported_as_no_variation() -> None:
     sites = {f"s{k}": {"x": [1001.0 + k], "y": [float(k)], "z": [0.1 * k]} for k in range(9)}
     columns = {name: COLUMNS[name] for name in "xyz"}
     ols = {"kind": "ols", "outcome": "y", "predictors": ["x"]}
-    wanted = job([ols, {"kind": "notears"}, {"kind": "describe"}], columns=columns)
-    regression, graph, described = secagg.run(wanted, sites).result.summary["analyses"]
+    expected = job([ols, {"kind": "notears"}, {"kind": "describe"}], columns=columns)
+    regression, graph, described = secagg.run(expected, sites).result.summary["analyses"]
     assert "failed" in regression
     assert "within any site" in graph["failed"]
     assert [c["sd"] for c in described["columns"]] == [None] * 3
@@ -324,9 +324,9 @@ def test_one_record_at_every_site_is_reported_as_no_variation() -> None:
 
 def test_differential_privacy_is_refused_with_the_reason(sites: Any) -> None:
     privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
-    wanted = job(
+    expected = job(
         [{"kind": "describe"}], privacy=privacy, release={"min_sites": 3, "min_records": 1}
     )
     with pytest.raises(CapabilityError) as raised:
-        secagg.run(wanted, sites)
+        secagg.run(expected, sites)
     assert raised.value.where == "method.centre"

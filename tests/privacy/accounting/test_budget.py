@@ -35,10 +35,10 @@ def mu_of(cap: Cap) -> float:
     return float(brentq(lambda mu: delta_of_gaussian(mu, cap.epsilon) - cap.delta, 1e-3, 50))
 
 
-def check(caps: list[Cap], spent: list[Cost], wanted: list[Cost], delta: float = 1e-6) -> None:
+def check(caps: list[Cap], spent: list[Cost], expected: list[Cost], delta: float = 1e-6) -> None:
     adjacency = Adjacency.REPLACE if delta else None
     spent_under = lambda _: Counter(spent)  # noqa: E731
-    check_caps("data set 'heart'", caps, spent_under, Counter(wanted), delta, adjacency)
+    check_caps("data set 'heart'", caps, spent_under, Counter(expected), delta, adjacency)
 
 
 def cost(mu: float, distance: float = 0.0) -> Cost:
@@ -113,9 +113,9 @@ def test_costs_under_two_adjacencies_are_not_mixed() -> None:
 # --- refusals -------------------------------------------------------------------------------------
 
 
-def refuse(caps: list[Cap], spent: list[Cost], wanted: list[Cost], delta: float = 1e-6) -> str:
+def refuse(caps: list[Cap], spent: list[Cost], expected: list[Cost], delta: float = 1e-6) -> str:
     with pytest.raises(PolicyRefusal) as caught:
-        check(caps, spent, wanted, delta)
+        check(caps, spent, expected, delta)
     return caught.value.advice
 
 

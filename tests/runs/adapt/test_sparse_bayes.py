@@ -256,14 +256,14 @@ def test_the_table_is_shown_without_own_units_or_means(
 
 
 def test_the_adapt_command_writes_a_private_result(folder: Path, tmp_path: Path) -> None:
-    here, wanted, out = tmp_path / "here.csv", tmp_path / "wanted.csv", tmp_path / "own"
+    here, expected, out = tmp_path / "here.csv", tmp_path / "wanted.csv", tmp_path / "own"
     site(30, 5).to_csv(here, index=False)
-    site(4, 6).drop(columns="y").to_csv(wanted, index=False)
+    site(4, 6).drop(columns="y").to_csv(expected, index=False)
     called = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--out", str(out)])
     assert called.exit_code == 0 and "group=high" in called.output
     assert out.stat().st_mode & 0o777 == 0o600
     assert json.loads(out.read_text())["records_here"] == 30
-    called = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--predict", str(wanted)])
+    called = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--predict", str(expected)])
     assert called.stdout.splitlines()[0].endswith("predicted_median,predicted_low,predicted_high")
     assert len(called.stdout.splitlines()) == 5  # doubts go to standard error
     again = CliRunner().invoke(app, ["adapt", str(folder), str(here), "--out", str(out)])
