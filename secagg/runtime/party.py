@@ -190,6 +190,12 @@ class Party:
         stage, me = str(body.get("stage")), self.identity.name
         thresholds = read_attestations(claims, stage, round_, self.roster, self.session)
         check_release(self.policy, me, sites, thresholds, state.cohort)
+        if set(thresholds) != set(sites):
+            # Each site signed the number of contributors for which it sized its noise. A further
+            # claim would make that number match a sum over fewer sites, with less noise.
+            raise PeerError(
+                self.roster.coordinator, "sends claims of sites that are not in the sum"
+            )
         if me in sites and self.site is not None and self.site.guard is not None:
             self.site.guard.opened(round_, stage, stage == COHORT, sites)
         return tuple(sorted(sites))

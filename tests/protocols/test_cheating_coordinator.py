@@ -23,10 +23,10 @@ class AdditiveCheat(Cheat):
     def contribute(self, site, round_, **how):
         return self.invite(site, "share", round_, **how)["envelopes"]
 
-    def open_at(self, aggregator, envelopes, round_, stage=STAGE):
+    def open_at(self, aggregator, envelopes, round_, stage=STAGE, claimed=()):
         held = {site: sealed[aggregator] for site, sealed in envelopes.items()}
         self.ask(aggregator, "hold", round_, {"stage": stage, "envelopes": held})
-        claims = {site: self.claims[site] for site in envelopes}
+        claims = {site: self.claims[site] for site in (*envelopes, *claimed)}
         body = {"stage": stage, "contributors": sorted(envelopes), "claims": claims}
         return self.ask(aggregator, "open", round_, body)["share"]
 
@@ -73,6 +73,18 @@ def test_a_round_is_not_opened_again_over_fewer_sites():
     fewer = {site: envelopes[site] for site in cheat.sites[1:]}
     with pytest.raises(PeerError):
         cheat.open_at("aggregator_1", fewer, 0)
+
+
+def test_a_sum_over_fewer_sites_than_sized_their_noise_is_refused():
+    """Claims of further sites would make up the number of contributors that each site signed."""
+    cheat = AdditiveCheat(Additive(2))
+    some = cheat.sites[:3]
+    cheat.open_at(
+        "aggregator_1", {s: cheat.contribute(s, 0, stage=COHORT) for s in some}, 0, COHORT
+    )
+    envelopes = {site: cheat.contribute(site, 1) for site in cheat.sites}
+    with pytest.raises(PeerError):
+        cheat.open_at("aggregator_1", {s: envelopes[s] for s in some}, 1, claimed=cheat.sites[3:])
 
 
 def test_a_cohort_with_invented_sites_is_refused():

@@ -40,6 +40,11 @@ def ask(w: World, round_: int, body: Mapping[str, Any], state: bytes | None = No
     return w.engine.parties[ME].handle(request, state or w.engine.states[ME])
 
 
+def over(body: Mapping[str, Any], sites: str) -> dict[str, Any]:
+    """Return a request to open the sum of these sites, with their claims."""
+    return {**body, "contributors": list(sites), "claims": {s: body["claims"][s] for s in sites}}
+
+
 def check_refused(w: World, body: Mapping[str, Any], error: type[Exception]) -> None:
     handled = ask(w, 0, body)
     assert isinstance(handled.error, error), handled.error
@@ -73,7 +78,7 @@ def test_the_protocol_itself_opens_a_sum_only_once() -> None:
     body = about_to_open(w)
     opened = ask(w, 0, body)
     forgetful = encoding.dumps({**encoding.loads(opened.state), "handled": [], "cohort": None})
-    second = ask(w, 0, {**body, "contributors": ["a", "b", "c"]}, forgetful)
+    second = ask(w, 0, over(body, "abc"), forgetful)
     assert isinstance(second.error, PolicyRefusal) and second.error.where == ME
 
 
@@ -88,7 +93,7 @@ def test_another_cohort_after_the_first_release_is_refused(smaller: list[str]) -
 def test_a_first_release_over_fewer_sites_fixes_the_cohort() -> None:
     w = world()
     body = about_to_open(w)
-    first = ask(w, 0, {**body, "contributors": ["c", "a", "b"]})
+    first = ask(w, 0, over(body, "cab"))
     assert first.error is None
     assert encoding.loads(first.state)["cohort"] == ["a", "b", "c"]
 
@@ -118,8 +123,8 @@ def test_the_strictest_sites_threshold_applies() -> None:
     """Site b signed that it requires four sites, so no sum of b and two others is opened."""
     w = world(policies={"b": ReleasePolicy(4, 1)})
     body = about_to_open(w)
-    check_refused(w, {**body, "contributors": ["a", "b", "c"]}, PolicyRefusal)
-    assert ask(w, 0, {**body, "contributors": ["a", "c", "d"]}).error is None
+    check_refused(w, over(body, "abc"), PolicyRefusal)
+    assert ask(w, 0, over(body, "acd")).error is None
 
 
 def forged_claims(w: World) -> dict[str, Any]:
@@ -219,4 +224,4 @@ def test_a_sum_with_a_missing_share_is_not_opened() -> None:
     }
     body = about_to_open(world())  # the same keys and session, where everything arrived
     assert isinstance(ask(w, 0, body, held.state).error, PeerError)
-    assert ask(w, 0, {**body, "contributors": ["a", "b", "c"]}, held.state).error is None
+    assert ask(w, 0, over(body, "abc"), held.state).error is None
