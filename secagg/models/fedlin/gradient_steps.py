@@ -9,7 +9,8 @@ coordinate changes independently. With z = U'X'y,
 
 If w_i = 0, z_i is 0 up to rounding and theta_i does not change. Steps are stable for
 eta < 1 / max w. The gradient of a batch of b of n records is unbiased if it is multiplied by n / b.
-The paper does not multiply it, which gives a prior n / b times the weight.
+The paper does not multiply it. In the hierarchical model the likelihood then counts b / n as much
+as with all records, and the prior by comparison n / b times as much.
 """
 
 from __future__ import annotations

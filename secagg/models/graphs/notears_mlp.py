@@ -1,10 +1,11 @@
 """NOTEARS-MLP on one table of records (Zheng, Dan, Aragam, Ravikumar and Xing, AISTATS 2020).
 
-    minimise  1/(2n) sum_i |x_i - f(x_i)|^2 + penalty * sum |A_ijh| + ridge/2 (|A|^2 + |C|^2)
-    subject to  h = tr exp(W o W) - d = 0,
+    minimise  1/(2n) sum_r |x_r - f(x_r)|^2 + penalty * sum |A_ijk| + ridge/2 (|A|^2 + |C|^2)
+    subject to  h = tr exp(W o W) - d = 0.
 
-where f is one small network per variable, A its input weights and W_ij = |A_ij| its equivalent
-adjacency (`secagg.models.graphs.mlp`). The solver is that of linear NOTEARS: an augmented
+x_r is record r of n, and f has one small network per variable. A_ijk is the weight from variable i
+to hidden unit k of the network of variable j, and C are the output weights. W_ij is the root of
+sum_k A_ijk^2 (`secagg.models.graphs.mlp`, which writes h for k). The solver is that of linear NOTEARS: an augmented
 Lagrangian whose penalty grows tenfold until h falls to a quarter of its value in the round before.
 Each round starts from the solution of the last.
 
@@ -20,8 +21,8 @@ graphs) or on simulated data. For all sites together use `notears_mlp_admm`.
 
 Limits: those of `secagg.models.graphs.notears` on local minima and units, and two more. Another
 seed, which draws the networks' start, may give another graph. W_ij has no sign and is not an
-effect: it measures how steep the network's inputs are, and may be large where its output hardly
-changes.
+effect: it measures the size of the weights from x_i into the network of x_j, and may be large
+although the output of that network hardly changes with x_i.
 """
 
 from __future__ import annotations

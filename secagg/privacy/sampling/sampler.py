@@ -3,10 +3,12 @@
 The distribution is that of Canonne, Kamath and Steinke 2020. For short vectors, such as the moments
 of a few variables, the exact generator `discrete_gaussian` is used. For long vectors, the generator
 `fast_gaussian` is used. It is a thousand times as fast, and its total variation distance from the
-distribution is at most 2^-179. For this distance, size * sample_error(size) * (1 + e^epsilon) is
-added to the delta of a release of `size` numbers.
+distribution is at most 2^-179. To allow for this distance, which is at most
+`sample_error(size)` for each number, the accounting adds size * sample_error(size) *
+(1 + e^epsilon) to the delta of a release of `size` numbers.
 
-Not protected: whoever knows the random bytes can compute the noise. Timing, as in `bernoulli`.
+Not protected: whoever knows the random bytes can compute the noise. How long a draw takes depends
+on its outcome (see `bernoulli`).
 """
 
 from __future__ import annotations

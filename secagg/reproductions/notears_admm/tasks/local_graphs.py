@@ -1,6 +1,6 @@
-"""Cells of graphs that each site learns locally, combined (`secagg.models.local_graphs.learners`).
+"""Graphs that each site learns alone, and that are then combined (`secagg.models.local_graphs`).
 
-One cell fits every site once. The NOTEARS fits serve voting, averaging and the best graph. PC and
+A cell of an experiment is one setting with one seed. In a cell, each site's graph is learned once. The NOTEARS fits serve voting, averaging and the best graph. PC and
 GES have no weights to average, and the paper uses them for voting only.
 """
 
