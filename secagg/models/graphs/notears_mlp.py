@@ -5,9 +5,11 @@
 
 x_r is record r of n, and f has one small network per variable. A_ijk is the weight from variable i
 to hidden unit k of the network of variable j, and C are the output weights. W_ij is the root of
-sum_k A_ijk^2 (`secagg.models.graphs.mlp`, which writes h for k). The solver is that of linear NOTEARS: an augmented
-Lagrangian whose penalty grows tenfold until h falls to a quarter of its value in the round before.
-Each round starts from the solution of the last.
+sum_k A_ijk^2 (`secagg.models.graphs.mlp`, which writes h for k).
+
+The solver is that of linear NOTEARS: an augmented Lagrangian whose penalty grows tenfold until h
+falls to a quarter of its value in the round before. Each round starts from the solution of the
+last.
 
 The l1 term is the paper's: absolute values. The ridge comes from the authors' program and is
 needed: without it A may shrink while C grows. The sigmoids then become straight lines, and penalty

@@ -1,7 +1,8 @@
 """Graphs that each site learns alone, and that are then combined (`secagg.models.local_graphs`).
 
-A cell of an experiment is one setting with one seed. In a cell, each site's graph is learned once. The NOTEARS fits serve voting, averaging and the best graph. PC and
-GES have no weights to average, and the paper uses them for voting only.
+A cell of an experiment is one setting with one seed. In a cell, each site's graph is learned once.
+The NOTEARS fits serve voting, averaging and the best graph. PC and GES have no weights to average,
+and the paper uses them for voting only.
 """
 
 from __future__ import annotations
