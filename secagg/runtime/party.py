@@ -190,9 +190,10 @@ class Party:
         stage, me = str(body.get("stage")), self.identity.name
         thresholds = read_attestations(claims, stage, round_, self.roster, self.session)
         check_release(self.policy, me, sites, thresholds, state.cohort)
-        if set(thresholds) != set(sites):
+        if stage != COHORT and set(thresholds) != set(sites):
             # Each site signed the number of contributors for which it sized its noise. A further
-            # claim would make that number match a sum over fewer sites, with less noise.
+            # claim would make that number match a sum over fewer sites, with less noise. (Noise in
+            # the count of records is sized for min_sites.)
             raise PeerError(
                 self.roster.coordinator, "sends claims of sites that are not in the sum"
             )
