@@ -190,7 +190,9 @@ def verify(
             f"head {checked.head}"
         )
         if head is None:
-            typer.echo("To detect a rewritten folder, pass a head kept elsewhere: --head.")
+            typer.echo(
+                "To detect a rewritten folder, use --head with the log head that the run printed."
+            )
 
 
 @app.command(name="list")

@@ -32,8 +32,8 @@ def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence
         ("Other runs", _other_runs(facts, claims)),
         ("Dishonest data", [
             "A site may contribute invented numbers within its declared bounds. The site clips"
-            f"{'' if claims.noised else ' and counts'} numbers outside the bounds; nobody notices "
-            "invented numbers inside them."]),
+            f"{'' if claims.noised else ' and counts'} numbers outside the bounds. Nobody can "
+            "detect invented numbers within the bounds."]),
         ("Participation, times and sizes", [
             "The coordinator and the network see which sites took part, and the sizes and times of "
             "messages."]),
@@ -75,7 +75,7 @@ def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
     sites, k = len(facts["cohort"]), min(claims.thresholds)
     text = (
         "Colluding sites can subtract their own contributions from a sum. In this run, all other "
-        f"sites together ({count(sites - 1)}) could compute the contribution of the last one"
+        f"sites together ({count(sites - 1)}) could compute the contribution of the remaining site"
     )
     smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
     if not claims.noised or not claims.holds:
@@ -127,7 +127,7 @@ def _one_computer(facts: Facts) -> str:
     if facts["engine"]["name"] == "memory":
         return (
             "All parties of this run ran in one process: the person who ran it could read every "
-            "site's records. The roles were separate, the computer was not."
+            "site's records. The roles were separate, but on one computer."
         )
     return (
         "Each party of this run had its own process, and only that process read its records and "

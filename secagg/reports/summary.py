@@ -108,9 +108,9 @@ def consent(facts: Facts, claims: PrivacyClaims) -> str:
     return (
         "Before the first sum the coordinator asked every site for its consent to this job, these "
         f"bounds and these terms. Each site decided by its {grounds}. Before the first sum of the "
-        f"method, it also considered the count of records. {listing(signed)} signed consent"
-        f"{others}. The signatures prove that consent came first: a site that has contributed no "
-        "longer signs consent."
+        f"method, each site also considered the count of records. {listing(signed)} signed consent"
+        f"{others}. The signatures show that consent came first, because a site's program signs no "
+        "consent after a contribution."
     )
 
 
@@ -163,7 +163,7 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
             "site's records, which only a simulation has; a federated run cannot show them. Handle "
             "this page like the records themselves."
         )
-        warnings.append(Banner("Simulation: single-site results shown", text))
+        warnings.append(Banner("Simulation: results of single sites are shown", text))
     if min(claims.thresholds) == 2:
         noise = ", with that site's noise" if claims.noised else ""
         text = (
@@ -269,7 +269,8 @@ def _hidden(facts: Facts, claims: PrivacyClaims) -> tuple[Status, str]:
         )
     return _status(
         claims.hides_sites,
-        "By role and message; but all parties ran on one computer.",
+        "By role and message. All parties ran on one computer, so separate computers were not "
+        "tested.",
         "It is not hidden: see the banner.",
     )
 

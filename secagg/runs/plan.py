@@ -173,11 +173,11 @@ def _guarantee(planned: Planned) -> dict[str, Any]:
 
 
 def _warnings(planned: Planned) -> list[str]:
-    """Return what a run would reveal for ever, or which exact sums weaken its guarantee."""
+    """Return what a run would reveal, or which exact sums weaken its guarantee."""
     if planned.private is None:
         exact = (
-            "Exact sums spend every budget of differential privacy on these records, for ever: "
-            "later noise cannot undo them"
+            "An exact sum uses up every privacy budget for these records. Noise in later sums "
+            "cannot undo this"
         )
         disclosed = headline(planned.method.disclosure.kind)
         return [disclosed, exact] if disclosed else [exact]

@@ -191,7 +191,8 @@ class TestResult:
                     closest(text, term["odds_ratio"]) <= term["odds_ratio"] * term["std_error"] / 5
                 )
         assert "only a simulation can show" in text
-        assert (False, "Simulation: single-site results shown") in banners(render(facts, result))
+        banner = "Simulation: results of single sites are shown"
+        assert (False, banner) in banners(render(facts, result))
         del result.summary["simulation"]
         without = Page(render(facts, result)).text
         assert "imulation" not in without.replace("simulation.site_alone", "")

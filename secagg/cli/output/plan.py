@@ -94,7 +94,9 @@ def _show_guarantee(out: Console, guarantee: Mapping[str, Any], protocol: str) -
 
 
 def _fields_table(plan: Mapping[str, Any]) -> Table:
-    table = Table(title="no overflow: sites x bound x 2^fraction bits fits into the ring")
+    table = Table(
+        title="No sum can overflow: each fits into its ring (integers of a fixed number of bits)"
+    )
     for name in ("stage", "field", "kind"):
         table.add_column(name)
     for name in ("values", "bound", "fraction bits", "sum needs", "ring"):

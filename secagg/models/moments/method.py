@@ -120,13 +120,13 @@ class PooledMoments:
         """What the sum determines. It depends on which means are subtracted."""
         released, other = (
             "The number of records, the mean vector and the covariance matrix of the pooled "
-            "records, once",
+            "records",
             'with centre = "site", or of method notears_admm,',
         )
         if self.centre == "site":
             released, other = (
                 "The number of records, how many sites have any, and the covariance matrix of "
-                "all records about the means of their own sites, once; no means",
+                "all records about the means of their own sites; no means",
                 'with centre = "pooled"',
             )
         return Disclosure(

@@ -30,59 +30,59 @@ def earlier_key(cell: Cell) -> str | None:
 
 
 EARLIER: Final[Mapping[str, tuple[str, str]]] = {
-    "7a70d40571ad3e9be724f7dae9cd75983e77fb4b12cd34a090bf8d3a7c2d6221": (
+    "6e60c6f026a3e23a65235e1cda5afef5ad07997da630d4fc7459a40ea4ddccd1": (
         "graphs.consensus",
         "f750ba487c8beab212c7072c2e0b2a9bdd6b2590dd14c957df523dcfa8e3ba8b",
     ),
-    "c9a1c08ec5f24dbe13ed83d86bf87f2d02a3b14982ad625a009d92f4e5215c90": (
+    "39f65a7d37a738da2c8bb096e8a474647fa1a6f492817f802be8fe336271299a": (
         "graphs.pooled",
         "7cd99f5c951f96761d4388bafe80fdd37c94de70ceceef391eebd7db61127d55",
     ),
-    "f9aed91f129c635026ca195d92d50808b7e0dab7cbb85cbd9c7aad765d9d1a32": (
+    "58d6fee66f1d4b11420a2fb94befe92ffeaadd576884201520089b8e73f62128": (
         "graphs.local",
         "8ae996b99ecf2ebe25daf0993ab01562ad5395e13f88ab8789e6251d4741f40f",
     ),
-    "34e3115e3ebffc5f3936c3cd1413ce1b94efc770f3d200ac3c48696b0266a371": (
+    "cbb88e0adf304b2d59b87ea97c2bb0845a5d494431f91340683d58b2dca4f718": (
         "graphs.neural",
         "57c8e002b75984be9415bd47eb0e4158a8e5ce3428774b4fa6a95e9be9833a56",
     ),
-    "7edfe5c9b3d2ee2fb0531c0a2fec412396495ee95a126c2d0ad2c6262f252a09": (
+    "d19820e53e4485dbe2b1d6b77ddffc63f907328233fb513487a5c067a8ba7503": (
         "sparse.regression",
         "35f5a06d9934cf195a7ce3a26374411709783e37458fc19d8bbdbeff5cc87318",
     ),
-    "a1ab8cf9b971dd21e15dfe421672bd6dcc9bdac77305ec904c42f9050fea17cd": (
+    "911d4cf4acfc5ea0fdbce4109ffbe425043933d396604cdf23fe69729e35bb5e": (
         "sparse.network",
         "0a54cf6f94c1e623b3297d4ef80b7f131e972f065919f56d2e71eae84cd83f2a",
     ),
-    "06aea22d76c08dd0ad5ed7dfa3ee096614d4eb857bfd70102390a5144e788f8d": (
+    "4756cb6c5088af7c9a765d6cf4305c996638e664ce610a8423c67e65de835ab5": (
         "sparse.directed",
         "416b714c885706d1f455aae2ef9039facf8d1d123ef93ba6f0c83cd349d96d0c",
     ),
-    "2843cad1b560fdaeb56eb65421737a3c6e1a5ee316bd25f79d44865941f6b81f": (
+    "341c3498a7d5c8d3577ab84197e08c01217011e0b4b875d5275cc27180fc9bb2": (
         "sparse.deviating",
         "7584b0d3211f25c9a390a88b45befe30710377b26269cc7f95c7209fd9b19878",
     ),
-    "897d033a1bbdde6b9f62cd015ea933d83c69e36a7ed74685de0afb96142056f0": (
+    "4579782bca9e46f6e9a0bde73aa7c1677db80bbe22f8eca72061a7e1d297bc65": (
         "fedlin.covariance",
         "f4b87219b500fc45db8c6cf220fec43474b2c815319a44461d05c7eb46a3a63e",
     ),
-    "1477618da9f462115fcd421be7da2639a5895dffa6083405c88402292533ee3d": (
+    "ac4c81b95ce54f2c69dc692cd15a1cca6bff84275e7deb035a0722c078374bcc": (
         "fedlin.selection",
         "f1c3439253b0fcf3fa1c44d0f7b835b69c2d566aa6d25e5aabfcb6e90b9039cb",
     ),
-    "8802f7e18f28d36cce93f14f423a406f9df9a769a7cba71c1c90b678bff4e97c": (
+    "3364b947b8f310c936c826143db830488b2f7ee979007018aefc095da670dfc4": (
         "fedlin.exact",
         "51c769375fadd35135c70faadaeb897b252519f460da1ad088ca1d11e29565f9",
     ),
-    "600b81be011f044c66744257c69e1c7705cb4d747d29e9984130f6cbd9a6c90d": (
+    "5dc312f1e3657d5bf0c1547fc7331ef7f559801df6313ff07b8c3c62cda84117": (
         "fedlin.schools",
         "717c572467d8bb75fca406a47b5eb9f38e70d3539c273ac9999e318901a81d53",
     ),
-    "164f0c8764a4ebcbf90211a195781c4b760f12159871966c5a55d70d29c8ad6a": (
+    "584222fca741167be5bbc59b7867bd590383797149f81734e7694ef720c6ad70": (
         "fedlin.signals",
         "89b7fe8a5615ebb71c34f8b24a3f2203f3b0df504d49d0faba583caa0f08d62a",
     ),
-    "ca6f4ca23e80b04fa36cb91d02fdd7d2dcf95c6900d463366ced5f7728ab47f7": (
+    "dad111eff8b72501dc2ec7f5734da60faef91f95278886f27837009105a0b4d8": (
         "fedlin.rounds",
         "6fc65b526d51f2d79cc39f6b3cf9ab85e645ccc593a31bb8d7e5b8b1e1351e36",
     ),
