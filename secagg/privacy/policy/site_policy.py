@@ -174,7 +174,7 @@ class SitePolicy(_Strict):
     dataset: str | None = Field(default=None, min_length=1)
     """The name under which the ledger records releases of these records. Keep it when the file is
     renamed or rows are added: under another name, the ledger starts again. If it is not set, the
-    operator of the site names the data set."""
+    name is that of the file of records, without its ending."""
     min_sites: int | None = Field(default=None, ge=2)
     """Smallest number of sites in a sum. If neither this nor a profile is set, everything is
     refused."""
