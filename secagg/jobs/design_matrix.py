@@ -122,7 +122,7 @@ def read_rows(
         if names[name] == 0:
             advice = f"It has {', '.join(map(str, table.columns))}."
             if who in public.sites:  # not a new site of `secagg adapt`
-                advice += " (Every file in sites.folder is a site.)"
+                advice += " (Every CSV or Parquet file in sites.folder is a site.)"
             raise DataError(who, f"column {name!r} is missing", advice)
         if names[name] > 1:
             what = f"{names[name]} columns are named {name!r}"

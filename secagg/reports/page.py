@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -128,7 +129,8 @@ def _guarantee(
     if not claims.noised:
         return None
     guarantee, sites = claims.guarantee, len(facts["cohort"])
-    curve = [(delta, epsilon) for delta, epsilon in guarantee["curve"] if epsilon is not None]
+    # At a small delta no epsilon may hold: infinite, or null if it was read from run.json.
+    curve = [(delta, e) for delta, e in guarantee["curve"] if e is not None and math.isfinite(e)]
     return {
         "holds": claims.holds,
         "sentence": claims.sentence,

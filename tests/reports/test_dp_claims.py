@@ -62,6 +62,17 @@ class TestEveryPlacement:
         assert banners(page) == []
         assert not re.search(r"complian|certified|safe\b", text)
 
+    @pytest.mark.parametrize("none", [math.inf, None])
+    def test_a_delta_at_which_no_epsilon_holds_is_left_out(
+        self, placement: str, none: float | None
+    ) -> None:
+        facts, result = changed(placement)
+        smallest, *rest = facts["privacy"]["curve"]
+        facts["privacy"]["curve"] = [[smallest[0], none], *rest]
+        text = Page(render(facts, result)).text
+        assert f" {probability(smallest[0])} {significant(smallest[1])} " not in text
+        assert f" {probability(rest[0][0])} {significant(rest[0][1])} " in text
+
     def test_the_report_calls_no_sum_exact(self, placement: str) -> None:
         text = Page(page_of(noised_run(placement))).text
         assert [words for words in EXACT if words.lower() in text.lower()] == []
