@@ -46,43 +46,43 @@ EARLIER: Final[Mapping[str, tuple[str, str]]] = {
         "graphs.neural",
         "57c8e002b75984be9415bd47eb0e4158a8e5ce3428774b4fa6a95e9be9833a56",
     ),
-    "d19820e53e4485dbe2b1d6b77ddffc63f907328233fb513487a5c067a8ba7503": (
+    "43dae93e4b4ff75ec76ce381ecbbe833b7be4445c151fd070e53b72a3d8df1e5": (
         "sparse.regression",
         "35f5a06d9934cf195a7ce3a26374411709783e37458fc19d8bbdbeff5cc87318",
     ),
-    "911d4cf4acfc5ea0fdbce4109ffbe425043933d396604cdf23fe69729e35bb5e": (
+    "1f912b14e5b2d482427206f23ca8dc0a288166e71040db889e482c759e80f702": (
         "sparse.network",
         "0a54cf6f94c1e623b3297d4ef80b7f131e972f065919f56d2e71eae84cd83f2a",
     ),
-    "4756cb6c5088af7c9a765d6cf4305c996638e664ce610a8423c67e65de835ab5": (
+    "9f852850c715b7fc8f64bf36ff9eff50f22ed0589915c0388bd9c37a0f3cebac": (
         "sparse.directed",
         "416b714c885706d1f455aae2ef9039facf8d1d123ef93ba6f0c83cd349d96d0c",
     ),
-    "341c3498a7d5c8d3577ab84197e08c01217011e0b4b875d5275cc27180fc9bb2": (
+    "2223937b4a1703faace21c5367094246dfb45403ac4aa811faefd1d523545c5f": (
         "sparse.deviating",
         "7584b0d3211f25c9a390a88b45befe30710377b26269cc7f95c7209fd9b19878",
     ),
-    "4579782bca9e46f6e9a0bde73aa7c1677db80bbe22f8eca72061a7e1d297bc65": (
+    "dc53f315f5972b7a7f6701807ebeb14803f37c2801a81bcf7eddab1b96c4117a": (
         "fedlin.covariance",
         "f4b87219b500fc45db8c6cf220fec43474b2c815319a44461d05c7eb46a3a63e",
     ),
-    "ac4c81b95ce54f2c69dc692cd15a1cca6bff84275e7deb035a0722c078374bcc": (
+    "43df25a4e463e80bf8f87e7573ea8eb9e7c0599338ca7ab0f59273f76a0453a0": (
         "fedlin.selection",
         "f1c3439253b0fcf3fa1c44d0f7b835b69c2d566aa6d25e5aabfcb6e90b9039cb",
     ),
-    "3364b947b8f310c936c826143db830488b2f7ee979007018aefc095da670dfc4": (
+    "e8a7986bb069c779235887962168ffed7cc5a981b2bd694b22e104d8595a0269": (
         "fedlin.exact",
         "51c769375fadd35135c70faadaeb897b252519f460da1ad088ca1d11e29565f9",
     ),
-    "5dc312f1e3657d5bf0c1547fc7331ef7f559801df6313ff07b8c3c62cda84117": (
+    "0841cd4dab9e7254e7dc1c56c6b41afbe181b097932b60de745de28dfca0c4bc": (
         "fedlin.schools",
         "717c572467d8bb75fca406a47b5eb9f38e70d3539c273ac9999e318901a81d53",
     ),
-    "584222fca741167be5bbc59b7867bd590383797149f81734e7694ef720c6ad70": (
+    "2df5c6250fab9a0e83b9f7148fd25bf743cf08136820f0188a8383fcf0703aef": (
         "fedlin.signals",
         "89b7fe8a5615ebb71c34f8b24a3f2203f3b0df504d49d0faba583caa0f08d62a",
     ),
-    "dad111eff8b72501dc2ec7f5734da60faef91f95278886f27837009105a0b4d8": (
+    "5a34ffe6f0093fd0f254304e100d6176c76d888bd8d463267a1deab56f7858f9": (
         "fedlin.rounds",
         "6fc65b526d51f2d79cc39f6b3cf9ab85e645ccc593a31bb8d7e5b8b1e1351e36",
     ),
