@@ -14,10 +14,8 @@ privacy*, 2012).
 Guarantees, for the integers q_j = u_j 2^g of every returned record
     * The sum of q_j^2 is at most floor(R^2 4^g). It is computed in integers, so the norm is at most
       R exactly.
-    * |q_j| <= 2^g. Each record is clipped without regard to other records, so adding a record
-      changes no other record.
-    * Truncation goes towards zero, so no norm grows. It changes a variable by less than 2^-g times
-      half its public range.
+    * |q_j| <= 2^g. Each record is clipped without regard to other records.
+    * Truncation goes towards zero, so no norm grows. A scaled variable changes by less than 2^-g.
 
 ==================================  ==========================================================
 record                              result
@@ -27,8 +25,8 @@ norm below R                        truncated to the grid
 norm exactly R, on the grid         unchanged
 norm above R, by any amount         scaled to R, then truncated; at most R exactly
 zero                                zero
-any, if the bounds already imply R  truncated to the grid, never scaled
-more of a person than allowed       left out; the first ones in the file stay
+any, if no norm can exceed R         truncated to the grid, never scaled
+above a person's number of records  left out; the person's first records in the file stay
 ==================================  ==========================================================
 
 Not protected: if many records have a norm above R, clipping biases the result. The number of

@@ -14,32 +14,33 @@ covariances are p + p(p+1)/2 numbers. With few records, these may determine sing
 
 Under differential privacy the records are clipped to |u| <= R on a grid of 2^-g
 (`secagg.contracts.noise.Clip`), and z = (c, u) with c = 1/2. Then M's entries are multiples of
-2^-2g, which float64 adds exactly. The noise has twice the variance on the diagonal. So the squared
-change that a record makes (`secagg.contracts.noise.Sensitivity`) is the sum of squares off the
-diagonal plus half of those on it. This is exactly half the squared Frobenius norm of the whole
-matrix, for which Analyze Gauss (Dwork et al. 2014) gives
+2^-2g, which float64 adds exactly. The noise has twice the variance on the diagonal. The change that
+a record makes (`secagg.contracts.noise.Sensitivity`) is measured relative to the noise: its square
+is the sum of the squares above the diagonal plus half of the squares on it. This is half the
+squared Frobenius norm of the whole matrix, for which Analyze Gauss (Dwork et al. 2014) gives
 
     add or remove  |zz'|_F^2 = |z|^4,
                    so the change is at most  (c^2 + R^2) / root(2)                         (1)
     replace        |zz' - ww'|_F^2 = |z|^4 + |w|^4 - 2 (z'w)^2,
                    so it is at most  root((c^2 + R^2)^2 - max(0, c^2 - R^2)^2)             (2)
 
-For (2), let w = (c, v) be the replaced record and |z| = |w| = r. If R >= c, z'w = c^2 + u'v can be
-0; otherwise it is at least c^2 - R^2. |z|^4 grows with |u|, and faster than (c^2 - |u|^2)^2. Both
-bounds are attained. Both include the outcome, because u contains all variables. If a record is
-replaced by an incomplete one, which is left out of the sum, (1) applies.
+For (2), let w = (c, v) be the replaced record. Given |u| = |v|, half of the left side is |z|^4 -
+(z'w)^2, where z'w = c^2 + u'v can be 0 if |u| >= c, and otherwise is at least c^2 - |u|^2. In both
+cases this half is largest at |u| = R: |z|^4 grows with |u|, and so does |z|^4 - (c^2 - |u|^2)^2 = 4
+c^2 |u|^2. Both bounds are attained. Both include the outcome, because u contains all variables. If
+a record is replaced by an incomplete one, which is left out of the sum, (1) applies.
 
 ==================================  =====================  =============================
-R^2                                 (1)                    (2), at least (1)
+R^2                                 (1)                    the larger of (1) and (2)
 ==================================  =====================  =============================
 0 (only the count)                  c^2 / root(2)          c^2 / root(2), by (1)
 c^2                                 root(2) c^2            2 c^2
 above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
 ==================================  =====================  =============================
 
-With c below 1, less noise is added to M. But the number of records is then divided by c^2 and the
-sums by c, so both become less precise. The slopes of a regression depend mainly on the products of
-variables, which are not divided.
+With c below 1, less noise is added to M. But M then contains c^2 n and c times the sums. Dividing
+by c^2 and by c enlarges the noise of both, so both become less precise. The slopes of a regression
+depend mainly on the products of variables, which are not divided.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Lines are never removed from a ledger, so each line is read once and added to the totals. The time
 to check a release then does not depend on the length of the ledger. For each cost, the totals
-contain the times at which it was paid. This is short, because a job pays the same cost in every
-round, and n equal releases count as one (`secagg.privacy.accounting.budget`). Tests compare the
+contain the times at which it was paid, in order. There are few different costs, because a job pays
+the same cost in every round. n releases of equal cost are composed in one step
+(`secagg.privacy.accounting.budget`). Tests compare the
 totals with a count line by line.
 
 Not protected: a `Tally` counts the lines that it is given. `Ledger` ensures that these are the
