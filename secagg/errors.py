@@ -94,6 +94,17 @@ class PolicyRefusal(SecaggError):
     code = "policy"
 
 
+class RecordsRefusal(PolicyRefusal):
+    """A site's records do not allow its contribution.
+
+    A site sends this one code for every reason that depends on its records: a rule, a cell, a bound
+    that the method guarantees. Different codes would tell the reasons apart. The reason itself is
+    an error of another class, which stays at the site.
+    """
+
+    code = "records"
+
+
 class ProtocolAbort(SecaggError):
     """The protocol could not finish: parties are missing, or messages are invalid."""
 

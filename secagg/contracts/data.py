@@ -67,7 +67,9 @@ class Stage:
     max_rounds: the largest number of rounds of this kind
     sees: what the sum tells the coordinator, as text for the report
     sensitivity: the largest change of the contribution that one record can cause; all fields then
-        have equal `fraction_bits`. None if there is no bound, so that noise cannot protect records
+        have equal `fraction_bits`. The contribution is then a sum of terms, one for each record,
+        that is computed without an error whatever the records are. None if there is no bound, so
+        that noise cannot protect records
     ends_early: whether the method may end before `max_rounds`
     """
 
@@ -132,9 +134,14 @@ class SiteRecords:
     incomplete: number of records left out because a value of a declared column was missing
     outside: for each declared column, number of values outside its bounds, which were clipped
     remarks: remarks about the site's records, which only the site sees
+    clipped_share: for each declared column, `outside` divided by its number of values
+    complete: for each row of the site's table, whether it is one of the records; empty if there is
+        no table
     """
 
     values: NDArray[np.float64]
     incomplete: int
     outside: NDArray[np.float64]
     remarks: tuple[str, ...] = ()
+    clipped_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    complete: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))

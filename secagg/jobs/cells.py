@@ -6,19 +6,26 @@ A level is one value of a binary or categorical column.
 cell                                   result
 =====================================  =====================================================
 empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and counted
-text in a continuous column            `DataError` naming record and column (stays at the site)
-inf, -inf                              `DataError`: only finite numbers are allowed
-a level that was not declared          `DataError` naming record, column and declared levels
+text in a continuous column            unreadable
+inf, -inf                              unreadable: only finite numbers are allowed
+a level that was not declared          unreadable
 1.0                                    also matches the level 1
 a boolean                              matches the levels 0 and 1, or False and True
 a number below low or above high       replaced by the bound and counted
 =====================================  =====================================================
+
+Without noise, an unreadable cell is a `DataError` that names record and column, so that a mistake
+in the file or in the job is found. The text stays at the site. Under differential privacy an
+unreadable cell counts as missing. An error would tell the coordinator, without noise, that the cell
+exists; and the coordinator chooses the levels.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +33,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.errors import DataError
-from secagg.jobs.job import Binary, Categorical, Column, Continuous
+from secagg.jobs.job import Column, Continuous
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
@@ -35,56 +42,92 @@ _DATE = re.compile(r"[0-9]{1,4}([-/.])[0-9]{1,2}\1[0-9]{1,4}")
 _DIGIT = re.compile(r"[0-9]")
 
 
-def read_column(
-    column: Column, cells: pd.Series[Any], where: str
-) -> tuple[NDArray[np.float64], int]:
-    """Return the column's variables and the number of values outside its bounds.
+@dataclass(frozen=True)
+class ColumnValues:
+    """A column's variables, not yet scaled.
 
-    The variables have shape (rows, k): k = 1 for a continuous or binary column, and the number of
-    levels minus 1 for a categorical column. A missing value is NaN.
+    variables: shape (rows, k). k is 1 for a continuous or binary column, and the number of levels
+        minus 1 for a categorical column. A missing value is NaN
+    outside: number of values outside the bounds, which were clipped
+    unreadable: number of unreadable cells, which count as missing
+    """
+
+    variables: NDArray[np.float64]
+    outside: int = 0
+    unreadable: int = 0
+
+
+def read_column(
+    column: Column, cells: pd.Series[Any], where: str, *, unreadable_is_missing: bool = False
+) -> ColumnValues:
+    """Return the column's variables.
 
     cells: the cells of the column
     where: site and column, for the text of an error
+    unreadable_is_missing: whether an unreadable cell counts as missing. Otherwise it is an error
     Raises `DataError`.
     """
-    if isinstance(column, Continuous):
-        numbers = _numbers(cells, where)
-        with np.errstate(invalid="ignore"):
-            outside = int(np.count_nonzero((numbers < column.low) | (numbers > column.high)))
-        clipped = np.clip(numbers, column.low, column.high)
-        values = np.log(clipped) if column.transform == "log" else clipped
-        return values[:, np.newaxis], outside
-    position = _levels(column, cells, where)
-    indicators = (position[:, np.newaxis] == np.arange(1, len(column.levels))).astype(np.float64)
-    indicators[np.isnan(position)] = np.nan
-    return indicators, 0
-
-
-def _numbers(cells: pd.Series[Any], where: str) -> NDArray[np.float64]:
-    numbers = np.empty(len(cells), dtype=np.float64)
+    read = _read_number if isinstance(column, Continuous) else _Levels(column.levels)
+    values = np.empty(len(cells), dtype=np.float64)
+    unreadable = 0
     for row, cell in enumerate(cells):
-        text = cell_text(cell)
         try:
-            numbers[row] = math.nan if text.lower() in MISSING else _number(text)
-        except ValueError:
-            raise DataError(
-                f"{where}, record {row + 1}",
-                f"{text!r} is not a number",
-                _not_a_number(cells),
-            ) from None
-        if math.isinf(numbers[row]):
-            raise DataError(
-                f"{where}, record {row + 1}",
-                "the value is infinite",
-                "Correct it from the source; only a missing value may be left empty.",
-            )
-    return numbers
+            values[row] = read(cell)
+        except ValueError as error:
+            if not unreadable_is_missing:
+                what, advice = str(error), _advice(column, cells)
+                raise DataError(f"{where}, record {row + 1}", what, advice) from None
+            values[row] = math.nan
+            unreadable += 1
+    if isinstance(column, Continuous):
+        with np.errstate(invalid="ignore"):
+            outside = int(np.count_nonzero((values < column.low) | (values > column.high)))
+        clipped = np.clip(values, column.low, column.high)
+        numbers = np.log(clipped) if column.transform == "log" else clipped
+        return ColumnValues(numbers[:, np.newaxis], outside, unreadable)
+    indicators = (values[:, np.newaxis] == np.arange(1, len(column.levels))).astype(np.float64)
+    indicators[np.isnan(values)] = np.nan
+    return ColumnValues(indicators, 0, unreadable)
 
 
-def _not_a_number(cells: pd.Series[Any]) -> str:
-    """Return the advice for a column in which some cells are not numbers."""
+def _read_number(cell: object) -> float:
+    """Return the number in a cell, NaN if missing. Raises `ValueError` if it is unreadable."""
+    text = cell_text(cell)
+    if text.lower() in MISSING:
+        return math.nan
+    try:
+        number = _number(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if math.isinf(number):
+        raise ValueError("the value is infinite")
+    return number
+
+
+class _Levels:
+    """Read cells as positions among the declared levels."""
+
+    def __init__(self, levels: Sequence[str]) -> None:
+        self._positions = {level: float(i) for i, level in enumerate(levels)}
+
+    def __call__(self, cell: object) -> float:
+        """Return the cell's position, NaN if it is missing. Raises `ValueError` as above."""
+        for text in _readings(cell):
+            if text in self._positions:
+                return self._positions[text]
+        if cell_text(cell).lower() in MISSING:
+            return math.nan
+        raise ValueError(f"{str(cell).strip()!r} is not a declared level")
+
+
+def _advice(column: Column, cells: pd.Series[Any]) -> str:
+    """Return the advice for a column with an unreadable cell."""
+    if not isinstance(column, Continuous):
+        return f"Levels are {', '.join(column.levels)}."
     texts = [text for text in map(cell_text, cells) if text.lower() not in MISSING]
     wrong = [text for text in texts if not _is_number(text)]
+    if not wrong:  # an infinite value
+        return "Correct it from the source; only a missing value may be left empty."
     if all(map(_DECIMAL_COMMA.fullmatch, wrong)) and not any("." in text for text in texts):
         return "Export the table with decimal points instead of commas."
     if all(map(_DATE.match, wrong)):
@@ -109,22 +152,6 @@ def _number(text: str) -> float:
     if "_" in text:  # Python would read 1_000 as a number
         raise ValueError(text)
     return float(text)
-
-
-def _levels(column: Binary | Categorical, cells: pd.Series[Any], where: str) -> NDArray[np.float64]:
-    """Return each cell's position among the declared levels, NaN where missing."""
-    known = {level: float(i) for i, level in enumerate(column.levels)}
-    positions = np.empty(len(cells), dtype=np.float64)
-    for row, cell in enumerate(cells):
-        position = next((known[text] for text in _readings(cell) if text in known), None)
-        if position is None and cell_text(cell).lower() not in MISSING:
-            raise DataError(
-                f"{where}, record {row + 1}",
-                f"{str(cell).strip()!r} is not a declared level",
-                f"Levels are {', '.join(column.levels)}.",
-            )
-        positions[row] = math.nan if position is None else position
-    return positions
 
 
 def cell_text(cell: object) -> str:

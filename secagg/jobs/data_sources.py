@@ -149,7 +149,10 @@ def ledger_name(dataset: str) -> str:
 
 def as_policy(release: Release) -> ReleasePolicy:
     """Return the rules of a job's release table."""
-    return ReleasePolicy(release.min_sites, release.min_records, release.min_total_records)
+    return ReleasePolicy(
+        release.min_sites, release.min_records, release.min_total_records,
+        release.min_records if release.min_cell_records is None else release.min_cell_records,
+    )  # fmt: skip
 
 
 def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:

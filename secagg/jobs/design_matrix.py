@@ -13,6 +13,12 @@ the records, so all sites scale in the same way.
 
 Under differential privacy each record is then clipped to a norm (`secagg.privacy.clipping`), and
 only the clipped records are used. `secagg.jobs.cells` reads the single cells.
+
+Under differential privacy no content of a table is an error. The coordinator writes the job, so it
+could otherwise ask for an error: with levels that leave one out, or with a smaller and smaller
+`max_rows`. Each answer would be exact and cost no budget. So unreadable cells count as missing, and
+a site may have any number of rows: `MIN_ROWS_UNDER_NOISE`, and `SiteSteps` for more rows than that.
+What remains is the same under every job: a file that cannot be read, or lacks a declared column.
 """
 
 from __future__ import annotations
@@ -21,10 +27,12 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
@@ -34,8 +42,14 @@ from secagg.jobs.job import Binary, Column, Continuous, Job
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
 
-_MANY_CLIPPED_SHARE = 0.05
+_MANY_CLIPPED_SHARE = 0.1
 """If more than this share of a column's values is outside its bounds, the site gets a remark."""
+
+MIN_ROWS_UNDER_NOISE = 2**20
+"""Under differential privacy, `PublicFacts.max_rows` is at least this number. A site with more rows
+than `max_rows` then contributes sums that are cut at their bounds, which is private but biased. So
+a small `sites.max_rows` must not cause this. The number keeps the finest grid of records
+(`secagg.privacy.clipping`) and costs at most 20 bits for each number that is sent."""
 
 
 def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
@@ -54,18 +68,37 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
             raise JobError("columns", f"two variables named {v.name!r}", "Rename the column.")
         if INTERCEPT in (v.name, v.column):
             raise JobError("columns", f"{INTERCEPT!r} is reserved", "Rename the column.")
-    clip = None
+    clip, max_rows = None, job.sites.max_rows
     if noised:
         implied = sum(v.max_abs**2 for v in variables)
-        clip = choose_clip(job.privacy.record_norm, implied, job.sites.max_rows)
+        max_rows = max(max_rows, MIN_ROWS_UNDER_NOISE)
+        clip = choose_clip(job.privacy.record_norm, implied, max_rows)
         if clip is None:
             raise JobError(
                 "sites.max_rows", "is too large for exact sums under [privacy]", "Lower it."
             )
     privacy = job.privacy
     repeated = privacy.person is not None and privacy.records_per_person > 1
-    columns, max_rows = tuple(job.columns), job.sites.max_rows
+    columns = tuple(job.columns)
     return PublicFacts(variables, columns, max_rows, sites, clip, repeated_persons=repeated)
+
+
+def declarations(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:
+    """Return how the columns are declared, as plain data, without the units."""
+    return {n: c.model_dump(mode="json", exclude={"unit"}) for n, c in columns.items()}
+
+
+def reread_rows(
+    declared: Mapping[str, Mapping[str, Any]], table: pd.DataFrame, who: str
+) -> SiteRecords:
+    """Return a site's records as a job without noise reads them that has these `declarations`.
+
+    Raises `DataError`, whose text stays at the site.
+    """
+    columns = TypeAdapter(dict[str, Column]).validate_python(declared)
+    variables = tuple(v for name, column in columns.items() for v in _variables(name, column, 0.5))
+    public = PublicFacts(variables, tuple(columns), len(table), ())
+    return read_rows(columns, table, public, who)
 
 
 def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:
@@ -127,20 +160,31 @@ def read_rows(
         if names[name] > 1:
             what = f"{names[name]} columns are named {name!r}"
             raise DataError(who, what, "Rename all but the right one.")
+    noised = public.clip is not None
+    remarks: list[str] = []
     if len(table) > public.max_rows:
-        raise DataError(
-            who, f"has more than sites.max_rows = {public.max_rows} rows", "Increase max_rows."
-        )
+        advice = "Increase max_rows."
+        if not noised:
+            raise DataError(who, f"has more than sites.max_rows = {public.max_rows} rows", advice)
+        remarks.append(f"{who}: has more than {public.max_rows} rows; sums may be cut. {advice}")
     parts: list[NDArray[np.float64]] = []
     outside: list[int] = []
-    remarks: list[str] = []
+    shares: list[float] = []
     for name, column in columns.items():
-        values, clipped = read_column(column, table[name], f"{who}, column {name!r}")
-        parts.append(values)
-        outside.append(clipped)
-        if clipped > _MANY_CLIPPED_SHARE * np.count_nonzero(~np.isnan(values[:, 0])):
+        where = f"{who}, column {name!r}"
+        read = read_column(column, table[name], where, unreadable_is_missing=noised)
+        parts.append(read.variables)
+        outside.append(read.outside)
+        if read.unreadable:
             remarks.append(
-                f"{who}, column {name!r}: more than {_MANY_CLIPPED_SHARE:.0%} of the values lie "
+                f"{where}: {read.unreadable} cells are not numbers or declared levels. Under "
+                "[privacy] they count as missing. Correct the file or the job."
+            )
+        values = int(np.count_nonzero(~np.isnan(read.variables[:, 0])))
+        shares.append(read.outside / max(values, 1))
+        if shares[-1] > _MANY_CLIPPED_SHARE:
+            remarks.append(
+                f"{where}: more than {_MANY_CLIPPED_SHARE:.0%} of the values lie "
                 "outside the public bounds and were clipped. Check the bounds and the unit."
             )
     design = np.hstack(parts)
@@ -156,4 +200,5 @@ def read_rows(
     if public.clip is not None:
         scaled = clip_rows(scaled, public.clip)
     incomplete = int(len(table) - complete.sum())
-    return SiteRecords(scaled, incomplete, np.array(outside, dtype=np.float64), tuple(remarks))
+    counts = np.array(outside, dtype=np.float64)
+    return SiteRecords(scaled, incomplete, counts, tuple(remarks), np.array(shares), complete)

@@ -130,6 +130,11 @@ class Release(_Strict):
     min_total_records: int | None = Field(default=None, ge=1)
     """Smallest number of complete records in total. If the product of `min_sites` and `min_records`
     is larger, that product applies."""
+    min_cell_records: int | None = Field(default=None, ge=1)
+    """Without noise: smallest number of records, over all sites, with a level of a binary or
+    categorical column, and with a pair of levels of two such columns. A level or pair without
+    records is allowed. The numbers are counted in a secure sum before anything else is computed. If
+    one is smaller, the run ends and nobody is told which. If it is not set: `min_records`."""
 
 
 class Privacy(_Strict):

@@ -45,6 +45,7 @@ from secagg.privacy.accounting.calibration import EXACT
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.evaluation import before_data
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
@@ -239,9 +240,11 @@ def _site_refusals(
     job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
     request = replace(
-        contribution_request(job, stages, source.name, key or b"", job.privacy.terms()),
+        contribution_request(job, stages, source, key or b"", job.privacy.terms()),
         cohort=planned.public.sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
+        asked=tuple(Question.of(each.question) for each in ledger.questions(source.dataset, "")),
+        refusals=ledger.refusals(source.dataset, policy.refusal_days),
     )
     decisions = before_data(shared, request)
     by_job = {d.text for d in decisions if not d.allowed and d.rule != "cohorts"}
@@ -297,7 +300,8 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
     zeros = _Zeros(planned.method)
     lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
-    release = planned.job.release.model_copy(update={"min_sites": 2, "min_records": 1})
+    loose = {"min_sites": 2, "min_records": 1, "min_cell_records": 1}
+    release = planned.job.release.model_copy(update=loose)
     job = planned.job.model_copy(update={"release": release})
     public = replace(planned.public, noise={})  # noise could make the zeros look like no records
     played = replace(planned, method=zeros, sources=sources, job=job, public=public)

@@ -18,7 +18,7 @@ from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.randomness import system_random
 from secagg.core.threads import single_threaded_blas
-from secagg.errors import SecaggError, UsageError
+from secagg.errors import RecordsRefusal, SecaggError, UsageError
 from secagg.runs import facts as run_facts
 from secagg.runs.run_folder import (
     utc_now,
@@ -100,7 +100,8 @@ def play_session(
         # In one process the party's own error is available; otherwise only its code arrives.
         errors = engine.errors if isinstance(engine, MemoryEngine) else {}
         own = errors.get(error.where)
-        shown = error if own is None or own.code != error.code else own
+        same = own is not None and error.code in (own.code, RecordsRefusal.code)
+        shown = own if own is not None and same else error
         raise shown from shown.__cause__  # of an internal error
     with single_threaded_blas():
         result = planned.method.result(

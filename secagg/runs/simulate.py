@@ -35,7 +35,6 @@ from secagg.jobs.job import Job, read_job
 from secagg.runtime.fixed_point import decode, encode
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.rounds import COHORT, cohort_update
 from secagg.runtime.sum_plan import SumPlan
 
 
@@ -89,8 +88,7 @@ def simulate_planned(
         return decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0]
 
     with single_threaded_blas():
-        spec = planned.plans.stages[COHORT].spec
-        counts = summed(COHORT, [cohort_update(each, spec) for each in rows])
+        records = float(sum(len(each.values) for each in rows))
         state, done = method.initial_state(public), 0
         while (following := method.next_request(state)) is not None:
             stage, message = following
@@ -100,7 +98,7 @@ def simulate_planned(
             state = method.aggregate(state, total, len(names))
             done += 1
             progress(done)
-        result = method.result(state, public, RecordCount(float(counts["records"][0]), 0.0))
+        result = method.result(state, public, RecordCount(records, 0.0))
         if not isinstance(method, HasSiteResult):
             return result, {}
         own = {

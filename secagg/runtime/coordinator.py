@@ -30,6 +30,7 @@ from secagg.core.identity import Identity, Roster
 from secagg.core.randomness import RandomBytes
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, ProtocolAbort
+from secagg.privacy.policy.cell_counts import check_cells
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
     check_cohort,
@@ -227,9 +228,12 @@ class Coordinator:
             total=None, contributors=(), claims={}, checked=None,
         )  # fmt: skip
         if stage == COHORT:
-            # Noise may make the count too small; each site has at least min_records records.
-            min_total = len(cohort) * (self.policy.min_records or 0)
-            records = min(max(min_total, round(float(fields["records"][0]))), MAX_COUNT)
+            # Noise may make the count negative.
+            records = min(max(0, round(float(fields["records"][0]))), MAX_COUNT)
+            levels = fields.pop("levels", None)
+            if levels is not None:
+                me, minimum = self.identity.name, self.policy.min_cell_records
+                check_cells(me, minimum, self.public.variables, records, levels)
             state = replace(state, counts=fields, records=records)
         else:
             method = self.method.aggregate(state.method, fields, len(cohort))

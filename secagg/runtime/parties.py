@@ -8,7 +8,7 @@ from secagg.contracts import SiteRecords
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes
 from secagg.jobs.data_sources import SiteSource, as_policy, ledger_folder
-from secagg.jobs.design_matrix import read_rows
+from secagg.jobs.design_matrix import read_rows, reread_rows
 from secagg.runtime.coordinator import Coordinator
 from secagg.runtime.party import Party, SiteContext
 from secagg.runtime.planned_job import Planned
@@ -44,8 +44,9 @@ def make_party(
         if stand_in is None:
             stages = [s for name, s in planned.plans.stages.items() if name != COHORT]
             guard = make_guard(
-                planned.job, stages, planned.private, source, roster, session, random
-            )
+                planned.job, stages, planned.private, source, roster, session, random,
+                lambda declared: reread_rows(declared, source.read(), source.name),
+            )  # fmt: skip
         load = functools.partial(read_records, planned, source, stand_in)
         site = SiteContext(planned.method, planned.public, load, guard, method_random)
     return Party(

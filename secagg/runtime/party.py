@@ -14,8 +14,13 @@ sites but learns nothing.
 
 A refusal also reveals something. If it depends on the records and on a value that the coordinator
 chose, it reveals one bit about the records; a site that kept answering would allow the coordinator
-to search for a record. A site therefore limits such refusals:
+to search for a record. The job is such a value, because the coordinator writes it. So under
+differential privacy no refusal depends on the records (`secagg.jobs.design_matrix`,
+`secagg.privacy.policy.evaluation`). Without noise, a site limits such refusals:
 
+* They all have one error code, `records`.
+* The site's ledger counts them over all runs. After a few in a period (`max_refusals` in the site's
+  policy), the site refuses every exact job before it reads its records.
 * It accepts one total number of records per session. Its rules compare its own number of records
   with that total.
 * After the method has processed a message, any refusal ends the session, whether it comes from the
@@ -107,10 +112,10 @@ class Party:
             phase = self._admit(frame.header, state)
             answer = self._answer(frame, phase, state)
         except SecaggError as error:
-            return Handled(self._refusal(round_, error), state_bytes, error)
+            return Handled(self._refusal(round_, error.code), state_bytes, error)
         except RefusedError as refused:
             new_state = encoding.dumps(refused.state.to_plain())
-            return Handled(self._refusal(round_, refused.error), new_state, refused.error)
+            return Handled(self._refusal(round_, refused.code), new_state, refused.error)
         reply = self._frame(round_, phase.name, answer.body, answer.note)
         new_state = encoding.dumps(answer.state.to_plain())
         return Handled(reply, new_state, site_result=self._site_result(phase, answer.state))
@@ -209,8 +214,8 @@ class Party:
         with single_threaded_blas():
             return site.method.site_result(state.method, site.public)
 
-    def _refusal(self, round_: int, error: SecaggError) -> bytes:
-        return self._frame(round_, REFUSED, {"code": error.code}, {})
+    def _refusal(self, round_: int, code: str) -> bytes:
+        return self._frame(round_, REFUSED, {"code": code}, {})
 
     def _frame(self, round_: int, phase: str, body: Body, note: Mapping[str, Any]) -> bytes:
         return write_frame(

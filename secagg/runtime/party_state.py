@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from secagg.contracts import Phase, State
-from secagg.errors import SecaggError
+from secagg.errors import RecordsRefusal, SecaggError
 from secagg.runtime.party_transitions import (
+    READS_RECORDS,
     REFUSAL_EFFECTS,
     TRANSITIONS,
     Denial,
@@ -95,11 +96,14 @@ class PartyState:
 
 
 class RefusedError(Exception):
-    """The party refused a request with `error`; `state` is its state after the refusal."""
+    """The party refused a request with `error`; `state` is its state after the refusal.
 
-    def __init__(self, error: SecaggError, state: PartyState) -> None:
+    code: the only part of the error that the coordinator receives
+    """
+
+    def __init__(self, error: SecaggError, state: PartyState, code: str) -> None:
         super().__init__(error)
-        self.error, self.state = error, state
+        self.error, self.state, self.code = error, state, code
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ class Attempt:
         try:
             yield
         except SecaggError as error:
-            raise RefusedError(error, self._after_refusal(effect)) from None
+            code = RecordsRefusal.code if step in READS_RECORDS else error.code
+            raise RefusedError(error, self._after_refusal(effect), code) from None
 
     def _after_refusal(self, effect: RefusalEffect) -> PartyState:
         match effect:

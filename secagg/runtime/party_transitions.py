@@ -127,6 +127,10 @@ class Step(Enum):
     PROTOCOL = "protocol"
 
 
+READS_RECORDS = frozenset({Step.RECORDS, Step.METHOD})
+"""The steps whose refusals depend on the site's records. They all send the same error code."""
+
+
 class RefusalEffect(Enum):
     """What a refusal changes in the party's state."""
 

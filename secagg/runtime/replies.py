@@ -18,6 +18,7 @@ from secagg.errors import (
     OverflowRefusal,
     PeerError,
     PolicyRefusal,
+    RecordsRefusal,
     SecaggError,
     UsageError,
 )
@@ -28,6 +29,7 @@ _REFUSALS: Mapping[str, type[SecaggError]] = {
     kind.code: kind
     for kind in (
         PolicyRefusal,
+        RecordsRefusal,
         UsageError,
         JobError,
         DataError,

@@ -3,9 +3,11 @@
 First the coordinator asks every site for consent (`secagg.runtime.party`), so a run that one site
 refuses spends no budget at the other sites. Then comes the `cohort` round, an ordinary secure sum:
 the number of complete records over all sites, the number of incomplete records that were left out,
-and for each column the number of values outside the declared bounds. Under differential privacy it
-asks only for the first number, with noise. Then the coordinator asks for consent again, now that
-the number of records is known, and the stages of the method follow.
+for each column the number of values outside the declared bounds, and the number of records with
+each level and each pair of levels. The coordinator compares the last ones with a minimum
+(`secagg.privacy.policy.cell_counts`) and drops them. Under differential privacy the round asks only
+for the first number, with noise. Then the coordinator asks for consent again, now that the number
+of records is known, and the stages of the method follow.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from secagg.contracts import (
 from secagg.contracts.noise import Sensitivity
 from secagg.core.identity import Role
 from secagg.errors import PeerError
+from secagg.privacy.policy.cell_counts import level_counts
 from secagg.runtime.sum_plan import SumPlan, plan_sum
 
 COHORT = "cohort"
@@ -81,19 +84,29 @@ def cohort_stage(public: PublicFacts) -> Stage:
         records = Field("records", (1,), bound, _COUNT_GRID, Kind.COUNT)
         sees = "number of complete records over all sites, with noise"
         return Stage(COHORT, (records,), 1, sees, Sensitivity(1.0, 1.0))
-    spec = (
+    spec: Spec = (
         Field("records", (1,), bound, 0, Kind.COUNT),
         Field("incomplete", (1,), bound, 0, Kind.COUNT),
         Field("outside", (len(public.columns),), bound, 0, Kind.COUNT),
     )
-    return Stage(COHORT, spec, 1, "record counts over all sites: complete, incomplete, clipped")
+    sees = "record counts over all sites: complete, incomplete, clipped"
+    if q := sum(v.indicator for v in public.variables):
+        spec = (*spec, Field("levels", (q * (q + 1) // 2,), bound, 0, Kind.COUNT))
+        sees += "; with each level of a column, and with each pair of levels"
+    return Stage(COHORT, spec, 1, sees)
 
 
-def cohort_update(rows: SiteRecords, spec: Spec) -> Update:
-    """Return a site's contribution to the cohort round: the counts in the spec."""
+def cohort_update(rows: SiteRecords, public: PublicFacts, spec: Spec, minimum: int) -> Update:
+    """Return a site's contribution to the cohort round: the counts in the spec.
+
+    minimum: an incomplete or clipped count below it is sent as 0, because it concerns few records
+    """
+    incomplete = np.array([rows.incomplete], dtype=np.float64)
+    indicators = rows.values[:, [v.indicator for v in public.variables]] > 0
     counts = {
         "records": np.array([len(rows.values)], dtype=np.float64),
-        "incomplete": np.array([rows.incomplete], dtype=np.float64),
-        "outside": rows.outside,
+        "incomplete": np.where(incomplete < minimum, 0.0, incomplete),
+        "outside": np.where(rows.outside < minimum, 0.0, rows.outside),
+        "levels": level_counts(indicators),
     }
     return {field.name: counts[field.name] for field in spec}

@@ -9,14 +9,14 @@ combined with earlier sums, reveal the sum of fewer sites than the job's `min_si
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts import Stage
+from secagg.contracts import SiteRecords, Stage
 from secagg.contracts.noise import Placement
 from secagg.core import encoding
 from secagg.core.identity import Roster
@@ -24,6 +24,7 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.core.ring import RingVector
 from secagg.errors import UsageError
 from secagg.jobs.data_sources import SiteSource, as_policy, ledger_name
+from secagg.jobs.design_matrix import declarations
 from secagg.jobs.job import Job
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.accounting.terms import Terms
@@ -31,6 +32,7 @@ from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Cohort, Release
 from secagg.privacy.policy.evaluation import PolicyRequest, parameters
 from secagg.privacy.policy.guard import Guard
+from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.release_rules import check_cohort
 
 ALL_SITES = "all sites"
@@ -58,35 +60,45 @@ def _now() -> datetime:
 def make_guard(
     job: Job, stages: Sequence[Stage], private: Calibrated | None, source: SiteSource,
     roster: Roster, session: bytes, random: RandomBytes,
+    reread: Callable[[Declarations], SiteRecords],
 ) -> Guard:  # fmt: skip
-    """Return a site's guard; `stages` are those of the method."""
+    """Return a site's guard.
+
+    stages: those of the method
+    reread: reads the site's records again, as an earlier exact job declared their columns
+    """
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
     terms = None if private is None or replayable else private.terms
-    request = contribution_request(job, stages, source.name, key, terms)
+    request = contribution_request(job, stages, source, key, terms)
     return Guard(
         session.hex(), source.dataset, source.policy, request, private,
-        functools.partial(open_ledger, source.ledger), query_digest(job), replayable,
+        functools.partial(open_ledger, source.ledger), query_digest(job),
+        encoding.digest(job.model_dump_json()), replayable, reread,
     )  # fmt: skip
 
 
 def contribution_request(
-    job: Job, stages: Sequence[Stage], site: str, key: bytes, terms: Terms | None
+    job: Job, stages: Sequence[Stage], source: SiteSource, key: bytes, terms: Terms | None
 ) -> PolicyRequest:
     """Return the request of a job to a site, without the cohort.
 
     stages: those of the method; key: the coordinator's signing key
     terms: None without noise, or if other parties can draw the same noise again
     """
+    columns, question = declarations(job.columns), None
+    if job.privacy.placement is Placement.NONE:
+        question = Question(columns, job.sites.max_rows, source.policy.min_records or 0)
     return PolicyRequest(
-        site=site,
+        site=source.name,
         coordinator_key=key,
         method=job.method.name,
-        columns=tuple(job.columns),
+        columns=columns,
         protocol=job.protocol.name,
         parameters=parameters(stages),
         cohort=(),
         counting=True,
         terms=terms,
+        question=question,
     )
 
 

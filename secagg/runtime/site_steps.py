@@ -12,11 +12,12 @@ contributes to the count, which spends budget; and after the count it consents t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from secagg.contracts import Body, Method, PublicFacts, SiteRecords, State
+from secagg.contracts import Body, Method, PublicFacts, SiteRecords, State, Update
 from secagg.core.frames import MAX_COUNT, is_whole
 from secagg.core.identity import Role, Roster
 from secagg.core.randomness import RandomBytes, seeded_random, system_random
@@ -27,7 +28,7 @@ from secagg.privacy.policy.guard import ContributionRequest, Guard, PlannedRelea
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_invitation, check_records
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.attestations import digest_request
-from secagg.runtime.fixed_point import add_noise, encode
+from secagg.runtime.fixed_point import add_noise, encode, encode_cut_sum
 from secagg.runtime.party_state import Attempt, PartyState
 from secagg.runtime.party_transitions import Step
 from secagg.runtime.rounds import COHORT, StagePlans, cohort_update
@@ -158,7 +159,7 @@ class SiteSteps:
             if request.stage != COHORT:
                 state = self._same_cohort(contribution, state)
         state = self._check_records(attempt, contribution, state)
-        with attempt.step(Step.METHOD):
+        with attempt.step(Step.METHOD), self._counted(contribution, message=True):
             vector, memory = self._compute(request, state.method)
         with attempt.step(Step.LEDGER):
             self._release(contribution, request.message, vector)
@@ -175,20 +176,36 @@ class SiteSteps:
         """Return the encoded contribution, and the new state of the method."""
         site, plan = self.context, self.plans.of(request.stage)
         if request.stage == COHORT:
-            counts = cohort_update(site.rows, self.plans.stages[request.stage].spec)
+            spec, minimum = self.plans.stages[request.stage].spec, self.policy.min_records or 0
+            counts = cohort_update(site.rows, site.public, spec, minimum)
             return encode(plan, counts), memory
         try:
             with single_threaded_blas():
-                update, memory = site.method.contribute(
-                    request.stage, site.rows, request.message, memory, site.public, site.random
-                )
-            return encode(plan, update), memory
+                updates: list[Update] = []
+                for rows in self._parts(site.rows):
+                    update, memory = site.method.contribute(
+                        request.stage, rows, request.message, memory, site.public, site.random
+                    )
+                    updates.append(update)
+            if len(updates) == 1:
+                return encode(plan, updates[0]), memory
+            return encode_cut_sum(plan, updates), memory
         except SecaggError:
             raise
         except Exception as error:  # any error: the message may have caused it
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             advice = "This is an internal error. Set SECAGG_TRACEBACK=1 and report the output."
             raise InternalError(self.me, what, advice) from error
+
+    def _parts(self, rows: SiteRecords) -> list[SiteRecords]:
+        """Return the records, split if they are more than `max_rows`; only under noise they can be.
+
+        With noise, a contribution is a sum over records (`Stage.sensitivity`). Each part is small
+        enough for exact sums, and `encode_cut_sum` cuts their total.
+        """
+        limit = self.context.public.max_rows
+        starts = range(0, max(len(rows.values), 1), limit)
+        return [replace(rows, values=rows.values[i : i + limit]) for i in starts]
 
     def _release(
         self, contribution: ContributionRequest, message: Body, vector: RingVector
@@ -224,12 +241,22 @@ class SiteSteps:
         site, total = self.context, contribution.total
         if total is not None and state.records not in (None, total):
             raise PolicyRefusal(self.me, "the total number of records has changed")
-        with attempt.step(Step.RECORDS):
+        with attempt.step(Step.RECORDS), self._counted(contribution):
             if site.guard is None:
                 check_records(self.policy, self.me, len(site.rows.values))
             else:
                 site.guard.check(contribution, site.rows, site.public)
         return state.with_records(total)
+
+    @contextmanager
+    def _counted(self, contribution: ContributionRequest, message: bool = False) -> Iterator[None]:
+        """Count an error as a refusal that depends on the records."""
+        try:
+            yield
+        except SecaggError as error:
+            if self.context.guard is not None:
+                self.context.guard.refused(contribution, error, message)
+            raise
 
     def _planned_release(self, contribution: ContributionRequest, message: Body) -> PlannedRelease:
         """Return the release of a contribution, as the ledger records it."""

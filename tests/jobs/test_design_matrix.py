@@ -189,14 +189,16 @@ def test_values_outside_bounds_are_clipped_and_counted() -> None:
     assert got.outside.tolist() == [4] and got.incomplete == 0
 
 
-@pytest.mark.parametrize(("beyond", "of", "told"), [(5, 100, False), (6, 100, True), (1, 1, True)])
+@pytest.mark.parametrize(
+    ("beyond", "of", "told"), [(10, 100, False), (11, 100, True), (1, 1, True)]
+)
 def test_a_site_gets_a_remark_on_frequent_clipping(beyond: int, of: int, told: bool) -> None:
     """Of the values that are there: with the missing ones there are twice as many cells."""
     cells = [31] * beyond + [20] * (of - beyond) + [""] * of
     remarks = rows(REAL, cells).remarks
     assert len(remarks) == told
     if told:
-        assert remarks[0].startswith("north, column 'x': more than 5% of the values lie outside")
+        assert remarks[0].startswith("north, column 'x': more than 10% of the values lie outside")
 
 
 def test_no_remark_is_made_without_a_reason() -> None:

@@ -98,12 +98,9 @@ def test_without_noise_rules_on_records_apply_before_any_release(
 
 
 @pytest.mark.parametrize("privacy", NOISED, ids=str)
-@pytest.mark.parametrize("spoil", BY_RECORDS)
-def test_with_noise_consent_reveals_nothing_about_records(
-    tmp_path: Path, spoil: str, privacy: dict[str, Any]
-) -> None:
+def test_with_noise_consent_reads_no_header(tmp_path: Path, privacy: dict[str, Any]) -> None:
     """Consent is free: a coordinator could ask many times and learn about records at no cost."""
-    data = refused(tmp_path, BY_RECORDS[spoil], privacy)
+    data = refused(tmp_path, BY_RECORDS["no such column"], privacy)
     rows = [r for r in ledger_history.history(data / "ledgers") if r["kind"] == "entry"]
     assert {row["content"]["stage"] for row in rows} == {
         "cohort"
@@ -111,8 +108,14 @@ def test_with_noise_consent_reveals_nothing_about_records(
     assert {row["party"] for row in rows} == set(FIVE) - {"e"}
 
 
-@pytest.mark.parametrize("rule", ["min_total_records = 1000", "max_site_share = 0.1"])
-@pytest.mark.parametrize("privacy", [*NOISED, EXACT], ids=str)
+@pytest.mark.parametrize(
+    ("rule", "privacy"),
+    [
+        *(("min_total_records = 1000", privacy) for privacy in (*NOISED, EXACT)),
+        ("max_site_share = 0.1", EXACT),
+    ],
+    ids=str,
+)
 def test_rules_on_the_count_apply_before_the_next_sum(
     tmp_path: Path, rule: str, privacy: dict[str, Any]
 ) -> None:

@@ -40,7 +40,7 @@ def records(sites: int) -> dict[str, dict[str, np.ndarray]]:
     tables = {}
     for i in range(sites):
         size = int(rng.integers(0, 30))
-        drawn = {"x": rng.normal(0, 0.6, size), "y": rng.normal(0, 1e6, size),
+        drawn = {"x": rng.normal(0, 0.6, size), "y": rng.normal(5e5, 4e5, size),
                  "b": rng.integers(0, 2, size)}  # fmt: skip
         tables[f"site_{i:02}"] = {
             name: np.concatenate([ADVERSARIAL[name][i % 4 :], drawn[name]]) for name in COLUMNS

@@ -42,13 +42,15 @@ def invite(stage: str = COHORT, cohort: Any = FOUR, records: Any = None) -> dict
     return {"stage": stage, "cohort": cohort, "records": records, "message": {}}
 
 
-def refusal(w: World, handled: Handled, error: type[SecaggError], state: bytes) -> None:
-    """The party refuses with this error, sends only its code, and its state does not change."""
+def refusal(
+    w: World, handled: Handled, error: type[SecaggError], state: bytes, code: str = ""
+) -> None:
+    """The party refuses with this error, sends only a code, and its state does not change."""
     assert handled.state == state
     assert isinstance(handled.error, error), handled.error
     frame = read_frame(handled.reply, w.roster, "coordinator", w.session)
     assert frame.header.phase == REFUSED and frame.header.note == {}
-    assert frame.body == {"code": handled.error.code}
+    assert frame.body == {"code": code or handled.error.code}
 
 
 def session_over(w: World, handled: Handled, state: bytes) -> None:
@@ -164,7 +166,7 @@ def test_requests_refused_before_records_are_read(
 def test_too_few_records_at_the_site_are_refused() -> None:
     w = world(policies={"a": ReleasePolicy(2, 3)})
     first = w.engine.parties["a"].first_state()
-    refusal(w, ask_site(w, 0, invite()), PolicyRefusal, first)
+    refusal(w, ask_site(w, 0, invite()), PolicyRefusal, first, "records")
 
 
 def test_the_text_of_an_error_stays_at_the_site() -> None:
@@ -175,7 +177,7 @@ def test_the_text_of_an_error_stays_at_the_site() -> None:
 
     party = replace(w.engine.parties["a"], site=SiteContext(w.method, w.public, fail))
     handled = party.handle(request(w, "a", "share", 0, invite()), party.first_state())
-    refusal(w, handled, DataError, party.first_state())
+    refusal(w, handled, DataError, party.first_state(), "records")
     assert "Smith" in str(handled.error)
     assert b"Smith" not in handled.reply and b"age" not in handled.reply
 
@@ -262,7 +264,7 @@ def test_a_search_by_messages_ends_with_its_first_refusal(
     assert handled.error is None
     handled = probe(w, "a", 2, 0.5, handled.state)
     over = handled.state
-    refusal(w, handled, kind, over)
+    refusal(w, handled, kind, over, "records")
     assert "0.0 is below it" in str(handled.error) and b"below" not in handled.reply
     if kind is InternalError:
         assert handled.error.__cause__ is why

@@ -22,6 +22,7 @@ from secagg.runtime import party_transitions
 from secagg.runtime.party import Party
 from secagg.runtime.party_state import PartyState
 from secagg.runtime.party_transitions import (
+    READS_RECORDS,
     REFUSAL_EFFECTS,
     TRANSITIONS,
     Denial,
@@ -232,6 +233,9 @@ class Refusing:
 
     def check(self, request: Any, rows: Any, public: Any) -> None:
         self._maybe(Step.RECORDS)
+
+    def refused(self, request: Any, error: Any, message: bool) -> None:
+        assert self.at in READS_RECORDS or self.at is Step.METHOD
 
     def check_budget(self, answers: Any, load: Any) -> None:
         self._maybe(Step.BUDGET)

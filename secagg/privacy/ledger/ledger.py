@@ -69,11 +69,21 @@ from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal
 from secagg.privacy.accounting.budget import Cap, Cost, check_caps
-from secagg.privacy.ledger.records import PER_RELEASE_FIELDS, Cohort, Decision, Entered, Release
+from secagg.privacy.ledger.records import (
+    PER_RELEASE_FIELDS,
+    AskedQuestion,
+    Cohort,
+    Decision,
+    Entered,
+    Release,
+    bound,
+)
 from secagg.privacy.ledger.store import Line, append, lines, open_file, open_memory, transaction
 from secagg.privacy.ledger.totals import Tally
 
 SEED_BYTES: Final = 32
+RECORDS_RULE: Final = "records"
+"""The rule of a decision that says: refused because of the records."""
 
 Clock = Callable[[], datetime]
 Compare = Callable[[Sequence[Cohort]], None]
@@ -251,6 +261,24 @@ class Ledger:
                 line = Line(self._time(), "decision", dataset, session, round_, content=content)
                 append(self._db, line)
 
+    def record_refusal(self, dataset: str, session: str, asked: str, text: str) -> None:
+        """Write that a request was refused because of the records.
+
+        asked: what the request asked of the records. Equal requests on the same records reveal
+            nothing new, so they count once
+        text: the reason, which never leaves the party
+        """
+        with self._change():
+            content = {"rule": RECORDS_RULE, "allowed": False, "text": text, "asked": asked}
+            append(self._db, Line(self._time(), "decision", dataset, session, content=content))
+
+    def refusals(self, dataset: str, days: float) -> int:
+        """Return how many different requests the records have refused in the last `days` days."""
+        since = _microseconds(self._now() - timedelta(days=days))
+        condition = "dataset = ? AND kind = 'decision' AND time >= ? AND content LIKE '%\"asked\"%'"
+        lines_ = self._where(condition, dataset, since)
+        return len({line.content["asked"] for line in lines_ if "asked" in line.content})
+
     # --- caps ---------------------------------------------------------------------------------
 
     def set_caps(self, dataset: str, caps: Sequence[Cap]) -> None:
@@ -272,6 +300,17 @@ class Ledger:
     def cohorts(self, dataset: str) -> tuple[Cohort, ...]:
         """Return the known cohorts of all releases, in the order of the releases."""
         return self._tally(dataset).cohorts()
+
+    def questions(self, dataset: str, session: str) -> tuple[AskedQuestion, ...]:
+        """Return the questions of the exact releases of all other sessions, in order."""
+        condition = "dataset = ? AND kind = 'entry' AND session <> ? AND content LIKE ?"
+        return tuple(
+            AskedQuestion(
+                line.content["question"], line.content["question"]["records"], line.seed,
+                str(line.content["bound"]),
+            )
+            for line in self._where(condition, dataset, session, '%"question": {%')
+        )  # fmt: skip
 
     def history(self, dataset: str) -> tuple[Line, ...]:
         """Return all lines of a data set, in order, without their seeds."""
@@ -321,7 +360,7 @@ class Ledger:
         return _microseconds(self._now())
 
     def _add(self, kind: str, release: Release, seed: bytes = b"", **more: Any) -> None:
-        content = release.content() | ({"bound": _bound(seed, release)} if seed else {})
+        content = release.content() | ({"bound": bound(seed, release.records)} if seed else {})
         append(self._db, Line(
             self._time(), kind, release.dataset, release.session, release.round,
             content=content, seed=seed, **more,
@@ -344,14 +383,9 @@ class Ledger:
             raise PeerError(self.where, "this round was already answered with other content")
         if bool(entry.seed) != (random is not None):
             raise InternalError(self.where, "has a seed for a coordinator, or none for a site")
-        bound = str(entry.content.get("bound", ""))
-        if entry.seed and not hmac.compare_digest(bound, _bound(entry.seed, release)):
+        known = str(entry.content.get("bound", ""))
+        if entry.seed and not hmac.compare_digest(known, bound(entry.seed, release.records)):
             raise PeerError(self.where, "the records changed after this round was answered")
-
-
-def _bound(seed: bytes, release: Release) -> str:
-    """Return a digest of seed and records, which reveals nothing to those without the seed."""
-    return hmac.digest(seed, release.records.encode(), "sha256").hex()
 
 
 def _microseconds(time: datetime) -> int:

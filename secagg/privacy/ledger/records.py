@@ -8,6 +8,8 @@ compared with the first entry under this key.
 from __future__ import annotations
 
 import hashlib
+import hmac
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -41,6 +43,8 @@ class Release:
     variance: variance of this party's own noise, in squared steps of 2**-fraction_bits; 0 without
         noise
     replayable: whether the noise comes from a known seed, so that it protects nothing
+    question: of the first exact release of a run: what it asks of the records
+        (`secagg.privacy.policy.questions`), and with the key `records` how many there were
     """
 
     party: str
@@ -58,10 +62,13 @@ class Release:
     fraction_bits: int = 0
     replayable: bool = False
     adjacency: Adjacency | None = None
+    question: Mapping[str, Any] | None = None
 
     def content(self) -> dict[str, Any]:
         """Return the fields that the ledger stores, as plain data."""
         stored = {k: v for k, v in asdict(self).items() if k != "records"}
+        if self.question is None:
+            del stored["question"]
         stored |= {"cost": self.cost.plain(), "cohort": sorted(set(self.cohort))}
         return stored | ({"privacy": VOID} if self.replayable else {})
 
@@ -89,6 +96,25 @@ class Entered:
     """
 
     seed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """The question of an exact release in the ledger."""
+
+    question: Mapping[str, Any]
+    records: int
+    _seed: bytes = field(repr=False)
+    _bound: str = field(repr=False)
+
+    def same_records(self, digest: str) -> bool:
+        """Return whether the records of the release had this digest."""
+        return hmac.compare_digest(self._bound, bound(self._seed, digest))
+
+
+def bound(seed: bytes, records: str) -> str:
+    """Return a digest of seed and records, which reveals nothing to those without the seed."""
+    return hmac.digest(seed, records.encode(), "sha256").hex()
 
 
 @dataclass(frozen=True)

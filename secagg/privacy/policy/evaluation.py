@@ -19,7 +19,7 @@ min_residual_dof      total records - parameters >= N                           
 cohorts               fixed: the sites are those of an earlier release, or there is none;  before
                       checked: no group is exposed (`secagg.privacy.policy.differencing`)
 methods               the job's method is listed                                           before
-columns               all of the job's columns are listed                                  before
+columns               all of the job's columns are listed, and declared as the policy says  before
 protocols             the job's protocol is listed                                         before
 keys.coordinators     the requesting coordinator's key is listed                           before
 noise                 required: there is noise; own: each site adds all noise itself       before
@@ -28,17 +28,35 @@ budget.adjacency      the job's adjacency is listed                             
 budget.unit           the job's unit (record or person) is listed                          before
 budget.person         the job protects persons, named by the column that the policy names  before
 budget.colluding      noise allows for >= N colluding sites, or each site adds all itself  before
+refusals              in a period, fewer than N exact jobs were refused because of the     before
+                      records
+questions             an exact job declares columns as earlier exact releases did: see   before
+                      `secagg.privacy.policy.questions`
+max_levels            an exact job's categorical columns have at most N levels              before
+delta                 (always, if there is noise) delta < 1 / total records                noised
+max_parameters_ratio  parameters <= ratio * total records / number of sites                noised
 min_records           the site has >= N records                                            with
 max_parameters_ratio  parameters <= ratio * the site's records                             with
 min_level_records     each value of a 0/1 variable, and each level of a categorical        with
                       column, has no records or >= N records
+constant_columns      in each continuous column, no record or >= min_records records       with
+                      differ from the most common value
+max_clipped_share     of the values of each column, at most this share is out of bounds    with
 dominance             see `secagg.privacy.policy.record_rules`                             with
 max_site_share        the site's records <= share * total records                          with
-delta                 (always, if there is noise) delta < 1 / number of records            with
+questions             no combination with earlier exact releases isolates fewer than       with
+                      min_records records
 ====================  ===================================================================  ======
 
 "before" and "with" are the two steps. In the round that counts records, their total is unknown, so
 there is no decision about the rules on the total.
+
+Under differential privacy the second step does not take place, and the rules marked "noised" apply
+in the first step. Every decision is then a function of public facts: of the job, of the policy, and
+of the total number of records, which was released with noise that the budget has paid for. A
+refusal therefore reveals nothing about the records. A rule on the site's own records would reveal
+them exactly, and outside the budget. Small counts and dominant records need no rule there, because
+noise hides every single record.
 
 The number of parameters is that of the largest statistical model that the released sums determine,
 whichever analysis the job requests. With the moments of v variables, this is a regression of one
@@ -48,8 +66,10 @@ counts as p parameters, and if a sum has no such matrix, all its numbers count.
 
 Not protected:
 
-* Both a refusal and a consent reveal something about the records. They do not reveal which rule on
-  records decided.
+* Without noise, both a refusal and a consent reveal something about the records. They do not reveal
+  which rule on records decided. The rule `refusals` limits how often this can happen.
+* Under differential privacy, a site with few records takes part if the noised total is large
+  enough.
 * The rules count and compare. They do not limit what someone learns who knows the other records.
   Only noise limits this.
 * The rules do not look at cross tables of variables, products of columns, or columns with both
@@ -68,6 +88,7 @@ from secagg.errors import PolicyRefusal
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.differencing import exposed
+from secagg.privacy.policy.questions import Declarations, Question, conflict
 from secagg.privacy.policy.site_policy import Budget, SitePolicy
 
 
@@ -77,18 +98,22 @@ class PolicyRequest:
 
     site: the site that decides
     coordinator_key: the coordinator's public key, 32 bytes, from the roster
+    columns: how the job declares its columns
     parameters: number of parameters of the model, as the module's text says
     cohort: names of the sites of the requested sum
     earlier: the cohorts of all earlier releases of this data set, from the ledger
     total_records: number of records of the cohort; None if unknown
     counting: whether this is the round that counts records
     terms: the guarantee of the whole job; None without noise
+    refusals: number of exact jobs that were refused in the policy's period because of the records
+    question: what an exact job asks of the records; None with noise
+    asked: the questions of all earlier exact releases of this data set, from the ledger
     """
 
     site: str
     coordinator_key: bytes
     method: str
-    columns: tuple[str, ...]
+    columns: Declarations
     protocol: str
     parameters: int
     cohort: tuple[str, ...]
@@ -96,6 +121,9 @@ class PolicyRequest:
     counting: bool
     total_records: int | None = None
     terms: Terms | None = None
+    refusals: int = 0
+    question: Question | None = None
+    asked: tuple[Question, ...] = ()
 
     @property
     def delta(self) -> float:
@@ -127,6 +155,8 @@ def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, .
         *_check_cohort(policy, request),
         *_check_lists(policy, request),
         *_check_noise(policy, request),
+        *_check_question(policy, request),
+        *_check_total(policy, request),
     )
 
 
@@ -155,6 +185,9 @@ _ADVICE = {
     "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
     "delta": "Lower privacy.delta.",
     "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
+    "questions": "Declare the columns as in the earlier release, or use [privacy].",
+    "refusals": "Find mistakes with `secagg site check`, which sends nothing, or ask the policy's "
+    "owner to raise max_refusals. Jobs with [privacy] are not affected.",
 }
 
 
@@ -203,12 +236,17 @@ def _at_least(rule: str, total: int | None, minimum: int, parameters: int) -> De
 def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
     for rule, allowed, names in (
         ("methods", policy.methods, (request.method,)),
-        ("columns", policy.columns, request.columns),
+        ("columns", policy.columns, tuple(request.columns)),
         ("protocols", policy.protocols, (request.protocol,)),
     ):
         if allowed is not None:
             others = [name for name in names if name not in allowed]
             text = f"{others[0]!r} is not listed" if others else "all listed"
+            if rule == "columns" and not others:
+                others = [
+                    n for n, declared in request.columns.items() if policy.forbids(n, declared)
+                ]
+                text = f"{others[0]!r} is listed with another declaration" if others else text
             yield Decision(rule, not others, text)
     if policy.keys is not None:
         key = request.coordinator_key.hex()
@@ -238,6 +276,37 @@ def _check_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
         yield Decision("budget", False, "no noise, and the period's budget is finite")
     if terms is not None:
         yield from _check_terms(budget, terms)
+
+
+def _check_question(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+    """Decide on what an exact job asks of the records."""
+    question, limit = request.question, policy.max_refusals
+    if question is None:
+        return
+    times = f"{request.refusals} exact jobs were refused because of the records"
+    text = f"in {policy.refusal_days:g} days, {times}; at {limit}, all are refused"
+    yield Decision("refusals", request.refusals < limit, text)
+    reason = conflict(request.asked, question)
+    text = f"no conflict with {len(request.asked)} earlier exact releases"
+    yield Decision("questions", reason is None, reason or text)
+    levels = {name: len(declared.get("levels", ())) for name, declared in question.columns.items()}
+    many = [f"{name!r} has {count}" for name, count in levels.items() if count > policy.max_levels]
+    text = f"{', '.join(many) or 'no column has more'}; at most {policy.max_levels} levels allowed"
+    yield Decision("max_levels", not many, text)
+
+
+def _check_total(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+    """Decide by the total number of records, if it was released with noise."""
+    total = request.total_records
+    if request.terms is None or total is None:
+        return
+    delta = request.terms.delta
+    yield Decision("delta", delta * total < 1, f"delta {delta:g} for about {total} records")
+    if policy.max_parameters_ratio is not None:
+        ratio, share = policy.max_parameters_ratio, total / max(len(request.cohort), 1)
+        text = f"{request.parameters} parameters for about {share:.0f} records per site"
+        allowed = request.parameters <= ratio * share
+        yield Decision("max_parameters_ratio", allowed, f"{text}; at most {ratio:g} per record")
 
 
 def _check_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:

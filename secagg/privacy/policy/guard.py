@@ -30,6 +30,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from secagg.contracts import Body, PublicFacts, SiteRecords, Spec
 from secagg.contracts.noise import Placement
@@ -39,8 +43,9 @@ from secagg.errors import PolicyRefusal, SecaggError
 from secagg.privacy.accounting.budget import Cap, Cost
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.ledger.records import Cohort, Decision, Release
+from secagg.privacy.ledger.records import AskedQuestion, Cohort, Decision, Release
 from secagg.privacy.policy import evaluation, record_rules
+from secagg.privacy.policy.questions import Declarations, Question, isolates
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
@@ -89,7 +94,9 @@ class Guard:
     dataset: name of the site's records in the ledger
     policy: the site's rules
     template: the part of the policy request that is the same in every round
-    question: digest of everything in the job that determines the computation and its records
+    query: digest of everything in the job that determines the computation and its records
+    job: digest of the whole job
+    reread: reads the site's records again, as an earlier exact job declared their columns
     calibrated: the noise of each stage; None without noise
     open_ledger: opens the site's ledger; called on first use
     replayable: whether the noise comes from a known seed, so that others can compute it
@@ -101,12 +108,17 @@ class Guard:
     template: evaluation.PolicyRequest
     calibrated: Calibrated | None
     open_ledger: Callable[[], Ledger]
-    question: bytes
+    query: bytes
+    job: bytes = b""
     replayable: bool = False
+    reread: Callable[[Declarations], SiteRecords] | None = None
     _ledger: Ledger | None = field(default=None, init=False)
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
     _recorded: set[Decision] = field(default_factory=set, init=False, repr=False)
+    _refusals: int | None = field(default=None, init=False, repr=False)
+    _asked: tuple[AskedQuestion, ...] | None = field(default=None, init=False, repr=False)
+    _on_questions: tuple[Decision, ...] | None = field(default=None, init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -136,15 +148,36 @@ class Guard:
         evaluation.enforce(site, decisions)
 
     def check(self, request: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
-        """Apply the rules on the site's own records. Raises `PolicyRefusal`."""
+        """Apply the rules on the site's own records. Raises `PolicyRefusal`.
+
+        With noise there are none: see `secagg.privacy.policy.evaluation`.
+        """
+        if not self._records:
+            self._records = encoding.digest(rows.values).hex()
+        if self.calibrated is not None:
+            return
         if self._own is None:
             self._own = record_rules.own_records(rows, public)
-            self._records = encoding.digest(rows.values).hex()
+        if self._on_questions is None:
+            self._on_questions = self._check_questions(rows)
         policy_request = self._policy_request(request, ())
-        decisions = record_rules.with_data(self.policy, policy_request, self._own)
+        decisions = (
+            *record_rules.with_data(self.policy, policy_request, self._own),
+            *self._on_questions,
+        )
         self._write(request, decisions)
         check_records(self.policy.release, self.template.site, self._own.records)
         evaluation.enforce(self.template.site, decisions)
+
+    def refused(self, request: ContributionRequest, error: SecaggError, message: bool) -> None:
+        """Write a refusal that depends on the records to the ledger, where such refusals count.
+
+        message: whether it may also depend on the method's message
+        """
+        if self.calibrated is None:
+            # Another message, or another announced total, asks something else.
+            job = self.job.hex() if request.total is None and not message else self.session
+            self.ledger.record_refusal(self.dataset, self.session, job, error.line())
 
     def check_budget(
         self, answers: Sequence[PlannedRelease], load: Callable[[], SiteRecords]
@@ -181,7 +214,8 @@ class Guard:
             self._settle(request, request.cohort)
         with self._write_refusal(request, "budget"):
             release, rest = self._release(answer), self._rest(request)
-            return self.ledger.record_release(release, self._caps(), rest, random).seed
+            compare = None if release.question is None else self._no_further_question
+            return self.ledger.record_release(release, self._caps(), rest, random, compare).seed
 
     def opened(self, round_: int, stage: str, counting: bool, contributors: Sequence[str]) -> None:
         """Check a sum that this site is asked to help open. Raises `PolicyRefusal`.
@@ -202,7 +236,7 @@ class Guard:
             session=self.session,
             round=request.round,
             stage=request.stage,
-            query=encoding.digest([self.question, _plain(answer.spec), answer.message]).hex(),
+            query=encoding.digest([self.query, _plain(answer.spec), answer.message]).hex(),
             placement=self.placement,
             cost=self._cost(request.stage),
             delta=self.template.delta,
@@ -214,17 +248,74 @@ class Guard:
             fraction_bits=answer.spec[0].fraction_bits,
             replayable=self.replayable,
             adjacency=self.template.adjacency,
+            question=self._plain_question(request),
         )
+
+    def _plain_question(self, request: ContributionRequest) -> dict[str, Any] | None:
+        """Return the question of the run's first release, which is the count, if it is exact."""
+        question = self.template.question
+        if question is None or not request.counting:
+            return None
+        return {**question.plain(), "records": 0 if self._own is None else self._own.records}
+
+    def _no_further_question(self, _: Sequence[Cohort]) -> None:
+        """Refuse if an exact run on these records has begun since the questions were compared."""
+        if len(self.ledger.questions(self.dataset, self.session)) != len(self._questions()):
+            what = "another exact run on these records has begun meanwhile"
+            raise PolicyRefusal(self.template.site, what, "Run again.")
 
     def _caps(self) -> tuple[Cap, ...]:
         return () if self.policy.budget is None else self.policy.budget.caps
 
+    def _questions(self) -> tuple[AskedQuestion, ...]:
+        """Return the questions of earlier exact releases; with noise, none matter."""
+        if self.calibrated is not None:
+            return ()
+        if self._asked is None:
+            self._asked = self.ledger.questions(self.dataset, self.session)
+        return self._asked
+
+    def _check_questions(self, rows: SiteRecords) -> tuple[Decision, ...]:
+        """Apply the rules 2 and 3 of `secagg.privacy.policy.questions`."""
+        question, asked, minimum = (
+            self.template.question,
+            self._questions(),
+            self.policy.min_records,
+        )
+        if question is None or self.reread is None or minimum is None or not asked:
+            return ()
+
+        known: dict[str, SiteRecords] = {question.records: rows}
+        masks: dict[str, NDArray[np.bool_]] = {}
+        for earlier in asked:
+            then = Question.of(earlier.question)
+            key = then.records
+            try:
+                if key not in known:
+                    known[key] = self.reread(then.columns)
+            except SecaggError:
+                text = "the records of an earlier exact release cannot be read any more"
+                return (Decision("questions", False, text),)
+            now, masks[key] = known[key], known[key].complete
+            change = abs(len(now.values) - earlier.records)
+            same = earlier.same_records(encoding.digest(now.values).hex())
+            if not same and change < minimum:
+                text = f"records changed since an earlier exact release, {change} more or fewer"
+                return (Decision("questions", False, f"{text}; {minimum} needed"),)
+        alone = isolates([*masks.values()], rows.complete, minimum)
+        text = f"combinations of {len(asked) + 1} exact releases "
+        text += f"{'isolate' if alone else 'do not isolate'} fewer than {minimum} records"
+        return (Decision("questions", not alone, text),)
+
     def _policy_request(
         self, request: ContributionRequest, earlier: tuple[frozenset[str], ...]
     ) -> evaluation.PolicyRequest:
+        if self._refusals is None:  # once: a run that has begun is not ended by other runs
+            self._refusals = self.ledger.refusals(self.dataset, self.policy.refusal_days)
         return replace(
             self.template, cohort=request.cohort, earlier=earlier, total_records=request.total,
-            counting=request.counting,
+            counting=request.counting, refusals=self._refusals,
+            asked=tuple(Question.of(each.question) for each in self._questions()),
         )  # fmt: skip
 
     def _write(self, request: ContributionRequest, decisions: Sequence[Decision]) -> None:

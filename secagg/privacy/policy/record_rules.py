@@ -1,6 +1,10 @@
 """A site's release rules that need its own records: small counts, and dominance in a total.
 
-The table of all rules is in `secagg.privacy.policy.evaluation`.
+The table of all rules is in `secagg.privacy.policy.evaluation`. The rules apply without noise only.
+
+A column in which all records except a few have one value singles these few out, just as a rare
+level does: with the cross products of the moments, the sums over the few records follow. So a rule
+on such columns applies whatever type the job declares.
 
 Dominance means that a few records make up most of a total. The rule applies to variables that are
 never negative by their public bounds, in their original units. The totals are the sum of such a
@@ -18,7 +22,7 @@ is a count. A site knows only its own values x1 >= x2 >= ..., with the sum T. Th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +41,15 @@ class OwnRecords:
     magnitudes: for each total under the dominance rule, the value of every record, at least 0
     levels: for each 0/1 variable, the number of records with value 1; for each column with three or
         more levels also the number of records with the first level, which has no variable
+    varying: for each other variable, the number of records without its most common value
+    clipped: for each column, the share of its values outside the bounds
     """
 
     records: int
     magnitudes: Mapping[str, NDArray[np.float64]]
     levels: Mapping[str, int]
+    varying: Mapping[str, int] = field(default_factory=dict)
+    clipped: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Return a text that contains none of the numbers."""
@@ -53,24 +61,32 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
     magnitudes: dict[str, NDArray[np.float64]] = {}
     levels: dict[str, int] = {}
     of_column: dict[str, list[int]] = {}
+    varying: dict[str, int] = {}
     for variable, scaled in zip(public.variables, rows.values.T, strict=True):
         values = variable.midpoint + variable.half_range * scaled
         if variable.indicator:  # clipping to a norm keeps the sign
             levels[variable.name] = int(np.count_nonzero(scaled > 0))
             of_column.setdefault(variable.column, []).append(levels[variable.name])
-        elif len(np.unique(scaled)) == 2:  # binary, whatever the job declares
+            continue
+        counts = np.unique(scaled, return_counts=True)[1]
+        varying[variable.name] = len(scaled) - int(counts.max(initial=0))
+        if len(counts) == 2:  # binary, whatever the job declares
             levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
         elif variable.midpoint >= variable.half_range:
             # No value is below 0, because scaled >= -1 and rounding is monotone.
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
-    for column, counts in of_column.items():
-        if len(counts) > 1:  # for a single 0/1 variable, the rule checks both values
-            levels[f"{column}=(first level)"] = len(rows.values) - sum(counts)
-    return OwnRecords(len(rows.values), magnitudes, levels)
+    for column, ones in of_column.items():
+        if len(ones) > 1:  # for a single 0/1 variable, the rule checks both values
+            levels[f"{column}=(first level)"] = len(rows.values) - sum(ones)
+    clipped = dict(zip(public.columns, rows.clipped_share.tolist(), strict=False))
+    return OwnRecords(len(rows.values), magnitudes, levels, varying, clipped)
 
 
 def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tuple[Decision, ...]:
-    """Return the decisions of all rules that need the site's own numbers."""
+    """Return the decisions of all rules that need the site's own numbers, for a job without noise.
+
+    With noise these rules must not be used, because their decisions would reveal the records.
+    """
     decisions: list[Decision] = []
 
     def decide(rule: str, allowed: bool, text: str) -> None:
@@ -85,16 +101,17 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         ratio = policy.max_parameters_ratio
         text = f"{request.parameters} parameters for {n} records; at most {ratio:g} per record"
         decide("max_parameters_ratio", request.parameters <= ratio * n, text)
-    if policy.min_level_records is not None:
-        decide("min_level_records", *_check_levels(policy.min_level_records, own))
+    min_level = policy.min_level_records or policy.min_records
+    if min_level is not None and min_level > 1:
+        decide("min_level_records", *_check_levels(min_level, own))
+    if policy.min_records is not None:
+        decide("constant_columns", *_check_varying(policy.min_records, own))
+    decide("max_clipped_share", *_check_clipped(policy.max_clipped_share, own))
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
     if policy.max_site_share is not None and not request.counting:
         text = f"{n} of {total} records; at most a share of {policy.max_site_share:g}"
         decide("max_site_share", n <= policy.max_site_share * (total or 0), text)
-    if request.terms is not None:
-        delta, records = request.terms.delta, max(n, total or 0)
-        decide("delta", delta * records < 1, f"delta {delta:g} for {records} records")
     return tuple(decisions)
 
 
@@ -104,6 +121,22 @@ def _check_levels(min_records: int, own: OwnRecords) -> tuple[bool, str]:
             if 0 < count < min_records:
                 return False, f"{name} is {value} in {count} records, {min_records} needed"
     return True, f"in {len(own.levels)} variables, each value has 0 or {min_records} records"
+
+
+def _check_varying(min_records: int, own: OwnRecords) -> tuple[bool, str]:
+    for name, varying in own.varying.items():
+        if 0 < varying < min_records:
+            text = f"{name} has one value in all records except {varying}, {min_records} needed"
+            return False, text
+    return True, f"no column has one value in almost all records ({len(own.varying)} columns)"
+
+
+def _check_clipped(limit: float, own: OwnRecords) -> tuple[bool, str]:
+    for name, share in own.clipped.items():
+        if share > limit:
+            text = f"{share:.0%} of the values of {name} lie outside the job's bounds"
+            return False, f"{text}, at most {limit:.0%} allowed: wrong bounds or a wrong unit"
+    return True, f"in {len(own.clipped)} columns, at most {limit:.0%} of the values are clipped"
 
 
 def _check_totals(

@@ -61,12 +61,15 @@ class ReleasePolicy:
     min_records: smallest number of complete records at a contributing site, at least 1
     min_total_records: smallest total number of records; at least min_sites * min_records, which is
         used if the rule is not set
+    min_cell_records: smallest number of records with a level, or a pair of levels, over all sites;
+        only the coordinator's rules have it
     place: the file or table that contains these rules, for the advice in errors
     """
 
     min_sites: int | None
     min_records: int | None
     min_total_records: int | None = None
+    min_cell_records: int | None = None
     place: str = field(default=_JOB, compare=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +96,7 @@ class ReleasePolicy:
             None if self.min_sites is None else max(self.min_sites, agreed.min_sites or 0),
             None if self.min_records is None else max(self.min_records, agreed.min_records or 0),
             max(totals, default=None),
-            self.place,
+            place=self.place,
         )
 
     def thresholds(self, who: str) -> tuple[int, int, int]:

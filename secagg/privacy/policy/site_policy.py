@@ -44,8 +44,10 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
     ValidationError,
     model_validator,
 )
@@ -158,12 +160,54 @@ def _is_key(text: str) -> str:
     return key.hex()
 
 
+class PinnedColumn(_Strict):
+    """A column as every job must declare it: the same keys as in a job's table `[columns]`."""
+
+    type: Literal["continuous", "binary", "categorical"]
+    """The type of the column."""
+    low: float | None = None
+    """Lower bound of a continuous column."""
+    high: float | None = None
+    """Upper bound of a continuous column."""
+    transform: Literal["none", "log"] = "none"
+    """Transform of a continuous column."""
+    levels: tuple[str, ...] | None = None
+    """Levels of a binary or categorical column, in the job's order."""
+    unit: str = ""
+    """Not compared."""
+
+    @model_validator(mode="after")
+    def _fits_type(self) -> PinnedColumn:
+        if self.type == "continuous":
+            if self.low is None or self.high is None or self.levels is not None:
+                raise ValueError("a continuous column has low and high, and no levels")
+        elif self.low is not None or self.high is not None or self.transform != "none":
+            raise ValueError(f"a {self.type} column has no bounds and no transform")
+        elif self.type == "categorical" and self.levels is None:
+            raise ValueError("a categorical column has levels")
+        return self
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """The declaration, as `secagg.privacy.policy.questions.Declarations` have it."""
+        if self.type == "continuous":
+            bounds = {"low": self.low, "high": self.high}
+            return {"type": self.type, **bounds, "transform": self.transform}
+        return {"type": self.type, "levels": list(self.levels or ("0", "1"))}
+
+
 class Keys(_Strict):
     """The keys of those whose requests the site answers."""
 
     coordinators: tuple[Annotated[str, AfterValidator(_is_key)], ...] = Field(min_length=1)
     """The coordinators whose requests are answered: Ed25519 verify keys, 64 hexadecimal digits
     each."""
+
+
+Columns = Annotated[
+    Annotated[Names, Tag("<names>")] | Annotated[dict[str, PinnedColumn], Tag("<table>")],
+    Discriminator(lambda value: "<table>" if isinstance(value, dict) else "<names>"),
+]
 
 
 class SitePolicy(_Strict):
@@ -186,12 +230,21 @@ class SitePolicy(_Strict):
     min_level_records: int | None = Field(default=None, ge=1)
     """For each 0/1 variable, and so for each level of a categorical column: this site has either no
     ones or at least this many; the same for zeros. It is strict, because it looks at this site's
-    count."""
+    count. If it is not set: `min_records`. With 1, the rule is off. A site without a policy file
+    has no such rule. The job's `release.min_cell_records` applies to the counts of all sites."""
+    max_levels: int = Field(default=40, ge=2)
+    """Without noise: largest number of levels of a categorical column. A column with many levels
+    has few records in each. The default is that of DataSHIELD (`nfilter.levels.max`)."""
+    max_clipped_share: Share = 0.5
+    """Without noise: largest share of a column's values at this site that may lie outside the job's
+    bounds. More of them mean wrong bounds or a wrong unit. Such bounds can also single out the few
+    records that lie inside."""
     methods: Names | None = None
     """The methods that are allowed. If it is not set, all are."""
-    columns: Names | None = None
-    """The columns that are allowed. A job that declares another is refused. If it is not set, all
-    are allowed."""
+    columns: Columns | None = None
+    """The columns that are allowed: a list of names, or a table `[columns]` as in a job. A job that
+    declares another column is refused. With a table, so is a job that declares a column in another
+    way (type, bounds, transform or levels). If it is not set, all are allowed."""
     protocols: Names | None = None
     """The protocols that are allowed. If it is not set, all are. `"plain"` shows the coordinator
     everything."""
@@ -206,6 +259,12 @@ class SitePolicy(_Strict):
     """Which sites may take part, given all earlier releases of these records. `"checked"`: no
     combination of releases may isolate fewer than `min_sites` sites. `"fixed"`: only the sites of
     an earlier release."""
+    max_refusals: int = Field(default=5, ge=1)
+    """After this many exact jobs in a period that were refused because of these records, the site
+    refuses every exact job. Each such refusal reveals up to one bit, because the coordinator writes
+    the job. Jobs with differential privacy are never refused because of the records."""
+    refusal_days: float = Field(default=30, gt=0, allow_inf_nan=False)
+    """The period of `max_refusals` in days. It ends now."""
     noise: Literal["any", "required", "own"] = "any"
     """`"required"`: only releases with differential privacy. `"own"`: in addition, this site adds
     all of the noise itself (placement `"site"`), so that it does not depend on other sites."""
@@ -236,6 +295,11 @@ class SitePolicy(_Strict):
             _refuse_looser(self, rules, "")
         return self
 
+    def forbids(self, column: str, declared: Mapping[str, Any]) -> bool:
+        """Return whether the policy pins this column to another declaration than a job's."""
+        pinned = self.columns.get(column) if isinstance(self.columns, dict) else None
+        return pinned is not None and pinned.declaration != declared
+
     @property
     def release(self) -> ReleasePolicy:
         """The counting rules, for those who open a sum."""
@@ -257,6 +321,7 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
         min_sites=release.min_sites,
         min_records=release.min_records,
         min_total_records=release.min_total_records,
+        min_level_records=1,
     )
 
 
@@ -279,12 +344,12 @@ def parse_policy(raw: Mapping[str, Any], where: str) -> SitePolicy:
         errors = error.errors(include_url=False)
     unknown = [e for e in errors if e["type"] == "extra_forbidden"]
     first = (unknown or errors)[0]  # a misspelt key explains a missing one
-    path = [str(part) for part in first["loc"]]
+    path = [str(part) for part in first["loc"] if not str(part).startswith("<")]  # no tags
     key = ".".join(path)
     if not unknown:
         raise JobError(where, describe(first, key or "policy"))
     tables: dict[str, type[BaseModel]] = {"dominance": Dominance, "budget": Budget, "keys": Keys}
-    kind = tables[path[0]] if len(path) > 1 else SitePolicy
+    kind = tables.get(path[0], PinnedColumn) if len(path) > 1 else SitePolicy
     raise unknown_key(where, key, kind.model_fields)
 
 

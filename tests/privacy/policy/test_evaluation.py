@@ -29,6 +29,7 @@ from secagg.privacy.policy.evaluation import (
     on_cohorts,
     parameters,
 )
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_rules import OwnRecords, own_records, with_data
 from secagg.privacy.policy.site_policy import Dominance, SitePolicy, parse_policy
 
@@ -36,19 +37,21 @@ ABC = ("a", "b", "c")
 KEY = bytes(range(32))
 COUNTS = "min_sites = 3\nmin_records = 10\n"
 
+AGE = {"type": "continuous", "low": 18, "high": 100, "transform": "none"}
+DECLARED = {"age": AGE, "sex": {"type": "binary", "levels": ["0", "1"]}}
 COUNTING = PolicyRequest(
-    site="a", coordinator_key=KEY, method="moments", columns=("age", "sex"), protocol="masked",
-    parameters=3, cohort=ABC, counting=True,
+    site="a", coordinator_key=KEY, method="moments", columns=DECLARED, protocol="masked",
+    parameters=3, cohort=ABC, counting=True, question=Question(DECLARED, 100, 10),
 )  # fmt: skip
 LATER = replace(COUNTING, counting=False, total_records=100)
 TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, colluding=0, count_share=0.05)
-NOISED = replace(LATER, terms=TERMS)
+NOISED = replace(LATER, terms=TERMS, question=None)
 OWN = OwnRecords(40, {}, {})
 
 
 def with_terms(**changed: Any) -> PolicyRequest:
     """Return the request of a job with other terms."""
-    return replace(LATER, terms=replace(TERMS, **changed))
+    return replace(NOISED, terms=replace(TERMS, **changed))
 
 
 def policy(text: str) -> SitePolicy:
@@ -79,7 +82,8 @@ def test_an_empty_policy_refuses(request_: PolicyRequest) -> None:
     ],
 )  # fmt: skip
 def test_min_sites_is_enforced(cohort: tuple[str, ...], allowed: bool) -> None:
-    decisions = found(before_data(policy('cohorts = "fixed"'), replace(COUNTING, cohort=cohort)))
+    request = replace(COUNTING, cohort=cohort, question=None)
+    decisions = found(before_data(policy('cohorts = "fixed"'), request))
     assert decisions == {"min_sites": allowed, "cohorts": True}
 
 
@@ -112,6 +116,21 @@ def claim(key: str, listed: str, allowed: bool, **terms: Any) -> tuple[Any, ...]
     return f"budget.{key}", text, with_terms(**terms), None, allowed
 
 
+def asked(age: dict[str, Any]) -> PolicyRequest:
+    """Return a request after an exact release that declared age like this."""
+    return replace(COUNTING, asked=(Question({"age": age}, 100, 10),))
+
+
+def declaring(levels: int) -> PolicyRequest:
+    declared = {"grade": {"type": "categorical", "levels": [str(i) for i in range(levels)]}}
+    return replace(COUNTING, columns=declared, question=Question(declared, 100, 10))
+
+
+PINNED = """
+[columns]
+age = { type = "continuous", low = 18, high = 100, unit = "years" }
+sex = { type = "binary" }
+"""
 DOF, RATIO = "min_residual_dof = 10", "max_parameters_ratio = 0.25"
 SHARE, LEVELS = "max_site_share = 0.5", "min_level_records = 5"
 ONE = "epsilon = 1\ndelta = 1e-6"
@@ -160,13 +179,29 @@ TABLE = [
     claim("person", '"patient"', False, person="row"),
     claim("colluding", "2", False, colluding=1), claim("colluding", "2", True, colluding=2),
     claim("colluding", "2", True, colluding=0, placement=Placement.SITE),
-    ("delta", "", total(64, terms=replace(TERMS, delta=1 / 64)), own(40), False),  # not below 1 / n
-    ("delta", "", total(64, terms=replace(TERMS, delta=0.99 / 64)), own(40), True),
-    # a noised total may be below the site's own count
-    ("delta", "", total(10, terms=replace(TERMS, delta=1 / 64)), own(64), False),
-    ("delta", "", total(None, terms=replace(TERMS, delta=1 / 64)), own(40), True),
-    ("delta", "", total(None, terms=replace(TERMS, delta=1 / 40)), own(40), False),
-    ("delta", "", LATER, own(40), None),  # without noise
+    ("delta", "", total(64, terms=replace(TERMS, delta=1 / 64)), None, False),  # not below 1 / n
+    ("delta", "", total(64, terms=replace(TERMS, delta=0.99 / 64)), None, True),
+    ("delta", "", replace(COUNTING, terms=TERMS), None, None),
+    ("delta", "", LATER, None, None),  # without noise
+    ("refusals", "", replace(LATER, refusals=4), None, True),
+    ("refusals", "", replace(LATER, refusals=5), None, False),
+    ("refusals", "max_refusals = 2", replace(LATER, refusals=2), None, False),
+    ("refusals", "", replace(NOISED, refusals=99), None, None),
+    ("questions", "", asked(AGE), None, True),
+    ("questions", "", asked(AGE | {"high": 99}), None, False),
+    ("questions", "", replace(asked(AGE | {"high": 99}), terms=TERMS, question=None), None, None),
+    ("max_levels", "", declaring(40), None, True), ("max_levels", "", declaring(41), None, False),
+    ("max_levels", "max_levels = 3", declaring(4), None, False),
+    ("columns", PINNED, COUNTING, None, True),
+    ("columns", PINNED.replace("18", "17"), COUNTING, None, False),
+    ("columns", PINNED.replace("18", "17"), NOISED, None, False),
+    ("columns", PINNED.replace("sex", "height"), COUNTING, None, False),
+    ("max_clipped_share", "", COUNTING, OwnRecords(40, {}, {}, clipped={"age": 0.5}), True),
+    ("max_clipped_share", "", COUNTING, OwnRecords(40, {}, {}, clipped={"age": 0.51}), False),
+    *(
+        ("constant_columns", "", COUNTING, OwnRecords(40, {}, {}, {"age": others}), allowed)
+        for others, allowed in ((0, True), (1, False), (9, False), (10, True), (39, True))
+    ),
     cohorts("fixed", "", "abc", True), cohorts("fixed", "abc", "abc", True),
     cohorts("fixed", "abc abcd", "abcd", True), cohorts("fixed", "abc", "abcdef", False),
     cohorts("fixed", "abcd", "abc", False), cohorts("checked", "", "abc", True),
@@ -177,6 +212,8 @@ TABLE = [
     ("min_residual_dof", DOF.replace("10", "40"), total(43), None, True),
     ("min_residual_dof", DOF.replace("10", "40"), total(42), None, False),
     ("min_residual_dof", DOF, COUNTING, None, None),
+    ("max_parameters_ratio", RATIO, replace(NOISED, parameters=8), None, True),  # 100 / 3 / 4
+    ("max_parameters_ratio", RATIO, replace(NOISED, parameters=9), None, False),
     ("max_parameters_ratio", RATIO, replace(COUNTING, parameters=10), own(40), True),
     ("max_parameters_ratio", RATIO, replace(COUNTING, parameters=11), own(40), False),
     *(
@@ -313,7 +350,8 @@ def test_levels_are_counted_in_clipped_records_too() -> None:
 def test_dominance_rules_are_enforced(text: str, values: list[float], allowed: bool) -> None:
     mine = OwnRecords(40, {"days": np.array(values), "cost": np.ones(40)}, {})
     decisions = found(with_data(policy(f"[dominance]\n{text}"), COUNTING, mine))
-    assert decisions == {"min_records": True, "dominance": allowed}
+    assert decisions.pop("dominance") is allowed
+    assert all(decisions.values())
 
 
 amounts = st.lists(st.integers(0, 60), min_size=1, max_size=6)
@@ -349,16 +387,28 @@ EVERYTHING = policy(
 
 def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
     """All rows of the module's table, all of them refusing."""
-    request = replace(with_terms(delta=0.5), cohort=("a", "b"), total_records=7)
-    own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2})
-    first, second = before_data(EVERYTHING, request), with_data(EVERYTHING, request, own)
-    assert not any(decision.allowed for decision in (*first, *second))
-    when = {"before": {d.rule for d in first}, "with": {d.rule for d in second}}
-    for rule, phase in re.findall(r"^(\S+)  +.*  (before|with)$", evaluation.__doc__ or "", re.M):
+    noised = replace(with_terms(delta=0.5), cohort=("a", "b"), total_records=7)
+    request = replace(
+        noised, terms=None, columns=declaring(50).columns, question=declaring(50).question,
+        asked=(Question(declaring(49).columns, 1, 1),), refusals=5,
+    )  # fmt: skip
+    own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2}, {"height": 1}, {"age": 0.6})
+    with_noise = {d.rule: d for d in before_data(EVERYTHING, noised)}
+    exact = {d.rule: d for d in before_data(EVERYTHING, request)}
+    second = {d.rule: d for d in with_data(EVERYTHING, request, own)}
+    assert not any(d.allowed for d in (*with_noise.values(), *exact.values(), *second.values()))
+    noised_only = {"delta", "max_parameters_ratio"}
+    when = {
+        "before": {*exact, *with_noise} - noised_only,
+        "noised": {*with_noise} & noised_only,
+        "with": {*second, "questions"},  # decided by the guard
+    }
+    rows = re.findall(r"^(\S+)  +.*  (before|noised|with)$", evaluation.__doc__ or "", re.M)
+    for rule, phase in rows:
         if (rule, phase) != ("min_records", "before"):  # it is set
-            assert rule in when[phase], rule
+            assert rule in when[phase], (rule, phase)
             when[phase].remove(rule)
-    assert when == {"before": set(), "with": set()}
+    assert when == {"before": set(), "noised": set(), "with": set()}
 
 
 def test_repr_shows_no_numbers_of_a_sites_records() -> None:

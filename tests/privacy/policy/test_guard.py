@@ -33,7 +33,7 @@ def guard_of(ledger: Ledger, private: bool = True, replayable: bool = False) -> 
     )  # fmt: skip
     return Guard(
         "5e55", "heart", SitePolicy(min_sites=3, min_records=1), template,
-        CALIBRATED if private else None, lambda: ledger, b"", replayable,
+        CALIBRATED if private else None, lambda: ledger, b"", b"", replayable,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from secagg.core.frames import read_frame, write_frame
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.private_files import write_checked
 from secagg.core.randomness import system_random
-from secagg.errors import DataError, PeerError
+from secagg.errors import DataError, PeerError, RecordsRefusal
 from secagg.jobs.job import Job, load_job
 from secagg.models.moments.method import PooledMoments
 from secagg.runtime.coordinator import Coordinator, Step
@@ -182,7 +182,7 @@ def test_a_refusal_by_the_method_is_remembered(
         patch.setattr(PooledMoments, "contribute", refuse)
         reply = table.ask("north", request)
     body = read_frame(reply, table.roster, COORDINATOR, table.session).body
-    assert body == {"code": "peer" if isinstance(failing, PeerError) else "internal"}
+    assert body == {"code": "records"}
     log = capsys.readouterr().err  # with the traceback of an internal error
     assert ("Traceback" in log) == isinstance(failing, ValueError)
     asked = read_frame(request, table.roster, "north", table.session)
@@ -218,7 +218,7 @@ def test_records_may_not_change_between_rounds(table: Table) -> None:
     table.sites["north"] = table.restarted("north")
     reply = table.ask("north", step.requests["north"])
     body = read_frame(reply, table.roster, COORDINATOR, table.session).body
-    assert body == {"code": DataError.code}
+    assert body == {"code": RecordsRefusal.code}
     path.write_text(text)
     table.sites["north"] = table.restarted("north")
     reply = table.ask("north", step.requests["north"])
