@@ -4,7 +4,7 @@ Ng and Zhang (AISTATS 2022), equations (4), (7) and (10), in the notation of
 `secagg.models.notears_admm.linear_site`. Each round's sum is a known function of all sites'
 covariance matrices S_k. Enough rounds give more equations than there are unknowns, and nonlinear
 least squares (Gauss-Newton steps with a trust region) solves them. With
-P_k = (S_k + rho2 I)^-1 and T_k = rho2 (I - W) + beta_k, a site's answer and its derivative in a
+P_k = (S_k + rho2 I)^-1 and T_k = rho2 (J - W) + beta_k, a site's answer and its derivative in a
 direction D of S_k are
 
     V_k = S_k P_k T_k,      dV_k = rho2 P_k D P_k T_k + S_k P_k dbeta_k,                        (a)
@@ -39,7 +39,7 @@ _STEPS = 1000  # largest number of steps of a search
 
 
 class AdmmRound(NamedTuple):
-    """The coordinator's knowledge of a round: W (d, d), rho2, and the sum of V_k (d, d)."""
+    """The coordinator's knowledge of a round: W (q, d), rho2, and the sum of V_k (q, d)."""
 
     W: Array
     rho2: float
@@ -47,7 +47,7 @@ class AdmmRound(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """covariances (K, d, d); misfit: half the sum of squared differences between the sums."""
+    """covariances (K, q, q); misfit: half the sum of squared differences between the sums."""
 
     covariances: Array
     misfit: float
@@ -63,19 +63,19 @@ def predicted_sums(unknown: Array, rounds: Sequence[AdmmRound]) -> tuple[Array, 
 
     Also returns their derivatives with respect to these numbers, a column for each of them.
     """
-    d = len(rounds[0].W)
-    S, directions = _matrices(unknown, d), _matrices(np.eye(d * (d + 1) // 2), d)
-    sites, eye = len(S), np.eye(d)
-    beta, slopes = np.zeros_like(S), np.zeros((sites, len(directions), d, d))
+    q, d = rounds[0].W.shape
+    S, directions = _matrices(unknown, q), _matrices(np.eye(q * (q + 1) // 2), q)
+    eye, J = np.eye(q), np.eye(q, d)
+    beta, slopes = np.zeros((len(S), q, d)), np.zeros((len(S), len(directions), q, d))
     totals, jacobian = [], []
     next_weights = [each.W for each in rounds[1:]] + [rounds[-1].W]
     for (W, rho2, _), next_W in zip(rounds, next_weights, strict=True):
         P = np.linalg.inv(S + rho2 * eye)
-        PT = P @ (rho2 * (eye - W) + beta)
+        PT = P @ (rho2 * (J - W) + beta)
         V = S @ PT
         slopes = rho2 * P[:, None] @ directions @ PT[:, None] + (S @ P)[:, None] @ slopes
         totals.append(V.sum(axis=0).ravel())
-        jacobian.append(slopes.reshape(len(unknown), d * d).T)
+        jacobian.append(slopes.reshape(len(unknown), q * d).T)
         beta = V + rho2 * (W - next_W)
     return np.concatenate(totals), np.concatenate(jacobian)
 
@@ -87,7 +87,7 @@ def smallest_singular_value(covariances: Array, rounds: Sequence[AdmmRound]) -> 
 
 
 def recover_covariances(rounds: Sequence[AdmmRound], sites: int, starts: int = 8) -> Recovered:
-    """Solve the sums for all matrices; starts: largest number of searches.
+    """Solve the sums of a static graph (q = d) for all matrices; starts: most searches.
 
     Each search starts at the pooled covariance matrix S, divided at random among the sites. The
     last round gives S nearly, because B_k is then close to W, and the sum close to S (I - W).
@@ -96,14 +96,22 @@ def recover_covariances(rounds: Sequence[AdmmRound], sites: int, starts: int = 8
     W, _, total = rounds[-1]
     d, rng = len(W), np.random.default_rng(0)
     pooled = np.linalg.solve((np.eye(d) - W).T, total.T).T[np.triu_indices(d)]
+
+    def misfits(unknown: Array) -> Array:
+        difference: Array = predicted_sums(unknown, rounds)[0] - target
+        return difference
+
+    def slopes(unknown: Array) -> Array:
+        return predicted_sums(unknown, rounds)[1]
+
     best = None
     for _ in range(starts):
         start = (rng.dirichlet(np.full(sites, 5.0))[:, None] * pooled).ravel()
         start *= rng.uniform(0.8, 1.2, len(start))
         fit = least_squares(
-            lambda unknown: predicted_sums(unknown, rounds)[0] - target,
+            misfits,
             start,
-            jac=lambda unknown: predicted_sums(unknown, rounds)[1],
+            jac=slopes,
             xtol=1e-15,
             ftol=1e-15,
             gtol=None,  # first rounds depend little on the matrices, so gradients are small

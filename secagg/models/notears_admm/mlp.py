@@ -16,12 +16,18 @@ contribution beyond `FIELD_BOUND` means that the method diverges, and the site s
 What the transcript determines (Guarantees: only this)
     Every sum is that of the sites' slopes, each at its own B_k. In late rounds, where B_k = W, it
     is the slope of the pooled loss at a W that all parties know. With m hidden units that is
-    d (d + 1) m numbers or more per round, over some hundred rounds: far more equations than the
-    records have entries. Only the difficulty of solving them protects the pooled records. As in the
-    linear method, the early rounds depend on how records are split over sites, so each site's
-    records may be solved for as well. A coordinator that deviates from the protocol can choose W
-    so that a slope depends on few records, or on one. No single sum of moments can replace this
-    method, because no fixed set of moments serves all networks.
+    d (d + 1) m numbers or more per round, over some hundred rounds. As in the linear method, the
+    early rounds depend on how records are split over sites.
+    * Known: if sites are tiny, the sums determine every record of every site, up to the order of
+      sites and records, at least locally. With three sites, five records each, two variables and
+      60 rounds, the smallest singular value of the sums' derivatives with respect to the records is
+      2e-4, far above the rounding of a sum, 1e-12 (`tests/attacks/test_notears_mlp_admm.py`).
+    * Unknown: whether a search finds these records, and up to which number of records the sums
+      determine them. There are no fixed statistics, such as the covariances of the linear method,
+      through which alone the records act. So nothing limits what the sums may reveal.
+    A coordinator that deviates from the protocol can choose W so that a slope depends on few
+    records, or on one. No single sum of moments can replace this method, because no fixed set of
+    moments serves all networks.
 
 =================================  =================================================================
 site                               contribution
@@ -140,10 +146,12 @@ class NotearsMlpAdmm:
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
         "Each column's pooled mean and variance (if standardised), and sums over sites of the "
-        "gradients of their losses. In some hundred rounds, each with thousands of numbers, these "
-        "sums give more equations than the records have values. Only the difficulty of solving "
-        "the equations protects the pooled records and their split over sites. A coordinator that "
-        "chooses the networks it sends can make a sum depend on few records.",
+        "gradients of their losses, each at the site's own networks. In some hundred rounds, each "
+        "with hundreds of numbers or more, these sums may give more equations than the records "
+        "have values. In tests with a few records per site, the equations determine every record "
+        "of every site. Whether they can be solved for the records of larger sites is not known: "
+        "no proof and no noise prevents it. A coordinator that chooses the networks it sends can "
+        "make a sum depend on few records.",
         ANY_MESSAGE,
     )
 
