@@ -22,7 +22,8 @@ profile  min_sites  min_records  ratio  dof; dominance    the convention that it
 11       3          11           0.33   10; 2, 0.9, 0.1   CMS: cells of 1 to 10 not shown
 =======  =========  ===========  =====  ================  =======================================
 
-"ratio" is max_parameters_ratio, and "dof" is min_residual_dof. The three numbers of "dominance" are
+From profile 5 on, min_level_records is set to the same number as min_records. "ratio" is
+max_parameters_ratio, and "dof" is min_residual_dof. The three numbers of "dominance" are
 `largest`, `share` and `remainder`. The minimum of three sites is not part of these conventions. It
 is needed because with two sites, each can compute the other's contribution from the sum. If a
 convention has only a minimum count, the ratio is that of DataSHIELD. Profile 11 (CMS) also has the
@@ -65,10 +66,10 @@ _SACRO = _DATASHIELD | {
 }
 PROFILES: Mapping[int, Mapping[str, Any]] = {
     3: _DATASHIELD | {"min_records": 3},
-    5: _DATASHIELD | {"min_records": 5},
-    7: _DATASHIELD | {"min_records": 8},
-    10: _SACRO | {"min_records": 10},
-    11: _SACRO | {"min_records": 11},
+    5: _DATASHIELD | {"min_records": 5, "min_level_records": 5},
+    7: _DATASHIELD | {"min_records": 8, "min_level_records": 8},
+    10: _SACRO | {"min_records": 10, "min_level_records": 10},
+    11: _SACRO | {"min_records": 11, "min_level_records": 11},
 }
 
 Share = Annotated[float, Field(gt=0, le=1)]
