@@ -1,0 +1,54 @@
+"""Small cells over all sites: the counts, and the check before anything else is computed."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secagg.contracts import Variable
+from secagg.errors import PolicyRefusal
+from secagg.privacy.policy.cell_counts import check_cells, level_counts
+
+VARIABLES = (
+    Variable("age", "age", 50.0, 50.0),
+    *(Variable(f"grade={level}", "grade", 0.5, 0.5, indicator=True) for level in ("b", "c")),
+    Variable("sick", "sick", 0.5, 0.5, indicator=True),
+)
+
+
+def check(grades: list[int], sick: list[bool], minimum: int | None) -> None:
+    grade = np.array(grades)
+    indicators = np.column_stack([grade == 1, grade == 2, np.array(sick)])
+    half = len(grade) // 2  # two sites
+    counts = level_counts(indicators[:half]) + level_counts(indicators[half:])
+    check_cells("coordinator", minimum, VARIABLES, len(grade), counts)
+
+
+records = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=30)
+
+
+@given(records, st.integers(1, 6))
+def test_a_small_cell_is_refused_as_cross_tables_say(
+    rows: list[tuple[int, bool]], minimum: int
+) -> None:
+    grades, sick = [grade for grade, _ in rows], [ill for _, ill in rows]
+    cells: list[Any] = [*pd.Series(grades).value_counts(), *pd.Series(sick).value_counts()]
+    cells += [*pd.crosstab(grades, sick).to_numpy().reshape(-1)]
+    small = any(0 < count < minimum for count in cells)
+    with pytest.raises(PolicyRefusal) if small else nullcontext():
+        check(grades, sick, minimum)
+
+
+def test_a_rule_that_is_not_set_refuses() -> None:
+    with pytest.raises(PolicyRefusal):
+        check([0] * 20, [False] * 20, None)
+
+
+def test_without_indicators_there_is_nothing_to_check() -> None:
+    check_cells("coordinator", 5, VARIABLES[:1], 3, np.zeros(0))
