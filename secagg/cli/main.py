@@ -30,6 +30,7 @@ from secagg.cli.options import (
     print_json,
 )
 from secagg.cli.reproduce import app as reproduce
+from secagg.cli.site import site
 from secagg.core.version import __version__
 from secagg.errors import InternalError, SecaggError, UsageError
 
@@ -44,6 +45,7 @@ app = typer.Typer(
 
 app.add_typer(budget, name="budget")
 app.add_typer(reproduce, name="reproduce")
+app.add_typer(site, name="site")
 app.command()(adapt)
 
 

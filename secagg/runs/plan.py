@@ -45,7 +45,6 @@ from secagg.privacy.accounting.calibration import EXACT
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.evaluation import before_data
-from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
@@ -58,7 +57,7 @@ from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
 from secagg.runtime.rounds import COHORT, CONSENT
 from secagg.runtime.session import open_session
-from secagg.runtime.session_ledgers import ALL_SITES, contribution_request, open_ledger
+from secagg.runtime.session_ledgers import ALL_SITES, open_ledger, request_before_data
 
 _WARN_BYTES = 10**9
 """Bytes that one site sends in a run, beyond which a plan warns."""
@@ -239,13 +238,8 @@ def _site_refusals(
 ) -> Iterator[str]:
     job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
-    request = replace(
-        contribution_request(job, stages, source, key or b"", job.privacy.terms()),
-        cohort=planned.public.sites,
-        earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
-        asked=tuple(Question.of(each.question) for each in ledger.questions(source.dataset, "")),
-        refusals=ledger.refusals(source.dataset, policy.refusal_days),
-    )
+    sites = planned.public.sites
+    request = request_before_data(job, stages, source, ledger, sites, key or b"")
     decisions = before_data(shared, request)
     by_job = {d.text for d in decisions if not d.allowed and d.rule != "cohorts"}
     refusing = {d.rule: d.text for d in before_data(policy, request) if not d.allowed}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,20 @@ def contribution_request(
         counting=True,
         terms=terms,
         question=question,
+    )
+
+
+def request_before_data(
+    job: Job, stages: Sequence[Stage], source: SiteSource, ledger: Ledger, sites: tuple[str, ...],
+    key: bytes,
+) -> PolicyRequest:  # fmt: skip
+    """Return the request that a site will decide on before a run, as its ledger stands now."""
+    return replace(
+        contribution_request(job, stages, source, key, job.privacy.terms()),
+        cohort=sites,
+        earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
+        asked=tuple(Question.of(each.question) for each in ledger.questions(source.dataset, "")),
+        refusals=ledger.refusals(source.dataset, source.policy.refusal_days),
     )
 
 

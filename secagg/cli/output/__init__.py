@@ -5,6 +5,7 @@ from secagg.cli.output.new_site import show_adapted, show_doubts
 from secagg.cli.output.plan import show_plan
 from secagg.cli.output.progress import progress
 from secagg.cli.output.run import show_run, warnings
+from secagg.cli.output.site_check import show_site_checks
 
 __all__ = [
     "progress",
@@ -14,5 +15,6 @@ __all__ = [
     "show_history",
     "show_plan",
     "show_run",
+    "show_site_checks",
     "warnings",
 ]

@@ -32,9 +32,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from secagg.contracts import Body, PublicFacts, SiteRecords, Spec
 from secagg.contracts.noise import Placement
 from secagg.core import encoding
@@ -45,7 +42,7 @@ from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import AskedQuestion, Cohort, Decision, Release
 from secagg.privacy.policy import evaluation, record_rules
-from secagg.privacy.policy.questions import Declarations, Question, isolates
+from secagg.privacy.policy.questions import Declarations, Question, compare_records
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
@@ -159,7 +156,10 @@ class Guard:
         if self._own is None:
             self._own = record_rules.own_records(rows, public)
         if self._on_questions is None:
-            self._on_questions = self._check_questions(rows)
+            asked, minimum = self._questions(), self.policy.min_records
+            self._on_questions = compare_records(
+                self.template.question, asked, rows, self.reread, minimum
+            )
         policy_request = self._policy_request(request, ())
         decisions = (
             *record_rules.with_data(self.policy, policy_request, self._own),
@@ -274,38 +274,6 @@ class Guard:
         if self._asked is None:
             self._asked = self.ledger.questions(self.dataset, self.session)
         return self._asked
-
-    def _check_questions(self, rows: SiteRecords) -> tuple[Decision, ...]:
-        """Apply the rules 2 and 3 of `secagg.privacy.policy.questions`."""
-        question, asked, minimum = (
-            self.template.question,
-            self._questions(),
-            self.policy.min_records,
-        )
-        if question is None or self.reread is None or minimum is None or not asked:
-            return ()
-
-        known: dict[str, SiteRecords] = {question.records: rows}
-        masks: dict[str, NDArray[np.bool_]] = {}
-        for earlier in asked:
-            then = Question.of(earlier.question)
-            key = then.records
-            try:
-                if key not in known:
-                    known[key] = self.reread(then.columns)
-            except SecaggError:
-                text = "the records of an earlier exact release cannot be read any more"
-                return (Decision("questions", False, text),)
-            now, masks[key] = known[key], known[key].complete
-            change = abs(len(now.values) - earlier.records)
-            same = earlier.same_records(encoding.digest(now.values).hex())
-            if not same and change < minimum:
-                text = f"records changed since an earlier exact release, {change} more or fewer"
-                return (Decision("questions", False, f"{text}; {minimum} needed"),)
-        alone = isolates([*masks.values()], rows.complete, minimum)
-        text = f"combinations of {len(asked) + 1} exact releases "
-        text += f"{'isolate' if alone else 'do not isolate'} fewer than {minimum} records"
-        return (Decision("questions", not alone, text),)
 
     def _policy_request(
         self, request: ContributionRequest, earlier: tuple[frozenset[str], ...]

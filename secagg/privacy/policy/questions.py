@@ -54,14 +54,17 @@ Not protected:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.contracts import SiteRecords
 from secagg.core import encoding
+from secagg.errors import SecaggError
+from secagg.privacy.ledger.records import AskedQuestion, Decision
 from secagg.privacy.policy.differencing import exposed
 
 LARGEST_MINIMUM = 11
@@ -122,6 +125,50 @@ def conflict(earlier: Sequence[Question], new: Question) -> str | None:
                 f"{question.min_records}; a larger one would ask for this site's number of records"
             )
     return None
+
+
+def compare_records(
+    question: Question | None,
+    asked: Sequence[AskedQuestion],
+    rows: SiteRecords,
+    reread: Callable[[Declarations], SiteRecords] | None,
+    minimum: int | None,
+) -> tuple[Decision, ...]:
+    """Return the decision of rules 2 and 3; () if there is nothing to compare.
+
+    question: the new one, None with noise
+    asked: the earlier ones, from the ledger
+    rows: the site's records as the new question reads them
+    reread: returns the site's records as an earlier question reads them; None in tests
+    minimum: the site's `min_records`
+    """
+    if question is None or reread is None or minimum is None or not asked:
+        return ()
+
+    def decide(allowed: bool, text: str) -> tuple[Decision, ...]:
+        return (Decision("questions", allowed, text),)
+
+    known: dict[str, SiteRecords] = {question.records: rows}
+    masks: dict[str, NDArray[np.bool_]] = {}
+    for earlier in asked:
+        then = Question.of(earlier.question)
+        try:
+            if then.records not in known:
+                known[then.records] = reread(then.columns)
+        except SecaggError:
+            return decide(False, "the records of an earlier exact release cannot be read any more")
+        now = known[then.records]
+        masks[then.records] = now.complete
+        change = abs(len(now.values) - earlier.records)
+        if change < minimum and not earlier.same_records(encoding.digest(now.values).hex()):
+            text = f"records changed since an earlier exact release, {change} more or fewer"
+            return decide(False, f"{text}; {minimum} needed")
+    alone = isolates([*masks.values()], rows.complete, minimum)
+    verb = "isolate" if alone else "do not isolate"
+    return decide(
+        not alone,
+        f"combinations of {len(asked) + 1} exact releases {verb} fewer than {minimum} records",
+    )
 
 
 def isolates(earlier: Sequence[NDArray[np.bool_]], new: NDArray[np.bool_], minimum: int) -> bool:

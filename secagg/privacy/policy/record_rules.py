@@ -104,9 +104,9 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
     min_level = policy.min_level_records or policy.min_records
     if min_level is not None and min_level > 1:
         decide("min_level_records", *_check_levels(min_level, own))
+    decide("max_clipped_share", *_check_clipped(policy.max_clipped_share, own))
     if policy.min_records is not None:
         decide("constant_columns", *_check_varying(policy.min_records, own))
-    decide("max_clipped_share", *_check_clipped(policy.max_clipped_share, own))
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
     if policy.max_site_share is not None and not request.counting:

@@ -1,0 +1,43 @@
+"""What `secagg site check` prints: each site's columns, and what it would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from secagg.cli.output import terminal
+from secagg.runs.site_check import ColumnCheck, SiteCheck
+
+
+def show_site_checks(checks: Sequence[SiteCheck], draft: Path | None) -> None:
+    """Print one table for each site, then what it would refuse."""
+    out = terminal.standard_output()
+    for check in checks:
+        table = Table(title=f"{escape(check.site)}: {check.rows} rows, {check.complete} complete")
+        table.add_column("column", overflow="fold")
+        for name in ("missing", "unreadable", "out of bounds", "note"):
+            table.add_column(name, justify="left" if name == "note" else "right")
+        for column in check.columns:
+            table.add_row(
+                escape(column.name), str(column.missing), str(column.unreadable),
+                f"{column.outside:.1%}", _note(column),
+            )  # fmt: skip
+        out.print(table)
+        for remark in check.remarks:
+            out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
+        for reason in (*([check.problem] if check.problem else []), *check.refusals):
+            out.print(f"would refuse: {escape(reason)}", style="bold red", soft_wrap=True)
+        if check.passes:
+            out.print("would take part")
+    out.print("Nothing was sent, and nothing was written to a ledger.")
+    if draft is not None:
+        out.print(f"draft    {escape(str(draft))}", soft_wrap=True)
+
+
+def _note(column: ColumnCheck) -> str:
+    if column.constant:
+        return "all values are equal"
+    return "check the bounds and the unit" if column.outside > 0.1 else ""

@@ -1,0 +1,52 @@
+"""The commands `secagg site`: what a site does for itself, before a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from secagg.cli.options import AsJson, JobFile, Settings, job_overrides, print_json
+
+site = typer.Typer(help="Check a site's records and rules against a job. Nothing is sent.")
+
+
+@site.command(name="check")
+def site_check(
+    job: JobFile,
+    name: Annotated[
+        str | None, typer.Option("--site", help="Only this site (default: every site found).")
+    ] = None,
+    draft: Annotated[
+        bool,
+        typer.Option(
+            "--draft", help="Write a draft of SITE.policy.toml from the job. Needs --site."
+        ),
+    ] = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the records and say whether the site would take part, and why not.
+
+    Exit code 0: it would; 2: its records cannot be read; 3: a rule refuses.
+    """
+    from secagg.cli import output  # noqa: PLC0415
+    from secagg.errors import UsageError  # noqa: PLC0415
+    from secagg.jobs.job import load_job  # noqa: PLC0415
+    from secagg.runs.site_check import check_sites, draft_policy  # noqa: PLC0415
+    from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
+
+    if draft and name is None:
+        raise UsageError("--draft", "needs a site", "Add --site NAME.")
+    loaded = load_job(job, job_overrides(None, None, settings))
+    planned = plan_job(loaded)
+    checks = check_sites(planned, name)
+    written = draft_policy(loaded, planned.sources[str(name)]) if draft else None
+    if as_json:
+        print_json([check.plain() for check in checks])
+    else:
+        output.show_site_checks(checks, written)
+    if any(check.problem for check in checks):
+        raise typer.Exit(2)
+    if not all(check.passes for check in checks):
+        raise typer.Exit(3)

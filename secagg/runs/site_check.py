@@ -1,0 +1,189 @@
+"""Check a site's records against a job, at the site, before anything is sent.
+
+In a run, a site that cannot use its records for an exact job refuses, and the refusal counts
+(`max_refusals` of the site's policy). This check finds the same problems, all at once. It sends
+nothing and writes nothing, except the draft of a policy if one is requested. What it shows is for
+the site's own eyes.
+
+The draft of a policy comes from the job and not from the records. A draft from the records would
+pin bounds that reveal them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from secagg.errors import DataError, JobError, UsageError
+from secagg.jobs.cells import read_column
+from secagg.jobs.data_sources import SiteSource
+from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
+from secagg.jobs.job import Column, Job
+from secagg.privacy.ledger.records import Decision
+from secagg.privacy.policy.evaluation import before_data
+from secagg.privacy.policy.questions import compare_records
+from secagg.privacy.policy.record_rules import own_records, with_data
+from secagg.runtime.planned_job import Planned
+from secagg.runtime.rounds import COHORT
+from secagg.runtime.session_ledgers import open_ledger, request_before_data
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """One column at one site.
+
+    missing, unreadable: numbers of cells
+    outside: share of the values that are outside the job's bounds
+    constant: whether all values are equal
+    """
+
+    name: str
+    missing: int
+    unreadable: int
+    outside: float
+    constant: bool
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """One site.
+
+    rows: number of rows of the table; complete: of them, those without a missing value
+    problem: why the records cannot be read; then the other fields are empty
+    refusals: what the site would refuse in a run, as "rule: reason"
+    remarks: what the site is warned of
+    """
+
+    site: str
+    rows: int = 0
+    complete: int = 0
+    columns: tuple[ColumnCheck, ...] = ()
+    problem: str = ""
+    refusals: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def passes(self) -> bool:
+        """Whether the site would take part, as far as it can know before the run."""
+        return not self.problem and not self.refusals
+
+    def plain(self) -> dict[str, Any]:
+        """Return the check as plain data for JSON."""
+        columns = [vars(column) for column in self.columns]
+        return {**vars(self), "columns": columns, "passes": self.passes}
+
+
+def check_sites(planned: Planned, site: str | None = None) -> list[SiteCheck]:
+    """Return the check of one site, or of every site whose records are here.
+
+    Raises `UsageError` if there is no site with this name.
+    """
+    if site is not None and site not in planned.sources:
+        known = ", ".join(planned.sources)
+        raise UsageError("--site", f"there is no site {site!r}", f"The sites are {known}.")
+    names = planned.sources if site is None else [site]
+    return [_check(planned, planned.sources[name]) for name in names]
+
+
+def _check(planned: Planned, source: SiteSource) -> SiteCheck:
+    job, public = planned.job, planned.public
+    exists = source.ledger is not None and source.ledger.exists()
+    with closing(open_ledger(source.ledger if exists else None)) as ledger:
+        stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
+        request = request_before_data(job, stages, source, ledger, public.sites, b"")
+        asked = ledger.questions(source.dataset, "")
+    decisions = [d for d in before_data(source.policy, request) if d.rule != "keys.coordinators"]
+    columns: tuple[ColumnCheck, ...] = ()
+    rows = complete = 0
+    try:
+        table = source.read()
+        rows = len(table)
+        columns = tuple(_column(table, name, column) for name, column in job.columns.items())
+        privacy = job.privacy
+        read = read_rows(
+            job.columns, table, public, source.name, privacy.person, privacy.records_per_person
+        )
+    except DataError as error:
+        refusals = _refusals(decisions)
+        return SiteCheck(source.name, rows, complete, columns, error.line(), refusals)
+
+    complete = len(read.values)
+    if planned.private is None:
+
+        def reread(declared: Mapping[str, Any]) -> Any:
+            return reread_rows(declared, table, source.name)
+
+        minimum = source.policy.min_records
+        decisions += with_data(source.policy, request, own_records(read, public))
+        decisions += compare_records(request.question, asked, read, reread, minimum)
+    refusals = _refusals(decisions)
+    return SiteCheck(source.name, rows, complete, columns, "", refusals, read.remarks)
+
+
+def _refusals(decisions: list[Decision]) -> tuple[str, ...]:
+    return tuple(f"{d.rule}: {d.text}" for d in decisions if not d.allowed)
+
+
+def _column(table: pd.DataFrame, name: str, column: Column) -> ColumnCheck:
+    if list(table.columns).count(name) != 1:  # `read_rows` raises the error
+        return ColumnCheck(name, len(table), 0, 0.0, constant=False)
+    read = read_column(column, table[name], name, unreadable_is_missing=True)
+    there = read.variables[~np.isnan(read.variables[:, 0])]
+    constant = len(there) > 0 and bool(np.all(there == there[0]))
+    missing = len(table) - len(there) - read.unreadable
+    return ColumnCheck(name, missing, read.unreadable, read.outside / max(len(there), 1), constant)
+
+
+def draft_policy(job: Job, source: SiteSource) -> Path:
+    """Write a first draft of a site's policy, from the job alone, and return its path.
+
+    Raises `JobError` if the site's records are not in a folder, or if it has a policy.
+    """
+    if job.sites.folder is None:
+        raise JobError("--draft", "needs sites.folder", "A policy lies next to a site's file.")
+    path = job.sites.folder / f"{source.name}.policy.toml"
+    lines = [
+        f"# A first draft, from the job {json.dumps(job.title)}. No record was read for it.",
+        "# Change what does not fit, and delete what is not needed.",
+        f"dataset = {json.dumps(source.dataset)}",
+        f"min_sites = {max(job.release.min_sites or 3, 3)}",
+        f"min_records = {job.release.min_records or 10}",
+        f"methods = [{json.dumps(job.method.name)}]",
+        f"protocols = [{json.dumps(job.protocol.name)}]",
+        "",
+        "[columns]",
+        *(f"{_key(name)} = {_inline(declared)}" for name, declared in _pinned(job).items()),
+        "",
+    ]
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write("\n".join(lines))
+    except FileExistsError:
+        raise JobError(str(path), "exists", "Edit it, or move it elsewhere first.") from None
+    except OSError as error:
+        raise UsageError(str(path), f"cannot be written ({error.strerror})") from None
+    return path
+
+
+def _pinned(job: Job) -> Mapping[str, Mapping[str, Any]]:
+    plain = declarations(job.columns)
+    return {
+        n: {k: v for k, v in plain[n].items() if (k, v) != ("transform", "none")} for n in plain
+    }
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if bare else json.dumps(name)
+
+
+def _inline(declared: Mapping[str, Any]) -> str:
+    # JSON strings, numbers and lists are TOML too.
+    return f"{{ {', '.join(f'{k} = {json.dumps(v)}' for k, v in declared.items())} }}"

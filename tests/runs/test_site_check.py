@@ -1,0 +1,117 @@
+"""`secagg site check`: what a site finds out about itself before a run."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.hospitals import LINEAR, ask, folder, moments_job
+from typer.testing import CliRunner
+
+from secagg.cli.main import app
+from secagg.errors import JobError, UsageError
+from secagg.jobs.job import parse_job
+from secagg.privacy.policy.site_policy import read_policy
+from secagg.runs.site_check import SiteCheck, check_sites, draft_policy
+from secagg.runtime.planned_job import plan_job
+
+
+def check(data: Path, columns: dict[str, Any], **more: Any) -> SiteCheck:
+    (found,) = check_sites(plan_job(parse_job(moments_job(data, columns, **more))), "hungary")
+    return found
+
+
+def rules(found: SiteCheck) -> list[str]:
+    return [line.partition(":")[0] for line in found.refusals]
+
+
+def test_a_site_that_fits_would_take_part(tmp_path: Path) -> None:
+    found = check(folder(tmp_path), LINEAR["columns"])
+    assert found.passes and (found.rows, found.complete) == (294, 293)
+    (missing,) = [c.missing for c in found.columns if c.name == "rest_bp"]
+    assert missing == 1 and not any(c.unreadable or c.outside or c.constant for c in found.columns)
+
+
+def test_wrong_bounds_are_found_before_anything_is_sent(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    high = {"rest_bp": LINEAR["columns"]["rest_bp"] | {"low": 500, "high": 600}}
+    found = check(data, high)
+    (column,) = found.columns
+    assert column.outside == 1 and rules(found) == ["max_clipped_share"]
+    assert not (data / "ledgers").exists()
+    assert ask(moments_job(data, high)).codes["hungary"] == "records"  # a run refuses too
+
+
+def test_what_a_run_refuses_by_the_ledger_is_found(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    assert "moments" in ask(moments_job(data, LINEAR["columns"])).sums
+    sugar = LINEAR["columns"] | {"fasting_sugar_high": {"type": "binary"}}
+    found = check(data, sugar)
+    assert rules(found) == ["questions"]
+    narrow = LINEAR["columns"] | {"rest_bp": LINEAR["columns"]["rest_bp"] | {"high": 250}}
+    assert rules(check(data, narrow)) == ["questions"]
+    before = (data / "ledgers" / "hungary.ledger").read_bytes()
+    check(data, sugar)
+    assert (data / "ledgers" / "hungary.ledger").read_bytes() == before
+
+
+def test_unreadable_cells_are_a_problem_without_noise_and_a_remark_with_noise(
+    tmp_path: Path,
+) -> None:
+    data = folder(tmp_path)
+    columns = {"chest_pain": {"type": "categorical", "levels": ["asymptomatic", "non-anginal"]}}
+    found = check(data, columns)
+    assert found.problem and not found.passes and found.columns[0].unreadable > 100
+    privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
+    noised = check(data, columns, privacy=privacy, protocol={"name": "additive"})
+    assert noised.passes and noised.remarks
+
+
+def test_a_constant_column_is_named(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    path = data / "hungary.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([f"{head},unit", *(f"{line},7" for line in lines)]) + "\n")
+    found = check(data, {"unit": {"type": "continuous", "low": 0, "high": 9}})
+    assert [c.constant for c in found.columns] == [True]
+
+
+def test_a_draft_comes_from_the_job_and_fits_it(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    (data / "hungary.csv").write_text("no,records\n")  # they are not read
+    job = parse_job(moments_job(data, LINEAR["columns"]))
+    source = plan_job(job).sources["hungary"]
+    path = draft_policy(job, source)
+    pinned = tomllib.loads(path.read_text())["columns"]
+    assert list(pinned) == list(LINEAR["columns"])
+    policy = read_policy(path)
+    plain = {n: c.model_dump(mode="json", exclude={"unit"}) for n, c in job.columns.items()}
+    assert not any(policy.forbids(name, declared) for name, declared in plain.items())
+    assert policy.forbids("age", plain["age"] | {"high": 99.0})
+    with pytest.raises(JobError):
+        draft_policy(job, source)  # never over an existing policy
+
+
+def test_an_unknown_site_is_refused(tmp_path: Path) -> None:
+    planned = plan_job(parse_job(moments_job(folder(tmp_path), LINEAR["columns"])))
+    with pytest.raises(UsageError):
+        check_sites(planned, "atlantis")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [("columns.age.high=100", 0), ("columns.age.high=19", 3)]
+)
+def test_the_exit_code_says_whether_the_sites_would_take_part(
+    tmp_path: Path, change: str, code: int
+) -> None:
+    folder(tmp_path)
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'title = "T"\n[sites]\nfolder = "data"\nmax_rows = 1000\n[columns]\n'
+        'age = { type = "continuous", low = 18, high = 100 }\n[method]\nname = "moments"\n'
+        "[release]\nmin_sites = 3\nmin_records = 10\n"
+    )
+    done = CliRunner().invoke(app, ["site", "check", str(job), "--set", change, "--json"])
+    assert done.exit_code == code, done.output
