@@ -22,10 +22,11 @@ from notears_cases import Case, Matrix, distance
 
 from secagg.models.common.units import centred
 from secagg.models.notears_admm import linear_simulation, mlp_simulation
-from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
+from secagg.models.notears_admm.coordinator import Schedule, advance, begin
 from secagg.models.notears_admm.linear_simulation import LinearGraph
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.mlp_simulation import MLP_RHO
+from secagg.models.notears_admm.variants import Variant, variant_settings
 from secagg.runs.run import run
 
 CASES = (
@@ -53,14 +54,16 @@ Solver = Callable[[Sequence[Matrix]], Matrix]
 
 def linear(variant: Variant, rounds: int, sites: Sequence[Matrix]) -> Matrix:
     """Return W of the method, with all parties in one process."""
-    weights = linear_simulation.learn(sites, schedule=Schedule(variant, rounds=rounds)).weights
+    schedule = Schedule(variant_settings(variant)["solver"], rounds=rounds)
+    weights = linear_simulation.learn(sites, schedule=schedule).weights
     assert weights is not None
     return weights
 
 
 def networks(variant: Variant, rounds: int, sites: Sequence[Matrix]) -> Matrix:
     """Return the same for networks."""
-    schedule = Schedule(variant, rho1=MLP_RHO, rho2=MLP_RHO, rounds=rounds)
+    solver = variant_settings(variant)["solver"]
+    schedule = Schedule(solver, rho1=MLP_RHO, rho2=MLP_RHO, rounds=rounds)
     weights = mlp_simulation.learn(sites, schedule=schedule).weights
     assert weights is not None
     return weights

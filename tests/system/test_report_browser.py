@@ -154,8 +154,8 @@ def test_prints_the_summary_and_sign_off_on_one_page(
     page.close()
 
 
-GRAPHS = ("notears", "golem-nv", "notears-admm-fast", "notears-mlp-admm-fast", "notears-average",
-          "notears-vote", "pc")  # fmt: skip
+GRAPHS = ("notears", "golem-nv", "notears-admm-proximal", "notears-mlp-admm-proximal",
+          "notears-average", "notears-vote", "pc")  # fmt: skip
 VERDICTS = ["true", "reversed", "extra", "missing"]
 
 

@@ -20,7 +20,7 @@ Edge = TypedDict(
 class GraphFit:
     """A learned graph over p variables.
 
-    method: its learner, such as "notears", "golem-ev" or "notears-admm-fast"
+    method: its learner, such as "notears", "golem-ev" or "notears-admm-proximal"
     names: the p variables, in the order of all arrays below
     directed: bool (p, p), [i, j] true for an edge from i to j
     undirected: bool (p, p), symmetric: edges whose direction the method does not determine

@@ -19,16 +19,16 @@ the coordinator computes
 The largest residual of a single site is not a sum, so the coordinator cannot know it. With mean
 residual r it is at most r plus the opposite movements of the sites' duals, divided by rho2.
 
-Two settings:
+Two solvers:
 
-=======  =======================================================================================
-paper    problem (5) by `subgradient_step`; stops when both penalties are at 1e16 (197 rounds with
-         gamma2 = 1.25 from 1e-3), whatever h and the residual are
-fast     problem (5) by `proximal_step`; stops as soon as h <= 1e-6 and the mean residual is
-         <= 1e-8, otherwise as paper. While h is above 1e-6, W is perturbed by up to 1/1000 before
-         each step (`break_ties`). Without this, two interchangeable variables would keep both
-         directions or lose both.
-=======  =======================================================================================
+===========  ===================================================================================
+subgradient  the paper's: problem (5) by `subgradient_step`; stops when both penalties are at 1e16
+             (197 rounds with gamma2 = 1.25 from 1e-3), whatever h and the residual are
+proximal     problem (5) by `proximal_step`; stops as soon as h <= 1e-6 and the mean residual is
+             <= 1e-8, otherwise as above. While h is above 1e-6, W is perturbed by up to 1/1000
+             before each step (`break_ties`). Without this, two interchangeable variables would
+             keep both directions or lose both.
+===========  ===================================================================================
 
 If W cannot be made finite, the run ends with the last finite W and the status "diverged".
 """
@@ -47,7 +47,7 @@ from secagg.models.graphs.acyclicity import break_ties
 from secagg.models.graphs.proximal_newton import GraphParameters, Multipliers
 from secagg.models.notears_admm.w_step import Pull, proximal_step, subgradient_step
 
-Variant = Literal["fast", "paper"]
+Solver = Literal["proximal", "subgradient"]
 
 RHO_MIN, RHO_MAX = 1e-12, 1e16  # RHO_MAX is that of appendix B
 H_TOLERANCE = 1e-6
@@ -62,7 +62,7 @@ class Schedule:
     rounds: largest number of rounds
     """
 
-    variant: Variant = "fast"
+    solver: Solver = "proximal"
     rho1: float = 1e-3
     rho2: float = 1e-3
     gamma1: float = 1.75
@@ -89,6 +89,10 @@ class Schedule:
         return min(self.gamma2 * rho2, RHO_MAX) if rho2 > 0 else self.rho2
 
 
+SLOWER_SCHEDULE = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
+"""Slower growth, which ends closer to a local optimum."""
+
+
 def begin(schedule: Schedule, W: Array) -> State:
     """Return the first state, with the first W."""
     return {
@@ -113,7 +117,7 @@ def advance(
     W, dual, rho1, alpha = state["W"], state["dual"], state["rho1"], state["alpha"]
     strength = sites * state["rho2"]
     pull, multipliers = Pull(W + total / strength, strength), Multipliers(alpha, rho1)
-    if schedule.variant == "paper":
+    if schedule.solver == "subgradient":
         step = subgradient_step(graph, W, pull, multipliers)
     else:
         perturbed = state["rounds"] == 0 or state["h"] > H_TOLERANCE
@@ -138,7 +142,11 @@ def advance(
     }
     converged = state["h"] <= H_TOLERANCE and state["residual"] <= CONSENSUS_TOLERANCE
     at_limit = state["rho1"] == RHO_MAX == state["rho2"]
-    if (converged and schedule.variant == "fast") or at_limit or state["rounds"] == schedule.rounds:
+    if (
+        (converged and schedule.solver == "proximal")
+        or at_limit
+        or state["rounds"] == schedule.rounds
+    ):
         reason = "penalty limit reached" if at_limit else "out of rounds"
         state["status"] = "converged" if converged else reason
     return state

@@ -51,7 +51,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +83,7 @@ from secagg.models.common.variables import choose, halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.tables import linear_table
-from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
+from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
 from secagg.models.notears_admm.linear_simulation import linear_fit
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.range import (
@@ -95,6 +95,7 @@ from secagg.models.notears_admm.range import (
     within_bound,
 )
 from secagg.models.notears_admm.result import CONVERGED, STATIONARITY_LABELS
+from secagg.models.notears_admm.variants import Variant, settings_in_force, variant_in_words
 
 _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
 
@@ -110,18 +111,23 @@ class NotearsAdmm:
     with the values two steps before, and so on. Each list is in the order of `variables`. Every
     record is one window of a series."""
     variant: Variant = "fast"
-    """`"fast"`: a proximal Newton step. It stops when the acyclicity constraint h is at most 1e-6
-    and the mean consensus residual is at most 1e-8. `"paper"`: the paper's optimiser with its whole
-    schedule of 197 rounds."""
+    """What holds for `solver`, `standardise`, `gamma1`, `gamma2` and `rounds` where the job does
+    not set them. `"fast"`: our choice of these settings. `"paper"`: columns in their own units,
+    and the paper's optimiser and schedule."""
+    solver: Solver | None = None
+    """How the coordinator computes the next graph. `"proximal"` (variant "fast"): a proximal
+    Newton step. It stops when the acyclicity constraint h is at most 1e-6 and the mean
+    consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
+    with its whole schedule of 197 rounds."""
     penalty: float = 0.01
     """Factor of the sum of absolute edge weights, at least 0."""
     lag_penalty: float = 0.01
     """Factor of the sum of absolute weights of earlier steps' effects, at least 0."""
     threshold: float = 0.3
     """Edges whose absolute weight is at most this number are dropped."""
-    standardise: bool = True
-    """Divide each column by its pooled standard deviation within sites. These deviations are
-    released. If false, columns keep their own units, as in the paper."""
+    standardise: bool | None = None
+    """Divide each column by its pooled standard deviation within sites (true with variant "fast").
+    These deviations are released. If false (with variant "paper"), columns keep their own units."""
     zero_diagonal: bool = False
     """Keep each variable's effect on itself at zero from the start. If false, as in the paper, the
     acyclicity constraint removes these effects."""
@@ -133,12 +139,14 @@ class NotearsAdmm:
     rho2: float = 1e-3
     """First value of the penalty on differences between the sites' solutions, from 1e-12 to
     1e16."""
-    gamma1: float = 1.75
-    """Factor by which `rho1` grows in each round, above 1 and at most 100."""
-    gamma2: float = 1.25
-    """Factor by which `rho2` grows in each round, above 1 and at most 100."""
-    rounds: int = 200
-    """Largest number of rounds, from 1 to 10000."""
+    gamma1: float | None = None
+    """Factor by which `rho1` grows in each round (1.75, or 1.3 with `lags` and variant "fast"),
+    above 1 and at most 100."""
+    gamma2: float | None = None
+    """Factor by which `rho2` grows in each round (1.25, or 1.1 with `lags` and variant "fast"),
+    above 1 and at most 100."""
+    rounds: int | None = None
+    """Largest number of rounds (200, or 500 with `lags` and variant "fast"), from 1 to 10000."""
     truth: Edges | None = None
     """The true edges `["cause", "effect"]` between variables, if they are known. The graph is then
     scored. They must form a directed acyclic graph."""
@@ -149,8 +157,8 @@ class NotearsAdmm:
 
     @property
     def title(self) -> str:
-        """The name, with the variant."""
-        return f"Graph by NOTEARS-ADMM, variant “{self.variant}”"
+        """The name, with the variant, and how the job departs from the paper's."""
+        return f"Graph by NOTEARS-ADMM, {variant_in_words(self.variant, self._given)}"
 
     @property
     def disclosure(self) -> Disclosure:
@@ -179,13 +187,30 @@ class NotearsAdmm:
         labels, converged = STATIONARITY_LABELS, CONVERGED
         return (
             linear_table(
-                self.title, standardised=self.standardise, labels=labels, converged=converged
+                self.title, standardised=self._standardised, labels=labels, converged=converged
             ),
         )
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return Schedule(self.variant, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
+        used = self._in_force
+        return Schedule(
+            used["solver"], self.rho1, self.rho2, used["gamma1"], used["gamma2"], used["rounds"]
+        )
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The settings that have other values in other variants."""
+        names = ("solver", "standardise", "gamma1", "gamma2", "rounds")
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def _in_force(self) -> dict[str, Any]:
+        return settings_in_force(self.variant, self._given, lagged=bool(self.lags))
+
+    @property
+    def _standardised(self) -> bool:
+        return bool(self._in_force["standardise"])
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
@@ -212,7 +237,7 @@ class NotearsAdmm:
             Stage(
                 CONSENSUS,
                 answers,
-                self.rounds,
+                self._schedule.rounds,
                 "sum over sites of rho2 B_k + beta_k, less the W it sent: the slopes of the sites' "
                 "losses at their own solutions",
             ),
@@ -252,7 +277,7 @@ class NotearsAdmm:
         graph = self._graph(public)
         received, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
         check_facts(memory, facts, len(u))
-        if not self.standardise:
+        if not self._standardised:
             check_own_units(facts, halves(public, self._chosen(public)))
         if not memory:
             Q, L = spectrum(u * facts["scale"], facts["records"])
@@ -279,12 +304,17 @@ class NotearsAdmm:
             self.threshold,
             deviations=state["deviations"],
             acyclic=self.acyclic,
-            standardised=self.standardise,
+            standardised=self._standardised,
         )
-        settings = {**fit.settings, "standardise": self.standardise, "rounds": self.rounds}
+        schedule = self._schedule
+        settings = {
+            **fit.settings,
+            "standardise": self._standardised,
+            "rounds": schedule.rounds,
+        }
         result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
         result.summary["status"] = state["status"]
-        if self.standardise:  # to undo it
+        if self._standardised:  # to undo it
             half = halves(public, self._chosen(public))
             result.arrays["deviations"] = half / state["scale"]
         if graph.lags:
@@ -299,7 +329,7 @@ class NotearsAdmm:
     def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)
         variance, scale = total["squares"] / records, state["scale"]
-        if self.standardise:
+        if self._standardised:
             scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         facts = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
         return {**state, "status": "running", **facts}
@@ -307,7 +337,7 @@ class NotearsAdmm:
     def _units(self, scale: Array) -> Array:
         """Return the divisors of V_k when it is sent, shape (q, d)."""
         d = len(scale) // (1 + len(self.lags))
-        return np.ones((len(scale), d)) if self.standardise else np.outer(scale, scale[:d])
+        return np.ones((len(scale), d)) if self._standardised else np.outer(scale, scale[:d])
 
     def _graph(self, public: PublicFacts) -> LinearGraph:
         return self._graph_of(len(self._names(public)))

@@ -2,8 +2,8 @@
 
 The federated run is `secagg.models.notears_admm.linear`. `learn` here runs the same algorithm on
 records that one process holds, for simulations. It sums in float64; a federated run rounds
-contributions to a fixed point. Weights then agree to about 1e-9 in the variant "fast", and to about
-1e-3 in "paper", whose optimiser stops at the kinks of the l1 term, at a point that depends on
+contributions to a fixed point. Weights then agree to about 1e-9 with the solver "proximal", and to
+about 1e-3 with "subgradient", which stops at the kinks of the l1 term, at a point that depends on
 rounding.
 
 Time series (section 5.2; Pamfil et al., "DYNOTEARS", AISTATS 2020): the first d rows of W hold the
@@ -23,7 +23,7 @@ from secagg.errors import UsageError
 from secagg.models.common.units import centred
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.result import GraphFit
-from secagg.models.notears_admm.coordinator import Schedule, advance, begin
+from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, advance, begin
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
 from secagg.models.notears_admm.result import consensus_fit
 
@@ -59,7 +59,7 @@ def learn(
     if n < 2:
         raise UsageError("analysis", f"a graph needs at least 2 records, not {n}")
     graph = LinearGraph(q // (1 + lags), lags, (penalty, lag_penalty), zero_diagonal)
-    schedule = schedule or Schedule()
+    schedule = schedule or (SLOWER_SCHEDULE if lags else Schedule())
     Q, L = stack([spectrum(centred(X), n) for X in sites])
     state, site = begin(schedule, np.zeros(graph.shape)), begin_site(Q, L, graph.d)
     while state["status"] == "running":

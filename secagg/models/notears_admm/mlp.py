@@ -19,12 +19,14 @@ What the transcript determines (Guarantees: only this)
     d (d + 1) m numbers or more per round, over some hundred rounds. As in the linear method, the
     early rounds depend on how records are split over sites.
     * Known: if sites are tiny, the sums determine every record of every site, up to the order of
-      sites and records, at least locally. With three sites, five records each, two variables and
-      60 rounds, the smallest singular value of the sums' derivatives with respect to the records is
-      2e-4, far above the rounding of a sum, 1e-12 (`tests/attacks/test_notears_mlp_admm.py`).
-    * Unknown: whether a search finds these records, and up to which number of records the sums
-      determine them. There are no fixed statistics, such as the covariances of the linear method,
-      through which alone the records act. So nothing limits what the sums may reveal.
+      sites and records. With three sites, five records each, two variables and 60 rounds, the
+      smallest singular value of the sums' derivatives with respect to the records is 2e-4, far
+      above the rounding of a sum, 1e-12: the records are locally unique. With three records each,
+      a search from a random start finds all of them, to 3e-4 standard deviations
+      (`tests/attacks/test_notears_mlp_admm.py`).
+    * Unknown: up to which number of records this is possible. There are no fixed statistics, such
+      as the covariances of the linear method, through which alone the records act. So nothing
+      limits what the sums may reveal.
     A coordinator that deviates from the protocol can choose W so that a slope depends on few
     records, or on one. No single sum of moments can replace this method, because no fixed set of
     moments serves all networks.
@@ -43,7 +45,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +76,7 @@ from secagg.models.common.variables import choose, halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.tables import other_table
-from secagg.models.notears_admm.coordinator import Schedule, Variant, advance, begin
+from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
 from secagg.models.notears_admm.mlp_simulation import MLP_PENALTY, MLP_RHO, graph_fit
 from secagg.models.notears_admm.mlp_site import answer, begin_site
 from secagg.models.notears_admm.range import (
@@ -87,6 +89,7 @@ from secagg.models.notears_admm.range import (
     within_bound,
 )
 from secagg.models.notears_admm.result import CONVERGED, STATIONARITY_LABELS
+from secagg.models.notears_admm.variants import Variant, settings_in_force, variant_in_words
 
 _MAX_HIDDEN = 1000
 # The variance is a difference of two numbers near 1, rounded to 2^-53 and to steps of the sums,
@@ -101,9 +104,14 @@ class NotearsMlpAdmm:
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     variant: Variant = "fast"
-    """`"fast"`: a proximal Newton step. It stops when the acyclicity constraint h is at most 1e-6
-    and the mean consensus residual is at most 1e-8. `"paper"`: the paper's optimiser with its whole
-    schedule of 197 rounds."""
+    """What holds for `solver`, `standardise` and `random_inputs` where the job does not set them.
+    `"fast"`: our choice of these settings. `"paper"`: the paper's optimiser and schedule, columns
+    in their own units, and random first layers."""
+    solver: Solver | None = None
+    """How the coordinator computes the next networks. `"proximal"` (variant "fast"): a proximal
+    Newton step. It stops when the acyclicity constraint h is at most 1e-6 and the mean
+    consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
+    with its whole schedule of 176 rounds."""
     penalty: float = MLP_PENALTY
     """Factor of the sum of absolute weights in the first layers, at least 0. The default is the
     paper's."""
@@ -111,17 +119,18 @@ class NotearsMlpAdmm:
     """Number of hidden units of each network, from 1 to 1000."""
     threshold: float = 0.3
     """Edges with `W_ij` at or below this number are dropped."""
-    standardise: bool = True
-    """Standardise columns by pooled means and standard deviations, which are then released. If
-    false, columns keep their own units, as in the paper, and the middle of their bounds is
-    subtracted."""
+    standardise: bool | None = None
+    """Standardise columns by pooled means and standard deviations, which are then released (true
+    with variant "fast"). If false (with variant "paper"), columns keep their own units, and the
+    middle of their bounds is subtracted."""
     zero_diagonal: bool = False
     """Forbid from the start that a network uses its own variable. If false, as in the paper's
     program, the acyclicity constraint prevents this. With true, more edges are found, right ones
     and wrong ones."""
-    random_inputs: bool = False
-    """Start with random weights in the first layers, as the paper's program does. If false, the
-    search starts without edges and finds far fewer wrong edges."""
+    random_inputs: bool | None = None
+    """Start with random weights in the first layers, as the paper's program does (true with variant
+    "paper"). If false (with variant "fast"), the search starts without edges and finds far fewer
+    wrong edges."""
     acyclic: bool = False
     """If the graph has cycles, raise the threshold until no cycle is left. If false, cycles stay,
     and the result says so."""
@@ -148,17 +157,18 @@ class NotearsMlpAdmm:
         "Each column's pooled mean and variance (if standardised), and sums over sites of the "
         "gradients of their losses, each at the site's own networks. In some hundred rounds, each "
         "with hundreds of numbers or more, these sums may give more equations than the records "
-        "have values. In tests with a few records per site, the equations determine every record "
-        "of every site. Whether they can be solved for the records of larger sites is not known: "
-        "no proof and no noise prevents it. A coordinator that chooses the networks it sends can "
-        "make a sum depend on few records.",
+        "have values. In our tests with three records per site, a search recovers every record "
+        "of every site. Whether that is possible with larger sites is not known: no proof and no "
+        "noise prevents it. A coordinator that chooses the networks it sends can make a sum depend "
+        "on few records.",
         ANY_MESSAGE,
     )
 
     @property
     def title(self) -> str:
-        """The name, with the variant."""
-        return f"Nonlinear graph by NOTEARS-ADMM, variant “{self.variant}”"
+        """The name, with the variant, and how the job departs from the paper's."""
+        variant = variant_in_words(self.variant, self._given)
+        return f"Nonlinear graph by NOTEARS-ADMM, {variant}"
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
@@ -167,7 +177,26 @@ class NotearsMlpAdmm:
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return Schedule(self.variant, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
+        solver = self._in_force["solver"]
+        return Schedule(solver, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The settings that have other values in other variants."""
+        names = ("solver", "standardise", "random_inputs", "gamma1", "gamma2", "rounds")
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def _in_force(self) -> dict[str, Any]:
+        return settings_in_force(self.variant, self._given)
+
+    @property
+    def _standardised(self) -> bool:
+        return bool(self._in_force["standardise"])
+
+    @property
+    def _random_inputs(self) -> bool:
+        return bool(self._in_force["random_inputs"])
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
@@ -181,7 +210,7 @@ class NotearsMlpAdmm:
         check_halves(half, self._names(public))
         count = [Field("records", (1,), rows, 0, Kind.COUNT)]
         sees = "the number of records"
-        if self.standardise:
+        if self._standardised:
             count.append(Field("sums", (networks.d,), rows, FRACTION_BITS, Kind.BOUNDED))
             count.append(Field("squares", (networks.d,), rows, FRACTION_BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
@@ -203,7 +232,7 @@ class NotearsMlpAdmm:
         """Begin with the count, and networks drawn from the seed."""
         networks = self._networks(public)
         rng = np.random.default_rng(self.seed)
-        start = networks.initial(rng, random_inputs=self.random_inputs)
+        start = networks.initial(rng, random_inputs=self._random_inputs)
         return {
             **begin(self._schedule, start),
             "status": "counting",
@@ -233,14 +262,14 @@ class NotearsMlpAdmm:
         u = rows.values[:, self._chosen(public)]
         if stage == RECORDS:
             update = {"records": np.array([float(len(u))])}
-            if self.standardise:
+            if self._standardised:
                 update |= {"sums": u.sum(axis=0), "squares": np.sum(u * u, axis=0)}
             return update, memory
         networks = self._networks(public)
         shapes = {"centre": (networks.d,), "scale": (networks.d,)}
         received, facts = read_message(message, {"W": (networks.size,)}, shapes)
         check_facts(memory, facts, len(u))
-        if not self.standardise:
+        if not self._standardised:
             check_own_units(facts, halves(public, self._chosen(public)))
         if not memory:
             memory = {**begin_site(networks.size), **facts}
@@ -268,19 +297,19 @@ class NotearsMlpAdmm:
             self._schedule,
             self.threshold,
             acyclic=self.acyclic,
-            standardised=self.standardise,
-            random_inputs=self.random_inputs,
+            standardised=self._standardised,
+            random_inputs=self._random_inputs,
         )
         result = note_indicators(graph_result(fit, self.truth, linear=False), public)
         result.summary["settings"] |= {
-            "standardise": self.standardise,
+            "standardise": self._standardised,
             "rounds": self.rounds,
-            "random_inputs": self.random_inputs,
+            "random_inputs": self._random_inputs,
             "seed": self.seed,
         }
         result.summary["status"] = state["status"]
         result.arrays["parameters"] = state["W"]
-        if self.standardise:  # to undo it: the networks read (x - means) / deviations
+        if self._standardised:  # to undo it: the networks read (x - means) / deviations
             chosen = self._chosen(public)
             half = halves(public, chosen)
             middle = np.array([public.variables[i].midpoint for i in chosen])
@@ -291,7 +320,7 @@ class NotearsMlpAdmm:
     def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)
         centre, scale = state["centre"], state["scale"]
-        if self.standardise:
+        if self._standardised:
             centre = total["sums"] / records
             variance = total["squares"] / records - centre**2
             scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
@@ -316,7 +345,7 @@ class NotearsMlpAdmm:
         network j has the unit scale_j^2, A_ijh that of 1 / scale_i, C_jh and c_j that of scale_j.
         """
         units = np.ones(networks.size)
-        if not self.standardise:
+        if not self._standardised:
             A, b, C, c = networks.split(units)
             squares = scale**2
             A[:] = networks.free_entries(np.outer(scale, squares))[:, :, None]

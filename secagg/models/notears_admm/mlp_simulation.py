@@ -23,9 +23,9 @@ from secagg.contracts import State
 from secagg.errors import UsageError
 from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.result import GraphFit
-from secagg.models.notears_admm.coordinator import Schedule, advance, begin
+from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, advance, begin
 from secagg.models.notears_admm.mlp_site import answer, begin_site
-from secagg.models.notears_admm.result import SLOWER_SCHEDULE, consensus_fit
+from secagg.models.notears_admm.result import consensus_fit
 
 MLP_RHO = 0.1  # rho1 and rho2 of appendix B
 MLP_PENALTY = 0.001  # lambda of appendix B

@@ -18,7 +18,7 @@ from secagg.models.graphs.acyclicity import (
 from secagg.models.graphs.proximal_newton import GraphParameters
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.advice import advice
-from secagg.models.notears_admm.coordinator import Schedule, failure
+from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, failure
 
 CONVERGED: Final = "The sites agree and no cycle is left (which is not the same as an optimum)."
 STATIONARITY_LABELS: Final[Mapping[str, Label]] = {
@@ -34,7 +34,6 @@ STATIONARITY_LABELS: Final[Mapping[str, Label]] = {
     ),
 }
 MAX_SD_RATIO = 10.0  # ratio of deviations above which no rho2 suits all columns
-SLOWER_SCHEDULE = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
 MAX_GRADIENT = 0.1
 """Largest `stationarity` without a note. It is in standardised units, for linear graphs those of
 correlations: the slope of an unrelated variable is 0, that of an unused copy is 1."""
@@ -160,7 +159,7 @@ def consensus_fit(
     if failed is None and np.any(weights):
         notes += _stationarity_notes(max_slope, units, schedule)
     return GraphFit(
-        method=f"{method}-{schedule.variant}",
+        method=f"{method}-{schedule.solver}",
         names=tuple(names),
         directed=directed,
         undirected=np.zeros_like(directed),

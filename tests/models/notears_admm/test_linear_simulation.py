@@ -26,7 +26,7 @@ from secagg.reproductions.data.simulated_graphs import (
     linear_gaussian_rows,
 )
 
-PAPER = Schedule("paper")
+PAPER = Schedule("subgradient")
 
 
 def simulated(seed: int, d: int, sizes: tuple[int, ...]) -> list[np.ndarray]:
@@ -176,8 +176,10 @@ def test_early_sums_depend_on_the_division_of_records(watched) -> None:
     assert np.abs(first - second).max() > 1e-9  # far above the tolerance on either
 
 
-@pytest.mark.parametrize("variant", ["fast", pytest.param("paper", marks=pytest.mark.statistical)])
-def test_the_structure_of_a_vector_autoregression_is_recovered(variant) -> None:
+@pytest.mark.parametrize(
+    "solver", ["proximal", pytest.param("subgradient", marks=pytest.mark.statistical)]
+)
+def test_the_structure_of_a_vector_autoregression_is_recovered(solver) -> None:
     """In four models of 4000 windows at most one wrong edge of five, on the mean.
 
     Not none: penalties grow faster than the multipliers settle, so that W stops short of the
@@ -187,9 +189,7 @@ def test_the_structure_of_a_vector_autoregression_is_recovered(variant) -> None:
     for seed in range(runs):
         rng = np.random.default_rng(seed)
         model = time_series(5, 1, rng, edges=5, lagged_edges=5)
-        fit = learn(
-            np.split(model.rows(4000, rng), [500, 2000]), lags=1, schedule=Schedule(variant)
-        )
+        fit = learn(np.split(model.rows(4000, rng), [500, 2000]), lags=1, schedule=Schedule(solver))
         assert fit.converged
         assert is_acyclic(fit.directed)
         wrong += compare_graphs(fit.directed, model.W != 0).shd
@@ -202,10 +202,10 @@ def test_the_diagonal_of_w_is_zero() -> None:
     assert np.diagonal(learn(sites, schedule=Schedule(rounds=5)).weights).any()
 
 
-@pytest.mark.parametrize("variant", ["fast", "paper"])
-def test_unequal_raw_scales_are_not_reported_as_a_converged_graph(variant) -> None:
+@pytest.mark.parametrize("solver", ["proximal", "subgradient"])
+def test_unequal_raw_scales_are_not_reported_as_a_converged_graph(solver) -> None:
     """Standard deviations of 12 to 428, as in Sachs et al.: the published program overflows."""
-    sites, schedule = simulated(8, 5, (100,) * 4), Schedule(variant, gamma1=2.5, gamma2=1.5)
+    sites, schedule = simulated(8, 5, (100,) * 4), Schedule(solver, gamma1=2.5, gamma2=1.5)
     fit = learn([X * np.geomspace(12, 428, 5) for X in sites], schedule=schedule)
     assert np.all(np.isfinite(fit.weights))
     assert is_acyclic(fit.directed) or fit.notes
@@ -251,7 +251,7 @@ def some_sites(draw: st.DrawFn) -> list[np.ndarray]:
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     some_sites(),
-    st.sampled_from([Schedule()] * 6 + [Schedule("paper", rounds=20)]),
+    st.sampled_from([Schedule()] * 6 + [Schedule("subgradient", rounds=20)]),
     st.sampled_from([0.0, 0.01, 5.0]),
     st.booleans(),
 )

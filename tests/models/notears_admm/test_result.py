@@ -83,14 +83,14 @@ def test_a_run_reports_its_distance_from_optimality() -> None:
 
 @pytest.mark.parametrize("acyclic", [False, True])
 def test_cycles_above_the_threshold_are_reported(acyclic: bool) -> None:
-    graph, schedule = LinearGraph(3), Schedule("paper")
+    graph, schedule = LinearGraph(3), Schedule("subgradient")
     W = np.array([[0, 1.0, 0], [0, 0, 0.8], [0.5, 0, 0]])
     state = begin(schedule, W) | {"status": "converged", "rounds": 3}
     fit = consensus_fit(state, graph, schedule, "abc", method="m", weights=W, threshold=0.3,
                         acyclic=acyclic, units=None, standardised=False,
                         settings={"penalty": 0.01})  # fmt: skip
     assert fit.converged
-    assert fit.method == "m-paper"
+    assert fit.method == "m-subgradient"
     assert fit.names == ("a", "b", "c")
     assert fit.directed.sum() == (2 if acyclic else 3)
     assert fit.diagnostics["threshold"] == (0.5 if acyclic else 0.3)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -17,7 +17,7 @@ from support.fedlin_files import needs
 from secagg.errors import UsageError
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.result import GraphFit
-from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.coordinator import Schedule, Solver
 from secagg.models.notears_admm.linear_simulation import learn
 from secagg.reproductions.data import sachs
 from secagg.reproductions.data.simulated_graphs import split_rows
@@ -212,7 +212,7 @@ def test_pc_and_ges_do_not_depend_on_standardising(learner: str) -> None:
 def test_an_admm_cell_equals_a_run_of_the_method() -> None:
     found = numbers("admm", **LINEAR, sites=4, method="admm-fast", penalty=0.01)["admm-fast"]
     data = data_of(LINEAR)
-    fit = learn(split_rows(data.rows, 4), schedule=Schedule("fast"), penalty=0.01)
+    fit = learn(split_rows(data.rows, 4), schedule=Schedule("proximal"), penalty=0.01)
     score = compare_graphs(fit.directed, data.truth)
     assert (found["shd"], found["tpr"], found["fdr"]) == (score.shd, score.tpr, score.fdr)
     assert found["converged"] == fit.converged and found["edges"] == fit.directed.sum()
@@ -290,11 +290,11 @@ class Called(Exception):
     """What a learner was called with, instead of its call."""
 
 
-def schedule_of(variant: Literal["paper", "fast"], rho: float, *, slower: bool = False) -> Schedule:
+def schedule_of(solver: Solver, rho: float, *, slower: bool = False) -> Schedule:
     """Return appendix B's, or with the growth of "slower growth", written out."""
     if slower:
-        return Schedule(variant, rho1=rho, rho2=rho, gamma1=1.3, gamma2=1.1, rounds=500)
-    return Schedule(variant, rho1=rho, rho2=rho, gamma1=1.75, gamma2=1.25, rounds=200)
+        return Schedule(solver, rho1=rho, rho2=rho, gamma1=1.3, gamma2=1.1, rounds=500)
+    return Schedule(solver, rho1=rho, rho2=rho, gamma1=1.75, gamma2=1.25, rounds=200)
 
 
 ADMM = {"penalty": 0.01, "lags": 0, "zero_diagonal": False, "threshold": 0.3}
@@ -305,11 +305,11 @@ MLP = {
 }  # fmt: skip
 SITE = {"standardise": False, "threshold": 0.3, "alpha": 0.05}
 GIVEN: list[tuple[str, ModuleType, str, dict[str, Any]]] = [
-    ("admm-paper", admm, "learn", ADMM | {"schedule": schedule_of("paper", 0.001)}),
-    ("admm-fast", admm, "learn", ADMM | {"schedule": schedule_of("fast", 0.001)}),
+    ("admm-paper", admm, "learn", ADMM | {"schedule": schedule_of("subgradient", 0.001)}),
+    ("admm-fast", admm, "learn", ADMM | {"schedule": schedule_of("proximal", 0.001)}),
     ("admm-slower", admm, "learn",
-     ADMM | {"schedule": schedule_of("fast", 0.001, slower=True)}),
-    ("admm-fast", paper_settings, "Schedule", asdict(schedule_of("fast", 0.001))),
+     ADMM | {"schedule": schedule_of("proximal", 0.001, slower=True)}),
+    ("admm-fast", paper_settings, "Schedule", asdict(schedule_of("proximal", 0.001))),
     ("notears-alldata", pooled, "notears",
      {"standardise": False, "penalty": 0.1, "threshold": 0.3, "tolerance": 1e-8}),
     ("golem-ev", pooled, "golem",
@@ -323,9 +323,9 @@ GIVEN: list[tuple[str, ModuleType, str, dict[str, Any]]] = [
     ("pc-voting", local, "Learner", SITE | {"algorithm": "pc", "penalty": 1.0}),
     ("ges-voting", local, "Learner", SITE | {"algorithm": "ges", "penalty": 1.0}),
     ("mlp-admm", mlp, "learn",
-     MLP_ADMM | {"schedule": schedule_of("paper", 0.1), "random_inputs": True}),
+     MLP_ADMM | {"schedule": schedule_of("subgradient", 0.1), "random_inputs": True}),
     ("mlp-admm-fast", mlp, "learn",
-     MLP_ADMM | {"schedule": schedule_of("fast", 0.1), "random_inputs": False}),
+     MLP_ADMM | {"schedule": schedule_of("proximal", 0.1), "random_inputs": False}),
     ("mlp-alldata", mlp, "notears_mlp", MLP),
     ("mlp-best", mlp, "notears_mlp", MLP),
     ("mlp-average", mlp, "average", {"threshold": 0.3}),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from secagg.models.notears_admm.coordinator import Variant
+from secagg.models.notears_admm.coordinator import Solver
 from secagg.models.notears_admm.linear_simulation import learn
 from secagg.reproductions.data.simulated_graphs import split_rows
 from secagg.reproductions.harness.types import Settings
@@ -15,10 +15,10 @@ from secagg.reproductions.notears_admm.tasks.data import data_of
 from secagg.reproductions.notears_admm.tasks.paper_settings import RHO, THRESHOLD, schedule
 from secagg.reproductions.notears_admm.tasks.scores import scores
 
-VARIANTS: Mapping[str, Variant] = {
-    "admm-paper": "paper",
-    "admm-fast": "fast",
-    "admm-slower": "fast",
+SOLVERS: Mapping[str, Solver] = {
+    "admm-paper": "subgradient",
+    "admm-fast": "proximal",
+    "admm-slower": "proximal",
 }
 
 
@@ -29,7 +29,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     such an edge, and the run counts as not converged.
     """
     data, method = data_of(settings), str(settings["method"])
-    penalties = schedule(VARIANTS[method], RHO)
+    penalties = schedule(SOLVERS[method], RHO)
     if method == "admm-slower":
         penalties = replace(penalties, gamma1=1.3, gamma2=1.1, rounds=500)
     fit = learn(

@@ -7,7 +7,6 @@ replace the records, so AllData requires all records in one place.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from secagg.models.graphs.mlp import Networks
 from secagg.models.graphs.notears_mlp import notears_mlp
 from secagg.models.graphs.result import GraphFit
 from secagg.models.local_graphs.learners import average, best_graph, vote
+from secagg.models.notears_admm.coordinator import Solver
 from secagg.models.notears_admm.mlp_simulation import learn
 from secagg.reproductions.data.simulated_graphs import split_rows
 from secagg.reproductions.harness.types import Settings
@@ -31,7 +31,7 @@ from secagg.reproductions.notears_admm.tasks.paper_settings import (
 )
 from secagg.reproductions.notears_admm.tasks.scores import scores
 
-SETTINGS: Mapping[str, Literal["paper", "fast"]] = {"mlp-admm": "paper", "mlp-admm-fast": "fast"}
+SOLVERS: Mapping[str, Solver] = {"mlp-admm": "subgradient", "mlp-admm-fast": "proximal"}
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
@@ -46,10 +46,10 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         fit = _fit_rows(data.rows, penalty)
         return {method: _scores(data, fit, data.rows.size)}
     parts = split_rows(data.rows, int(settings["sites"]))
-    if method in SETTINGS:
+    if method in SOLVERS:
         fit = learn(
             parts,
-            schedule=schedule(SETTINGS[method], MLP_RHO),
+            schedule=schedule(SOLVERS[method], MLP_RHO),
             penalty=penalty,
             hidden=HIDDEN,
             zero_diagonal=False,

@@ -12,7 +12,7 @@ penalties for equal variances. Our choices: ALPHA, the usual level of tests; BIC
 
 from __future__ import annotations
 
-from secagg.models.notears_admm.coordinator import Schedule, Variant
+from secagg.models.notears_admm.coordinator import Schedule, Solver
 
 THRESHOLD = 0.3
 RHO, MLP_RHO = 1e-3, 0.1
@@ -28,6 +28,6 @@ ALPHA = 0.05
 BIC = 1.0
 
 
-def schedule(variant: Variant, rho: float) -> Schedule:
+def schedule(solver: Solver, rho: float) -> Schedule:
     """Return the schedule of appendix B, with both first penalties equal to rho."""
-    return Schedule(variant, rho1=rho, rho2=rho, gamma1=GAMMA1, gamma2=GAMMA2, rounds=ROUNDS)
+    return Schedule(solver, rho1=rho, rho2=rho, gamma1=GAMMA1, gamma2=GAMMA2, rounds=ROUNDS)
