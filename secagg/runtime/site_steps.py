@@ -51,6 +51,13 @@ class SiteContext:
         """The site's records."""
         return self.load()
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Remarks about the records so far, which only the site sees; () if they are not read."""
+        rows = vars(self).get("rows")
+        of_guard = () if self.guard is None else tuple(self.guard.remarks)
+        return (*(() if rows is None else rows.remarks), *of_guard)
+
 
 @dataclass(frozen=True)
 class SiteRequest:

@@ -222,7 +222,9 @@ def test_a_site_that_drops_out_of_the_first_round_is_left_out(protocol: Any) -> 
     assert "d" not in asked_later
 
 
-@pytest.mark.parametrize(("count", "records"), [(-50.0, 0), (1.4, 1), (2.4, 2), (6.4, 6), (1e30, MAX_COUNT)])
+@pytest.mark.parametrize(
+    ("count", "records"), [(-50.0, 0), (1.4, 1), (2.4, 2), (6.4, 6), (1e30, MAX_COUNT)]
+)
 def test_a_noised_count_is_limited_to_its_possible_range(
     count: float, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,8 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
             case "restarted":
                 party = escape(event["party"])
                 errors.print(f"[yellow]round {event['round']:3} {party} was started again[/]")
+            case "remark":  # before anything is released; for the site's own eyes
+                errors.print(f"[bold yellow]{escape(event['text'])}[/]", soft_wrap=True)
             case "missing":
                 parties = escape(", ".join(event["parties"]))
                 errors.print(f"[yellow]round {event['round']:3} no answer from {parties}[/]")

@@ -38,8 +38,6 @@ def show_run(run: Run) -> None:
         listed = ", ".join(f"{escape(k)} {count(v)}" for k, v in outside.items())
         rows = counted(summary["records"] + summary["incomplete_records"], "row")
         out.print(f"[yellow]values outside their bounds, clipped, of {rows}: {listed}[/]")
-    for remark in run.remarks:
-        out.print(f"[bold yellow]{escape(remark)}[/]", soft_wrap=True)
     protocol = run.facts["protocol"]
     sums = counted(run.facts["rounds"], "sum")
     out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({sums})")
@@ -73,7 +71,7 @@ def _records_line(summary: Mapping[str, Any]) -> str:
         )
     incomplete = count(summary["incomplete_records"])
     records_text = counted(summary["records"], "complete record")
-    return f"{records_text} at {sites} ({incomplete} incomplete left out)"
+    return f"{records_text} at {sites} (at least {incomplete} incomplete left out)"
 
 
 def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:

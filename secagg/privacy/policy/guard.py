@@ -46,6 +46,9 @@ from secagg.privacy.policy.questions import Declarations, Question, compare_reco
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
+_LARGE_SHARE = 0.9
+"""If a site has more than this share of all records, it gets a remark."""
+
 
 @dataclass(frozen=True)
 class ContributionRequest:
@@ -97,6 +100,7 @@ class Guard:
     calibrated: the noise of each stage; None without noise
     open_ledger: opens the site's ledger; called on first use
     replayable: whether the noise comes from a known seed, so that others can compute it
+    remarks: remarks about the site's records, which only the site sees
     """
 
     session: str
@@ -109,6 +113,7 @@ class Guard:
     job: bytes = b""
     replayable: bool = False
     reread: Callable[[Declarations], SiteRecords] | None = None
+    remarks: list[str] = field(default_factory=list, repr=False)
     _ledger: Ledger | None = field(default=None, init=False)
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
@@ -151,6 +156,7 @@ class Guard:
         """
         if not self._records:
             self._records = encoding.digest(rows.values).hex()
+        self._note_share(len(rows.values), request.total)
         if self.calibrated is not None:
             return
         if self._own is None:
@@ -168,6 +174,14 @@ class Guard:
         self._write(request, decisions)
         check_records(self.policy.release, self.template.site, self._own.records)
         evaluation.enforce(self.template.site, decisions)
+
+    def _note_share(self, records: int, total: int | None) -> None:
+        """Remark that this site has almost all records, so that a sum is almost its own data."""
+        if total and records > _LARGE_SHARE * total and not self.remarks:
+            self.remarks.append(
+                f"{self.template.site}: has {records / total:.2%} of all records, so the sums are "
+                "almost its own. The rule max_site_share of its policy can prevent this."
+            )
 
     def refused(self, request: ContributionRequest, error: SecaggError, message: bool) -> None:
         """Write a refusal that depends on the records to the ledger, where such refusals count.

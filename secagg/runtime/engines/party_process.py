@@ -65,6 +65,8 @@ class PartyProcess:
         self._party: Party | None = None
         self._source: SiteSource | None = None
         self._records = b""
+        self._noted = 0
+        """number of the guard's remarks that are in the log"""
         self._last: list[Any] = [b"", b"", b"", b""]
         """digest of the last request, reply, state, digest of the records"""
         if (folder / "session").exists():
@@ -132,6 +134,10 @@ class PartyProcess:
         handled = party.handle(request, state)
         seconds = time.process_time() - began + read_seconds(self._folder)
         write_checked(self._folder / "seconds", seconds, sync=False)
+        guard = None if party.site is None else party.site.guard
+        while guard is not None and len(guard.remarks) > self._noted:
+            note(guard.remarks[self._noted])
+            self._noted += 1
         if handled.error is not None:
             note(handled.error.line())
             if handled.error.__cause__ is not None:
