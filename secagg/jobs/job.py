@@ -88,6 +88,12 @@ class Categorical(_Strict):
 Column = Annotated[Continuous | Binary | Categorical, Field(discriminator="type")]
 
 
+def _check_site_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError("a name occurs twice")
+    return names
+
+
 class Sites(_Strict):
     """Where the records are."""
 
@@ -98,10 +104,17 @@ class Sites(_Strict):
     """Instead of a folder: one CSV or Parquet file that is split into sites, as a simulation."""
     site_column: str | None = None
     """With `table`: the column that names each record's site."""
+    names: Annotated[tuple[str, ...], AfterValidator(_check_site_names)] | None = Field(
+        default=None, min_length=2
+    )
+    """The names of the sites that take part, at least two. A name without records is an error. A
+    file without a name stays out, and `plan` and `run` say so. If it is not set, every file in
+    `folder` is a site, also a file that is there by mistake."""
     max_rows: int = Field(ge=1, le=2**48)
-    """Public upper bound on the number of rows of each site. A site with more rows is refused.
-    Choose a generous bound: twice the bound costs only one more bit for each number that is
-    sent."""
+    """Public upper bound on the number of rows of each site. Without noise, a site with more rows
+    refuses. With `[privacy]` no site refuses, and the bound is at least 2^20; a site with even more
+    rows cuts its sums at their bounds, which biases the result. Choose a generous bound: twice the
+    bound costs only one more bit for each number that is sent."""
     ledgers: Path | None = None
     """Folder of the ledgers, which record all releases. If it is not set: `ledgers` in `folder`, or
     a folder next to `table` with the ending `.ledgers`. For data frames, ledgers are then in
