@@ -20,6 +20,7 @@ Summary = Mapping[str, Any]
 _LABELS = {"n": "records", "rounds": "rounds of the method"}
 """Labels of numbers that every method may have; a method's own labels have priority."""
 _SHOWN_ELSEWHERE = {"schema", "method", "title", "outcome", "level", "converged", "status"}
+_SHOWN_ELSEWHERE |= {"caution"}
 _SHOWN_ELSEWHERE |= {"failed", "records", "incomplete_records", "records_error"}
 _SHOWN_ELSEWHERE |= {"missing", "extra", "reversed"}
 
@@ -63,10 +64,14 @@ class Block:
         return "status" in self.summary or self.summary.get("weights") is not None
 
     @property
+    def caution(self) -> str:
+        """What stands before the result, although it may be used; "" if nothing does."""
+        return str(self.summary.get("caution", ""))
+
+    @property
     def notes(self) -> Sequence[str]:
-        """The method's notes on its own result."""
-        notes: Sequence[str] = self.summary.get("notes", ())
-        return notes
+        """The method's other notes on its own result."""
+        return [note for note in self.summary.get("notes", ()) if note != self.caution]
 
     def failures(self) -> dict[str, str]:
         """Return, for each site that gets no estimate alone, the reason."""

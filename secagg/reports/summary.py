@@ -141,10 +141,7 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
         warnings.append(Banner("The planned noise was larger than the effects", text))
     if claims.noised and (fewer := fewer_records_than_expected(facts, summary)):
         warnings.append(Banner(*fewer))
-    if failed := [block for block in blocks(facts, summary) if not block.usable]:
-        default = "the method gave no usable result."
-        text = " ".join(f"{block.title}: {next(iter(block.notes), default)}" for block in failed)
-        warnings.append(Banner(unusable(facts, summary), text))
+    warnings += _of_results(facts, summary)
     if outside := _outside(summary):
         warnings.append(Banner(MANY_CLIPPED, outside))
     clipped = sum(sum(fields.values()) for fields in summary["contributions_clipped"].values())
@@ -171,6 +168,19 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
             f"own contribution and read the other's{noise}."
         )
         warnings.append(Banner("k = 2 does not protect a site from the other", text))
+    return warnings
+
+
+def _of_results(facts: Facts, summary: Mapping[str, Any]) -> list[Banner]:
+    """Return which results must not be used, and which with caution."""
+    warnings, shown = [], blocks(facts, summary)
+    if failed := [block for block in shown if not block.usable]:
+        default = "the method gave no usable result."
+        text = " ".join(f"{block.title}: {next(iter(block.notes), default)}" for block in failed)
+        warnings.append(Banner(unusable(facts, summary), text))
+    if doubtful := [block for block in shown if block.usable and block.caution]:
+        text = " ".join(f"{block.title}: {block.caution}." for block in doubtful)
+        warnings.append(Banner("Read the result with caution", text))
     return warnings
 
 

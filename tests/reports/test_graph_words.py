@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
-from support.reports import TRUTH, Page, job, page_of, tables, written
+from support.reports import TRUTH, Page, banners, job, page_of, tables, written
 
 from secagg.cli.output.analyses import show_analysis
 from secagg.contracts import Method, ResultTable, TableKind
@@ -18,6 +19,7 @@ from secagg.models.local_graphs.method import LocalGraphs
 from secagg.models.moments.method import PooledMoments
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.notears_admm.mlp import NotearsMlpAdmm
+from secagg.models.notears_admm.result import CONVERGED
 from secagg.reports.results import Block, blocks
 from secagg.reports.svg.graph import judged
 from secagg.runs.run import Run
@@ -68,6 +70,24 @@ def test_agreement_of_sites_is_not_called_an_optimum() -> None:
     (block,) = blocks_of("admm")
     assert block.usable and block.title in text
     assert block.table.converged in text and "Converged" not in text
+
+
+def test_a_caution_comes_before_the_graph() -> None:
+    """First on the terminal, among the banners of the page, and instead of the word of success."""
+    run = run_of("admm")
+    caution = "not a local optimum: by far"
+    notes = [caution, *run.result.summary["notes"]]
+    summary = {**run.result.summary, "caution": caution, "notes": notes}
+    doubtful = replace(run, result=replace(run.result, summary=summary))
+    plain, page = Page(page_of(run)), Page(page_of(doubtful))
+    assert CONVERGED in plain.text and CONVERGED not in page.text
+    assert len(banners(page_of(doubtful))) == len(banners(page_of(run))) + 1
+    assert page.text.count(caution) == 2  # in the banner, and at the graph
+    before, after = page_of(doubtful).split('id="analysis-1"')
+    assert caution in before and caution in after
+    (block,) = blocks(run.facts, summary)
+    first, rest = shown(block).split("\n", 1)
+    assert caution in first and caution not in rest and "edges (" in rest
 
 
 def test_analyses_by_one_method_are_distinguished() -> None:

@@ -29,6 +29,8 @@ def show_analysis(
     mark = "" if analysis.get("converged", True) else "[bold red]![/] "
     if mark:
         show_mistrust(out, name, analysis["notes"])
+    elif block.caution:
+        out.print(f"[bold yellow]! {escape(name)}: {escape(block.caution)}[/]")
     if "failed" in analysis:
         out.print(f"[bold red]{escape(name)} failed: {escape(analysis['failed'])}[/]")
     else:
@@ -45,8 +47,8 @@ def show_analysis(
                 out.print(_description_table(analysis))
             case TableKind.NUMBERS:
                 out.print(_numbers_table(block, noised=noised))
-    if not mark and analysis.get("notes"):
-        show_notes(out, name, analysis["notes"])
+    if not mark and block.notes:
+        show_notes(out, name, block.notes)
 
 
 def show_mistrust(out: Console, name: str, reasons: Sequence[str]) -> None:

@@ -29,6 +29,7 @@ class GraphFit:
     converged: False if the optimiser failed; `notes` then gives the reason, and the graph must not
         be trusted
     settings: of the method; diagnostics: numbers on the search; notes: sentences on it
+    caution: what a reader must know before the graph, although the search converged; also a note
     """
 
     method: str
@@ -40,6 +41,7 @@ class GraphFit:
     settings: Mapping[str, float | bool]
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    caution: str = ""
 
     def edges(self) -> list[Edge]:
         """Return all edges: directed ones first, each undirected one once, in variable order."""
@@ -63,4 +65,5 @@ class GraphFit:
             "settings": dict(self.settings),
             "diagnostics": dict(self.diagnostics),
             "notes": list(self.notes),
+            **({"caution": self.caution} if self.caution else {}),
         }

@@ -86,22 +86,20 @@ def _stationarity_advice(schedule: Schedule, units: Array) -> str:
     )
 
 
-def _stationarity_notes(
-    max_slope: float, units: Array | None, schedule: Schedule
-) -> tuple[str, ...]:
-    """Return notes on the remaining slopes, if they matter."""
-    if units is None:
-        return (
-            "columns were analysed in their own units; the penalties suit them if standard "
-            "deviations are near 1. With method.standardise = true the result has its distance "
-            "to an optimum",
-        )
-    if max_slope <= MAX_GRADIENT:
-        return ()
+_UNITS_NOTE = (
+    "columns were analysed in their own units; the penalties suit them if standard deviations are "
+    "near 1. With method.standardise = true the result has its distance to an optimum"
+)
+
+
+def _caution(max_slope: float, units: Array | None, schedule: Schedule) -> str:
+    """Return that the remaining slopes are large; "" if they are not, or have no units."""
+    if units is None or max_slope <= MAX_GRADIENT:
+        return ""
     return (
         "not a local optimum: the penalties stopped the weights at a stationarity of "
         f"{max_slope:.2g} (the largest remaining slope, in standardised units)"
-        f"{_stationarity_advice(schedule, units)}",
+        f"{_stationarity_advice(schedule, units)}"
     )
 
 
@@ -156,8 +154,11 @@ def consensus_fit(
     if failed is None and not np.any(directed):
         lagged = bool(settings.get("lags"))
         notes += (_no_edge_note(weights, names, applied, lagged=lagged, standardised=standardised),)
+    caution = ""
     if failed is None and np.any(weights):
-        notes += _stationarity_notes(max_slope, units, schedule)
+        caution = _caution(max_slope, units, schedule)
+        notes = (caution, *notes) if caution else notes
+        notes += (_UNITS_NOTE,) if units is None else ()
     return GraphFit(
         method=f"{method}-{schedule.solver}",
         names=tuple(names),
@@ -183,4 +184,5 @@ def consensus_fit(
             "threshold": applied,
         },
         notes=notes,
+        caution=caution,
     )

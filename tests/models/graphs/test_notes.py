@@ -135,6 +135,6 @@ def test_an_empty_graph_of_networks_has_advice(settings: dict[str, Any], named: 
     empty = {"name": "notears_mlp_admm", "hidden": 2, "threshold": 50.0, "variables": ["a", "b"]}
     empty |= {"gamma1": 3.0, "gamma2": 2.0}  # fast
     notes = learned({**empty, **settings})["notes"]
-    assert notes[0].startswith("no edge: no weight exceeds the threshold 50")
+    assert any(note.startswith("no edge: no weight exceeds the threshold 50") for note in notes)
     (note,) = (n for n in notes if n.startswith("no edge does not mean that there are no"))
     assert re.findall(r"method\.(\w+)", note) == named

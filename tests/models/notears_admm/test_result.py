@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import networkx as nx
 import numpy as np
 import pytest
 
 from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, begin
 from secagg.models.notears_admm.linear_simulation import learn
 from secagg.models.notears_admm.result import consensus_fit, stationarity
@@ -105,7 +108,7 @@ NO_EDGE = np.zeros((3, 3))
 ALIKE = np.ones((3, 3))
 
 
-def notes(
+def fitted(
     W: np.ndarray,
     total: np.ndarray,
     units: np.ndarray | None,
@@ -114,13 +117,29 @@ def notes(
     *,
     standardised: bool = False,
     **settings: float,
-) -> tuple[str, ...]:
-    """Return the notes of a run that ended at W, with that sum of V_k."""
+) -> GraphFit:
+    """Return the graph of a run that ended at W, with that sum of V_k."""
     schedule = schedule or Schedule()
     state = begin(schedule, W) | {"status": status, "rounds": 3, "total": total}
     return consensus_fit(state, LinearGraph(3), schedule, "abc", method="m", weights=W,
                          threshold=0.3, acyclic=False, units=units, standardised=standardised,
-                         settings=settings).notes  # fmt: skip
+                         settings=settings)  # fmt: skip
+
+
+def notes(*args: Any, **settings: Any) -> tuple[str, ...]:
+    """Return the notes of such a run."""
+    return fitted(*args, **settings).notes
+
+
+def test_that_a_graph_is_not_a_local_optimum_comes_first() -> None:
+    cycle = np.array([[0, 1.0, 0], [0, 0, 0.8], [0.5, 0, 0]])
+    fit = fitted(cycle, SLOPE, ALIKE)
+    assert len(fit.notes) == 2  # and that there is a cycle
+    assert fit.caution == fit.notes[0] == fit.to_dict()["caution"]
+    assert fit.caution.startswith("not a local optimum")
+    near = fitted(cycle, 0.1 * SLOPE, ALIKE)
+    assert near.caution == "" and len(near.notes) == 1 and "caution" not in near.to_dict()
+    assert fitted(cycle, SLOPE, ALIKE, status="out of rounds").caution == ""
 
 
 def test_remaining_slopes_are_noted_in_units_of_correlations() -> None:
