@@ -42,7 +42,7 @@ from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import AskedQuestion, Cohort, Decision, Release
 from secagg.privacy.policy import evaluation, record_rules
-from secagg.privacy.policy.questions import Declarations, Question, compare_records
+from secagg.privacy.policy.questions import Declarations, Question, compare_records, conflict
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
@@ -228,7 +228,7 @@ class Guard:
             self._settle(request, request.cohort)
         with self._write_refusal(request, "budget"):
             release, rest = self._release(answer), self._rest(request)
-            compare = None if release.question is None else self._no_further_question
+            compare = None if release.question is None else self._check_meanwhile
             return self.ledger.record_release(release, self._caps(), rest, random, compare).seed
 
     def opened(self, round_: int, stage: str, counting: bool, contributors: Sequence[str]) -> None:
@@ -272,9 +272,17 @@ class Guard:
             return None
         return {**question.plain(), "records": 0 if self._own is None else self._own.records}
 
-    def _no_further_question(self, _: Sequence[Cohort]) -> None:
-        """Refuse if an exact run on these records has begun since the questions were compared."""
-        if len(self.ledger.questions(self.dataset, self.session)) != len(self._questions()):
+    def _check_meanwhile(self, _: Sequence[Cohort]) -> None:
+        """Refuse if an exact run with another question has begun since `check`.
+
+        The records are not compared again, so that this refusal depends on public facts only.
+        """
+        question = self.template.question
+        assert question is not None  # as in `_plain_question`
+        compared = {question.records, *(Question.of(a.question).records for a in self._questions())}
+        asked = [Question.of(a.question) for a in self.ledger.questions(self.dataset, self.session)]
+        other = any(each.records not in compared for each in asked)
+        if other or conflict(asked, question) is not None:
             what = "another exact run on these records has begun meanwhile"
             raise PolicyRefusal(self.template.site, what, "Run again.")
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import timedelta
 
+import numpy as np
 import pytest
 from support.ledgers import Clock
 
-from secagg.contracts import Field, Kind, Stage
+from secagg.contracts import Field, Kind, PublicFacts, SiteRecords, Stage
 from secagg.contracts.noise import Adjacency, Placement, Sensitivity
 from secagg.core.randomness import system_random
-from secagg.errors import PolicyRefusal
+from secagg.errors import DataError, PolicyRefusal
 from secagg.privacy.accounting.calibration import EXACT, calibrate
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.guard import ContributionRequest, Guard, PlannedRelease
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.site_policy import SitePolicy
 
 ABC = ("a", "b", "c")
@@ -28,7 +33,7 @@ CALIBRATED = calibrate(TERMS, (COUNT, ROUNDS), 3, 100, hides=True)
 
 def guard_of(ledger: Ledger, private: bool = True, replayable: bool = False) -> Guard:
     template = PolicyRequest(
-        site="a", coordinator_key=bytes(32), method="gradient", columns=(), protocol="masked",
+        site="a", coordinator_key=bytes(32), method="gradient", columns={}, protocol="masked",
         parameters=4, cohort=ABC, counting=False,
     )  # fmt: skip
     return Guard(
@@ -74,3 +79,94 @@ def test_every_refusal_is_recorded_and_each_approval_once() -> None:
         guard.admit(ContributionRequest(0, "cohort", ABC, None, 0))
         guard.admit(ContributionRequest(0, "cohort", ABC, None, 0))
         assert len(ledger.history("heart")) == 6
+
+
+# --- exact questions ------------------------------------------------------------------------------
+
+AGE = {"age": {"type": "continuous", "low": 0.0, "high": 9.0, "transform": "none"}}
+PUBLIC = PublicFacts((), (), 100, ABC)
+COUNTING = ContributionRequest(0, "cohort", ABC, None, 0)
+
+
+def exact_guard(ledger: Ledger, session: str, question: Question, records: int = 20) -> Guard:
+    """Return the guard of an exact job over a table with `records` complete rows."""
+    rows = SiteRecords(np.zeros((records, 0)), 0, np.zeros(0), complete=np.arange(30) < records)
+    guard = guard_of(ledger, private=False)
+    template = replace(guard.template, question=question)
+    return replace(guard, session=session, template=template, reread=lambda _: rows)
+
+
+def released(guard: Guard) -> None:
+    assert guard.reread is not None
+    guard.admit(COUNTING)
+    guard.check(COUNTING, guard.reread(AGE), PUBLIC)
+    guard.record_release(PlannedRelease(COUNTING, COUNT.spec, {}, 0), system_random)
+
+
+@pytest.mark.parametrize(
+    ("question", "allowed"),
+    [
+        (Question(AGE, 100, 1), True),
+        (Question({"sex": {"type": "binary", "levels": ["0", "1"]}}, 100, 1), False),
+        (Question({"age": AGE["age"] | {"high": 8.0}}, 100, 1), False),
+    ],
+)
+def test_exact_runs_that_overlap_are_compared_too(question: Question, allowed: bool) -> None:
+    """Both pass `check` before either is recorded; only public facts decide then."""
+    with Ledger.in_memory(Clock()) as ledger:
+        first = exact_guard(ledger, "01", Question(AGE, 100, 1))
+        second = exact_guard(ledger, "02", question)
+        for guard in (first, second):
+            guard.admit(COUNTING)
+            guard.check(COUNTING, guard.reread(AGE), PUBLIC)  # type: ignore[misc]
+        answer = PlannedRelease(COUNTING, COUNT.spec, {}, 0)
+        first.record_release(answer, system_random)
+        with nullcontext() if allowed else pytest.raises(PolicyRefusal):
+            second.record_release(answer, system_random)
+        assert len(ledger.questions("heart", "")) == 1 + allowed
+
+
+def test_the_question_of_an_own_session_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Ledger.in_memory(Clock()) as ledger:
+        guard = exact_guard(ledger, "01", Question(AGE, 100, 1))
+        released(guard)
+        later = ContributionRequest(1, "gradient", ABC, 60, 0)
+        monkeypatch.setattr(guard, "_asked", None)  # as after a restart
+        guard.admit(later)
+        guard.check(later, guard.reread(AGE), PUBLIC)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("records", "allowed"), [(20, True), (21, False), (22, True), (18, True)])
+def test_added_records_must_be_min_records_or_more(records: int, allowed: bool) -> None:
+    with Ledger.in_memory(Clock()) as ledger:
+        question = Question(AGE, 100, 2)
+        policy = SitePolicy(min_sites=3, min_records=2)
+        released(replace(exact_guard(ledger, "01", question), policy=policy))
+        again = replace(exact_guard(ledger, "02", question, records), policy=policy)
+        with nullcontext() if allowed else pytest.raises(PolicyRefusal):
+            released(again)
+
+
+def test_refusals_because_of_records_end_exact_jobs_but_not_noisy_ones() -> None:
+    """Equal jobs count once; another message or total counts again; after the period, none does."""
+    clock = Clock()
+    with Ledger.in_memory(clock) as ledger:
+        error = DataError("a", "no")
+        question = Question(AGE, 100, 1)
+        for i in range(5):
+            guard = replace(exact_guard(ledger, f"{i:02}", question), job=bytes([i % 2]))
+            guard.admit(COUNTING)
+            guard.refused(COUNTING, error, message=False)
+        assert ledger.refusals("heart", 30) == 2
+        later = ContributionRequest(1, "gradient", ABC, 60, 0)
+        for i in range(3):
+            guard = exact_guard(ledger, f"session {i}", question)
+            guard.refused(later, error, message=i == 2)
+        assert ledger.refusals("heart", 30) == 5
+        with pytest.raises(PolicyRefusal):
+            exact_guard(ledger, "99", question).admit(COUNTING)
+        guard_of(ledger).admit(COUNTING)  # with noise
+        guard_of(ledger).refused(COUNTING, error, message=False)
+        assert ledger.refusals("heart", 30) == 5
+        clock.time += timedelta(days=31)
+        exact_guard(ledger, "99", question).admit(COUNTING)
