@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,29 @@ WITHIN_NOTE = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class PerSD:
+    """A coefficient for one standard deviation of its predictor, in place of one unit.
+
+    estimate, ci_low and ci_high are those of the term, times sd. They treat sd as known: its own
+    sampling error is not in the interval. The ends are None if the term has no interval.
+
+    sd: of the predictor, over the pooled complete records, as `describe` gives it
+    """
+
+    sd: float
+    estimate: float
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Term:
     """One row of a coefficient table, in the column's own units.
 
     std_error, statistic, p_value, ci_low and ci_high are None where the method has none.
     statistic is estimate / std_error; p_value is two-sided, against a coefficient of zero.
+    per_sd is None for the intercept, and where the method does not know the predictors' standard
+    deviations, or knows them only with noise.
     """
 
     term: str
@@ -35,6 +53,7 @@ class Term:
     p_value: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
+    per_sd: PerSD | None = None
 
 
 class Result:
@@ -85,11 +104,35 @@ def tested_terms(
     )
 
 
-def identified(terms: tuple[Term, ...], moments: Moments) -> tuple[Term, ...]:
-    """Return the terms without the intercept (the first) if each site has its own intercept.
+def per_sd(terms: Sequence[Term], deviations: Sequence[float]) -> tuple[Term, ...]:
+    """Return the terms, each also for one standard deviation of its predictor.
 
-    The pooled means are then not known and stand as 0, and so would the intercept.
+    terms: the intercept first; deviations: of the other terms' predictors. One that is not positive
+    and finite is not used.
     """
+    first, *slopes = terms
+    return (first, *(_per_sd(term, sd) for term, sd in zip(slopes, deviations, strict=True)))
+
+
+def _per_sd(term: Term, sd: float) -> Term:
+    if not 0 < sd < math.inf:
+        return term
+    low, high = (None if end is None else sd * end for end in (term.ci_low, term.ci_high))
+    return replace(term, per_sd=PerSD(sd=sd, estimate=sd * term.estimate, ci_low=low, ci_high=high))
+
+
+def moments_terms(terms: tuple[Term, ...], moments: Moments) -> tuple[Term, ...]:
+    """Return the terms of a fit from these moments, as they stand in its result.
+
+    terms: the intercept first, then the predictors in the order of the moments' columns
+
+    If each site subtracted its own means, there is no common intercept: the pooled means are not
+    known and stand as 0. Standard deviations with noise are not used: the intervals would not
+    account for their noise.
+    """
+    if not moments.noisy and moments.degrees_of_freedom > 0:
+        unbiased = math.sqrt(moments.n / moments.degrees_of_freedom)
+        terms = per_sd(terms, (unbiased * moments.standard_deviation[: len(terms) - 1]).tolist())
     return terms if moments.within is None else terms[1:]
 
 

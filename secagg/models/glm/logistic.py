@@ -226,9 +226,12 @@ class Logistic:
             np.array([v.midpoint for v in chosen]), np.array([v.half_range for v in chosen])
         )
         error = self._relative_error(state["hessian"], state["sites"])
+        scaled = _deviations(state["null_hessian"], state["n"])
+        deviations = [float(v.half_range * sd) for v, sd in zip(chosen, scaled, strict=True)]
         terms = inference(
-            state["beta"], state["hessian"], transform, state["names"], self.level, error
-        )
+            state["beta"], state["hessian"], transform, state["names"], self.level, error,
+            deviations,
+        )  # fmt: skip
         summary = {
             "method": self.name,
             "outcome": public.variables[outcome_index(public, self.outcome)].name,
@@ -265,6 +268,19 @@ def _counts(total: Update) -> State:
     """
     n = round(4 * float(total["hessian"][0]))
     return {"n": n, "events": round(float(total["gradient"][0]) + n / 2)}
+
+
+def _deviations(null_hessian: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Return the standard deviations of the scaled predictors, with the divisor n - 1.
+
+    At beta = 0 the Hessian is X'X / 4, so the sum that the first round opens contains the
+    predictors' sums and sums of squares. With h the Hessian divided by its first entry, which is
+    n / 4, sd_j^2 = n / (n - 1) (h_jj - h_0j^2). One that is below its rounding error becomes 0.
+    """
+    h = null_hessian / null_hessian[0, 0]
+    variance, square = np.diagonal(h)[1:] - h[0, 1:] ** 2, np.diagonal(h)[1:]
+    known = variance > math.sqrt(ROUNDING) * square
+    return np.sqrt(np.where(known, variance, 0.0) * (n / max(n - 1, 1)))
 
 
 def _symmetric(upper: NDArray[np.float64], p: int) -> NDArray[np.float64]:

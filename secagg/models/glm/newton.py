@@ -18,8 +18,9 @@ what an observer can infer from them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from scipy.linalg import cho_solve, eigh, solve_triangular
 from scipy.special import expit
 
 from secagg.errors import DataError, UsageError
-from secagg.models.common.coefficient_table import INTERCEPT, Term, tested_terms
+from secagg.models.common.coefficient_table import INTERCEPT, PerSD, Term, per_sd, tested_terms
 from secagg.models.numerics.cholesky import TOLERANCE, factor
 from secagg.models.numerics.precision import ROUNDING
 
@@ -206,6 +207,15 @@ def covariance(
 
 
 @dataclass(frozen=True, kw_only=True)
+class OddsPerSD(PerSD):
+    """Log odds for one standard deviation of a predictor, and the odds ratio: their exponential."""
+
+    odds_ratio: float
+    odds_low: float | None
+    odds_high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class OddsTerm(Term):
     """A term on the log-odds scale, and its exponential: the odds ratio per unit of the column.
 
@@ -225,22 +235,32 @@ def inference(
     names: Sequence[str],
     level: float = 0.95,
     tolerance: float = TOLERANCE,
+    deviations: Sequence[float] | None = None,
 ) -> tuple[OddsTerm, ...]:
     """Return Wald z tests, intervals and odds ratios in the columns' original units.
 
     beta, hessian: the estimate on scaled columns, shape (p,), and (3) there, shape (p, p)
     transform: T of `units_matrix`, shape (p, p); names: p terms, the intercept first
     level: of the intervals, in (0, 1)
+    deviations: the predictors' standard deviations, in their own units, if they are known
     Raises UsageError for a singular Hessian or a level out of range.
     """
     errors = np.sqrt(np.diagonal(covariance(hessian, transform, names, tolerance)))
-    return tuple(map(with_odds, tested_terms(names, transform @ beta, errors, level)))
+    terms = tested_terms(names, transform @ beta, errors, level)
+    return tuple(map(with_odds, terms if deviations is None else per_sd(terms, deviations)))
 
 
 def with_odds(term: Term) -> OddsTerm:
     """Return the term with its odds ratio, and those of its interval's ends if there is one."""
+    scaled = term.per_sd
+    if scaled is not None:
+        scaled = OddsPerSD(**vars(scaled), **_ratios(scaled))
+    return OddsTerm(**(vars(term) | {"per_sd": scaled}), **_ratios(term))
+
+
+def _ratios(term: Term | PerSD) -> Mapping[str, Any]:
     low, high = (None if end is None else _odds(end) for end in (term.ci_low, term.ci_high))
-    return OddsTerm(**vars(term), odds_ratio=_odds(term.estimate), odds_low=low, odds_high=high)
+    return {"odds_ratio": _odds(term.estimate), "odds_low": low, "odds_high": high}
 
 
 def _odds(log_odds: float) -> float:

@@ -14,7 +14,13 @@ from typing import Literal
 import numpy as np
 
 from secagg.errors import UsageError
-from secagg.models.common.coefficient_table import INTERCEPT, Result, Term, identified, within_notes
+from secagg.models.common.coefficient_table import (
+    INTERCEPT,
+    Result,
+    Term,
+    moments_terms,
+    within_notes,
+)
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.moments.scaling import Vector, check_penalty, standardised
 from secagg.models.numerics.lasso import lasso_descent, optimality_violation
@@ -115,7 +121,7 @@ def lasso(
     return LassoFit(
         outcome=outcome,
         n=n,
-        terms=identified(
+        terms=moments_terms(
             tuple(
                 Term(term=name, estimate=float(estimate))
                 for name, estimate in zip((INTERCEPT, *predictors), estimates, strict=True)

@@ -32,7 +32,7 @@ from secagg.models.common.coefficient_table import (
     INTERCEPT,
     Result,
     Term,
-    identified,
+    moments_terms,
     regression_moments,
     tested_terms,
     within_notes,
@@ -115,7 +115,7 @@ def ols(
         outcome=outcome,
         n=n,
         level=level,
-        terms=identified(
+        terms=moments_terms(
             tested_terms(
                 (INTERCEPT, *predictors),
                 np.array([intercept, *slopes]),

@@ -31,7 +31,7 @@ from secagg.models.common.coefficient_table import (
     Result,
     Term,
     critical_value,
-    identified,
+    moments_terms,
     within_notes,
 )
 from secagg.models.common.pooled_moments import Moments
@@ -141,7 +141,7 @@ def ridge(
         outcome=outcome,
         n=n,
         level=level,
-        terms=identified(
+        terms=moments_terms(
             tuple(
                 Term(
                     term=name,

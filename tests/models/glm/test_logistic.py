@@ -79,6 +79,20 @@ def test_a_run_equals_the_pooled_fit(protocol):
     np.testing.assert_allclose([t["odds_high"] for t in terms], np.exp(high), rtol=1e-6)
 
 
+def test_odds_ratios_per_standard_deviation_come_from_the_first_sum():
+    sites = {f"s{i}": records(60 + 40 * i, i) for i in range(3)}
+    run = secagg.run(job(protocol={"name": "plain"}), sites)
+    intercept, *slopes = run.result.summary["terms"]
+    assert intercept["per_sd"] is None
+    deviations = pooled_fit(sites).model.exog.std(axis=0, ddof=1)[1:]
+    for term, sd in zip(slopes, deviations, strict=True):
+        scale = term["per_sd"]
+        assert scale["sd"] == pytest.approx(sd, rel=1e-9)
+        assert scale["odds_ratio"] == pytest.approx(term["odds_ratio"] ** sd, rel=1e-7)
+        assert scale["odds_low"] == pytest.approx(term["odds_low"] ** sd, rel=1e-7)
+        assert scale["odds_high"] == pytest.approx(term["odds_high"] ** sd, rel=1e-7)
+
+
 def test_separation_is_reported():
     sites = {f"s{i}": records(80, i) for i in range(3)}
     for table in sites.values():

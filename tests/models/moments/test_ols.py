@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.errors import UsageError
+from secagg.models.common.noisy_moments import NoisyMoments
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.moments.ols import describe, ols
 
@@ -193,3 +195,31 @@ def test_describe_omits_undefined_statistics():
     assert data["correlation"][0][2] == pytest.approx(np.corrcoef(table[:, [0, 2]].T)[0, 1])
     single = describe(moments_of(table[:1], "abc"))
     assert [row.sd for row in single.columns] == [None] * 3
+
+
+@pytest.mark.parametrize("within", [None, 3])
+def test_effects_per_standard_deviation_are_those_of_a_fit_on_scaled_predictors(within):
+    X, y = sample(3, 60, 3)
+    moments = moments_of(np.column_stack([X, y]), ["a", "b", "c", "y"])
+    moments = replace(moments, within=within, mean=moments.mean * (within is None))
+    slopes = [term for term in ols(moments, "y", ["a", "b", "c"]).terms if term.term in "abc"]
+    deviations = X.std(axis=0) * math.sqrt(60 / (60 - (within or 1)))
+    scaled = sm.OLS(y, sm.add_constant(X / deviations)).fit()
+    per_sd = [term.per_sd for term in slopes]
+    np.testing.assert_allclose([scale.sd for scale in per_sd], deviations, rtol=REL)
+    np.testing.assert_allclose([scale.estimate for scale in per_sd], scaled.params[1:], rtol=REL)
+    for term, scale in zip(slopes, per_sd, strict=True):
+        assert (scale.ci_high - scale.estimate) / (term.ci_high - term.estimate) == pytest.approx(
+            scale.sd, rel=REL
+        )
+
+
+def test_the_intercept_and_noised_deviations_have_no_effect_per_standard_deviation():
+    X, y = sample(4, 60, 2)
+    moments = moments_of(np.column_stack([X, y]), ["a", "b", "y"])
+    terms = ols(moments, "y", ["a", "b"]).terms
+    assert [term.per_sd is None for term in terms] == [True, False, False]
+    matrix = np.eye(4)
+    release = NoisyMoments(moments.names, np.zeros(3), np.ones(3), matrix, matrix, np.ones(4))
+    noised = replace(moments, noisy=release)
+    assert all(term.per_sd is None for term in ols(noised, "y", ["a", "b"]).terms)
