@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import pytest
@@ -37,6 +38,18 @@ def test_settings_get_defaults_and_declared_types() -> None:
     some = build(Some, {"outcome": "y", "names": ["a", "b"], "level": 1}, "method")
     assert some == Some("y", ("a", "b"), 1.0, 3)
     assert type(some.level) is float and type(some.names) is tuple
+
+
+def test_intervals_have_the_same_default_level_in_all_methods() -> None:
+    kinds = [getattr(importlib.import_module(module), name) for module, name in METHODS.values()]
+    levels = {
+        (kind.__name__, f.default)
+        for kind in [*kinds, *KINDS.values()]
+        for f in fields(kind)
+        if f.name == "level"
+    }
+    assert len(levels) > 6
+    assert {level for _, level in levels} == {0.95}
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class FedLinHm2(Participation, FedLinModel):
     """If the shared posterior would move by less, in its standard deviations, rounds end."""
     damping: float = 1.0
     """Largest share of the sites' changes that a round applies, above 0 and at most 1."""
-    level: float = 0.9
+    level: float = 0.95
     """Probability of all intervals, between 0 and 1, also of those that select predictors."""
     draws: int = 2000
     """Number of draws from each site's own posterior, at least 100."""

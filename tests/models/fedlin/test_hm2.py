@@ -178,7 +178,7 @@ def test_posteriors_of_few_sites_agree_with_a_grid() -> None:
     """
     tables, b, s = one_term(5, (12, 9, 15, 7), 0.8)
     results = {
-        points: simulated({**ONE_TERM, "points": points}, ONE_COLUMN, tables)
+        points: simulated({**ONE_TERM, "level": 0.9, "points": points}, ONE_COLUMN, tables)
         for points in (0, 2048)
     }
     mean, cov, low, high = exact(b, s, ONE)
@@ -243,7 +243,7 @@ def test_with_known_shared_parameters_site_posteriors_are_exact() -> None:
     tables, m, t, s = linear_tables((6, 25, 3), d=2), 0.7, 0.4, 0.3
     method = {"name": "fedlin_hm2", "prior": "normal", "intercept": "none", "scale": "own",
               "noise_sd": np.sqrt(s), "mu_mean": m, "mu_sd": 1e-4, "log_tau_mean": np.log(t),
-              "log_tau_sd": 1e-4, "draws": 4000}  # fmt: skip
+              "log_tau_sd": 1e-4, "draws": 4000, "level": 0.9}  # fmt: skip
     _, own = simulated(method, bounds(tables), tables)
     written = Written.of(tables, "none", "own")
     for k, site in enumerate(tables):

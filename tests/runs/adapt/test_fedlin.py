@@ -27,6 +27,7 @@ MU, TAU, NOISE = 0.7, 0.4, 0.3
 KNOWN = {
     "name": "fedlin_hm2", "intercept": "none", "scale": "own", "noise_sd": NOISE**0.5,
     "mu_mean": MU, "mu_sd": 1e-4, "log_tau_mean": np.log(TAU), "log_tau_sd": 1e-4, "draws": 100,
+    "level": 0.9,
 }  # fmt: skip
 """What sites share is as good as known: theta ~ N(MU, TAU I)."""
 

@@ -51,7 +51,7 @@ class Selection:
     null: Array
 
 
-def select(theta: Array, level: float = 0.9, rope: float = 0.0) -> Selection:
+def select(theta: Array, level: float, rope: float = 0.0) -> Selection:
     """Summarise draws of theta (draws, d), at least 40.
 
     rope: half width of the range about 0 in `null`, in theta's units. At 0, `null` is 0 unless a

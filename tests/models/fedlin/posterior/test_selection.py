@@ -44,7 +44,7 @@ def test_the_interval_level_decides_the_selection() -> None:
 def test_an_interval_end_near_zero_is_marked_uncertain() -> None:
     draws = DRAWS[:, 3:] + norm.ppf(0.95)
     for sign in (1, -1):
-        assert select(sign * draws).doubtful[0]
+        assert select(sign * draws, level=0.9).doubtful[0]
 
 
 def test_dependent_draws_have_larger_errors() -> None:
@@ -53,5 +53,5 @@ def test_dependent_draws_have_larger_errors() -> None:
     draws = rng.standard_normal((20_000, 1))
     for i in range(1, len(draws)):
         draws[i] = phi * draws[i - 1] + np.sqrt(1 - phi**2) * draws[i]
-    found = select(draws)
+    found = select(draws, level=0.9)
     assert found.mcse_mean[0] == pytest.approx(4.36 / np.sqrt(20_000), rel=4.5 / np.sqrt(38))
