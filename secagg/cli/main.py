@@ -1,8 +1,8 @@
 """The command line. Each command is a few lines over the Python interface.
 
 Exit codes: 0 success; 1 internal error; 2 wrong usage, job or data; 3 refused by a release rule;
-4 the protocol aborted; 6 a run folder was changed. `plan` ends with 0 even if a site would refuse
-the job. An error is one line on standard error (with --json, one object): where, what, advice.
+4 the protocol aborted; 6 a run folder was changed. `plan` ends with 3 if a run would be refused. An
+error is one line on standard error (with --json, one object): where, what, advice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from secagg.cli.options import (
 from secagg.cli.reproduce import app as reproduce
 from secagg.cli.site import site
 from secagg.core.version import __version__
-from secagg.errors import InternalError, SecaggError, UsageError
+from secagg.errors import InternalError, PolicyRefusal, SecaggError, UsageError
 
 if TYPE_CHECKING:
     from secagg.runs.run import Run
@@ -164,6 +164,10 @@ def plan(
         print_json(planned)
     else:
         output.show_plan(planned)
+    if planned["refusals"]:
+        first, *others = planned["refusals"]
+        more = f" (and {len(others)} more)" if others else ""
+        exit_with(PolicyRefusal(str(job), f"a run would be refused: {first}{more}"))
 
 
 @app.command()

@@ -53,12 +53,21 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
 def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:
     """Return the error for an unknown key. It suggests a similar known key or lists all known."""
     last, known = key.rpartition(".")[2], sorted(known)
-    close = difflib.get_close_matches(last, known, n=1, cutoff=_MIN_SIMILARITY)
-    if not close and len(partial := [name for name in known if last in name.split("_")]) == 1:
-        close = partial  # one word of the key: "alone" for "site_alone"
+    advice = did_you_mean(last, known)
+    if not advice and len(partial := [name for name in known if last in name.split("_")]) == 1:
+        advice = f"Did you mean {partial[0]!r}?"  # one word of the key: "alone" for "site_alone"
     listed = ", ".join(known) or "none"
-    advice = f"Did you mean {close[0]!r}?" if close else f"Known keys here: {listed}."
-    return JobError(where, f"unknown key {key!r}", advice)
+    return JobError(where, f"unknown key {key!r}", advice or f"Known keys here: {listed}.")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question that suggests the most similar known name; empty if none is similar.
+
+    Capital letters do not count.
+    """
+    folded = {each.casefold(): each for each in sorted(known)}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=_MIN_SIMILARITY)
+    return f"Did you mean {folded[close[0]]!r}?" if close else ""
 
 
 def describe(first: Mapping[str, Any], key: str) -> str:

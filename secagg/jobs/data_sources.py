@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from secagg.core.validation import unknown_key
+from secagg.core.validation import did_you_mean, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.job import Job, Release
 from secagg.jobs.registry import METHODS, PROTOCOLS
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _POLICY = ".policy.toml"
-_ENDINGS = (".csv", ".parquet")
+ENDINGS = (".csv", ".parquet")
+"""Endings of the files that are sites."""
 _NAMED_TABLES = "Give {site name: table, ...}."
 
 Data = Mapping[str, Any]
@@ -88,6 +89,8 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
         sources = _from_table(job.sites.table, str(job.sites.site_column), shared)
     else:
         raise JobError("sites", "no data", "Set sites.folder, or sites.table with site_column.")
+    if job.sites.names is not None:
+        sources = _named(sources, job.sites.names, _where_sites_are(job, data))
     for name in sources:
         if not (name and name.isprintable()):
             raise JobError("sites", f"{name!r} cannot name a site", "Use printable characters.")
@@ -105,12 +108,26 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
     return dict(sorted(sources.items()))
 
 
+def _named(
+    sources: Mapping[str, SiteSource], names: tuple[str, ...], where: str
+) -> dict[str, SiteSource]:
+    """Return the sites of `sites.names`. Raises `JobError` for a name without records."""
+    missing = [name for name in names if name not in sources]
+    if missing:
+        what = (
+            f"no records of {', '.join(map(repr, missing))}; found {', '.join(sources) or 'none'}"
+        )
+        hint = did_you_mean(missing[0], [name for name in sources if name not in names])
+        raise JobError("sites.names", what, f"{hint} {where}".strip())
+    return {name: sources[name] for name in names}
+
+
 def _where_sites_are(job: Job, data: Data | None) -> str:
     """Return the advice for a job with too few sites."""
     if data is not None:
         return _NAMED_TABLES
     if job.sites.folder is not None:
-        return f"A site is one file in {job.sites.folder} that ends in {' or '.join(_ENDINGS)}."
+        return f"A site is one file in {job.sites.folder} that ends in {' or '.join(ENDINGS)}."
     return f"A site is one value of the column {job.sites.site_column!r}."
 
 
@@ -162,7 +179,7 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     # Compare names from the listing: a file system that ignores case would also find A's policy
     # under the name of site a.
     policies = {p.name for p in folder.iterdir() if "policy" in p.name.lower()}
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in _ENDINGS)
+    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in ENDINGS)
     sources: dict[str, SiteSource] = {}
     for path in paths:
         if path.stem in sources:

@@ -7,7 +7,8 @@ are numbers, and `secagg.jobs.cells` converts them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,10 @@ class SiteTable(Protocol):
         """Read the table now and return it. Raises `DataError`."""
         ...
 
+    def header(self) -> list[str]:
+        """Return the names of the columns, without reading a record. Raises `DataError`."""
+        ...
+
 
 @dataclass(frozen=True)
 class FileTable:
@@ -38,6 +43,10 @@ class FileTable:
     def read(self) -> pd.DataFrame:
         """Return the file's table of cells."""
         return read_file(self.path)
+
+    def header(self) -> list[str]:
+        """Return the names of the file's columns."""
+        return read_header(self.path)
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,11 @@ class SharedTable:
     def sites(self) -> list[str]:
         """Return the names of the sites. This reads only the column that names the sites."""
         return list(self._split(read_file(self.path, only=self.column)))
+
+    @cached_property
+    def header(self) -> list[str]:
+        """The names of the file's columns."""
+        return read_header(self.path)
 
     @cached_property
     def parts(self) -> dict[str, pd.DataFrame]:
@@ -84,6 +98,10 @@ class SharedTablePart:
             raise DataError(str(self.table.path), what, "Do not change the file during a run.")
         return part
 
+    def header(self) -> list[str]:
+        """Return the names of the shared file's columns."""
+        return self.table.header
+
 
 @dataclass(frozen=True)
 class GivenTable:
@@ -107,6 +125,10 @@ class GivenTable:
         kind = type(table).__name__
         raise DataError(self.site, f"a {kind} is not a table", "Give a pandas DataFrame.")
 
+    def header(self) -> list[str]:
+        """Return the names of the columns."""
+        return [str(name) for name in self.read().columns]
+
 
 def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
     """Return a CSV or Parquet file as a table of cells. Raises `DataError`.
@@ -115,18 +137,51 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
     """
     import pandas as pd  # noqa: PLC0415  # half a second that `secagg --help` should not pay
 
-    try:
-        if path.suffix.lower() == ".parquet":
-            if only is None:
-                return pd.read_parquet(path)
-            listed = importlib.import_module("pyarrow.parquet").read_schema(path).names
-            return pd.read_parquet(path, columns=[name for name in listed if name == only])
-        # Cells stay text, because the job declares which columns are numbers. The header is read
-        # separately. Otherwise pandas renames repeated columns, and if a row has more cells than
-        # the header, it uses the first cells as row labels and shifts every column.
-        header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
-        selected = [i for i, name in enumerate(header) if only in (None, name)]
+    # Cells stay text, because the job declares which columns are numbers. The header is read
+    # separately. Otherwise pandas renames repeated columns, and if a row has more cells than the
+    # header, it uses the first cells as row labels and shifts every column.
+    header = read_header(path)
+    selected = [i for i, name in enumerate(header) if only in (None, name)]
+    names = [header[i] for i in selected]
+    with _reading(path):
+        if is_parquet(path):
+            return pd.read_parquet(path, columns=None if only is None else names)
         cells = _read_cells(path, columns=None if only is None else selected)
+    return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the names of the columns of a CSV or Parquet file. Raises `DataError`.
+
+    Of a CSV file, only the beginning is read; of a Parquet file, only the schema.
+    """
+    with _reading(path):
+        if is_parquet(path):
+            schema = importlib.import_module("pyarrow.parquet").read_schema(path)
+            index = (schema.pandas_metadata or {}).get("index_columns", ())
+            return [name for name in schema.names if name not in index]
+        header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise DataError(
+            str(path),
+            f"its cells are not separated by commas ({header[0]!r})",
+            "Export it with commas.",
+        )
+    return header
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether this is a Parquet file, by its ending."""
+    return path.suffix.lower() == ".parquet"
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn the errors of reading a file into `DataError`."""
+    import pandas as pd  # noqa: PLC0415  # see read_file
+
+    try:
+        yield
     except pd.errors.EmptyDataError:
         raise DataError(str(path), "the file is empty", "Give it a header and records.") from None
     except ImportError:
@@ -141,14 +196,6 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
         what = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         advice = "Separate cells by commas, with as many cells in each row as in the header."
         raise DataError(str(path), f"cannot be read: {what}", advice) from None
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise DataError(
-            str(path),
-            f"its cells are not separated by commas ({header[0]!r})",
-            "Export it with commas.",
-        )
-    names = [header[i] for i in selected]
-    return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
 
 
 def _read_cells(

@@ -1,16 +1,20 @@
 """`secagg plan`: what a run would do and send, from public numbers, before any record is read.
 
-The file names give the sites. If the job splits one table (a simulation), only the site column of
-the table is read. Bits come from the same proof as in a run. Messages and bytes are measured: the
-session runs once with contributions of zeros in place of the sites' records, one round for each
-stage, and the frames are counted. Sizes depend on shapes only, so a real round sends as much, up to
-the few bytes by which its integers are longer.
+The file names give the sites, and the headers of the files say whether the declared columns exist.
+If the job splits one table (a simulation), only the site column of the table is read. To warn about
+copies of a file, the lines of the files are compared on this computer (`secagg.jobs.site_files`).
+
+Bits come from the same proof as in a run. Messages and bytes are measured: the session runs once
+with contributions of zeros in place of the sites' records, one round for each stage, and the frames
+are counted. Sizes depend on shapes only, so a real round sends as much, up to the few bytes by
+which its integers are longer.
+
 Available policies and ledgers are checked for refusals, and nothing is written to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,31 +37,27 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Placement
 from secagg.core.frames import Delivery
 from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
-from secagg.errors import PolicyRefusal
-from secagg.jobs.data_sources import Data, SiteSource, as_policy
+from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
-from secagg.privacy.accounting.budget import Cap
-from secagg.privacy.accounting.calibration import EXACT
+from secagg.jobs.site_files import check_headers, file_remarks
 from secagg.privacy.accounting.guarantee import sentence
-from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.policy.evaluation import before_data
-from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import cap_status, exact_releases
+from secagg.runs.expected_refusals import check_ledger_places, expected_refusals, opened
 from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility_facts import prospect
 from secagg.runs.ledger_facts import own_rules
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
-from secagg.runtime.rounds import COHORT, CONSENT
+from secagg.runtime.rounds import CONSENT
 from secagg.runtime.session import open_session
-from secagg.runtime.session_ledgers import ALL_SITES, open_ledger, request_before_data
+from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 
 _WARN_BYTES = 10**9
 """Bytes that one site sends in a run, beyond which a plan warns."""
@@ -128,6 +128,8 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
 
     key: the coordinator's public key, if it has one
     """
+    check_headers(planned.job, planned.sources)
+    check_ledger_places(planned)
     counts = _dry_run(planned)
     stages = plan_facts(planned.plans)
     for stage, (messages, size, sends) in zip(stages, counts, strict=False):  # last: the set-up
@@ -137,6 +139,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         stage |= {"bytes_at_most": stage["max_rounds"] * size, "all_run": all_run}
         stage |= {"a_site_sends_at_most": stage["max_rounds"] * sends}
     setup = counts[-1]
+    certain, possible = expected_refusals(planned, key)
     sent_by_site = setup[2] + sum(stage["a_site_sends_at_most"] for stage in stages)
     return {
         "title": planned.job.title,
@@ -151,10 +154,15 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
             for name, source in planned.sources.items()
             if (rules := own_rules(planned, source)) is not None
         },
-        "refusals": _refusals(planned, key),
+        "refusals": certain,
+        "possible_refusals": possible,
         "budgets": _budgets(planned),
         "differential_privacy": _guarantee(planned),
-        "warnings": _warnings(planned) + _traffic_warning(sent_by_site),
+        "warnings": [
+            *_warnings(planned),
+            *_traffic_warning(sent_by_site),
+            *file_remarks(planned.sources),
+        ],
         "a_site_sends_at_most": sent_by_site,
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
@@ -201,89 +209,17 @@ def _traffic_warning(size: int) -> list[str]:
     ]
 
 
-def _refusals(planned: Planned, key: bytes | None) -> list[str]:
-    """Return who would refuse this job, and by which rule.
-
-    Sites' policies and ledgers are checked if they are available here. Refusals that depend on
-    records, or on releases between plan and run, appear only in the run.
-    """
-    names, release = planned.public.sites, as_policy(planned.job.release)
-    coordinator_ledger = open_coordinator_ledger(planned, b"")
-    refusals = _refusal(check_invitation, release, COORDINATOR, names, None) or _refusal(
-        check_cohort, release, COORDINATOR, names, coordinator_ledger.earlier
-    )
-    path = coordinator_ledger.path
-    if path is not None and path.exists():
-        with closing(open_ledger(path)) as ledger:
-            refusals += _refusal(_check_budget, planned, ledger, ALL_SITES)
-    for source in planned.sources.values():
-        with closing(_opened(source)) as ledger:
-            refusals += [
-                f"{source.name}, {why}" for why in _site_refusals(planned, source, ledger, key)
-            ]
-    return refusals
-
-
-def _refusal(check: Callable[..., None], *arguments: Any) -> list[str]:
-    """Return the line of a check that refuses; an empty list if it passes."""
-    try:
-        check(*arguments)
-    except PolicyRefusal as error:
-        return [error.line()]
-    return []
-
-
-def _site_refusals(
-    planned: Planned, source: SiteSource, ledger: Ledger, key: bytes | None
-) -> Iterator[str]:
-    job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
-    stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
-    sites = planned.public.sites
-    request = request_before_data(job, stages, source, ledger, sites, key or b"")
-    decisions = before_data(shared, request)
-    by_job = {d.text for d in decisions if not d.allowed and d.rule != "cohorts"}
-    refusing = {d.rule: d.text for d in before_data(policy, request) if not d.allowed}
-    for rule, text in refusing.items():
-        if rule == "cohorts":
-            if "min_sites" not in refusing:  # otherwise it follows
-                yield f"by its ledger: {text}"
-        elif rule == "keys.coordinators" and key is None:
-            yield "by its policy: keys: it answers only to some coordinators; run with --key"
-        elif text not in by_job:  # those are refusals by the coordinator
-            yield f"by its policy: {rule}: {text}"
-    for why in _refusal(_check_budget, planned, ledger, source.dataset, source.caps):
-        repeat = ""
-        if job.privacy.placement is Placement.SITE:  # depends on the records, which are not read
-            repeat = ", unless this repeats an earlier release"
-        yield f"by its budget{repeat}: {why}"
-
-
-def _check_budget(planned: Planned, ledger: Ledger, dataset: str, caps: Sequence[Cap] = ()) -> None:
-    """Check the cost of the whole run against the caps. Raises `PolicyRefusal`."""
-    private = planned.private
-    mechanisms = [] if private is None else private.mechanisms.values()
-    costs = [m.cost() for m in mechanisms for _ in range(m.rounds)] or [EXACT]
-    adjacency = None if private is None else private.terms.adjacency
-    ledger.check_costs(dataset, costs, caps, planned.job.privacy.delta or 0.0, adjacency)
-
-
 def _budgets(planned: Planned) -> list[dict[str, Any]]:
     """Return, for each cap of each site, what is spent and what one more job may claim."""
     budgets = []
     for source in planned.sources.values():
         name, dataset = source.name, source.dataset
-        with closing(_opened(source)) as ledger:
+        with closing(opened(source)) as ledger:
             budgets += [
                 {"site": name, "dataset": dataset, **cap_status(cap, ledger, dataset)}
                 for cap in (*ledger.caps(dataset), *source.caps)
             ]
     return budgets
-
-
-def _opened(source: SiteSource) -> Ledger:
-    """Return a site's ledger, or an empty one in memory: a plan creates no file."""
-    exists = source.ledger is not None and source.ledger.exists()
-    return open_ledger(source.ledger if exists else None)
 
 
 def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
@@ -294,7 +230,7 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
     zeros = _Zeros(planned.method)
     lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
-    loose = {"min_sites": 2, "min_records": 1, "min_cell_records": 1}
+    loose = {"min_sites": 2, "min_records": 1, "min_cell_records": 1, "min_total_records": None}
     release = planned.job.release.model_copy(update=loose)
     job = planned.job.model_copy(update={"release": release})
     public = replace(planned.public, noise={})  # noise could make the zeros look like no records

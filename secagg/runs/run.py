@@ -20,6 +20,7 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import SecaggError, UsageError
 from secagg.jobs.data_sources import Data, as_policy
 from secagg.jobs.job import Job, read_job
+from secagg.jobs.site_files import check_headers, file_remarks
 from secagg.privacy.policy.release_rules import check_invitation
 from secagg.runs.run_files import write_folder
 from secagg.runs.run_folder import (
@@ -66,7 +67,8 @@ def run(
     overwrite: replace `out` if it holds an earlier run
     overrides: dotted job keys to TOML values, as `--set` on the command line
     progress: called with each log event when it is written; with engine "processes" also with
-        events that are not logged: `starting` when a party has started, `asked` before each phase
+        events that are not logged: `starting` when a party has started, `asked` before each phase.
+        `sites` comes first, with the names of the sites, and `remark` for each remark
     tamper: see `secagg.runtime.engines.memory`
     random: any generator but the operating system's removes all protection; the run records this
     key: file with the coordinator's own keys (`secagg key`), which sites' policies may require
@@ -78,6 +80,7 @@ def run(
     With engine "processes", a run that fails or is killed stays in `OUT.partial`, for `resume`.
     """
     planned = plan_job(read_job(job, overrides), data)
+    found = _check_files(planned, progress)
     own = None if key is None else read_key(Path(key), COORDINATOR)
     target = None if out is None else Path(out).absolute()
     if target is not None:
@@ -86,7 +89,7 @@ def run(
         if tamper is not None or random is not system_random:
             raise UsageError("engine", "'processes' accepts neither `random` nor `tamper`")
         finished = _run_in_processes(planned, target, overwrite, progress, own)
-        return replace(finished, folder=None if out is None else Path(out))
+        return _as_returned(finished, out, found)
     if target is not None:
         discard_unfinished(target, overwrite, only_check=True)
     with scratch_near(target) as scratch:
@@ -115,7 +118,24 @@ def run(
     if target is not None:
         with suppress(UsageError):  # another process is resuming it
             discard_unfinished(target, overwrite)
-    return replace(finished, folder=None if out is None else Path(out))
+    return _as_returned(finished, out, found)
+
+
+def _check_files(planned: Planned, progress: Progress | None) -> list[str]:
+    """Check the headers, name the sites, and return remarks about their files."""
+    check_headers(planned.job, planned.sources)
+    remarks = file_remarks(planned.sources)
+    if progress is not None:
+        progress({"event": "sites", "sites": list(planned.public.sites)})
+        for remark in remarks:
+            progress({"event": "remark", "text": remark})
+    return remarks
+
+
+def _as_returned(run: Run, out: str | Path | None, found: list[str]) -> Run:
+    """Return the run with the folder as the caller named it, and with remarks about files."""
+    folder = None if out is None else Path(out)
+    return replace(run, folder=folder, remarks=(*found, *run.remarks))
 
 
 def resume(

@@ -70,6 +70,36 @@ def test_site_names_that_would_break_a_log_are_refused(name: str) -> None:
         find_sites(job_of(), {"a": {}, name: {}})
 
 
+def test_only_named_sites_take_part(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "b.csv", "a.csv", "b_backup.csv", "c.csv")
+    assert list(find_sites(job_of(folder=folder, names=["c", "b"]))) == ["b", "c"]
+
+
+@pytest.mark.parametrize("source", ["folder", "table", "data"])
+def test_a_name_without_records_is_an_error(tmp_path: Path, source: str) -> None:
+    folder = folder_of(tmp_path, "north.csv", "south.csv")
+    path = save(tmp_path / "all.dat", "where,age\nnorth,1\nsouth,2\n")
+    given: dict[str, Any] = {
+        "folder": {"folder": folder},
+        "table": {"table": path, "site_column": "where"},
+        "data": {},
+    }[source]
+    data = tables() if source == "data" else None
+    job = job_of(**given, names=["north", "Soutn"])
+    with pytest.raises(JobError) as caught:
+        find_sites(job, data)
+    assert caught.value.where == "sites.names"
+    assert "'Soutn'" in caught.value.what and "'south'" in caught.value.advice
+    found = find_sites(job_of(**given, names=["north", "south"]), data)
+    assert list(found) == ["north", "south"]
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["a", "a"], "a"])
+def test_unusable_names_are_refused(names: Any) -> None:
+    with pytest.raises(JobError):
+        job_of(names=names)
+
+
 # --- a site's own policy -------------------------------------------------------------------------
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -124,14 +123,8 @@ def test_parquet_files_are_read(tmp_path: Path) -> None:
 def test_parquet_without_its_package_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
-
-    def none(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.partition(".")[0] in ("pyarrow", "fastparquet"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", none)
+    for name in ("pyarrow", "pyarrow.parquet", "fastparquet"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it then fails
     path = save(tmp_path / "north.parquet", b"PAR1")
     with pytest.raises(DataError) as caught:
         read_file(path)

@@ -153,7 +153,9 @@ def test_plan_notes_releases_that_may_have_been_paid_already(tmp_path: Path) -> 
     data = folder_with(tmp_path)
     run(data, privacy=noised(placement="site"))
     cap(data, "a", 0.5)
-    (line,) = refusals(data, privacy=noised(placement="site"))
+    planned = plan(data, privacy=noised(placement="site"))
+    assert planned["refusals"] == []
+    (line,) = planned["possible_refusals"]
     assert line.startswith("a, by its budget, unless")
     run(data, privacy=noised(placement="site"))
 
@@ -182,7 +184,10 @@ def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> Non
     run(data, privacy=noised(2.0))
     job = tmp_path / "job.toml"
     job.write_text(TOML)
-    out = CliRunner().invoke(app, ["plan", str(job)], catch_exceptions=False).stdout.splitlines()
+    done = CliRunner().invoke(app, ["plan", str(job)], catch_exceptions=False)
+    assert done.exit_code == PolicyRefusal.exit_code
+    assert done.stderr.startswith("secagg: ") and done.stderr.count("\n") == 1
+    out = done.stdout.splitlines()
     (refused,) = [line for line in out if line.startswith("will be refused: ")]
     assert refused.endswith(f"{refusals(data, protocol={'name': 'plain'})[0]}")
     (left,) = [line for line in out if line.startswith("epsilon left at a: ")]

@@ -32,12 +32,15 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     out = terminal.standard_output()
     out.print(f"[bold]{escape(plan['title'])}[/]: {plan['method']} under {plan['protocol']}")
     out.print(f"{plan['protocol']}: {plan['in_numbers']}")
-    out.print(f"sites: {escape(', '.join(plan['sites']))}")
+    names = plan["sites"]
+    out.print(f"{len(names)} sites: {escape(', '.join(names))}", soft_wrap=True)
     out.print(f"release rules: {_rules(plan['release']) or 'none set'}")
     for name, rules in plan["own_rules"].items():
         out.print(f"own rules of {escape(name)}: {_rules(rules)}")
     for refusal in plan["refusals"]:
         out.print(f"[bold red]will be refused: {escape(refusal)}[/]", soft_wrap=True)
+    for refusal in plan["possible_refusals"]:
+        out.print(f"[bold yellow]may be refused: {escape(refusal)}[/]", soft_wrap=True)
     for budget in plan["budgets"]:
         left = f"{rounded_down(budget['left'])} at delta {probability(budget['delta'])}"
         site = escape(budget["site"])

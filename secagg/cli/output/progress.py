@@ -25,6 +25,9 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
         if event["event"] in ("release", "asked") and event["round"] % _step(event["round"]):
             return
         match event["event"]:
+            case "sites":
+                names = escape(", ".join(event["sites"]))
+                errors.print(f"{len(event['sites'])} sites: {names}", soft_wrap=True)
             case "session":
                 protocol, sites = event["protocol"]["name"], event["plan"][0]["sites"]
                 rounds = sum(stage["max_rounds"] for stage in event["plan"])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts
+from secagg.core.validation import did_you_mean
 from secagg.errors import JobError
 
 
@@ -28,9 +29,9 @@ def choose(
     for name in names:
         matches = [i for i, v in enumerate(public.variables) if name in (v.name, v.column)]
         if not matches:
-            raise JobError(
-                where, f"no column {name!r}", f"Columns are {', '.join(public.columns)}."
-            )
+            known = {*public.columns, *(v.name for v in public.variables)}
+            advice = f"{did_you_mean(name, known)} Columns are {', '.join(public.columns)}.".strip()
+            raise JobError(where, f"no column {name!r}", advice)
         if set(matches) & set(chosen):
             raise JobError(where, f"{name!r} is named twice", "Name it once.")
         if set(matches) & excluded:

@@ -1,0 +1,198 @@
+"""What can be said about the sites' files before a run, on the computer that runs the job.
+
+`check_headers` compares the columns that the job needs with the columns that each table has. Names
+of columns are public, so no record is read, and all mistakes at all sites are in one error.
+
+`file_remarks` finds files that are probably there by mistake: a file that no site uses, or a copy
+of another site's file. A copy counts its records twice. It also makes a sum over k sites one over
+k - 1, and once such a sum is released, no sum without the copy is possible: the difference of the
+two sums would be one site. So it has to be found before the first release.
+
+Who sees this: the remarks stay on the screen of the person who starts the run on these files. They
+are in no message, log or file of the run, because they tell something about records. A party that
+has only its own file cannot find a copy of it elsewhere.
+
+==============================================  ================================================
+case                                            remark
+==============================================  ================================================
+two files with the same bytes                   the same content
+at least 90 % of a file's records in another    nearly the same content, in any order
+  one; both have nearly only different records
+fewer than 10 records, but not the same bytes   none: they may be equal by chance
+few columns with few values each                none, for the same reason
+the same records with columns in another order  none: records are compared as text
+CSV and Parquet files with the same records     none
+files of more than 64 MiB together              only the same bytes are found
+==============================================  ================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from secagg.core.validation import did_you_mean
+from secagg.errors import DataError
+from secagg.jobs.data_sources import ENDINGS, SiteSource
+from secagg.jobs.job import Job
+from secagg.jobs.site_tables import FileTable, SharedTablePart, is_parquet
+
+_OTHER_TABLES = (
+    ".xlsx", ".xls", ".ods", ".tsv", ".tab", ".txt", ".dat", ".gz", ".zip", ".feather", ".sav",
+    ".dta", ".sas7bdat", ".rds",
+)  # fmt: skip
+"""Endings of files that may hold records, but are not read."""
+
+_NEARLY_ALL = 0.9
+"""Share of the records of a file that must be in another one. So many records must also differ from
+each other within each file: if 90 % of n records that are drawn from m equally likely ones differ,
+n is about 0.2 m, so the chance that another record is among them is below 0.2. Of 10 such records,
+9 are then among them with a probability below 5e-6."""
+_MIN_RECORDS = 10
+_MAX_BYTES = 64 * 2**20
+"""Largest size of all files together for which single records are compared."""
+
+
+# --- headers -------------------------------------------------------------------------------------
+
+
+def check_headers(job: Job, sources: Mapping[str, SiteSource]) -> None:
+    """Check that each site's table has each column of the job once.
+
+    Raises `DataError`, which names all missing and repeated columns at all sites.
+    """
+    needed = [*job.columns]
+    if job.privacy.person is not None and job.privacy.person not in needed:
+        needed.append(job.privacy.person)
+    at: dict[str, list[str]] = defaultdict(list)
+    unreadable: list[DataError] = []
+    advice: dict[str, None] = {}
+    headers: dict[tuple[str, ...], str] = {}
+    for where, source in _tables(sources):
+        try:
+            header = source.table.header()
+        except DataError as error:
+            unreadable.append(error)
+            continue
+        for name in needed:
+            count = header.count(name)
+            if count == 0:
+                at[f"column {name!r} is missing"].append(where)
+                hint = did_you_mean(name, [column for column in header if column not in needed])
+                shown = f"{where} has the columns {', '.join(header)}."
+                advice[hint or headers.setdefault(tuple(header), shown)] = None
+            elif count > 1:
+                at[f"{count} columns are named {name!r}"].append(where)
+                advice["Rename all but the right one."] = None
+    if len(unreadable) == 1 and not at:
+        raise unreadable[0]
+    if not at and not unreadable:
+        return
+    some = any("missing" in what and len(at[what]) < len(sources) for what in at)
+    if some and _from_whole_folder(job, sources):
+        listed = "Every CSV or Parquet file in sites.folder is a site"
+        advice[f"({listed}; sites.names lists those that take part.)"] = None
+    sites = list(dict.fromkeys(site for names in at.values() for site in names))
+    one = len(sites) == 1 and not unreadable
+    texts = [what if one else f"{what} at {', '.join(names)}" for what, names in at.items()]
+    for unread in unreadable:
+        texts.append(f"{unread.where} {unread.what}")
+        advice[unread.advice] = None
+    raise DataError(sites[0] if one else "sites", "; ".join(texts), " ".join(filter(None, advice)))
+
+
+def _tables(sources: Mapping[str, SiteSource]) -> Iterator[tuple[str, SiteSource]]:
+    """Yield each table once, under the name of its site, or of its file if sites share one."""
+    shared: set[Path] = set()
+    for name, source in sources.items():
+        if isinstance(source.table, SharedTablePart):
+            path = source.table.table.path
+            if path not in shared:
+                yield str(path), source
+            shared.add(path)
+        else:
+            yield name, source
+
+
+def _from_whole_folder(job: Job, sources: Mapping[str, SiteSource]) -> bool:
+    files = all(isinstance(source.table, FileTable) for source in sources.values())
+    return files and job.sites.names is None
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def file_remarks(sources: Mapping[str, SiteSource]) -> list[str]:
+    """Return remarks about the files of a folder that are probably there by mistake.
+
+    A file that cannot be read gets no remark; the run names the error.
+    """
+    paths = [s.table.path for s in sources.values() if isinstance(s.table, FileTable)]
+    if not paths:
+        return []
+    return [*_unused(paths), *_copies(paths)]
+
+
+def _unused(paths: Sequence[Path]) -> Iterator[str]:
+    used = {path.name for path in paths}
+    files = sorted(p.name for p in paths[0].parent.iterdir() if p.is_file())
+    rest = [n for n in files if n not in used and not n.startswith((".", "~$"))]
+    if unnamed := [n for n in rest if n.lower().endswith(ENDINGS)]:
+        yield f"{_list(unnamed)}: not in sites.names, so not a site of this run"
+    if ignored := [n for n in rest if n.lower().endswith(_OTHER_TABLES)]:
+        yield f"{_list(ignored)}: ignored, because only {' and '.join(ENDINGS)} files are sites"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+def _copies(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield a remark for each file without records, and for each pair with the same content."""
+    sizes = {path: path.stat().st_size for path in paths}
+    same_size = Counter(sizes.values())
+    small = sum(sizes.values()) <= _MAX_BYTES
+    digests: dict[Path, bytes] = {}
+    records: dict[Path, frozenset[bytes]] = {}
+    for path in paths:
+        if not small and same_size[sizes[path]] < 2:
+            continue
+        try:
+            digests[path] = _digest(path)
+            rows = _rows(path) if small and not is_parquet(path) else None
+        except OSError:
+            continue
+        if rows is not None and not rows and sizes[path]:
+            yield f"{path.name}: has a header, but no records"
+            del digests[path]
+        elif rows is not None and _mostly_different(rows):
+            records[path] = frozenset(rows)
+    for first, second in combinations(paths, 2):
+        both = f"{first.name} and {second.name}"
+        advice = "A site that is in the sum twice counts twice. List the sites in sites.names"
+        if first in digests and digests[first] == digests.get(second):
+            yield f"{both}: have the same content. {advice}"
+        elif first in records and second in records:
+            smaller = min(len(records[first]), len(records[second]))
+            if len(records[first] & records[second]) >= _NEARLY_ALL * smaller:
+                yield f"{both}: have nearly all records of the smaller one in common. {advice}"
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _rows(path: Path) -> list[bytes]:
+    """Return a digest of each line after the header; empty lines do not count."""
+    lines = (line.strip() for line in path.read_bytes().splitlines())
+    rows = [hashlib.blake2b(line, digest_size=16).digest() for line in lines if line]
+    return rows[1:]
+
+
+def _mostly_different(rows: Iterable[bytes]) -> bool:
+    rows = list(rows)
+    return len(rows) >= _MIN_RECORDS and len(set(rows)) >= _NEARLY_ALL * len(rows)

@@ -1,0 +1,158 @@
+"""What a run refuses because of public facts, `secagg plan` refuses too, before any release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import raw_job
+from support.ledger_runs import FIVE, folder_with, noised
+
+import secagg
+from secagg.errors import PolicyRefusal, SecaggError, UsageError
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.runtime.session_ledgers import open_ledger
+
+Change = Callable[[Path], Any]
+
+SITE = "min_sites = 3\nmin_records = 2\n"
+
+
+def policy(text: str) -> Change:
+    return lambda data: (data / "c.policy.toml").write_text(text)
+
+
+def edited(old: str, new: str) -> Change:
+    def change(data: Path) -> None:
+        text = (data / "b.csv").read_text()
+        (data / "b.csv").write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def as_it_is(_: Path) -> None:
+    """Change nothing."""
+
+
+def release(**rules: int) -> dict[str, Any]:
+    return {"release": {"min_sites": 3, "min_records": 2} | rules}
+
+
+def ols(**settings: Any) -> dict[str, Any]:
+    analysis = {"kind": "ols", "outcome": "age", "predictors": ["sex"]} | settings
+    return {"method": {"name": "moments", "analyses": [analysis]}}
+
+
+PERSON = {"privacy": noised(person="id")}
+
+CASES: dict[str, tuple[Change, dict[str, Any], type[SecaggError]]] = {
+    "a missing column": (edited("age", "years"), {}, UsageError),
+    "a repeated column": (edited("age", "sex"), {}, UsageError),
+    "no column of persons": (as_it_is, PERSON, UsageError),
+    "an empty file": (lambda d: (d / "b.csv").write_text(""), {}, UsageError),
+    "a file that is not UTF-8": (lambda d: (d / "b.csv").write_bytes(b"\xff,"), {}, UsageError),
+    "a folder as a file": (lambda d: (d / "x.csv").mkdir(), {}, UsageError),
+    "a name without a file": (as_it_is, {"sites": {"names": ["a", "b", "z"]}}, UsageError),
+    "ledgers in a file": (as_it_is, {"sites": {"ledgers": "FOLDER/a.csv"}}, UsageError),
+    "ledgers nowhere": (as_it_is, {"sites": {"ledgers": "FOLDER/x/y/z"}}, UsageError),
+    "an undeclared predictor": (as_it_is, ols(predictors=["grades"]), UsageError),
+    "an outcome with levels": (as_it_is, ols(outcome="grade"), UsageError),
+    "too few sites": (as_it_is, release(min_sites=6), PolicyRefusal),
+    "too few named sites": (as_it_is, {"sites": {"names": ["a", "b"]}}, PolicyRefusal),
+    "a rule that is not set": (as_it_is, {"release": {"min_sites": 3}}, PolicyRefusal),
+    "records of a site": (as_it_is, release(min_records=101), PolicyRefusal),
+    "records in total": (as_it_is, release(min_total_records=501), PolicyRefusal),
+    "records with a level": (as_it_is, release(min_cell_records=501), PolicyRefusal),
+    "a site's rule on sites": (policy("min_sites = 6\nmin_records = 2"), {}, PolicyRefusal),
+    "a site's rule on records": (policy("min_sites = 3\nmin_records = 101"), {}, PolicyRefusal),
+    "a site's rule on levels": (policy(SITE + "min_level_records = 101"), {}, PolicyRefusal),
+    "the number of levels": (policy(SITE + "max_levels = 2"), {}, PolicyRefusal),
+    "degrees of freedom": (policy(SITE + "min_residual_dof = 496"), {}, PolicyRefusal),
+    "parameters": (policy(SITE + "max_parameters_ratio = 0.049"), {}, PolicyRefusal),
+    "a method": (policy(SITE + 'methods = ["logistic"]'), {}, PolicyRefusal),
+    "delta": (
+        policy("min_sites = 3\nmin_records = 50"), {"privacy": noised(delta=1e-2)}, PolicyRefusal
+    ),
+}  # fmt: skip
+
+
+def job_of(data: Path, changed: dict[str, Any]) -> dict[str, Any]:
+    sites = {"folder": str(data), "max_rows": 100} | changed.get("sites", {})
+    if "ledgers" in sites:
+        sites["ledgers"] = sites["ledgers"].replace("FOLDER", str(data))
+    return raw_job(**{"protocol": {"name": "additive"}} | changed | {"sites": sites})
+
+
+def releases(data: Path) -> int:
+    count = 0
+    for file in (data / "ledgers").glob("*.ledger"):
+        with closing(open_ledger(file)) as ledger:
+            assert isinstance(ledger, Ledger)
+            count += sum(ledger.spent(name).total() for name in ledger.datasets())
+    return count
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_plan_refuses_what_a_run_refuses(tmp_path: Path, case: str) -> None:
+    change, changed, expected = CASES[case]
+    data = folder_with(tmp_path)
+    change(data)
+    job = job_of(data, changed)
+    if expected is PolicyRefusal:
+        assert secagg.plan(job)["refusals"]
+    else:
+        with pytest.raises(expected):
+            secagg.plan(job)
+    with pytest.raises(expected):
+        secagg.run(job)
+
+
+FINE: dict[str, tuple[Change, dict[str, Any]]] = {
+    "as it is": (as_it_is, {}),
+    "a rule on the total": (as_it_is, release(min_total_records=150)),
+    "a ledger folder to make": (as_it_is, {"sites": {"ledgers": "FOLDER/x"}}),
+    "named sites": (edited("age", "years"), {"sites": {"names": ["a", "c", "d"]}}),
+    "just enough": (policy(SITE + "max_parameters_ratio = 0.25\nmin_residual_dof = 100"), {}),
+    "sites of just enough records": (as_it_is, release(min_records=30)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FINE)
+def test_plan_passes_what_a_run_accepts(tmp_path: Path, case: str) -> None:
+    change, changed = FINE[case]
+    data = folder_with(tmp_path)
+    change(data)
+    job = job_of(data, changed)
+    planned = secagg.plan(job)
+    assert planned["refusals"] == planned["possible_refusals"] == []
+    assert tuple(secagg.run(job).result.summary["cohort"]) == tuple(planned["sites"])
+
+
+def test_a_wrong_header_stops_a_run_before_the_first_message(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    edited("age", "years")(data)
+    events: list[Any] = []
+    with pytest.raises(UsageError):
+        secagg.run(job_of(data, {}), progress=events.append)
+    assert events == [] and not (data / "ledgers").exists()
+
+
+def test_a_run_names_its_sites_and_says_what_is_odd_about_files(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "b_backup.csv").write_bytes((data / "b.csv").read_bytes())
+    (data / "f.xlsx").write_text("")
+    events: list[Any] = []
+    done = secagg.run(job_of(data, {}), progress=events.append)
+    assert [event["event"] for event in events[:4]] == ["sites", "remark", "remark", "session"]
+    assert events[0]["sites"] == sorted([*FIVE, "b_backup"])
+    said = [event["text"] for event in events[1:3]]
+    assert "f.xlsx" in said[0] and "b_backup.csv" in said[1]
+    assert list(done.remarks[:2]) == said
+    logged = [event["event"] for event in done.events]
+    assert "sites" not in logged and "remark" not in logged
+    assert "xlsx" not in str(done.facts) and "backup.csv" not in str(done.facts)
+    planned = secagg.plan(job_of(data, {}))
+    assert set(said) <= set(planned["warnings"])
