@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.contracts import Variable
@@ -33,6 +33,7 @@ def check(grades: list[int], sick: list[bool], minimum: int | None) -> None:
 records = st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=30)
 
 
+@settings(deadline=None)
 @given(records, st.integers(1, 6))
 def test_a_small_cell_is_refused_as_cross_tables_say(
     rows: list[tuple[int, bool]], minimum: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.privacy.policy.questions import LARGEST_MINIMUM, Question, conflict, isolates
@@ -66,6 +66,7 @@ def smallest_combination(members: np.ndarray) -> int:
     return best
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3),
        st.integers(1, 5))  # fmt: skip
 def test_isolated_records_are_found_as_by_brute_force(sets: list[list[bool]], minimum: int) -> None:
