@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -153,14 +154,14 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
 def read_header(path: Path) -> list[str]:
     """Return the names of the columns of a CSV or Parquet file. Raises `DataError`.
 
-    Of a CSV file, only the beginning is read; of a Parquet file, only the schema.
+    Of a CSV file, only the first line is read; of a Parquet file, only the schema.
     """
     with _reading(path):
         if is_parquet(path):
             schema = importlib.import_module("pyarrow.parquet").read_schema(path)
             index = (schema.pandas_metadata or {}).get("index_columns", ())
             return [name for name in schema.names if name not in index]
-        header = [str(name).strip() for name in _read_cells(path, rows=1).iloc[0]]
+        header = [str(name).strip() for name in _read_cells(_first_line(path)).iloc[0]]
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise DataError(
             str(path),
@@ -198,12 +199,21 @@ def _reading(path: Path) -> Iterator[None]:
         raise DataError(str(path), f"cannot be read: {what}", advice) from None
 
 
-def _read_cells(
-    path: Path, rows: int | None = None, columns: list[int] | None = None
-) -> pd.DataFrame:
+def _first_line(path: Path) -> BytesIO:
+    """Return the first line of a CSV file that is not empty. A quoted cell may have line ends."""
+    line = b""
+    with path.open("rb") as file:
+        for more in file:
+            line += more if line or more.strip() else b""
+            if line and line.count(b'"') % 2 == 0:
+                break
+    return BytesIO(line)
+
+
+def _read_cells(source: Path | BytesIO, columns: list[int] | None = None) -> pd.DataFrame:
     import pandas as pd  # noqa: PLC0415  # see read_file
 
     return pd.read_csv(
-        path, header=None, dtype=str, keep_default_na=False, skipinitialspace=True,
-        nrows=rows, usecols=columns,
+        source, header=None, dtype=str, keep_default_na=False, skipinitialspace=True,
+        usecols=columns,
     )  # fmt: skip

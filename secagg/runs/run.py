@@ -80,7 +80,7 @@ def run(
     With engine "processes", a run that fails or is killed stays in `OUT.partial`, for `resume`.
     """
     planned = plan_job(read_job(job, overrides), data)
-    found = _check_files(planned, progress)
+    check_headers(planned.job, planned.sources)
     own = None if key is None else read_key(Path(key), COORDINATOR)
     target = None if out is None else Path(out).absolute()
     if target is not None:
@@ -88,6 +88,7 @@ def run(
     if planned.job.engine.name == "processes":
         if tamper is not None or random is not system_random:
             raise UsageError("engine", "'processes' accepts neither `random` nor `tamper`")
+        found = _name_sites(planned, progress)
         finished = _run_in_processes(planned, target, overwrite, progress, own)
         return _as_returned(finished, out, found)
     if target is not None:
@@ -97,6 +98,7 @@ def run(
         folder.mkdir()
         log = RunLog(folder / "log.jsonl", utc_now)
         try:
+            found = _name_sites(planned, progress)
             session = open_session(planned, random, tamper, coordinator=own)
             finished = play_session(session, log, None, progress, target or folder)
             if target is not None:
@@ -121,9 +123,8 @@ def run(
     return _as_returned(finished, out, found)
 
 
-def _check_files(planned: Planned, progress: Progress | None) -> list[str]:
-    """Check the headers, name the sites, and return remarks about their files."""
-    check_headers(planned.job, planned.sources)
+def _name_sites(planned: Planned, progress: Progress | None) -> list[str]:
+    """Report the names of the sites, and report and return remarks about their files."""
     remarks = file_remarks(planned.sources)
     if progress is not None:
         progress({"event": "sites", "sites": list(planned.public.sites)})

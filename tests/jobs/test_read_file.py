@@ -10,7 +10,7 @@ import pytest
 from support.jobs import tables
 
 from secagg.errors import DataError
-from secagg.jobs.site_tables import read_file
+from secagg.jobs.site_tables import read_file, read_header
 
 
 def save(path: Path, data: str | bytes) -> Path:
@@ -129,3 +129,28 @@ def test_parquet_without_its_package_is_an_error(
     with pytest.raises(DataError) as caught:
         read_file(path)
     assert "secagg[parquet]" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        (b"a,b\n1,2\n", ["a", "b"]),
+        (b"\n\r\n a , b\r\n1,2\r\n", ["a", "b"]),
+        (b"\xef\xbb\xbfa,b\n1,2\n", ["a", "b"]),
+        (b'"a\nb","c"\n1,2\n', ["a\nb", "c"]),
+        (b"a,a,\n1,2,3\n", ["a", "a", ""]),
+        (b"a,b\r1,2\r", ["a", "b"]),
+        (b"a,b\n\xff\n", ["a", "b"]),
+        (b"a,b\n1,2,3,4\n", ["a", "b"]),
+        (b"a", ["a"]),
+    ],
+)
+def test_the_header_is_read_alone_and_as_with_the_records(
+    tmp_path: Path, text: bytes, header: list[str]
+) -> None:
+    path = save(tmp_path / "north.csv", text)
+    assert read_header(path) == header
+    if b"\xff" not in text and b"4" not in text:
+        table = read_file(path)
+        assert list(table.columns) == header
+        assert len(table) == text.count(b"1,")
