@@ -116,7 +116,7 @@ FINE: dict[str, tuple[Change, dict[str, Any]]] = {
     "a ledger folder to make": (as_it_is, {"sites": {"ledgers": "FOLDER/x"}}),
     "named sites": (edited("age", "years"), {"sites": {"names": ["a", "c", "d"]}}),
     "just enough": (policy(SITE + "max_parameters_ratio = 0.25\nmin_residual_dof = 100"), {}),
-    "sites of just enough records": (as_it_is, release(min_records=30)),
+    "larger minimums": (as_it_is, release(min_records=10)),
 }  # fmt: skip
 
 
