@@ -16,6 +16,7 @@ from support.jobs import raw_job
 
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.errors import DataError, JobError
+from secagg.jobs import design_matrix
 from secagg.jobs.cells import MISSING
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Job, parse_job
@@ -320,3 +321,39 @@ def test_a_table_without_records_is_read() -> None:
 def test_other_columns_are_not_read() -> None:
     table = pd.DataFrame({"x": [12], "name": ["Smith"], "born": [datetime.date(1950, 1, 1)]})
     assert read({"x": REAL}, table).values.tolist() == [[-0.8]]
+
+
+# --- differential privacy: no content of a table is an error --------------------------------------
+
+
+def noised(columns: dict[str, Any], table: pd.DataFrame, max_rows: int = 1000) -> SiteRecords:
+    privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
+    job = parse_job(raw_job(columns=columns, sites={"max_rows": max_rows}, privacy=privacy))
+    return read_rows(job.columns, table, public_facts(job, ("a", "b")), "north")
+
+
+@pytest.mark.parametrize(
+    ("column", "cell"),
+    [(REAL, "abc"), (REAL, "inf"), (REAL, "1,5"), (YES, "yes"), (YES, "2"), (REAL, "1_000")],
+)
+def test_with_noise_an_unreadable_cell_counts_as_missing(column: dict[str, Any], cell: str) -> None:
+    readable = "20" if column is REAL else "1"
+    table = pd.DataFrame({"x": [readable, cell, readable]})
+    got = noised({"x": column}, table)
+    assert len(got.values) == 2 and got.incomplete == 1
+    (remark,) = got.remarks
+    assert remark.startswith("north, column 'x': 1 cell") and cell not in remark
+    with pytest.raises(DataError):
+        read({"x": column}, table)
+
+
+def test_with_noise_rows_beyond_the_limit_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A remark appears above the larger of both limits; no row is dropped."""
+    table = pd.DataFrame({"x": ["20"] * 5})
+    assert noised({"x": REAL}, table, max_rows=2).remarks == ()
+    monkeypatch.setattr(design_matrix, "MIN_ROWS_UNDER_NOISE", 3)
+    got = noised({"x": REAL}, table, max_rows=2)
+    assert len(got.values) == 5 and len(got.remarks) == 1
+    assert noised({"x": REAL}, table, max_rows=5).remarks == ()
+    with pytest.raises(DataError):
+        read({"x": REAL}, table, max_rows=4)

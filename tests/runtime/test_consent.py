@@ -97,6 +97,18 @@ def test_without_noise_rules_on_records_apply_before_any_release(
     assert entered(refused(tmp_path, BY_RECORDS[spoil], EXACT)) == []
 
 
+@pytest.mark.parametrize("privacy", NOISED, ids=str)
+@pytest.mark.parametrize("spoil", BY_RECORDS)
+def test_with_noise_no_rule_or_cell_refuses(
+    tmp_path: Path, spoil: str, privacy: dict[str, Any]
+) -> None:
+    """A refusal would be exact and free. The site takes part with the records that it has."""
+    data = folder_with(tmp_path)
+    BY_RECORDS[spoil](data)
+    run(data, privacy=privacy)
+    assert set(entered(data)) == {*FIVE, "coordinator"}
+
+
 @pytest.mark.parametrize(
     ("rule", "privacy"),
     [

@@ -221,6 +221,9 @@ TABLE = [
         for ones, allowed in ((0, True), (1, False), (4, False), (5, True), (35, True),
                               (36, False), (39, False), (40, True))
     ),
+    ("min_level_records", "", COUNTING, own(40, male=9), False),  # min_records is 10
+    ("min_level_records", "", COUNTING, own(40, male=10), True),
+    ("min_level_records", "min_level_records = 1", COUNTING, own(40, male=1), None),
     ("max_site_share", SHARE, total(80), own(40), True),
     ("max_site_share", SHARE, total(80), own(41), False),
     ("max_site_share", SHARE, total(None), own(40), False),

@@ -170,3 +170,13 @@ def test_refusals_because_of_records_end_exact_jobs_but_not_noisy_ones() -> None
         assert ledger.refusals("heart", 30) == 5
         clock.time += timedelta(days=31)
         exact_guard(ledger, "99", question).admit(COUNTING)
+
+
+@pytest.mark.parametrize(("records", "private"), [(91, True), (91, False), (90, True), (90, False)])
+def test_a_site_with_almost_all_records_gets_one_remark(records: int, private: bool) -> None:
+    rows = SiteRecords(np.zeros((records, 0)), 0, np.zeros(0))
+    with Ledger.in_memory(Clock()) as ledger:
+        guard = guard_of(ledger, private)
+        for _ in range(2):
+            guard.check(ContributionRequest(1, "gradient", ABC, 100, 0), rows, PUBLIC)
+        assert len(guard.remarks) == (records > 90)
