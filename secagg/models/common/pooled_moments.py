@@ -19,7 +19,10 @@ from secagg.models.numerics.precision import ROUNDING
 
 MAX_CORRELATION_ERROR = 1e-4  # with a larger rounding error, analyses are refused
 
-CONSTANT_COLUMN_ADVICE = "Narrow its bounds, or leave it out."
+CONSTANT_COLUMN_ADVICE = (
+    "Check its bounds: they may be much too wide, or values outside them were clipped. If it is "
+    "really constant, leave it out."
+)
 
 
 def constant_column(column: str, within: int | None = None) -> str:

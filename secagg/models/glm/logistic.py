@@ -312,8 +312,11 @@ def _notes(state: State) -> list[str]:
             return []
         case "separated":
             separating = ", ".join(state["separated"])
+            why = f"the outcomes are separated by {separating}"
+            if state["separated"] == [INTERCEPT]:
+                why = "all records have the same outcome"
             return [
-                f"No finite estimate exists: the outcomes are separated by {separating}.",
+                f"No finite estimate exists: {why}.",
                 "Do not use the estimates and intervals: the search only stopped at them.",
             ]
         case status:

@@ -29,6 +29,7 @@ from scipy.special import expit
 
 from secagg.errors import DataError, UsageError
 from secagg.models.common.coefficient_table import INTERCEPT, PerSD, Term, per_sd, tested_terms
+from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE, constant_column
 from secagg.models.numerics.cholesky import TOLERANCE, factor
 from secagg.models.numerics.precision import ROUNDING
 
@@ -271,18 +272,26 @@ def _odds(log_odds: float) -> float:
 
 
 def _unit_factor(hessian: Vector, names: Sequence[str], tolerance: float) -> tuple[Vector, Vector]:
-    """Return (L, root) with hessian = diag(root) L L' diag(root)."""
+    """Return (L, root) with hessian = diag(root) L L' diag(root).
+
+    A column that depends on the intercept alone is named as a constant one.
+    """
     root = _diagonal_root(hessian, names)
-    return factor(hessian / root[:, None] / root[None, :], names, tolerance), root
+    correlation = hessian / root[:, None] / root[None, :]
+    if names[0] == INTERCEPT:
+        for name, entry in zip(names[1:], correlation[0, 1:], strict=True):
+            if 0 <= 1 - entry**2 < tolerance:
+                raise UsageError("analysis", constant_column(name), CONSTANT_COLUMN_ADVICE)
+    return factor(correlation, names, tolerance), root
 
 
 def _diagonal_root(hessian: Vector, names: Sequence[str]) -> Vector:
     """Return the roots of the Hessian's diagonal, shape (p,), all positive."""
     diagonal = np.diagonal(hessian)
     if not np.all(diagonal > 0):
-        raise UsageError(
-            "logistic regression",
-            f"the records have no information on column {names[int(np.argmin(diagonal))]!r}",
-            "Leave it out.",
-        )
+        name = names[int(np.argmin(diagonal))]
+        if names[0] == INTERCEPT != name and diagonal[0] > 0:  # 0 in all records
+            raise UsageError("analysis", constant_column(name), CONSTANT_COLUMN_ADVICE)
+        what = f"the records have no information on column {name!r}"
+        raise UsageError("logistic regression", what, "Leave it out.")
     return np.sqrt(diagonal)

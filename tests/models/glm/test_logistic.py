@@ -7,6 +7,8 @@ import statsmodels.api as sm
 
 import secagg
 from secagg.errors import JobError, UsageError
+from secagg.models.common.coefficient_table import INTERCEPT
+from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE
 
 COLUMNS = {
     "age": {"type": "continuous", "low": 0, "high": 120},
@@ -101,6 +103,22 @@ def test_separation_is_reported():
     assert not summary["converged"]
     assert summary["status"] == "separated"
     assert "ward=c" in summary["notes"][0]
+
+
+@pytest.mark.parametrize("age", [60.0, 70.0])  # 60: the middle of its bounds
+def test_a_constant_column_is_named_as_one(age):
+    sites = {f"s{i}": records(80, i).assign(age=age) for i in range(3)}
+    with pytest.raises(UsageError) as caught:
+        secagg.run(job(), sites)
+    assert "'age'" in caught.value.what and INTERCEPT not in caught.value.what
+    assert caught.value.advice == CONSTANT_COLUMN_ADVICE
+
+
+def test_a_constant_outcome_is_named_as_one():
+    sites = {f"s{i}": records(80, i).assign(ill=1) for i in range(3)}
+    summary = secagg.run(job(), sites).result.summary
+    assert summary["status"] == "separated"
+    assert INTERCEPT not in summary["notes"][0]
 
 
 @pytest.mark.parametrize(
