@@ -166,7 +166,7 @@ class SiteSteps:
             if request.stage != COHORT:
                 state = self._same_cohort(contribution, state)
         state = self._check_records(attempt, contribution, state)
-        with attempt.step(Step.METHOD), self._counted(contribution, message=True):
+        with attempt.step(Step.METHOD), self._counted(contribution):
             vector, memory = self._compute(request, state.method)
         with attempt.step(Step.LEDGER):
             self._release(contribution, request.message, vector)
@@ -256,13 +256,13 @@ class SiteSteps:
         return state.with_records(total)
 
     @contextmanager
-    def _counted(self, contribution: ContributionRequest, message: bool = False) -> Iterator[None]:
+    def _counted(self, contribution: ContributionRequest) -> Iterator[None]:
         """Count an error as a refusal that depends on the records."""
         try:
             yield
         except SecaggError as error:
             if self.context.guard is not None:
-                self.context.guard.refused(contribution, error, message)
+                self.context.guard.refused(contribution, error)
             raise
 
     def _planned_release(self, contribution: ContributionRequest, message: Body) -> PlannedRelease:

@@ -183,15 +183,13 @@ class Guard:
                 "almost its own. The rule max_site_share of its policy can prevent this."
             )
 
-    def refused(self, request: ContributionRequest, error: SecaggError, message: bool) -> None:
-        """Write a refusal that depends on the records to the ledger, where such refusals count.
-
-        message: whether it may also depend on the method's message
-        """
+    def refused(self, request: ContributionRequest, error: SecaggError) -> None:
+        """Write a refusal that depends on the records to the ledger, where such refusals count."""
         if self.calibrated is None:
-            # Another message, or another announced total, asks something else.
-            job = self.job.hex() if request.total is None and not message else self.session
-            self.ledger.record_refusal(self.dataset, self.session, job, error.line())
+            # In the count, the answer depends on the job alone. Later it also depends on the total
+            # and on messages that the coordinator chooses, so every session asks something else.
+            asked = self.job.hex() if request.counting else self.session
+            self.ledger.record_refusal(self.dataset, self.session, asked, error.line())
 
     def check_budget(
         self, answers: Sequence[PlannedRelease], load: Callable[[], SiteRecords]
