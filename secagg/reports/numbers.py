@@ -67,16 +67,33 @@ def by_error(x: float | None, error: float | None) -> str:
     return fixed(x, decimals)
 
 
-def ratio(x: float | None, error: float | None) -> str:
+def ratio(x: float | None, error: float | None, log_error: float | None = None) -> str:
     """Write an odds ratio, or an end of its interval, to the decimal place of its error.
 
     error: standard error of the odds ratio itself. There are at least two digits: the low end of a
         wide interval must not appear as 0.
+    log_error: standard error of its logarithm. The end of a long interval has no more digits than
+        this allows, whatever the error of the estimate.
     """
     if x is None or error is None or not (0 < x < math.inf and 0 < error < math.inf):
         return significant(x, 3)
     digits = math.floor(math.log10(x)) - math.floor(math.log10(error)) + 2
-    return significant(x, max(digits, 2))
+    if log_error is not None and log_error > 0:
+        digits = min(digits, 3 - math.floor(math.log10(log_error)))
+    digits = max(digits, 2)
+    return significant(float(f"{x:.{digits - 1}e}"), digits)  # 140,000 and not 142,565
+
+
+def odds(
+    x: float | None, log_odds: float | None, log_error: float | None, error: float | None
+) -> str:
+    """Write an odds ratio as `ratio` does, also one that is beyond the numbers of a computer.
+
+    log_odds: its logarithm, or None if it does not exist
+    """
+    if log_odds is not None and not x:  # result.json has no infinity, and exp(-800) is 0
+        return f"> {power_of_ten(308)}" if log_odds > 0 else f"< {power_of_ten(-308)}"
+    return ratio(x, error, log_error)
 
 
 def interval(low: str, high: str) -> str:

@@ -67,6 +67,7 @@ def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str
                 written.by_error(term["ci_high"], term["std_error"]),
             ),
             "odds": effect(term, odds=True)[1:] if block.odds else None,
+            "per_sd": per_sd(term, block.odds, columns),
         }
         for term in block.summary["terms"]
     ]
@@ -100,11 +101,32 @@ def _row(label: str, summary: Summary, name: str, odds: bool) -> Row:
 
 def effect(term: Summary, odds: bool) -> tuple[Interval | None, str, str]:
     """Return a term's interval to draw, its estimate in text, and its interval in text."""
-    if odds:
-        values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
-        error = None if None in (values[0], term["std_error"]) else values[0] * term["std_error"]
-        texts = [written.ratio(value, error) for value in values]
-    else:
-        values = [term["estimate"], term["ci_low"], term["ci_high"]]
-        texts = [written.by_error(value, term["std_error"]) for value in values]
+    return _effect(term, term["std_error"], odds)
+
+
+def per_sd(term: Summary, odds: bool, columns: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Return a predictor's standard deviation, and its effect per standard deviation with interval.
+
+    None for an indicator, for which one level against another is the readable effect, and where
+    standard deviations are not known.
+    """
+    scaled, name = term.get("per_sd"), term["term"]
+    if scaled is None or columns.get(name, {}).get("type") != "continuous":
+        return None
+    error = None if term["std_error"] is None else term["std_error"] * scaled["sd"]
+    return written.significant(scaled["sd"], 3), *_effect(scaled, error, odds)[1:]
+
+
+def _effect(term: Summary, error: float | None, odds: bool) -> tuple[Interval | None, str, str]:
+    """Return an estimate with its interval to draw, both in text; error: its standard error."""
+    logs = [term["estimate"], term["ci_low"], term["ci_high"]]
+    if not odds:
+        texts = [written.by_error(value, error) for value in logs]
+        return Interval.of(*logs), texts[0], written.interval(*texts[1:])
+    values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
+    ratio_error = None if None in (values[0], error) else values[0] * error
+    texts = [
+        written.odds(value, log, error, ratio_error)
+        for value, log in zip(values, logs, strict=True)
+    ]
     return Interval.of(*values), texts[0], written.interval(*texts[1:])

@@ -277,6 +277,11 @@ def _hidden(facts: Facts, claims: PrivacyClaims) -> tuple[Status, str]:
             "Each message hides it, but all sums together may reveal single sites: the section "
             "states what they determine."
         )
+    if claims.hides_sites and facts["engine"]["name"] == "memory":
+        return "needs a person", (
+            "Each message hides it. But one process played all parties and held all records and "
+            "keys: judge who controlled it."
+        )
     return _status(
         claims.hides_sites,
         "By role and message. All parties ran on one computer, so separate computers were not "

@@ -176,15 +176,26 @@ def columns(
 
 
 def settings(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, str]]:
-    """Return every setting, with defaults, by the dotted name of `--set`; without unset ones.
+    """Return every setting, with defaults, by the dotted name of `--set`.
 
+    Not included are settings that are not set, and those of [privacy] that have no effect.
     Columns have a separate table.
     """
     job = {key: value for key, value in facts["job"].items() if key != "columns"}
     for part in ("method", "protocol"):
         job[part] = {"name": facts[part]["name"], **facts[part]["settings"]}
+    unused = _unused(job["privacy"])
+    job["privacy"] = {key: value for key, value in job["privacy"].items() if key not in unused}
     actual = {"method.fraction_bits": _noise_resolution(claims)} if claims.noised else {}
     return [(name, actual.get(name) or any_setting(value)) for name, value in flat(job)]
+
+
+def _unused(privacy: Mapping[str, Any]) -> set[str]:
+    """Return the keys of [privacy] whose defaults have no effect in this run."""
+    if privacy["placement"] == "none":
+        return set(privacy) - {"placement"}
+    unused = set() if privacy["person"] else {"records_per_person", "sites_per_person"}
+    return unused if privacy["placement"] in ("sum", "round") else unused | {"colluding"}
 
 
 def _noise_resolution(claims: PrivacyClaims) -> str:

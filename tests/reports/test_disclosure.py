@@ -18,6 +18,7 @@ from support.reports import (
     TRUTH,
     Page,
     banners,
+    copied,
     job,
     noised_run,
     page_of,
@@ -38,6 +39,7 @@ from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.reports.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
 from secagg.reports.ledgers import NO_BOUND, counting
+from secagg.reports.page import render
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
 from secagg.runtime.planned_job import plan_job
@@ -145,9 +147,13 @@ class TestReport:
         text = finished.facts["method"]["disclosure"]["text"]
         assert ("can be solved for every single site's" in text) == (said == SOLVABLE)
 
-    def test_pooled_sums_count_as_evidence(self) -> None:
+    def test_pooled_sums_of_separate_processes_count_as_evidence(self) -> None:
         for method in ("logistic", "moments"):
-            page = page_of(small_run(method, "additive"))
+            facts, result = copied(small_run(method, "additive"))
+            assert facts["engine"]["name"] == "memory"  # one process had all keys and records
+            assert statuses(render(facts, result))[HIDDEN] == "needs a person"
+            facts |= {"engine": {"name": "processes", "processes": 6, "resumed": 0}, "sites": None}
+            page = render(facts, result)
             assert statuses(page)[HIDDEN] == "evidence attached"
             assert MAY_REVEAL not in page
 

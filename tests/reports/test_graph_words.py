@@ -54,7 +54,7 @@ def blocks_of(name: str) -> list[Block]:
 def shown(block: Block) -> str:
     """Return what the terminal shows of an analysis."""
     out = io.StringIO()
-    show_analysis(Console(file=out, width=400), block, {}, noised=False)
+    show_analysis(Console(file=out, width=400), block, {}, {}, noised=False)
     return out.getvalue()
 
 

@@ -64,6 +64,31 @@ def test_ratios_are_written_by_their_error(x: float, error: float | None, text: 
 
 
 @pytest.mark.parametrize(
+    ("x", "error", "log_error", "text"),
+    [
+        (3.9015587154662e-31, 1e-43, 16.0, "3.9 × 10⁻³¹"),  # end of an interval about 6.6e-45
+        (142_565.0, 270_000.0, 1.9, "140,000"),
+        (4.65, 0.58, 1.1, "4.65"),
+        (1.0144, 0.0053, 0.0053, "1.0144"),
+    ],
+)
+def test_ends_of_long_intervals_have_no_more_digits_than_mean_something(
+    x: float, error: float, log_error: float, text: str
+) -> None:
+    assert written.ratio(x, error, log_error) == text
+
+
+@pytest.mark.parametrize(
+    ("x", "log_odds", "text"),
+    [(None, 800.0, "> 10³⁰⁸"), (0.0, -800.0, "< 10⁻³⁰⁸"), (None, None, "–")],
+)
+def test_odds_beyond_the_numbers_of_a_computer_are_not_a_dash(
+    x: float | None, log_odds: float | None, text: str
+) -> None:
+    assert written.odds(x, log_odds, None, None) == text
+
+
+@pytest.mark.parametrize(
     ("p", "text"),
     [
         (0.0, "< 0.0001"),

@@ -170,13 +170,17 @@ class TestResult:
         for term in result.summary["terms"]:
             error, odds = term["std_error"], term["odds_ratio"]
             shown = numbers_beside(page, term["term"])
-            exact = [odds, term["odds_low"], term["odds_high"], term["estimate"], error]
-            exact += [term["ci_low"], term["ci_high"], term["statistic"]]
+            exact, steps = [odds, term["odds_low"], term["odds_high"]], [odds * error / 20] * 3
+            if (scale := term["per_sd"]) and term["term"] in facts["job"]["columns"]:
+                exact += [scale["odds_ratio"], scale["odds_low"], scale["odds_high"]]
+                steps += [scale["odds_ratio"] * error * scale["sd"] / 20] * 3
             # half a step of the error's second digit is at most 1/20 of the error
-            steps = [odds * error / 20] * 3 + [error / 20] * 4 + [0.005]
+            exact += [term["estimate"], error, term["statistic"]]
+            steps += [error / 20] * 2 + [0.005]
+            assert len(shown) == len(exact) + 1
             for number, value, step in zip(shown, exact, steps, strict=False):
                 assert abs(number - value) <= step * 1.001
-            assert abs(shown[8] - term["p_value"]) <= max(0.05 * term["p_value"], 1e-4)
+            assert abs(shown[-1] - term["p_value"]) <= max(0.05 * term["p_value"], 1e-4)
         text = Page(page).text
         assert f"log-likelihood −{-result.summary['log_likelihood']:.2f}" in text
         assert f"BIC {result.summary['bic']:.2f}" in text
@@ -299,7 +303,7 @@ class TestFirstPage:
         assert [title for void, title in banners(page) if void] == []
         assert statuses(page) == {
             "What are purpose, legal basis and permit?": "needs a person",
-            "Is a single site's contribution hidden from the coordinator?": "evidence attached",
+            "Is a single site's contribution hidden from the coordinator?": "needs a person",
             "Do different organisations run the parties that must not collude?": "needs a person",
             "Does every opened sum cover enough sites?": "evidence attached",
             "Were the sums computed without overflow?": "evidence attached",

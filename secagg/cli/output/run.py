@@ -29,7 +29,7 @@ def show_run(run: Run) -> None:
     for block in blocks(run.facts, summary):
         out.print()
         site_results = {n: result for n, result in block.alone.items() if not _no_fit(alone[n])}
-        show_analysis(out, block, site_results, noised=noised)
+        show_analysis(out, block, site_results, run.facts["job"]["columns"], noised=noised)
     for name, result in alone.items():
         if why := _no_fit(result):
             out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")

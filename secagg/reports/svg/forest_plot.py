@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from secagg.reports.numbers import significant
 from secagg.reports.svg import elements
 
 _HALF = 46.0  # percent of the width on each side of the middle: room for markers at the ends
@@ -63,6 +64,11 @@ class Scale:
         """Return whether the value lies on the scale."""
         return abs(self.distance(value)) <= self.reach
 
+    @property
+    def huge(self) -> bool:
+        """Whether a label needs a power of ten: without one it would have many zeros."""
+        return any(value and not 1e-5 < abs(value) < 1e7 for value in self.ticks())
+
     def ticks(self) -> tuple[float, ...]:
         """Return three labelled values: no effect, and one round value on each side."""
         if not self.log:
@@ -102,14 +108,15 @@ def interval_picture(
         return elements.markup(drawing)
     low, high = scale.place(interval.low), scale.place(interval.high)
     elements.add(drawing, "line", "interval", x1=f"{low:.2f}%", x2=f"{high:.2f}%", y1="11", y2="11")
-    for end, at, sign in ((interval.low, low, 1), (interval.high, high, -1)):
-        if not scale.holds(end):
-            head = elements.add(drawing, "svg", x=f"{at:.2f}%", y="11", overflow="visible")
-            elements.add(head, "path", "head", d=f"M{-sign * 4} 0 l{sign * 8} -4.5 v9 z")
-        elif interval.low < interval.high:
-            elements.add(
-                drawing, "line", "interval", x1=f"{at:.2f}%", x2=f"{at:.2f}%", y1="8", y2="14"
-            )
+    ends = ((interval.low, low), (interval.high, high))
+    for at in sorted({at for end, at in ends if not scale.holds(end)}):
+        sign = 1 if at < 50 else -1
+        head = elements.add(drawing, "svg", x=f"{at:.2f}%", y="11", overflow="visible")
+        elements.add(head, "path", "head", d=f"M{-sign * 4} 0 l{sign * 8} -4.5 v9 z")
+    for end, at in ends if interval.low < interval.high else ():
+        if scale.holds(end):
+            x = f"{at:.2f}%"
+            elements.add(drawing, "line", "interval", x1=x, x2=x, y1="8", y2="14")
     if scale.holds(interval.estimate):
         at = scale.place(interval.estimate)
         if pooled:
@@ -128,7 +135,7 @@ def axis_picture(scale: Scale) -> Markup:
     for value in scale.ticks():
         at = f"{scale.place(value):.2f}%"
         elements.add(drawing, "line", "axis", x1=at, x2=at, y1="1", y2="6")
-        label = f"{value:.4g}".replace("-", "−")
+        label = significant(value, 1) if scale.huge else f"{value:.4g}".replace("-", "−")
         elements.add(drawing, "text", text=label, x=at, y="19", text_anchor="middle")
     return elements.markup(drawing)
 

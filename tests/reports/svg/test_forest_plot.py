@@ -91,6 +91,10 @@ class TestInterval:
         assert drawn.count('class="head"') == 1
         beyond = interval_picture(Interval(5.0, 4.0, 6.0), Scale(1.0, log=False), pooled=False)
         assert 'class="mark"' not in beyond
+        for sign, pointing in ((1, "l-8 "), (-1, "l8 ")):  # a head to the right begins at its tip
+            point = Interval(5.0 * sign, 5.0 * sign, 5.0 * sign)
+            drawn = interval_picture(point, Scale(1.0, log=False), pooled=False)
+            assert drawn.count('class="head"') == 1 and pointing in drawn
 
     def test_without_an_estimate_only_the_reference_is_drawn(self) -> None:
         drawn = interval_picture(None, Scale(1.0, log=True), pooled=False)
@@ -101,6 +105,7 @@ class TestInterval:
             "0.1", "1", "10",
         ]  # fmt: skip
         assert "−0.5" in axis_picture(Scale(0.6, log=False))
+        assert "5 × 10¹⁹⁰" in axis_picture(Scale(math.log(1e201), log=True))
 
     def test_arrows_at_the_two_ends_of_the_scale_differ(self) -> None:
         assert arrow_picture(down=True) != arrow_picture(down=False)
