@@ -156,3 +156,19 @@ def test_a_run_names_its_sites_and_says_what_is_odd_about_files(tmp_path: Path) 
     assert "xlsx" not in str(done.facts) and "backup.csv" not in str(done.facts)
     planned = secagg.plan(job_of(data, {}))
     assert set(said) <= set(planned["warnings"])
+
+
+def test_a_study_with_a_copied_file_can_go_on(tmp_path: Path) -> None:
+    """The six files again, or three of the sites; not the five alone, with or without the file."""
+    data = folder_with(tmp_path)
+    copy = data / "b_backup.csv"
+    copy.write_bytes((data / "b.csv").read_bytes())
+    secagg.run(job_of(data, {}))
+    for names in (["b_backup", *FIVE], ["a", "b", "c"], ["b", "c", "b_backup"]):
+        assert secagg.plan(job_of(data, {"sites": {"names": names}}))["refusals"] == []
+    with pytest.raises(PolicyRefusal) as caught:
+        secagg.run(job_of(data, {"sites": {"names": list(FIVE)}}))
+    copy.unlink()
+    assert secagg.plan(job_of(data, {}))["refusals"][0] == caught.value.line()
+    assert "b_backup" in caught.value.what and "sites.names" in caught.value.advice
+    secagg.run(job_of(data, {"sites": {"names": ["a", "b", "c"]}}))

@@ -183,6 +183,8 @@ def on_cohorts(
 _ADVICE = {
     "budget": "Lower privacy.epsilon or privacy.delta, or ask the policy's owner.",
     "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
+    "cohorts": "Run again with the sites of an earlier release (sites.names). Do not delete "
+    "ledgers: others hold the earlier sums.",
     "delta": "Lower privacy.delta.",
     "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
     "questions": "Declare the columns as in the earlier release, or use [privacy].",

@@ -189,7 +189,13 @@ def check_cohort(
     min_sites, _, _ = policy.thresholds(who)
     exposure = exposed(earlier, frozenset(cohort), min_sites)
     if exposure is not None:
-        raise PolicyRefusal(who, exposure.line(), "Run again with the sites of an earlier release.")
+        nearest = max(earlier, key=lambda sites: (len(sites & set(cohort)), -len(sites)))
+        advice = (
+            f"Earlier sums cannot be taken back. Run again with the sites of an earlier release "
+            f"(the nearest had {', '.join(sorted(nearest))}), or with sites.names so that every "
+            f"difference covers {min_sites} sites. Do not delete ledgers: others hold the sums."
+        )
+        raise PolicyRefusal(who, exposure.line(), advice)
 
 
 def _check_sites(who: str, sites: Sequence[str], min_sites: int) -> None:
