@@ -33,8 +33,8 @@ placement `site`, more than `colluding`    same guarantee: each site's own noise
 placement `sum`, all but one site collude  only the noise of this site counts: `if_more_collude`
 =========================================  =====================================================
 
-Not protected: which sites take part; that a site refuses because it has too few records; what the
-job declares; sizes and times of messages. A site that leaves out its noise breaks the guarantee.
+Not protected: which sites take part; what the job declares; sizes and times of messages. A site
+that leaves out its noise breaks the guarantee.
 """
 
 from __future__ import annotations

@@ -19,10 +19,9 @@ UNPROTECTED = (
     "Which sites take part, and when and how much they send. The log holds times to the "
     "millisecond, and a site with more records takes longer.",
     "In placement 'site', an unchanged answer in a later run shows that the records and the "
-    "requested columns have not changed.",
-    "Whether a site refuses because of its records: too few, or a cell that cannot be read. The "
-    "job's author chooses the thresholds, bounds and levels behind this. A refusal costs no "
-    "budget; consent costs that of one count of records.",
+    "requested columns have not changed. So does any answer that exceeds a spent budget.",
+    "Whether a site's file can be read and has the declared columns. Otherwise the site refuses, "
+    "under every job alike. No other refusal depends on the records.",
     "What the job itself declares: columns, bounds, levels, the expected number of records.",
     "A site that leaves out its noise, or invents records within the bounds.",
 )
