@@ -1,4 +1,4 @@
-"""`secagg verify`: check that nobody changed a run folder since the run wrote it.
+"""`secagg verify`: check a run folder, the sites' signatures in it, and that the result follows.
 
 The checks, in this order:
 
@@ -10,11 +10,34 @@ The checks, in this order:
 5. Each site of the run signed its consent to that before the first release.
 6. In each release, every named site signed its contribution with its key in the roster; there are
    at least as many sites as the strictest threshold; and the sites are the same in every release.
+7. Every site countersigned the log up to the report, the result, and the list of all requests that
+   it answered (`secagg.audits.log_end`, `secagg.runtime.evidence`).
+8. The result follows, bit for bit, from the released sums (`secagg.audits.recomputation`).
 
-Not protected: the owner of a folder can write a whole new folder with new keys. To detect that,
-keep the final head elsewhere and pass it as `head`. The run prints it at its end, and run.json
-contains it. The head in report.html does not serve: it is the head before the page was written, so
-it does not bind the page.
+What each check excludes:
+
+* Checks 1 to 3 find accidents and careless changes only. A person who can write the folder can
+  compute all digests anew.
+* Checks 4 to 6 bind job, rules, bounds and requests to the sites' keys, but neither sums nor the
+  result.
+* Check 7 binds the rest: without the keys of all sites that countersigned, nobody can change a
+  line, the result or the report after the run. `Verified.unsigned` names the sites without a
+  countersignature, which may have dropped out at the last moment. A forger could also have removed
+  these signatures. So a folder in which one is missing passes only with `head`.
+* Check 8 is for a coordinator that computes a false result from true sums. It is left out if the
+  sums are not in the folder, or where this computer would compute other bits
+  (`Verified.not_recomputed` says why).
+
+Not protected: a coordinator that logs false sums during the run and computes its result from them;
+and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
+the keys in the roster with those of the sites, or keep the final head elsewhere and pass it as
+`head`. The run prints it at its end, and run.json contains it. The head in report.html does not
+serve: it is the head before the page was written, so it does not bind the page.
+
+A folder of an earlier version of secagg has neither digests of sums nor countersignatures: only
+checks 1 to 6 apply, and a person who can write it can forge its result. `Verified.evidence` is then
+1. Nobody can make a newer folder look like that, because the version of the evidence is part of the
+session's name.
 """
 
 from __future__ import annotations
@@ -25,16 +48,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.audits.log_end import LogEnd, check_countersignatures, read_end
+from secagg.audits.recomputation import Recomputed
+from secagg.audits.recomputation import recompute as recompute_result
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
+from secagg.runs.released_sums import SUMS_FILE
 from secagg.runs.run_files import facts_digest, file_digest, release_counts
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 from secagg.runtime.attestations import check_consent, read_attestations
 from secagg.runtime.planned_job import session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
-_RECORDS = ("log.jsonl", "run.json")
-_AGREEMENT_KEYS = ("secagg", "job", "method", "protocol", "plan")
+_RECORDS = ("log.jsonl", "run.json", SUMS_FILE)
+_AGREEMENT_KEYS = ("secagg", "evidence", "job", "method", "protocol", "plan")
 """The keys of the log's first line that form the `secagg.runtime.planned_job.agreement`."""
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -45,6 +72,10 @@ _HEAD_ADVICE = "The run printed the final head at its end; run.json contains it,
 class Verified:
     """What was checked, for display.
 
+    evidence: version of the evidence; 1 has no countersignatures (`secagg.runtime.evidence`)
+    countersigned, unsigned: the sites of the run with and without a valid countersignature
+    recomputed: whether the result follows from the released sums; if that was not tried,
+        not_recomputed says why
     failed: the error code of a run that failed and left only a log; None for a finished run
     """
 
@@ -53,13 +84,19 @@ class Verified:
     files: tuple[str, ...]
     releases: int
     signatures: int
+    evidence: int
+    countersigned: tuple[str, ...] = ()
+    unsigned: tuple[str, ...] = ()
+    recomputed: bool = False
+    not_recomputed: str = ""
     failed: str | None = None
 
 
-def verify_folder(folder: Path, head: str | None = None) -> Verified:
+def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = True) -> Verified:
     """Check a run folder.
 
     head: the log's last hash, 64 hexadecimal digits, from a copy kept elsewhere
+    recompute: whether to compute the result again, which takes about as long as in the run
     Raises `EvidenceError` that names the wrong line or file; `UsageError` if the folder is not that
     of a finished run, or `head` cannot be a final head.
     """
@@ -71,15 +108,33 @@ def verify_folder(folder: Path, head: str | None = None) -> Verified:
     if run.failed:
         return _verify_failed(run, head)
     facts, entries, releases = run.facts, run.events, run.releases
-    _check_end(facts["log"], entries, head)
+    _check_length(facts["log"], entries)
     with run.well_formed("log or run.json"):
-        _check_facts(facts, entries[0], entries[-2], releases)
-        files = _check_files(folder, entries)
+        evidence = entries[0].get("evidence", 1)
+        end = read_end(entries, evidence > 1)
+        _check_head(entries, end.result, head)
+        _check_facts(facts, entries[0], end.result, releases)
+        files = _check_files(folder, end)
         roster = _roster(facts)
         session = _check_session(entries[0], roster)
         cohort = facts["cohort"]
     signatures = _check_signatures(entries, releases, cohort, roster, session)
-    return Verified(len(entries), entries[-1]["hash"], files, len(releases), signatures)
+    with run.well_formed("log or run.json"):
+        signed = check_countersignatures(entries, releases, end, cohort, roster, session)
+    unsigned = tuple(sorted(set(cohort) - set(signed)))
+    if evidence > 1 and unsigned and head is None:
+        what = f"{', '.join(unsigned)} did not countersign the log, so its end could be rewritten"
+        raise EvidenceError("log.jsonl", what, "Pass the head that the run printed: --head.")
+    recomputed = Recomputed(False, "the folder was written by an earlier version of secagg")
+    if evidence > 1:
+        recomputed = Recomputed(False, "this was not requested")
+        if recompute:
+            with run.well_formed("log, run.json or sums"):
+                recomputed = recompute_result(run, entries, releases, roster, session)
+    return Verified(
+        len(entries), entries[-1]["hash"], files, len(releases), signatures + len(signed),
+        evidence, signed, unsigned, recomputed.done, recomputed.why,
+    )  # fmt: skip
 
 
 def _verify_failed(run: RunFolder, head: str | None) -> Verified:
@@ -87,19 +142,21 @@ def _verify_failed(run: RunFolder, head: str | None) -> Verified:
     entries, releases = run.events, run.releases
     if not releases or entries[-1].get("event") != "failed":
         raise EvidenceError(str(run.path / "run.json"), "is missing", "Is this a run folder?")
-    _check_head(entries, head)
+    _check_head(entries, {}, head)
     with run.well_formed("log"):
+        evidence = entries[0].get("evidence", 1)
         roster = _roster(entries[0])
         session = _check_session(entries[0], roster)
         cohort = releases[0]["contributors"]
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     code = str(entries[-1].get("code"))
-    return Verified(len(entries), entries[-1]["hash"], (), len(releases), signatures, code)
+    return Verified(
+        len(entries), entries[-1]["hash"], (), len(releases), signatures, evidence,
+        unsigned=tuple(cohort), not_recomputed="the run has no result", failed=code,
+    )  # fmt: skip
 
 
-def _check_end(
-    log_facts: Mapping[str, Any], entries: list[dict[str, Any]], head: str | None
-) -> None:
+def _check_length(log_facts: Mapping[str, Any], entries: list[dict[str, Any]]) -> None:
     lines = log_facts["lines"]
     if len(entries) < lines:
         raise EvidenceError(
@@ -108,23 +165,22 @@ def _check_end(
         )
     if len(entries) > lines:
         raise EvidenceError(f"log.jsonl line {lines + 1}", "lines were added after the run ended")
-    if [entry.get("event") for entry in entries[-2:]] != ["result", "report"]:
-        raise EvidenceError("log.jsonl", "the last two lines are not the result and the report")
-    if entries[-1]["hash"] != log_facts["head"]:
+    if not entries or entries[-1]["hash"] != log_facts["head"]:
         raise EvidenceError("log.jsonl", "its head differs from the one in run.json")
-    _check_head(entries, head)
 
 
-def _check_head(entries: Sequence[Mapping[str, Any]], head: str | None) -> None:
+def _check_head(
+    entries: Sequence[Mapping[str, Any]], result: Mapping[str, Any], head: str | None
+) -> None:
     """Compare the log's head with the user's copy.
 
-    The head of the line `result` is a usage error: no run ends with that line, so the user took the
-    head from report.html. Any other earlier line may have been the last one before lines were
-    added.
+    result: the event of that name. Its head is a usage error: no run ends with that line, so the
+        user took the head from report.html. Any other earlier line may have been the last one
+        before lines were added
     """
     if head is None or head == entries[-1]["hash"]:
         return
-    if entries[-2].get("event") == "result" and head == entries[-2]["hash"]:
+    if head == result.get("hash"):
         what = "is the head in report.html, from before the report was written; it does not bind it"
         raise UsageError("--head", what, _HEAD_ADVICE)
     if head in [entry["hash"] for entry in entries]:
@@ -150,17 +206,22 @@ def _check_facts(
         raise EvidenceError("run.json", "was changed after the run")
 
 
-def _check_files(folder: Path, entries: list[dict[str, Any]]) -> tuple[str, ...]:
+def _check_files(folder: Path, end: LogEnd) -> tuple[str, ...]:
     for path in sorted(folder.iterdir()):
         if path.name not in (*_FILES, *_RECORDS):
             raise EvidenceError(path.name, "was added: a run does not write such a file")
-    written = {**entries[-2]["files"], **entries[-1]["files"]}
+    written = {**end.result["files"], **end.report["files"]}
+    drawn = end.countersigned is None or "why" not in end.report
     for name in _FILES:
+        if name == "report.html" and not drawn and name not in written:
+            if (folder / name).exists():
+                raise EvidenceError(name, "was added: the run could not draw a report")
+            continue
         if not (folder / name).is_file():
             raise EvidenceError(name, "is missing")
         if file_digest(folder / name) != written[name]:
             raise EvidenceError(name, "was changed after the run")
-    return _FILES
+    return tuple(name for name in _FILES if name in written)
 
 
 def _roster(facts: Mapping[str, Any]) -> Roster:
@@ -179,7 +240,7 @@ def _roster(facts: Mapping[str, Any]) -> Roster:
 
 def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
     """Compare the session's name, which every signature covers, with its digest; return it."""
-    agreement = {key: opening[key] for key in _AGREEMENT_KEYS}
+    agreement = {key: opening[key] for key in _AGREEMENT_KEYS if key in opening}
     session = session_name(roster, bytes.fromhex(opening["nonce"]), agreement)
     if session.hex() != opening["session"]:
         raise EvidenceError(
@@ -196,6 +257,12 @@ def _check_signatures(
     session: bytes,
 ) -> int:
     """Check every signature in the log, and return how many there are."""
+    if entries[0].get("evidence", 1) > 1:
+        for release in releases:
+            if not _DIGEST.fullmatch(str(release.get("sum"))):
+                raise EvidenceError(
+                    f"log.jsonl line {release['seq'] + 1}", "the digest of its sum is missing"
+                )
     no_consent: dict[str, Any] = {"seq": 0}
     consent = next((entry for entry in entries if entry.get("event") == "consent"), no_consent)
     where = f"log.jsonl line {consent['seq'] + 1}"

@@ -176,29 +176,23 @@ def verify(
     head: Annotated[
         str | None, typer.Option("--head", help="The log's final head, printed when the run ended.")
     ] = None,
+    recompute: Annotated[
+        bool, typer.Option(help="Compute the result again from the released sums.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check that nobody changed a run folder since the run wrote it."""
+    """Check a run folder, the sites' signatures in it, and that the result follows."""
     from dataclasses import asdict  # noqa: PLC0415
 
     from secagg.audits.run_integrity import verify_folder  # noqa: PLC0415
 
-    checked = verify_folder(folder, head)
+    checked = verify_folder(folder, head, recompute=recompute)
     if as_json:
         print_json(asdict(checked))
     else:
-        what = "intact"
-        if checked.failed is not None:
-            what = f"the run failed ({checked.failed}) and has no result. Its log is intact"
-        typer.echo(
-            f"{folder}: {what}. {checked.lines} log lines, {len(checked.files)} files, "
-            f"{checked.releases} releases with {checked.signatures} valid signatures.\n"
-            f"head {checked.head}"
-        )
-        if head is None:
-            typer.echo(
-                "To detect a rewritten folder, use --head with the log head that the run printed."
-            )
+        from secagg.cli.output.verified import show_verified  # noqa: PLC0415
+
+        show_verified(folder, checked, head is not None)
 
 
 @app.command(name="list")

@@ -7,7 +7,8 @@ line. If lines are missing at the end, the last hash differs from the log head i
 
 Not protected: the owner of the folder can replace the whole log. To detect this too, store the log
 head, which is printed at the end of a run, in another place. Then check it with
-`secagg verify DIR --head HASH`.
+`secagg verify DIR --head HASH`. When a run ends, the sites also countersign the log head
+(`secagg.runtime.evidence`). The file is private: only the owner can read it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class RunLog:
         entry = {**event, "seq": self.lines, "time": self.clock(), "prev": self.head}
         entry["hash"] = entry_hash(entry)
         line = canonical_json(entry) + b"\n"
+        if not self.lines:
+            self.path.touch(mode=0o600)
         with self.path.open("ab", buffering=0) as file:
             before = file.tell()
             try:

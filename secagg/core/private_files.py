@@ -18,12 +18,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from secagg.core import encoding
 from secagg.errors import EvidenceError, InternalError, PeerError, UsageError
 
 RESTART_ADVICE: Final = "Start again with secagg run --overwrite; it keeps the log of releases."
+
+
+def open_private(path: Path, flags: int = 0) -> BinaryIO:
+    """Open a file for writing; if it is new, only the owner can read it. Raises `OSError`.
+
+    flags: for example `os.O_APPEND` or `os.O_TRUNC`
+    """
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o600), "wb")
 
 
 def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -33,7 +41,7 @@ def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
         process, but perhaps not a crash of the computer
     """
     new = path.with_name(f"{path.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with open_private(new, os.O_TRUNC) as file:
         file.write(data)
         file.flush()
         if sync:

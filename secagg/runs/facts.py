@@ -15,8 +15,10 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from secagg.contracts import RecordCount
+from secagg.contracts import RecordCount, Result
+from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
+from secagg.core.threads import single_threaded_blas
 from secagg.core.version import __version__
 from secagg.privacy.accounting.guarantee import guarantee
 from secagg.runs import budgets
@@ -53,6 +55,14 @@ def roster_facts(session: Session) -> list[dict[str, str]]:
          "seal_key": p.seal_key.hex()}
         for p in session.roster.parties.values()
     ]  # fmt: skip
+
+
+def result_of(planned: Planned, state: CoordinatorState) -> Result:
+    """Return the result of a session whose method is done; it depends on the sums only."""
+    with single_threaded_blas():
+        result = planned.method.result(state.method, planned.public, counted(planned, state))
+    summary = {"title": planned.job.title, **result.summary, **counts(planned, state)}
+    return Result(summary, result.arrays)
 
 
 def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
@@ -116,6 +126,7 @@ def facts(
         "started": times[0],
         "finished": times[1],
         **{k: v for k, v in events[0].items() if k not in ("event", "seq", "prev", "hash", "time")},
+        "job": planned.job.model_dump(mode="json"),  # with the order of columns, unlike in the log
         "method": {**events[0]["method"], **method_facts(planned)},
         "protocol": {
             **events[0]["protocol"],
@@ -137,6 +148,7 @@ def facts(
         "phases": traffic_by_phase(session),
         "engine": engine_facts(session, events),
         "versions": versions(),
+        "arithmetic": arithmetic_fingerprint(),
         **logged,
     }
 

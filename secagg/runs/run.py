@@ -22,13 +22,13 @@ from secagg.jobs.data_sources import Data, as_policy
 from secagg.jobs.job import Job, read_job
 from secagg.jobs.site_files import check_headers, file_remarks
 from secagg.privacy.policy.release_rules import check_invitation
-from secagg.runs.run_files import write_folder
+from secagg.runs.run_files import finish_folder
 from secagg.runs.run_folder import (
     check_target,
     check_unfinished,
+    copy_log,
     discard_unfinished,
     find_unfinished,
-    fresh_copy,
     keep_log,
     move_into_place,
     resumable,
@@ -95,15 +95,16 @@ def run(
         discard_unfinished(target, overwrite, only_check=True)
     with scratch_near(target) as scratch:
         folder = Path(scratch) / "run"
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         log = RunLog(folder / "log.jsonl", utc_now)
         try:
             found = _name_sites(planned, progress)
             session = open_session(planned, random, tamper, coordinator=own)
-            finished = play_session(session, log, None, progress, target or folder)
+            written = None if target is None else folder
+            finished = play_session(session, log, None, progress, target or folder, written)
             if target is not None:
                 with writing(target):
-                    write_folder(folder, finished.result, finished.facts, log)
+                    finish_folder(folder, finished.facts, log)
                     move_into_place(folder, target, overwrite, finished.facts["session"][:8])
         except BaseException as error:
             released = any(event["event"] == "release" for event in log.events)
@@ -168,7 +169,7 @@ def resume(
         deadline = session.engine.deadline
         event = {"event": "resumed", "round": step.state.round, "deadline": deadline}
         first = replace(entry, step=replace(step, events=(*step.events, event)))
-        finished = play_session(session, log, first, progress, place)
+        finished = play_session(session, log, first, progress, place, place / "run")
         finished = _finish(finished, log, place, target, overwrite)
         return replace(finished, folder=folder if folder.absolute() == target else target)
 
@@ -185,17 +186,18 @@ def _run_in_processes(
     with unfinished(target, overwrite) as place:
         log = RunLog(place / "log.jsonl", utc_now)
         with start_session(planned, place, overwrite, progress, own) as session:
-            finished = play_session(session, log, None, progress, place)
+            written = None if target is None else place / "run"
+            finished = play_session(session, log, None, progress, place, written)
         return finished if target is None else _finish(finished, log, place, target, overwrite)
 
 
 def _finish(finished: Run, log: RunLog, place: Path, target: Path, overwrite: bool) -> Run:
-    """Write the files into a new folder and move it to `target`; until then, resume is possible."""
+    """Complete the folder and move it to `target`; until then, resume is possible."""
     folder = place / "run"
     try:
         with writing(target):
-            copy = fresh_copy(log, folder)
-            write_folder(folder, finished.result, finished.facts, copy)
+            copy = copy_log(log, folder)
+            finish_folder(folder, finished.facts, copy)
             move_into_place(folder, target, overwrite, finished.facts["session"][:8])
     finally:
         if not folder.exists():

@@ -5,6 +5,9 @@ run, and an earlier run at `OUT` is not lost if the new one fails. A run in one 
 hidden temporary folder; if it fails, only the log of released sums is kept. A run in which each
 party has its own process uses `OUT.partial` (`secagg.runtime.process_session`). If it fails or is
 interrupted, that folder stays: it can be resumed, or discarded by a later run with `overwrite`.
+
+All these folders are private: mode 0700 for the folder, 0600 for its files. The owner decides which
+files others may read (docs/reference/run-folder.md).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from pathlib import Path
 
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.identity import COORDINATOR
-from secagg.core.private_files import exclusive_lock
+from secagg.core.private_files import exclusive_lock, write_private
 from secagg.errors import (
     CapabilityError,
     DataError,
@@ -225,11 +228,10 @@ def delete(place: Path) -> None:
     shutil.rmtree(place)
 
 
-def fresh_copy(log: RunLog, folder: Path) -> RunLog:
-    """Return a copy of the log in a new folder; an existing folder of that name is replaced."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    shutil.copyfile(log.path, folder / log.path.name)
+def copy_log(log: RunLog, folder: Path) -> RunLog:
+    """Return a copy of the log in this private folder, which is created if it does not exist."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    write_private(folder / log.path.name, log.path.read_bytes())
     return RunLog(folder / log.path.name, log.clock, log.head, log.lines, list(log.events))
 
 
@@ -255,7 +257,7 @@ def discard_unfinished(target: Path, overwrite: bool, *, only_check: bool = Fals
         if begun:
             log = RunLog.reopen(place / "log.jsonl", utc_now)
             if any(event["event"] == "release" for event in log.events):
-                copy = fresh_copy(log, place / "run")
+                copy = copy_log(log, place / "run")
                 keep_log(copy, copy.path.parent, target, "given up")
         delete(place)
 

@@ -1,7 +1,10 @@
 """Plays a session to its end, and writes its evidence on the way.
 
 The loop drives every engine. For each step: save it in the journal, if there is one; write its
-events to disk; send its requests to the parties; advance the coordinator.
+events to disk; send its requests to the parties; advance the coordinator. If the run has a folder,
+each released sum is written there, then the result and the report. Then the sites countersign the
+log (`secagg.runtime.evidence`). A run that is resumed continues at any of these points, and no site
+is asked to countersign two different logs.
 """
 
 from __future__ import annotations
@@ -17,18 +20,21 @@ from secagg.contracts import Result
 from secagg.core.frames import Delivery
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.randomness import system_random
-from secagg.core.threads import single_threaded_blas
 from secagg.errors import RecordsRefusal, SecaggError, UsageError
 from secagg.runs import facts as run_facts
+from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, SumsFile
+from secagg.runs.run_end import is_result_logged, report_remarks, write_end
+from secagg.runs.run_files import log_facts, read_facts
 from secagg.runs.run_folder import (
     utc_now,
     writing,
 )
 from secagg.runs.site_baselines import fit_each_site_only
 from secagg.runtime.coordinator import Step
-from secagg.runtime.coordinator_state import CoordinatorState
+from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.engines.memory import MemoryEngine
+from secagg.runtime.evidence import sum_salt
 from secagg.runtime.journal import Entry
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.process_session import Progress
@@ -65,8 +71,13 @@ def play_session(
     entry: Entry | None,
     progress: Progress | None,
     place: Path,
+    folder: Path | None = None,
 ) -> Run:
-    """Play a session to its end, from its beginning or from the journal's last entry."""
+    """Play a session to its end, from its beginning or from the journal's last entry.
+
+    place: the name of the run's folder in error messages
+    folder: for the run's files, except run.json, which the caller completes; None: write no files
+    """
     began = time.process_time()
     engine, planned = session.engine, session.planned
     if entry is None:
@@ -77,6 +88,7 @@ def play_session(
         opening = run_facts.opening(session, replayable=replayable)
         entry = Entry(replace(step, events=(opening, *step.events)), 0, log.head, [], 0.0)
     engine.transcript[:] = entry.delivered
+    sums = _sums_file(session, folder, log, entry.step)
     earlier = entry.seconds - began
 
     def keep(step: Step) -> Entry:
@@ -95,7 +107,7 @@ def play_session(
 
     try:
         with closing(session):
-            state = _loop(session, entry.step, keep, write, progress)
+            state = _loop(session, entry.step, keep, write, progress, sums)
     except SecaggError as error:
         # In one process the party's own error is available; otherwise only its code arrives.
         errors = engine.errors if isinstance(engine, MemoryEngine) else {}
@@ -103,21 +115,42 @@ def play_session(
         same = own is not None and error.code in (own.code, RecordsRefusal.code)
         shown = own if own is not None and same else error
         raise shown from shown.__cause__  # of an internal error
-    with single_threaded_blas():
-        result = planned.method.result(
-            state.method, planned.public, run_facts.counted(planned, state)
-        )
-    summary = {"title": planned.job.title, **result.summary, **run_facts.counts(planned, state)}
-    if planned.job.simulation.site_alone:
-        summary["simulation"] = {"site_alone": fit_each_site_only(session.sites)}
-    result = Result(summary, result.arrays)
-    facts = run_facts.facts(session, state, log.events, (log.events[0]["time"], utc_now()))
-    facts["seconds"] = run_facts.processor_seconds(session, earlier + time.process_time())
-    read = [side.rows for site, side in session.sites.items() if site in state.cohort]
-    remarks = tuple(remark for rows in read for remark in rows.remarks)
+    result = _result(session, state)
+    facts = _final_facts(session, state, log, folder, earlier)
+
+    def record(event: Mapping[str, Any]) -> None:
+        keep(Step(state, events=(dict(event),)))
+        write(event)
+
+    if folder is not None and state.status is Status.DONE:
+        with writing(place):
+            digest = write_end(folder, result, facts, log, record)
+        step = session.coordinator.ask_countersignatures(state, log.head, digest)
+        _loop(session, step, keep, write, progress, None)
+    remarks = _remarks(session)
     left, complaints = _own_results(engine, planned, session.session, state.cohort)
     remarks += complaints
+    remarks += report_remarks(log)
     return Run(result, facts, log.events, None, engine.transcript, remarks, left)
+
+
+def _result(session: Session, state: CoordinatorState) -> Result:
+    result = run_facts.result_of(session.planned, state)
+    if not session.planned.job.simulation.site_alone:
+        return result
+    alone = {"site_alone": fit_each_site_only(session.sites)}
+    return replace(result, summary={**result.summary, "simulation": alone})
+
+
+def _final_facts(
+    session: Session, state: CoordinatorState, log: RunLog, folder: Path | None, earlier: float
+) -> dict[str, Any]:
+    """Return the facts of the finished run; those that were written before the run was resumed."""
+    if folder is not None and is_result_logged(log):
+        return {**read_facts(folder), **log_facts(log.events)}
+    facts = run_facts.facts(session, state, log.events, (log.events[0]["time"], utc_now()))
+    facts["seconds"] = run_facts.processor_seconds(session, earlier + time.process_time())
+    return facts
 
 
 def _own_results(
@@ -140,8 +173,10 @@ def _loop(
     keep: Callable[[Step], Entry],
     write: Progress,
     progress: Progress | None,
+    sums: SumsFile | None,
 ) -> CoordinatorState:
     """Step until done: save, log, send, advance."""
+    remarked: set[str] = set()
     while True:
         entry = keep(step)
         for event in step.events:
@@ -152,16 +187,47 @@ def _loop(
             about = {"round": step.state.round, "phase": step.state.phase}
             progress({"event": "asked", **about, "parties": sorted(step.requests)})
         frames = session.engine.exchange(step.requests)
+        for remark in _remarks(session):
+            if progress is not None and remark not in remarked:
+                progress({"event": "remark", "text": remark})
+            remarked.add(remark)
         restarts = _restarts(session, step.state)
         try:
             following = session.coordinator.advance(step.state, frames)
-            if session.ledger is not None and following.state.total is not None:
-                # Before the sum is written to disk: a sum without a ledger entry is never stored.
-                session.ledger.record_release(following.events[-1], following.state.total)
+            if following.state.total is not None:
+                if session.ledger is not None:
+                    # Before the sum is written to disk: no sum is stored without a ledger entry.
+                    session.ledger.record_release(following.events[-1], following.state.total)
+                if sums is not None:
+                    with writing(sums.path):
+                        sums.append(_released_sum(session, following.state))
         except SecaggError as error:
             _log_stop(error, session, entry, restarts, write)
             raise
         step = replace(following, events=(*restarts, *following.events))
+
+
+def _remarks(session: Session) -> tuple[str, ...]:
+    """Return the remarks of the sites in this process, on the records that they have read."""
+    return tuple(remark for side in session.sites.values() for remark in side.remarks)
+
+
+def _sums_file(session: Session, folder: Path | None, log: RunLog, step: Step) -> SumsFile | None:
+    """Return the file of the released sums, with those whose release is in the log or the step."""
+    if folder is None:
+        return None
+    sums = SumsFile(folder / SUMS_FILE, sync=session.journal is not None)
+    releases = [event for event in (*log.events, *step.events) if event["event"] == "release"]
+    with writing(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sums.keep(len(releases))
+    return sums
+
+
+def _released_sum(session: Session, state: CoordinatorState) -> ReleasedSum:
+    assert state.stage is not None and state.total is not None  # after a release
+    salt = sum_salt(session.coordinator.identity, session.session, state.round)
+    return ReleasedSum(state.round, state.stage, salt, state.total)
 
 
 def _restarts(session: Session, state: CoordinatorState) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ uses a release that is not on disk (invariant 5 of the design).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,8 +29,9 @@ from secagg.contracts import (
 from secagg.core.frames import MAX_COUNT, write_frame
 from secagg.core.identity import Identity, Roster
 from secagg.core.randomness import RandomBytes
+from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
-from secagg.errors import InternalError, ProtocolAbort
+from secagg.errors import InternalError, PeerError, ProtocolAbort
 from secagg.privacy.policy.cell_counts import check_cells
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
@@ -39,9 +41,16 @@ from secagg.privacy.policy.release_rules import (
 )
 from secagg.runtime.attestations import digest_request, read_attestations
 from secagg.runtime.coordinator_state import CoordinatorState, Event, Status
+from secagg.runtime.evidence import (
+    Statement,
+    check_countersignature,
+    extend_requests,
+    sum_digest,
+    sum_salt,
+)
 from secagg.runtime.fixed_point import decode
-from secagg.runtime.replies import Replies, collect
-from secagg.runtime.rounds import COHORT, CONSENT, SETUP_SHAPE, StagePlans
+from secagg.runtime.replies import Replies, collect, collect_signed
+from secagg.runtime.rounds import COHORT, CONSENT, COUNTERSIGN, SETUP_SHAPE, StagePlans
 
 Events = tuple[dict[str, Any], ...]
 """The events that a step writes to the log."""
@@ -57,8 +66,8 @@ class Step:
 
     @property
     def done(self) -> bool:
-        """Whether the run is finished."""
-        return self.state.status is Status.DONE
+        """Whether the method has its result."""
+        return self.state.status in (Status.DONE, Status.CLOSED)
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ class Coordinator:
         """Process the frames that answer the last step's requests, and return the next step."""
         if state.status is Status.RELEASED:
             return self._use_release(state)
+        if state.status is Status.COUNTERSIGNING:
+            return self._countersigned(state, frames)
         replies = collect(frames, state, self.identity.name, self.roster, self.session)
         phase = self._phase(state.phase)
         if phase is CONSENT or phase.contributes:
@@ -211,13 +222,35 @@ class Coordinator:
             "stage": state.stage,
             "contributors": list(sites),
             "thresholds": state.checked,
+            "sum": self._sum_digest(state, total.values),
             "claims": _as_hex({site: state.claims[site] for site in sites}),
         }
-        return Step(replace(state, total=total.values, contributors=sites), events=(*events, event))
+        requests = extend_requests(state.requests, state.request)
+        state = replace(state, total=total.values, contributors=sites, requests=requests)
+        return Step(state, events=(*events, event))
+
+    def _sum_digest(self, state: CoordinatorState, total: RingVector) -> str:
+        assert state.stage is not None  # it is None only during set-up
+        salt = sum_salt(self.identity, self.session, state.round)
+        return sum_digest(self.session, state.round, state.stage, salt, total).hex()
+
+    def _use_release(self, state: CoordinatorState) -> Step:
+        """Use the recorded release, and start the next round."""
+        counted = state.stage == COHORT
+        state = self.absorb(state)
+        if state.stage is None:
+            return Step(state.after(Event.FINISHED))
+        if counted:
+            return self._ask_consent(state.after(Event.COUNTED), ())
+        return self._begin_sum(state.after(Event.NEXT), ())
 
     @single_threaded_blas()
-    def _use_release(self, state: CoordinatorState) -> Step:
-        """Decode the recorded release, pass it to the method, and start the next round."""
+    def absorb(self, state: CoordinatorState) -> CoordinatorState:
+        """Decode the recorded release, pass it to the method, and prepare the next request.
+
+        The new state has the stage and the message of the next sum; its stage is None if the
+        method is done. It depends on the sums only, so `secagg verify` can repeat it.
+        """
         stage, cohort = state.stage, state.contributors
         assert stage is not None and state.total is not None  # after a release
         fields, clipped = decode(self.plans.of(stage), state.total)
@@ -239,12 +272,34 @@ class Coordinator:
             method = self.method.aggregate(state.method, fields, len(cohort))
             state = replace(state, method=method)
         following = self.method.next_request(state.method)
-        if following is None:
-            return Step(state.after(Event.FINISHED))
-        state = replace(state, stage=following[0], message=following[1])
-        if stage == COHORT:
-            return self._ask_consent(state.after(Event.COUNTED), ())
-        return self._begin_sum(state.after(Event.NEXT), ())
+        stage, message = (None, {}) if following is None else following
+        return replace(state, stage=stage, message=message)
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def ask_countersignatures(self, state: CoordinatorState, head: str, result: str) -> Step:
+        """Ask each site to countersign the end of the run (`secagg.runtime.evidence`).
+
+        head: of the log, in hexadecimal; result: digest of result.json
+        """
+        statement = Statement(bytes.fromhex(head), bytes.fromhex(result), state.requests).note()
+        state = state.after(Event.WRITTEN, message=statement)
+        return self._send(state, COUNTERSIGN, dict.fromkeys(state.cohort, statement), ())
+
+    def _countersigned(self, state: CoordinatorState, frames: Sequence[bytes]) -> Step:
+        """Log the valid countersignatures. A site without one does not end the run."""
+        replies = collect_signed(frames, state, self.identity.name, self.roster, self.session)
+        statement, valid = Statement.read(state.message, self.identity.name), {}
+        for site, claim in replies.claims.items():
+            with suppress(PeerError):
+                check_countersignature(site, claim, statement, self.roster, self.session)
+                valid[site] = claim
+        event = {
+            "event": "countersigned", "round": state.round,
+            **{name: digest.hex() for name, digest in statement.note().items()},
+            "claims": _as_hex(valid), "missing": sorted(set(state.asked) - set(valid)),
+        }  # fmt: skip
+        return Step(state.after(Event.ANSWERED), events=(*replies.events, event))
 
 
 def _site_request(state: CoordinatorState) -> Body:

@@ -1,24 +1,28 @@
 """The coordinator's state between two steps, and the table of its transitions.
 
-==========  =====================  ==========
-status      event                  next
-==========  =====================  ==========
-inviting    some are silent        inviting
-inviting    all consent            set-up
-set-up      the protocol asks      set-up
-set-up      the protocol is ready  sum
-sum         the protocol asks      sum
-sum         a sum is open          released
-released    it was the count       confirming
-released    the method asks        sum
-released    the method is done     done
-confirming  all consent            sum
-==========  =====================  ==========
+==============  =====================  ==============
+status          event                  next
+==============  =====================  ==============
+inviting        some are silent        inviting
+inviting        all consent            set-up
+set-up          the protocol asks      set-up
+set-up          the protocol is ready  sum
+sum             the protocol asks      sum
+sum             a sum is open          released
+released        it was the count       confirming
+released        the method asks        sum
+released        the method is done     done
+confirming      all consent            sum
+done            the result is written  countersigning
+countersigning  sites have answered    closed
+==============  =====================  ==============
 
 inviting: the coordinator asks every site for consent to the count of records. confirming: it asks
 again, for the method's first stage, now that the number of records is known. set-up, sum: the
 phases of the protocol. released: a sum is open. The events of this step record the release; they
-are on disk before the next step uses the sum. done: the method has its result.
+are on disk before the next step uses the sum. done: the method has its result. If the run is
+written to a folder, the sites then countersign its end (`secagg.runtime.evidence`), and the session
+is closed.
 
 Any other case ends the run with an error: a release rule forbids the sum, a party refuses, or a
 site drops out after the first release (a sum without it would show what it contributed).
@@ -45,6 +49,8 @@ class Status(Enum):
     RELEASED = "released"
     CONFIRMING = "confirming"
     DONE = "done"
+    COUNTERSIGNING = "countersigning"
+    CLOSED = "closed"
 
 
 class Event(Enum):
@@ -58,6 +64,8 @@ class Event(Enum):
     COUNTED = "it was the count"
     NEXT = "the method asks"
     FINISHED = "the method is done"
+    WRITTEN = "the result is written"
+    ANSWERED = "sites have answered"
 
 
 TRANSITIONS: Mapping[Status, Mapping[Event, Status]] = {
@@ -70,7 +78,9 @@ TRANSITIONS: Mapping[Status, Mapping[Event, Status]] = {
         Event.FINISHED: Status.DONE,
     },
     Status.CONFIRMING: {Event.CONSENT: Status.SUM},
-    Status.DONE: {},
+    Status.DONE: {Event.WRITTEN: Status.COUNTERSIGNING},
+    Status.COUNTERSIGNING: {Event.ANSWERED: Status.CLOSED},
+    Status.CLOSED: {},
 }
 
 
@@ -85,6 +95,7 @@ class CoordinatorState:
     released: whether the method has used a sum; from then on the sites stay the same
     phase, asked: the phase of the last requests, and the parties that received them
     request: digest of the request that the contributors to this sum answer
+    requests: digest of the list of these requests, for all released sums
     claims: for each site, the signed header of its contribution (or consent)
     checked: the thresholds in these claims, once the release rules allowed a sum over the sites
     total, contributors: the open sum before it is used, and its sites
@@ -104,6 +115,7 @@ class CoordinatorState:
     phase: str = ""
     asked: tuple[str, ...] = ()
     request: bytes = b""
+    requests: bytes = b""
     claims: Mapping[str, list[bytes]] = field(default_factory=dict)
     checked: Mapping[str, int] | None = None
     total: RingVector | None = None

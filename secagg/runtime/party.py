@@ -52,9 +52,10 @@ from secagg.core.threads import single_threaded_blas
 from secagg.errors import PeerError, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_release
 from secagg.runtime.attestations import ContributionAttestation, read_attestations
+from secagg.runtime.evidence import Statement, extend_requests
 from secagg.runtime.party_state import Attempt, PartyState, RefusedError
 from secagg.runtime.party_transitions import Denial, RequestKind, Step
-from secagg.runtime.rounds import COHORT, CONSENT, SETUP_SHAPE, StagePlans
+from secagg.runtime.rounds import COHORT, CONSENT, COUNTERSIGN, SETUP_SHAPE, StagePlans
 from secagg.runtime.site_steps import SiteContext, SiteRequest, SiteSteps, are_names
 
 __all__ = ["REFUSED", "Handled", "Party", "SiteContext"]
@@ -126,7 +127,7 @@ class Party:
             raise PeerError(header.sender, "only the coordinator may send requests")
         if state.over:  # before any other check: every request gets the same refusal
             raise Denial.SESSION_OVER.error(self.identity.name, self.roster.coordinator)
-        phases = (CONSENT, *self.protocol.setup, *self.protocol.phases)
+        phases = (CONSENT, *self.protocol.setup, *self.protocol.phases, COUNTERSIGN)
         phase = {phase.name: phase for phase in phases}.get(header.phase)
         if phase is None or phase.role is not self.identity.role:
             raise PeerError(header.sender, "requests a phase that this party does not run")
@@ -136,6 +137,8 @@ class Party:
 
     def _answer(self, frame: Frame, phase: Phase, before: PartyState) -> _Answer:
         """Answer an admitted request."""
+        if phase is COUNTERSIGN:
+            return self._countersign(frame, before)
         round_, body, stage = frame.header.round, frame.body, frame.body.get("stage")
         kind, state = RequestKind.of(phase, stage), before.answering(round_, phase)
         if phase is CONSENT:
@@ -152,6 +155,7 @@ class Party:
             attempt = replace(attempt, records=request.records)
             state, contribution = site.contribute(attempt, request, state)
             digest, note = request.digest, self._attestation(request).note()
+            state = replace(state, requests=extend_requests(state.requests, digest))
         if phase.opens:
             with attempt.step(Step.FACTS):
                 cohort = self._check_opening(round_, body, state)
@@ -205,6 +209,15 @@ class Party:
         if me in sites and self.site is not None and self.site.guard is not None:
             self.site.guard.opened(round_, stage, stage == COHORT, sites)
         return tuple(sorted(sites))
+
+    def _countersign(self, frame: Frame, before: PartyState) -> _Answer:
+        """Sign the end of the run (`secagg.runtime.evidence`), and end the session."""
+        statement = Statement.read(frame.body, self.roster.coordinator)
+        if not before.requests or statement.requests != before.requests:
+            what = "asks to countersign other requests than those of this session"
+            raise PeerError(self.roster.coordinator, what)
+        state = replace(before.answering(frame.header.round, COUNTERSIGN), over=True)
+        return _Answer(state, {}, statement.note())
 
     def _site_result(self, phase: Phase, state: PartyState) -> Result | None:
         """Return the site's own result, if the method has one and this was the last round."""

@@ -36,6 +36,7 @@ class PartyState:
     consented: the method's stages to which the party consented
     cohort: the sites of the first release; later sums must cover the same sites
     protocol, method: the states of the protocol and the method
+    requests: digest of the list of requests to which the party contributed
     """
 
     round: int = -1
@@ -47,6 +48,7 @@ class PartyState:
     cohort: tuple[str, ...] | None = None
     protocol: State = field(default_factory=dict, repr=False)  # may hold private keys
     method: State = field(default_factory=dict, repr=False)
+    requests: bytes = b""
 
     def to_plain(self) -> State:
         """Return the state as plain data."""

@@ -18,6 +18,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method, make_protocol, settings_of
 from secagg.privacy.accounting.calibration import Calibrated, calibrate
+from secagg.runtime.evidence import EVIDENCE
 from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
 
 
@@ -120,6 +121,7 @@ def agreement(planned: Planned) -> dict[str, Any]:
     """Return the agreement of the parties, before data is read, as plain data for JSON."""
     return {
         "secagg": __version__,
+        "evidence": EVIDENCE,
         "job": planned.job.model_dump(mode="json"),
         "method": {"name": planned.method.name, "settings": settings_of(planned.method)},
         "protocol": {"name": planned.protocol.name, "settings": settings_of(planned.protocol)},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from secagg.contracts import Body
-from secagg.core.frames import Frame, read_frame
+from secagg.core.frames import Frame, peek_header, read_frame
 from secagg.core.identity import Roster
 from secagg.errors import (
     CapabilityError,
@@ -90,6 +91,19 @@ def collect(
     bodies = {party: valid[party].body for party in sorted(valid)}
     claims = {party: list(frame.proof) for party, frame in valid.items()}
     return Replies(bodies, claims, missing, tuple(events))
+
+
+def collect_signed(
+    frames: Sequence[bytes], state: CoordinatorState, me: str, roster: Roster, session: bytes
+) -> Replies:
+    """Return what `collect` returns, but count a party that refuses as missing."""
+    kept: list[bytes] = []
+    for data in frames:
+        with suppress(PeerError):
+            if peek_header(data)[1] == REFUSED:
+                continue
+        kept.append(data)  # also what is not a frame: `collect` logs why it is rejected
+    return collect(kept, state, me, roster, session)
 
 
 def _check_expected(frame: Frame, state: CoordinatorState) -> None:

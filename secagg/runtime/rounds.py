@@ -41,6 +41,8 @@ _COUNT_GRID = 32
 """Fraction bits of a noised count: its grid must be fine compared with the noise."""
 CONSENT = Phase("consent", Role.SITE)
 """The first phase of every session; it is the same for all protocols."""
+COUNTERSIGN = Phase("countersign", Role.SITE)
+"""The last phase of a session whose result is written (`secagg.runtime.evidence`)."""
 SETUP_SHAPE = Shape(ring_bits=64, length=0, value_bits=0)
 """The shape in set-up phases, in which a protocol has no numbers to sum."""
 

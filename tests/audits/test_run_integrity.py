@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import small_job, tables
+from support.jobs import SITES, small_job, tables
 from support.parties import Parties
 
 from secagg.audits.run_integrity import verify_folder
@@ -22,6 +22,9 @@ from secagg.runs.run import run
 from secagg.runs.run_files import facts_digest, file_digest, release_counts, write_json
 from secagg.runtime.attestations import check_consent, digest_request
 from secagg.runtime.rounds import COHORT
+
+RESULT, REPORT = -3, -2
+"""The lines of these events in the log of an uninterrupted run."""
 
 
 @pytest.fixture(scope="module")
@@ -76,24 +79,28 @@ def test_an_intact_folder_verifies(folder: Path) -> None:
     entries = log(folder)
     assert [e["event"] for e in entries] == [
         "session", "consent", "round", "release", "round", "release", "result", "report",
+        "countersigned",
     ]  # fmt: skip
     found = verify_folder(folder)
-    assert (found.lines, found.head) == (8, entries[-1]["hash"])
+    assert (found.lines, found.head) == (9, entries[-1]["hash"])
     assert found.files == ("arrays.npz", "report.html", "result.json")
-    assert (found.releases, found.signatures) == (2, 9)
+    assert (found.releases, found.signatures) == (2, 12)
+    assert (found.evidence, found.countersigned, found.unsigned) == (2, SITES, ())
+    assert found.recomputed and not found.not_recomputed
     assert verify_folder(folder, found.head) == verify_folder(folder, found.head.upper()) == found
-    assert entries[-2]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
+    assert entries[RESULT]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_head_shown_in_the_report_does_not_bind_the_report(folder: Path) -> None:
-    """It does not bind the report: with it, a forged report would pass."""
-    shown = log(folder)[-2]["hash"]
+    """The head that precedes the report is not accepted, with or without a forged report."""
+    shown = log(folder)[RESULT]["hash"]
+    with pytest.raises(UsageError):
+        verify_folder(folder, shown)
     (folder / "report.html").write_text("forged", encoding="utf-8")
     entries = log(folder)
-    entries[-1]["files"]["report.html"] = file_digest(folder / "report.html")
+    entries[REPORT]["files"]["report.html"] = file_digest(folder / "report.html")
     rewrite(folder, entries)
-    verify_folder(folder)
-    assert log(folder)[-2]["hash"] == shown
+    assert log(folder)[RESULT]["hash"] == shown
     with pytest.raises(UsageError):
         verify_folder(folder, shown)
 
@@ -138,15 +145,15 @@ def test_an_added_file_is_detected(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_head_kept_elsewhere_detects_consistent_edits(folder: Path, name: str) -> None:
-    """All in the folder agrees again; only a head kept elsewhere shows it."""
+    """All in the folder agrees again, and so do the countersignatures of another log."""
     head = verify_folder(folder).head
     (folder / name).write_bytes((folder / name).read_bytes() + b" ")
     entries = log(folder)
-    for entry in entries[-2:]:
-        if name in entry["files"]:
+    for entry in entries:
+        if name in entry.get("files", ()):
             entry["files"][name] = file_digest(folder / name)
     rewrite(folder, entries)
-    verify_folder(folder)
+    assert bad(folder).where == "log.jsonl line 9"
     assert bad(folder, head).where == "log.jsonl"
 
 
@@ -155,7 +162,7 @@ def test_a_wrong_head_is_detected(folder: Path, head: str) -> None:
     assert bad(folder, head).where == "log.jsonl"
 
 
-@pytest.mark.parametrize("i", [0, 3, 5, 7])
+@pytest.mark.parametrize("i", [0, 3, 5, 7, 8])
 def test_lines_added_after_the_head_are_detected(folder: Path, i: int) -> None:
     """A forger of further lines keeps the genuine ones: this is no usage error."""
     entries = log(folder)
@@ -215,7 +222,7 @@ def test_added_or_removed_facts_are_detected(folder: Path) -> None:
     assert bad(folder).where == "run.json"
 
 
-@pytest.mark.parametrize("change", [{"lines": 7}, {"lines": 9}, {"lines": 0}, {"lines": -1},
+@pytest.mark.parametrize("change", [{"lines": 8}, {"lines": 10}, {"lines": 0}, {"lines": -1},
                                     {"head": GENESIS_HASH}, {"head": ""}])  # fmt: skip
 def test_edited_facts_in_the_log_are_detected(folder: Path, change: dict[str, Any]) -> None:
     good = facts(folder)
@@ -261,7 +268,7 @@ def test_an_invalid_run_json_is_detected(folder: Path, data: bytes) -> None:
 # --- the log -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("left", [0, 1, 4, 7])
+@pytest.mark.parametrize("left", [0, 1, 4, 7, 8])
 def test_lines_removed_from_the_end_are_detected(folder: Path, left: int) -> None:
     lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "log.jsonl").write_bytes(b"".join(lines[:left]))
@@ -274,10 +281,10 @@ def test_a_line_added_to_the_end_is_detected(folder: Path) -> None:
     entry["hash"] = entry_hash(entry)
     with (folder / "log.jsonl").open("ab") as file:
         file.write(canonical_json(entry) + b"\n")
-    assert bad(folder).where == "log.jsonl line 9"
+    assert bad(folder).where == "log.jsonl line 10"
 
 
-@pytest.mark.parametrize("i", range(8))
+@pytest.mark.parametrize("i", range(9))
 def test_a_changed_line_is_detected(folder: Path, i: int) -> None:
     lines = (folder / "log.jsonl").read_bytes().splitlines(keepends=True)
     lines[i] = lines[i].replace(b'"time":"2', b'"time":"1')
@@ -316,7 +323,7 @@ def agree(folder: Path, entries: list[dict[str, Any]]) -> None:
         if key in told:
             told[key] = {**told[key], **value} if key in ("method", "protocol") else value
     told["release_counts"] = release_counts([e for e in entries if e["event"] == "release"])
-    entries[-2]["facts"] = facts_digest(told)
+    next(e for e in entries if e["event"] == "result")["facts"] = facts_digest(told)
     save_facts(folder, told)
 
 
@@ -455,7 +462,7 @@ def test_a_run_json_that_contradicts_the_log_is_detected(folder: Path, key: str)
         told[key]["moments"] += 1
     else:
         told[key] = told[key][:1]
-    entries[-2]["facts"] = facts_digest(told)
+    entries[RESULT]["facts"] = facts_digest(told)
     save_facts(folder, told)
     rewrite(folder, entries)
     assert bad(folder).where == ("log.jsonl line 4" if key == "cohort" else "run.json")
@@ -463,9 +470,18 @@ def test_a_run_json_that_contradicts_the_log_is_detected(folder: Path, key: str)
 
 @pytest.mark.parametrize(
     ("line", "key"),
-    [(0, "roster"), (0, "session"), (0, "plan"), (-2, "event"), (-2, "files"), (-2, "facts"),
-     (-1, "event"), (-1, "files")],
+    [(0, "roster"), (0, "session"), (0, "plan"), (RESULT, "event"), (RESULT, "files"),
+     (RESULT, "facts"), (REPORT, "event"), (REPORT, "files"), (-1, "event"), (-1, "head"),
+     (-1, "claims"), (-1, "requests"), (-1, "result"), (3, "sum"), (5, "sum")],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [None, 3, "x", [], {}])
 def test_malformed_log_entries_are_detected(folder: Path, line: int, key: str, value: Any) -> None:
-    forge(folder, lambda entry: entry.update({key: value}), line)
+    """Without agreeing on the rest: the events at the end are of one form only."""
+    entries = log(folder)
+    entries[line][key] = value
+    rewrite(folder, entries)
+    bad(folder)
+    if line in (0, 3, 5):
+        agree(folder, entries)
+        rewrite(folder, entries)
+        bad(folder)

@@ -38,9 +38,11 @@ NUMBERS = {site: np.array([float(i), -0.5]) for i, site in enumerate(SITES)}
 ROUNDS = 2
 MEMORY: Mapping[RequestKind, frozenset[str]] = {
     RequestKind.CONSENT_TO_COUNT: frozenset(),
-    RequestKind.COUNT: frozenset({"contributed", "protocol"}),
+    RequestKind.COUNT: frozenset({"contributed", "requests", "protocol"}),
     RequestKind.CONSENT_TO_STAGE: frozenset({"records", "consented"}),
-    RequestKind.CONTRIBUTE: frozenset({"records", "cohort", "contributed", "method", "protocol"}),
+    RequestKind.CONTRIBUTE: frozenset(
+        {"records", "cohort", "contributed", "requests", "method", "protocol"}
+    ),
     RequestKind.OPEN: frozenset({"cohort", "protocol"}),
     RequestKind.OTHER: frozenset({"protocol"}),
 }
@@ -234,7 +236,7 @@ class Refusing:
     def check(self, request: Any, rows: Any, public: Any) -> None:
         self._maybe(Step.RECORDS)
 
-    def refused(self, request: Any, error: Any, message: bool) -> None:
+    def refused(self, request: Any, error: Any) -> None:
         assert self.at in READS_RECORDS or self.at is Step.METHOD
 
     def check_budget(self, answers: Any, load: Any) -> None:

@@ -1,0 +1,95 @@
+"""The end of a run's log: the result, the report, and the sites' countersignatures.
+
+After the last release the log has the events `result`, `report` and `countersigned`, in this order
+and once each. Between and after them only failures and resumptions are allowed. `countersigned`
+names the line whose hash the sites signed; that line is the report or a later one. So what the
+signatures bind is the whole log up to the report, and through it all files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from secagg.core.identity import Roster
+from secagg.errors import EvidenceError, PeerError
+from secagg.runs.run_files import TROUBLE
+from secagg.runs.run_reader import MALFORMED_ERRORS
+from secagg.runtime.attestations import read_attestation
+from secagg.runtime.evidence import Statement, check_countersignature, extend_requests
+
+_ORDER = ("result", "report", "countersigned")
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """The last events. countersigned is None in a folder of an earlier version of secagg."""
+
+    result: Mapping[str, Any]
+    report: Mapping[str, Any]
+    countersigned: Mapping[str, Any] | None
+
+
+def read_end(entries: Sequence[Mapping[str, Any]], countersigned: bool) -> LogEnd:
+    """Return the last events of the log. Raises `EvidenceError` if they have another order.
+
+    countersigned: whether the parties agreed on countersignatures
+    """
+    expected = _ORDER if countersigned else _ORDER[:2]
+    kinds = [entry.get("event") for entry in entries]
+    if "result" not in kinds or (not countersigned and kinds[-2:] != list(expected)):
+        raise EvidenceError("log.jsonl", "the last two lines are not the result and the report")
+    tail = entries[kinds.index("result") :]
+    named = [entry for entry in tail if entry.get("event") not in TROUBLE]
+    if tuple(entry.get("event") for entry in named) != expected:
+        what = f"its last events are not {', '.join(expected)}, once each"
+        raise EvidenceError("log.jsonl", what)
+    return LogEnd(named[0], named[1], named[2] if countersigned else None)
+
+
+def check_countersignatures(
+    entries: Sequence[Mapping[str, Any]],
+    releases: Sequence[Mapping[str, Any]],
+    end: LogEnd,
+    cohort: Sequence[str],
+    roster: Roster,
+    session: bytes,
+) -> tuple[str, ...]:
+    """Return the sites that countersigned this log, result and list of requests.
+
+    releases: with valid signatures. Raises `EvidenceError` for a signature that is not valid.
+    """
+    if end.countersigned is None:
+        return ()
+    event = end.countersigned
+    where = f"log.jsonl line {event['seq'] + 1}"
+    signable = [entry["hash"] for entry in entries[end.report["seq"] : event["seq"]]]
+    if event["head"] not in signable:
+        what = "the sites countersigned another log: the lines before the end were rewritten"
+        raise EvidenceError(where, what)
+    requests = b""
+    for release in releases:
+        requests = extend_requests(requests, _asked(release, roster, session))
+    result = bytes.fromhex(end.result["files"]["result.json"])
+    statement = Statement(bytes.fromhex(event["head"]), result, requests)
+    if {name: digest.hex() for name, digest in statement.note().items()} != {
+        name: event[name] for name in statement.note()
+    }:
+        raise EvidenceError(where, "the sites countersigned another result or other requests")
+    try:
+        for site, parts in event["claims"].items():
+            claim = [bytes.fromhex(part) for part in parts]
+            check_countersignature(site, claim, statement, roster, session)
+    except (PeerError, *MALFORMED_ERRORS):
+        raise EvidenceError(where, "a site's countersignature is not valid") from None
+    if event["missing"] != sorted(set(cohort) - set(event["claims"])):
+        raise EvidenceError(where, "it names other sites as missing than those without signature")
+    return tuple(sorted(event["claims"]))
+
+
+def _asked(release: Mapping[str, Any], roster: Roster, session: bytes) -> bytes:
+    """Return the digest of the request that the contributors to this release signed."""
+    site = release["contributors"][0]
+    claim = [bytes.fromhex(part) for part in release["claims"][site]]
+    return read_attestation(site, claim, release["round"], roster, session).asked

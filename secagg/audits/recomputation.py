@@ -1,0 +1,170 @@
+"""Recompute the result of a run from the sums that it released.
+
+After the sums are open, a method uses no random numbers and no records: each message to the sites
+and the result are functions of the sums (`secagg.contracts.Method`). So `recompute` repeats the
+coordinator's part, and compares
+
+1. each sum in sums.bin with its digest in the log;
+2. each request that follows from the sums before it with the digest of the request that the sites
+   signed when they contributed;
+3. result.json and arrays.npz with the result, bit for bit. `simulation` in result.json is left out:
+   each site's own estimates do not follow from the sums.
+
+The second check binds every sum but the last to the sites' signatures, for methods whose messages
+depend on all earlier sums. Not checked: that a sum in the file is the one that was opened, if no
+later message depends on it. A coordinator that recorded a false sum in the log from the beginning,
+and computed its result from that, is not detected here.
+
+Floating-point bits depend on the versions of the libraries and on the processor. run.json names the
+versions and has a fingerprint of the arithmetic (`secagg.core.arithmetic`). Where one of them
+differs from here, nothing is recomputed and `Recomputed.why` says so: a difference of the results
+would prove nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from secagg.contracts import Result
+from secagg.core.arithmetic import arithmetic_fingerprint
+from secagg.core.identity import COORDINATOR, Identity, Role, Roster
+from secagg.core.randomness import system_random
+from secagg.core.threads import single_threaded_blas
+from secagg.errors import EvidenceError, SecaggError, UsageError
+from secagg.runs.facts import result_of, versions
+from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, read_sums
+from secagg.runs.run_files import json_bytes
+from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
+from secagg.runtime.attestations import digest_request, read_attestation
+from secagg.runtime.coordinator_state import CoordinatorState, Status
+from secagg.runtime.evidence import sum_digest
+from secagg.runtime.parties import make_coordinator
+from secagg.runtime.planned_job import Planned, plan_sites, session_of
+from secagg.runtime.rounds import COHORT
+
+_UNLESS = "Or its arithmetic differs from this computer's: verify it on the computer of the run."
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Whether the result was recomputed with equal bits; if not, why it was not tried."""
+
+    done: bool
+    why: str = ""
+
+
+def recompute(
+    run: RunFolder,
+    events: Sequence[Mapping[str, Any]],
+    releases: Sequence[Mapping[str, Any]],
+    roster: Roster,
+    session: bytes,
+) -> Recomputed:
+    """Recompute the result, where this is possible.
+
+    events, releases: of a log whose signatures are valid
+    Raises `EvidenceError` if a sum is not the one in the log, or another result follows.
+    """
+    path = run.path / SUMS_FILE
+    if not path.exists():
+        return Recomputed(False, f"{SUMS_FILE} is not in the folder")
+    sums = _check_sums(run, releases, session)
+    if why := _other_software(run.facts):
+        return Recomputed(False, why)
+    try:
+        planned = plan_sites(run.job, roster.with_role(Role.SITE), {})
+    except UsageError as error:
+        return Recomputed(False, error.what)
+    if session_of(planned, roster, bytes.fromhex(run.facts["nonce"])) != session:
+        return Recomputed(False, "this version of secagg plans the job differently")
+    consent = next(event for event in events if event["event"] == "consent")
+    try:
+        with single_threaded_blas():
+            state = _replay(planned, sums, releases, sorted(consent["claims"]), roster, session)
+            result = result_of(planned, state)
+    except EvidenceError:
+        raise
+    except (SecaggError, ArithmeticError, *MALFORMED_ERRORS) as error:
+        raise EvidenceError(SUMS_FILE, "no result follows from its sums", _UNLESS) from error
+    _compare(result, run.result)
+    return Recomputed(True)
+
+
+def _check_sums(
+    run: RunFolder, releases: Sequence[Mapping[str, Any]], session: bytes
+) -> list[ReleasedSum]:
+    sums = list(read_sums(run.path / SUMS_FILE))
+    if len(sums) != len(releases):
+        what = f"has {len(sums)} sums, and the log has {len(releases)} releases"
+        raise EvidenceError(SUMS_FILE, what)
+    for item, event in zip(sums, releases, strict=True):
+        digest = sum_digest(session, item.round, item.stage, item.salt, item.total)
+        if (item.round, item.stage, digest.hex()) != (event["round"], event["stage"], event["sum"]):
+            line = event["seq"] + 1
+            raise EvidenceError(
+                SUMS_FILE, f"a sum differs from its digest in log.jsonl line {line}"
+            )
+    return sums
+
+
+def _other_software(facts: Mapping[str, Any]) -> str:
+    """Return what differs here from where the run was computed; nothing if all is equal."""
+    here = versions()
+    other = sorted(name for name in here | facts["versions"]
+                   if here.get(name) != facts["versions"].get(name))  # fmt: skip
+    if other:
+        return f"the run used other versions of {', '.join(other)}"
+    if facts["arithmetic"] != arithmetic_fingerprint():
+        return "this computer rounds floating-point numbers differently"
+    return ""
+
+
+def _replay(
+    planned: Planned,
+    sums: Sequence[ReleasedSum],
+    releases: Sequence[Mapping[str, Any]],
+    invited: Sequence[str],
+    roster: Roster,
+    session: bytes,
+) -> CoordinatorState:
+    """Return the coordinator's state after all sums."""
+    nobody = Identity(COORDINATOR, Role.COORDINATOR, b"", b"")  # it signs nothing
+    coordinator = make_coordinator(planned, nobody, roster, session, system_random)
+    method = planned.method.initial_state(planned.public)
+    state = CoordinatorState(Status.RELEASED, tuple(invited), method, stage=COHORT)
+    for item, event in zip(sums, releases, strict=True):
+        if (item.round, item.stage) != (state.round, state.stage):
+            raise EvidenceError(SUMS_FILE, f"round {state.round} has the sum of another stage")
+        assert state.stage is not None  # as the comparison shows
+        asked = digest_request(state.stage, state.cohort, state.records, state.message)
+        site = event["contributors"][0]
+        claim = [bytes.fromhex(part) for part in event["claims"][site]]
+        if read_attestation(site, claim, item.round, roster, session).asked != asked:
+            what = f"the request of round {item.round} does not follow from the sums before it"
+            raise EvidenceError(SUMS_FILE, what, _UNLESS)
+        sites = tuple(event["contributors"])
+        state = coordinator.absorb(replace(state, total=item.total, contributors=sites))
+    if state.stage is not None:
+        raise EvidenceError(SUMS_FILE, "the method needs more sums than the log has")
+    return state
+
+
+def _compare(result: Result, found: Result) -> None:
+    expected = json.loads(json_bytes(result.summary))
+    shown = {key: value for key, value in found.summary.items() if key != "simulation"}
+    if expected != shown:
+        keys = sorted(k for k in expected | shown if expected.get(k) != shown.get(k))
+        what = f"{', '.join(map(repr, keys))} do not follow from the released sums"
+        raise EvidenceError("result.json", what, _UNLESS)
+    arrays = {name: np.asarray(array) for name, array in result.arrays.items()}
+    if set(arrays) != set(found.arrays) or not all(
+        (array.dtype, array.shape, array.tobytes()) == (other.dtype, other.shape, other.tobytes())
+        for name, array in arrays.items()
+        for other in [found.arrays[name]]
+    ):
+        raise EvidenceError("arrays.npz", "does not follow from the released sums", _UNLESS)

@@ -1,0 +1,59 @@
+"""What `secagg verify` found, as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from secagg.audits.run_integrity import Verified
+
+
+def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
+    """Print what was checked, and what that does not exclude.
+
+    with_head: whether the user passed the log's head
+    """
+    typer.echo(
+        f"{folder}: {_verdict(found, with_head)}. {found.lines} log lines, {len(found.files)} "
+        f"files, {found.releases} releases, {found.signatures} valid signatures."
+    )
+    for line in (_end_of_log(found, with_head), _result(found)):
+        if line:
+            typer.echo(line)
+    typer.echo(f"head {found.head}")
+    if found.evidence > 1 and found.failed is None and not with_head:
+        typer.echo(
+            "To detect a whole run written anew with other keys, use --head with the log head that "
+            "the run printed."
+        )
+
+
+def _verdict(found: Verified, with_head: bool) -> str:
+    if found.failed is not None:
+        return f"the run failed ({found.failed}) and has no result. Its log is consistent"
+    if with_head or (found.evidence > 1 and not found.unsigned):
+        return "intact"
+    return "consistent, but nothing shows that it was not rewritten"
+
+
+def _end_of_log(found: Verified, with_head: bool) -> str:
+    if found.failed is not None:
+        return "" if with_head else "No site countersigns the log of a run that failed."
+    if found.evidence == 1:
+        return (
+            "An earlier version of secagg wrote this folder, without countersignatures of the "
+            "sites. Whoever can write to the folder can forge its result."
+            + ("" if with_head else " Use --head with the log head that the run printed.")
+        )
+    if found.unsigned:
+        return f"Not countersigned by {', '.join(found.unsigned)}; the head is the one you gave."
+    return f"Log and result are countersigned by all {len(found.countersigned)} sites."
+
+
+def _result(found: Verified) -> str:
+    if found.recomputed:
+        return "The result was recomputed from the released sums: all bits are equal."
+    if found.failed is not None:
+        return ""
+    return f"The result was not recomputed: {found.not_recomputed}."
