@@ -157,6 +157,11 @@ def test_plan_notes_releases_that_may_have_been_paid_already(tmp_path: Path) -> 
     assert planned["refusals"] == []
     (line,) = planned["possible_refusals"]
     assert line.startswith("a, by its budget, unless")
+    job = tmp_path / "job.toml"
+    privacy = '\n[privacy]\nplacement = "site"\nepsilon = 1.0\ndelta = 1e-6\n'
+    job.write_text(TOML + privacy)
+    done = CliRunner().invoke(app, ["plan", str(job)], catch_exceptions=False)
+    assert done.exit_code == 0 and line in done.stdout
     run(data, privacy=noised(placement="site"))
 
 

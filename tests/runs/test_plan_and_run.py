@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import raw_job
+from support.jobs import COLUMNS, raw_job
 from support.ledger_runs import FIVE, folder_with, noised
 
 import secagg
@@ -46,6 +46,10 @@ def ols(**settings: Any) -> dict[str, Any]:
     return {"method": {"name": "moments", "analyses": [analysis]}}
 
 
+def declared(**column: Any) -> dict[str, Any]:
+    return {"columns": COLUMNS | {"age": column}}
+
+
 PERSON = {"privacy": noised(person="id")}
 
 CASES: dict[str, tuple[Change, dict[str, Any], type[SecaggError]]] = {
@@ -60,6 +64,13 @@ CASES: dict[str, tuple[Change, dict[str, Any], type[SecaggError]]] = {
     "ledgers nowhere": (as_it_is, {"sites": {"ledgers": "FOLDER/x/y/z"}}, UsageError),
     "an undeclared predictor": (as_it_is, ols(predictors=["grades"]), UsageError),
     "an outcome with levels": (as_it_is, ols(outcome="grade"), UsageError),
+    "bounds without width": (
+        as_it_is, declared(type="continuous", low=5, high=5), UsageError
+    ),
+    "bounds of almost no width": (
+        as_it_is, declared(type="continuous", low=1.0, high=1.0 + 1e-15), UsageError
+    ),
+    "one level": (as_it_is, declared(type="categorical", levels=["a"]), UsageError),
     "too few sites": (as_it_is, release(min_sites=6), PolicyRefusal),
     "too few named sites": (as_it_is, {"sites": {"names": ["a", "b"]}}, PolicyRefusal),
     "a rule that is not set": (as_it_is, {"release": {"min_sites": 3}}, PolicyRefusal),
