@@ -11,6 +11,11 @@ how the records are split over sites, except through rounding: each site's sum i
 fixed-point step, so the last bit of a total may depend on the split. The rounds reveal more about
 the pooled records than the result does: with p coefficients, the log-likelihood, gradient and
 Hessian at each beta are some p^2 / 2 numbers a round.
+
+The result contains the pooled standard deviations of the continuous predictors (`per_sd`). They
+follow from the first round's Hessian, at beta = 0, so the coordinator knows them anyway; readers of
+the result learn them too. Those of indicators are left out: each one gives the number of records
+with that level.
 """
 
 from __future__ import annotations
@@ -227,7 +232,10 @@ class Logistic:
         )
         error = self._relative_error(state["hessian"], state["sites"])
         scaled = _deviations(state["null_hessian"], state["n"])
-        deviations = [float(v.half_range * sd) for v, sd in zip(chosen, scaled, strict=True)]
+        deviations = [
+            math.nan if variable.indicator else float(variable.half_range * sd)
+            for variable, sd in zip(chosen, scaled, strict=True)
+        ]
         terms = inference(
             state["beta"], state["hessian"], transform, state["names"], self.level, error,
             deviations,
