@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, Result
+from secagg.core.validation import did_you_mean
 from secagg.errors import JobError
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.metrics import compare_graphs
@@ -52,12 +53,11 @@ def check_truth(
         column = unknown[0]
         variables = [v.name for v in public.variables if column == v.column and v.name in names]
         quoted = " and ".join(map(repr, variables))
-        described = f"the variable{'s' if len(variables) > 1 else ''} {quoted}"
-        raise JobError(
-            f"{at}truth",
-            f"{column!r} is not one of the graph's variables",
-            f"Column {column!r} is {described}. {listed}" if variables else listed,
-        )
+        hint = did_you_mean(column, names)
+        if variables:
+            hint = f"Column {column!r} is the variable{'s' if len(variables) > 1 else ''} {quoted}."
+        what = f"{column!r} is not one of the graph's variables"
+        raise JobError(f"{at}truth", what, f"{hint} {listed}".strip())
     if not is_acyclic(adjacency(truth or (), names)):
         raise JobError(f"{at}truth", "the true edges form a cycle", "Leave one of them out.")
 

@@ -87,6 +87,7 @@ ALL = ("age", "smoker=yes", "ward=b", "ward=c")
         ((("age", "smoker"),), ALL, "method.truth", ["smoker", "smoker", "smoker=yes"]),
         ((("ward", "age"),), ALL, "method.truth", ["ward", "ward", "ward=b", "ward=c"]),
         ((("age", "smoker"),), ("age", "ward=b"), "method.truth", ["smoker"]),
+        ((("Age", "ward=b"),), ALL, "method.truth", ["Age", "age"]),
         ((("age", "ward=b"), ("ward=b", "age")), ALL, "method.truth", []),
         (None, ("age",), "method.variables", []),
     ],
