@@ -3,7 +3,7 @@
 Ng and Zhang (AISTATS 2022), equations (4), (7) and (10), in the notation of
 `secagg.models.notears_admm.linear_site`. Each round's sum is a known function of all sites'
 covariance matrices S_k. Enough rounds give more equations than there are unknowns, and nonlinear
-least squares (Levenberg and Marquardt) solves them. With
+least squares (Gauss-Newton steps with a trust region) solves them. With
 P_k = (S_k + rho2 I)^-1 and T_k = rho2 (J - W) + beta_k, a site's answer and its derivative in a
 direction D of S_k are
 
@@ -35,7 +35,7 @@ from scipy.optimize import least_squares
 from secagg.core.arrays import Array
 
 _ROUNDING = 1e-19  # half a sum of squares: 1e-21 by rounding, 1e-9 and more in other minima
-_STEPS, _SPREAD = 400, 0.15  # of a search: its largest number of steps; random part of its start
+_STEPS = 1000  # largest number of steps of a search
 
 
 class AdmmRound(NamedTuple):
@@ -86,62 +86,43 @@ def smallest_singular_value(covariances: Array, rounds: Sequence[AdmmRound]) -> 
     return float(np.linalg.svd(jacobian, compute_uv=False)[-1])
 
 
-def recover_covariances(rounds: Sequence[AdmmRound], sites: int, starts: int = 60) -> Recovered:
+def recover_covariances(rounds: Sequence[AdmmRound], sites: int, starts: int = 8) -> Recovered:
     """Solve the sums of a static graph (q = d) for all matrices; starts: most searches.
 
-    The last round gives the pooled covariance matrix S = C C' nearly, because B_k is then close to
-    W, and the sum close to S (I - W). The unknowns of the searches are lower triangular L_k with
-    S_k = C L_k L_k' C', so that no S_k has negative eigenvalues; they start near multiples of the
-    identity. Each round counts relative to the size of its sum. Most searches end in other minima.
+    Each search starts at the pooled covariance matrix S, divided at random among the sites. The
+    last round gives S nearly, because B_k is then close to W, and the sum close to S (I - W).
     """
     target = np.concatenate([each.total.ravel() for each in rounds])
-    sizes = [np.full(each.total.size, np.sqrt(np.mean(each.total**2))) for each in rounds]
-    weights = 1 / np.maximum(np.concatenate(sizes), 1e-6)
     W, _, total = rounds[-1]
     d, rng = len(W), np.random.default_rng(0)
-    pooled = np.linalg.solve((np.eye(d) - W).T, total.T).T
-    C = np.linalg.cholesky((pooled + pooled.T) / 2)
-    rows, columns = np.tril_indices(d)
-    directions = np.zeros((len(rows), d, d))
-    directions[range(len(rows)), rows, columns] = 1
-
-    def factors(unknown: Array) -> Array:
-        L = np.zeros((sites, d, d))
-        L[:, rows, columns] = unknown.reshape(sites, -1)
-        return C @ L
-
-    def matrices(unknown: Array) -> Array:
-        L = factors(unknown)
-        return L @ L.transpose(0, 2, 1)
+    pooled = np.linalg.solve((np.eye(d) - W).T, total.T).T[np.triu_indices(d)]
 
     def misfits(unknown: Array) -> Array:
-        difference: Array = predicted_sums(upper_triangles(matrices(unknown)), rounds)[0] - target
-        return weights * difference
+        difference: Array = predicted_sums(unknown, rounds)[0] - target
+        return difference
 
     def slopes(unknown: Array) -> Array:
-        L = factors(unknown)[:, None]
-        half = C @ directions @ L.transpose(0, 1, 3, 2)  # of d(L L') = half + its transpose
-        by_factor = upper_triangles((half + half.transpose(0, 1, 3, 2)).reshape(-1, d, d))
-        by_factor = by_factor.reshape(sites, len(rows), -1)
-        _, by_matrix = predicted_sums(upper_triangles(matrices(unknown)), rounds)
-        by_matrix = by_matrix.reshape(len(target), sites, -1)
-        chained = np.einsum("nkp,kap->nka", by_matrix, by_factor).reshape(len(target), -1)
-        return weights[:, None] * chained
+        return predicted_sums(unknown, rounds)[1]
 
-    best, least = np.zeros((sites, d, d)), np.inf
+    best = None
     for _ in range(starts):
-        L = np.sqrt(rng.dirichlet(np.full(sites, 5.0)))[:, None, None] * np.eye(d)
-        L += _SPREAD * rng.standard_normal(L.shape) / np.sqrt(sites)
+        start = (rng.dirichlet(np.full(sites, 5.0))[:, None] * pooled).ravel()
+        start *= rng.uniform(0.8, 1.2, len(start))
         fit = least_squares(
-            misfits, L[:, rows, columns].ravel(), jac=slopes, method="lm", x_scale="jac",
-            xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=_STEPS,
-        )  # fmt: skip
-        off = misfits(fit.x) / weights
-        if (misfit := 0.5 * float(off @ off)) < least:
-            best, least = matrices(fit.x), misfit
-        if least < _ROUNDING:
+            misfits,
+            start,
+            jac=slopes,
+            xtol=1e-15,
+            ftol=1e-15,
+            gtol=None,  # first rounds depend little on the matrices, so gradients are small
+            x_scale="jac",
+            max_nfev=_STEPS,
+        )
+        best = fit if best is None or fit.cost < best.cost else best
+        if best.cost < _ROUNDING:
             break
-    return Recovered(best, least)
+    assert best is not None
+    return Recovered(_matrices(best.x, d), float(best.cost))
 
 
 def _matrices(upper: Array, d: int) -> Array:
