@@ -28,6 +28,9 @@ from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import ALL_SITES, open_ledger, request_before_data
 
+_OF_COORDINATOR = ("min_sites", "min_records")
+"""Rules of the job that the coordinator checks before the sites do (`check_invitation`)."""
+
 
 def expected_refusals(planned: Planned, key: bytes | None) -> tuple[list[str], list[str]]:
     """Return the certain refusals, and those that the run may avoid; a line for each.
@@ -98,7 +101,7 @@ def _by_policy(
     sites = planned.public.sites
     request = request_before_data(job, stages, source, ledger, sites, key or b"")
     decisions = before_data(shared, request)
-    by_job = {d.text for d in decisions if not d.allowed and d.rule != "cohorts"}
+    by_job = {d.text for d in decisions if not d.allowed and d.rule in _OF_COORDINATOR}
     refusing = {d.rule: d.text for d in before_data(policy, request) if not d.allowed}
     for rule, text in refusing.items():
         if rule == "cohorts":

@@ -71,6 +71,11 @@ CASES: dict[str, tuple[Change, dict[str, Any], type[SecaggError]]] = {
         as_it_is, declared(type="continuous", low=1.0, high=1.0 + 1e-15), UsageError
     ),
     "one level": (as_it_is, declared(type="categorical", levels=["a"]), UsageError),
+    "many levels": (
+        as_it_is,
+        declared(type="categorical", levels=[str(i) for i in range(50)]) | release(min_records=1),
+        PolicyRefusal,
+    ),
     "too few sites": (as_it_is, release(min_sites=6), PolicyRefusal),
     "too few named sites": (as_it_is, {"sites": {"names": ["a", "b"]}}, PolicyRefusal),
     "a rule that is not set": (as_it_is, {"release": {"min_sites": 3}}, PolicyRefusal),
@@ -183,3 +188,13 @@ def test_a_study_with_a_copied_file_can_go_on(tmp_path: Path) -> None:
     assert secagg.plan(job_of(data, {}))["refusals"][0] == caught.value.line()
     assert "b_backup" in caught.value.what and "sites.names" in caught.value.advice
     secagg.run(job_of(data, {"sites": {"names": ["a", "b", "c"]}}))
+
+
+def test_plan_refuses_another_question_about_the_same_records(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    secagg.run(job_of(data, {}))
+    other = job_of(data, declared(type="continuous", low=0, high=90))
+    refused = secagg.plan(other)["refusals"]
+    assert [line.partition(",")[0] for line in refused] == list(FIVE)
+    with pytest.raises(PolicyRefusal):
+        secagg.run(other)
