@@ -21,7 +21,7 @@ with that level.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -49,7 +49,7 @@ from secagg.contracts import (
 )
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
-from secagg.models.common.coefficient_table import INTERCEPT, plain
+from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.newton import (
     LOG_LIKELIHOOD_FLOOR,
@@ -69,6 +69,7 @@ from secagg.models.numerics.precision import ROUNDING
 NEWTON = "newton"
 MIN_FRACTION_BITS = 40
 _MIN_STEP = 2.0**-30
+_NEARLY_SEPARATED = 5.0  # log odds for one standard deviation: an odds ratio of about 150
 _MAX_LOG_ODDS = 1e100  # above any estimate; sums of numbers up to this are finite
 _LABELS: Mapping[str, Label] = {
     "log_likelihood": ("log-likelihood", ""),
@@ -251,7 +252,7 @@ class Logistic:
             "events": state["events"],
             "terms": plain(terms),
             **_fit_statistics(state),
-            "notes": _notes(state),
+            "notes": _notes(state, terms),
         }
         arrays = {
             "coefficients": transform @ state["beta"],
@@ -314,10 +315,19 @@ def _fit_statistics(state: State) -> dict[str, float | int | None]:
     }
 
 
-def _notes(state: State) -> list[str]:
+def _notes(state: State, terms: Sequence[Term]) -> list[str]:
     match state["status"]:
         case "converged":
-            return []
+            scaled = [(t.term, t.per_sd.estimate) for t in terms if t.per_sd is not None]
+            near = [name for name, estimate in scaled if abs(estimate) > _NEARLY_SEPARATED]
+            if not near:
+                return []
+            return [
+                f"The outcomes are nearly separated by {', '.join(near)}: one standard deviation "
+                "changes the odds more than 148 times. Estimates are then often too large, and "
+                "Wald intervals and p-values are unreliable (Hauck & Donner 1977). Use the "
+                "likelihood ratio test."
+            ]
         case "separated":
             separating = ", ".join(state["separated"])
             why = f"the outcomes are separated by {separating}"
