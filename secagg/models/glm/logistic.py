@@ -241,6 +241,7 @@ class Logistic:
             state["beta"], state["hessian"], transform, state["names"], self.level, error,
             deviations,
         )  # fmt: skip
+        caution = _caution(state, terms)
         summary = {
             "method": self.name,
             "outcome": public.variables[outcome_index(public, self.outcome)].name,
@@ -252,7 +253,8 @@ class Logistic:
             "events": state["events"],
             "terms": plain(terms),
             **_fit_statistics(state),
-            "notes": _notes(state, terms),
+            "notes": [*caution.values(), *_notes(state)],
+            **caution,
         }
         arrays = {
             "coefficients": transform @ state["beta"],
@@ -315,19 +317,23 @@ def _fit_statistics(state: State) -> dict[str, float | int | None]:
     }
 
 
-def _notes(state: State, terms: Sequence[Term]) -> list[str]:
+def _caution(state: State, terms: Sequence[Term]) -> dict[str, str]:
+    """Return a caution if one standard deviation of a predictor changes the odds enormously."""
+    scaled = [(term.term, term.per_sd.estimate) for term in terms if term.per_sd is not None]
+    near = [name for name, estimate in scaled if abs(estimate) > _NEARLY_SEPARATED]
+    if state["status"] != "converged" or not near:
+        return {}
+    return {
+        "caution": f"the outcomes are nearly separated by {', '.join(near)} (one standard "
+        "deviation changes the odds more than 148 times), so Wald intervals and p-values are "
+        "unreliable (Hauck & Donner 1977): use the likelihood ratio test"
+    }
+
+
+def _notes(state: State) -> list[str]:
     match state["status"]:
         case "converged":
-            scaled = [(t.term, t.per_sd.estimate) for t in terms if t.per_sd is not None]
-            near = [name for name, estimate in scaled if abs(estimate) > _NEARLY_SEPARATED]
-            if not near:
-                return []
-            return [
-                f"The outcomes are nearly separated by {', '.join(near)}: one standard deviation "
-                "changes the odds more than 148 times. Estimates are then often too large, and "
-                "Wald intervals and p-values are unreliable (Hauck & Donner 1977). Use the "
-                "likelihood ratio test."
-            ]
+            return []
         case "separated":
             separating = ", ".join(state["separated"])
             why = f"the outcomes are separated by {separating}"

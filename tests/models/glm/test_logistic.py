@@ -99,14 +99,15 @@ def test_odds_ratios_per_standard_deviation_come_from_the_first_sum():
 
 def test_a_nearly_separating_predictor_is_named():
     sites = {f"s{i}": records(80, i) for i in range(3)}
-    assert secagg.run(job(), sites).result.summary["notes"] == []
+    plain = secagg.run(job(), sites).result.summary
+    assert plain["notes"] == [] and "caution" not in plain
     for i, table in enumerate(sites.values()):
         noise = np.random.default_rng(100 + i).normal(0, 0.2, len(table))
         table["ill"] = (table.dose + noise > 0).astype(int)
     summary = secagg.run(job(), sites).result.summary
     assert summary["converged"]
-    (note,) = summary["notes"]
-    assert "dose" in note and "age" not in note
+    assert summary["notes"] == [summary["caution"]]
+    assert "dose" in summary["caution"] and "age" not in summary["caution"]
 
 
 def test_separation_is_reported():
