@@ -64,57 +64,50 @@ def check_headers(job: Job, sources: Mapping[str, SiteSource]) -> None:
 
     Raises `DataError`, which names all missing and repeated columns at all sites.
     """
-    needed = [*job.columns]
-    if job.privacy.person is not None and job.privacy.person not in needed:
-        needed.append(job.privacy.person)
-    at: dict[str, list[str]] = defaultdict(list)
-    unreadable: list[DataError] = []
-    advice: dict[str, None] = {}
+    needed = dict.fromkeys((*job.columns, *filter(None, [job.privacy.person])))
+    wrong: dict[str, list[str]] = defaultdict(list)  # from a mistake to where it is
+    advice: dict[str, None] = {}  # each text once, in order
     headers: dict[tuple[str, ...], str] = {}
-    for where, source in _tables(sources):
+    unreadable: list[DataError] = []
+    for name, source in sources.items():
+        table = source.table
+        where = str(table.table.path) if isinstance(table, SharedTablePart) else name
         try:
-            header = source.table.header()
+            header = table.header()
         except DataError as error:
             unreadable.append(error)
             continue
-        for name in needed:
-            count = header.count(name)
+        for column in needed:
+            count = header.count(column)
             if count == 0:
-                at[f"column {name!r} is missing"].append(where)
-                hint = did_you_mean(name, [column for column in header if column not in needed])
+                wrong[f"column {column!r} is missing"].append(where)
+                hint = did_you_mean(column, [other for other in header if other not in needed])
                 shown = f"{where} has the columns {', '.join(header)}."
                 advice[hint or headers.setdefault(tuple(header), shown)] = None
             elif count > 1:
-                at[f"{count} columns are named {name!r}"].append(where)
+                wrong[f"{count} columns are named {column!r}"].append(where)
                 advice["Rename all but the right one."] = None
-    if len(unreadable) == 1 and not at:
-        raise unreadable[0]
-    if not at and not unreadable:
-        return
-    some = any("missing" in what and len(at[what]) < len(sources) for what in at)
+    some = any("missing" in what and len(wrong[what]) < len(sources) for what in wrong)
     if some and _from_whole_folder(job, sources):
         listed = "Every CSV or Parquet file in sites.folder is a site"
         advice[f"({listed}; sites.names lists those that take part.)"] = None
-    sites = list(dict.fromkeys(site for names in at.values() for site in names))
-    one = len(sites) == 1 and not unreadable
-    texts = [what if one else f"{what} at {', '.join(names)}" for what, names in at.items()]
-    for unread in unreadable:
-        texts.append(f"{unread.where} {unread.what}")
-        advice[unread.advice] = None
-    raise DataError(sites[0] if one else "sites", "; ".join(texts), " ".join(filter(None, advice)))
+    if wrong or unreadable:
+        raise _header_error(wrong, unreadable, list(advice))
 
 
-def _tables(sources: Mapping[str, SiteSource]) -> Iterator[tuple[str, SiteSource]]:
-    """Yield each table once, under the name of its site, or of its file if sites share one."""
-    shared: set[Path] = set()
-    for name, source in sources.items():
-        if isinstance(source.table, SharedTablePart):
-            path = source.table.table.path
-            if path not in shared:
-                yield str(path), source
-            shared.add(path)
-        else:
-            yield name, source
+def _header_error(
+    wrong: Mapping[str, list[str]], unreadable: Sequence[DataError], advice: Sequence[str]
+) -> DataError:
+    """Return one error for all wrong headers, and for all files whose header cannot be read."""
+    if len(unreadable) == 1 and not wrong:
+        return unreadable[0]
+    places = list(dict.fromkeys(place for where in wrong.values() for place in where))
+    if len(places) == 1 and not unreadable:
+        return DataError(places[0], "; ".join(wrong), " ".join(advice))
+    texts = [f"{what} at {', '.join(where)}" for what, where in wrong.items()]
+    texts += [f"{error.where} {error.what}" for error in unreadable]
+    more = dict.fromkeys(error.advice for error in unreadable if error.advice)
+    return DataError("sites", "; ".join(texts), " ".join([*advice, *more]))
 
 
 def _from_whole_folder(job: Job, sources: Mapping[str, SiteSource]) -> bool:

@@ -75,7 +75,12 @@ def test_mistakes_at_several_sites_are_one_error(tmp_path: Path) -> None:
 
 def test_a_similar_column_is_suggested_unless_the_job_declares_it(tmp_path: Path) -> None:
     assert "'grades'" in refused(folder_of(tmp_path, a="age,sex,grades", b=HEADER)).advice
-    assert "?" not in refused(folder_of(tmp_path, a="age,sex", b=HEADER)).advice  # not 'age'
+    number = {"type": "continuous", "low": 0, "high": 9}
+    columns = {"weight_1": number, "weight_2": number}
+    job = parse_job(raw_job(columns=columns))
+    with pytest.raises(DataError) as caught:
+        check_headers(job, find_sites(job, {"a": {"weight_1": [1]}, "b": {"weight_3": [1]}}))
+    assert "'weight_3'" in caught.value.advice and "'weight_1'" not in caught.value.advice
 
 
 def test_sites_names_is_suggested_if_a_single_file_lacks_columns(tmp_path: Path) -> None:
