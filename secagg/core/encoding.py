@@ -21,7 +21,8 @@ A     ndarray     type letter, number of axes (1 byte), the axes, then the eleme
 ====  ==========  =======================================================================
 
 Decoding raises `PeerError` for everything else: an unknown tag, an unsorted key, a padded integer,
-a length past the end, a trailing byte, or nesting beyond 32 levels. No input raises another error.
+a length past the end, a trailing byte, nesting beyond 32 levels, or, if the caller sets a limit,
+too many items or too long an integer. No input raises another error.
 Decoded arrays are read-only. Float arrays are aligned in memory.
 """
 
@@ -44,6 +45,11 @@ _MAX_AXES: Final = 8
 _MAX_ELEMENTS: Final = 1 << 40
 _LARGE_BYTES: Final = 1 << 12  # bytes
 _CACHED_CHARACTERS: Final = 64  # characters
+INTEGER_BYTES: Final = 9
+"""Bytes of an integer in a message: 64 bits and a sign."""
+LONG_INTEGER_BYTES: Final = 1 << 12
+"""Bytes of an integer in a message about keys; the longest key has 8192 bits, and its square twice
+as many."""
 _LENGTH: Final = struct.Struct("<Q")
 _FLOAT: Final = struct.Struct("<d")
 
@@ -160,12 +166,18 @@ def split(data: bytes | memoryview, what: str) -> list[memoryview]:
     return items
 
 
-def loads(data: bytes | memoryview) -> Any:
+def loads(
+    data: bytes | memoryview, items: int | None = None, integer_bytes: int = INTEGER_BYTES
+) -> Any:
     """Return the value that `data` encodes. Arrays are read-only.
 
-    Raises `PeerError` if `data` is not a canonical encoding.
+    items: for data from another party, the largest number of items of all lists and dicts together.
+        It is checked before they are decoded, because each item takes far more memory and time
+        than its bytes. An array is one item
+    integer_bytes: for such data, the largest size of an integer
+    Raises `PeerError` if `data` is not a canonical encoding, or exceeds a limit.
     """
-    reader = _Reader(memoryview(data))
+    reader = _Reader(memoryview(data), items, integer_bytes)
     value = reader.value(0)
     reader.end()
     return value
@@ -215,9 +227,11 @@ _TEXT, _BYTES, _LIST, _MAP = b"SBLM"
 
 
 class _Reader:
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, items: int | None = None, integer_bytes: int = 0) -> None:
         self.data = data
         self.at = 0
+        self.items = len(data) if items is None else items  # an item takes at least one byte
+        self.integer_bytes = len(data) if items is None else integer_bytes
 
     def take(self, n: int) -> memoryview:
         part = self.data[self.at : self.at + n]
@@ -281,10 +295,15 @@ class _Reader:
         n = self.length()
         if n > len(self.data) - self.at:  # every item takes at least one byte
             raise _malformed("it ends too early")
+        self.items -= n
+        if self.items < 0:
+            raise _malformed("it has more items than any honest message of this run")
         return n
 
     def integer(self) -> int:
         body = self.counted()
+        if len(body) > self.integer_bytes:
+            raise _malformed("an integer is too long")
         value = int.from_bytes(body, "little", signed=True)
         if len(body) != _integer_size(value):
             raise _malformed("an integer is not in its shortest form")

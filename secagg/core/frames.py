@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -36,6 +36,11 @@ MAX_ROUND = 2**32 - 1
 """Largest number of a round, far more than any run needs. Files have room for one round more."""
 MAX_COUNT = 2**53
 """The largest count that a party may send. A float holds all whole numbers up to 2**53 exactly."""
+
+MAX_ITEMS = 1 << 16
+"""The largest number of items in a body if the caller does not know the plan of the run."""
+_HEADER_ITEMS = 64
+"""A header has 8 items, and its note at most 4; the rest is room for later versions."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class Header:
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
         """Read a header strictly. Raises `PeerError`."""
-        match encoding.loads(data):
+        match encoding.loads(data, _HEADER_ITEMS):
             case [
                 version,
                 bytes(session),
@@ -118,9 +123,18 @@ class Frame:
     """(header bytes, signature): proves to a third party that the sender signed this header."""
 
 
-def read_frame(data: bytes, roster: Roster, recipient: str, session: bytes) -> Frame:
+def read_frame(
+    data: bytes,
+    roster: Roster,
+    recipient: str,
+    session: bytes,
+    items: int = MAX_ITEMS,
+    key_phases: Collection[str] = (),
+) -> Frame:
     """Return the frame in `data` after checking its form, signature, body, recipient and session.
 
+    items: the largest number of items in the body (`secagg.core.encoding.loads`)
+    key_phases: the phases in which parties send keys, whose integers have more than 64 bits
     Raises `PeerError` if a check fails. The caller must check round and phase.
     """
     header_bytes, signature, content = _split(data)
@@ -129,7 +143,9 @@ def read_frame(data: bytes, roster: Roster, recipient: str, session: bytes) -> F
         raise PeerError(header.sender, "a message is addressed to another party")
     if not hmac.compare_digest(hashlib.sha256(content).digest(), header.body_digest):
         raise PeerError(header.sender, "the body of a message does not match its signature")
-    body = encoding.loads(content)
+    is_key = header.phase in key_phases
+    size = encoding.LONG_INTEGER_BYTES if is_key else encoding.INTEGER_BYTES
+    body = encoding.loads(content, items, size)
     if not isinstance(body, dict):
         raise PeerError(header.sender, "malformed message: the body is not a mapping")
     return Frame(header, body, (header_bytes, signature))
@@ -177,7 +193,8 @@ def open_frame(
     Raises `PeerError` unless `sender` sealed it for this party, session, round and phase.
     """
     context = _seal_context(session, round_, phase, sender, identity.name)
-    frame = read_frame(identity.open(envelope, context), roster, identity.name, session)
+    opened = identity.open(envelope, context)
+    frame = read_frame(opened, roster, identity.name, session, key_phases=(phase,))
     header = frame.header
     if (header.sender, header.round, header.phase) != (sender, round_, phase):
         raise PeerError(sender, "a sealed message belongs to another sender, round or phase")

@@ -98,7 +98,9 @@ class Coordinator:
             return self._use_release(state)
         if state.status is Status.COUNTERSIGNING:
             return self._countersigned(state, frames)
-        replies = collect(frames, state, self.identity.name, self.roster, self.session)
+        items = self.plans.message_items(len(self.roster.parties))
+        me, keys = self.identity.name, {phase.name for phase in self.protocol.setup}
+        replies = collect(frames, state, me, self.roster, self.session, items, keys)
         phase = self._phase(state.phase)
         if phase is CONSENT or phase.contributes:
             if replies.missing and state.released:

@@ -108,7 +108,10 @@ class Party:
         state = PartyState.from_plain(encoding.loads(state_bytes))
         round_ = max(state.round, 0)
         try:
-            frame = read_frame(request, self.roster, self.identity.name, self.session)
+            items = self.plans.message_items(len(self.roster.parties))
+            keys = {phase.name for phase in self.protocol.setup}
+            me, session = self.identity.name, self.session
+            frame = read_frame(request, self.roster, me, session, items, keys)
             round_ = frame.header.round
             phase = self._admit(frame.header, state)
             answer = self._answer(frame, phase, state)

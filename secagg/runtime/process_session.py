@@ -29,6 +29,7 @@ from secagg.core.randomness import system_random
 from secagg.core.version import __version__
 from secagg.errors import ProtocolAbort, UsageError
 from secagg.jobs.job import Job
+from secagg.runtime.engines.channel import LIMIT
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
 from secagg.runtime.parties import make_coordinator, open_coordinator_ledger
@@ -95,6 +96,7 @@ def resume_session(
 
 def _engine(planned: Planned, folder: Path, cwd: str, progress: Progress | None) -> LoopbackEngine:
     engine = LoopbackEngine(COORDINATOR, planned.job, roles(planned), folder / "parties", cwd)
+    engine.limit = min(LIMIT, planned.plans.message_bytes(len(roles(planned))))
     if progress is not None:
         engine.on_start = lambda started, parties: progress(
             {"event": "starting", "started": started, "parties": parties}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from secagg.contracts import Body
-from secagg.core.frames import Frame, peek_header, read_frame
+from secagg.core.frames import MAX_ITEMS, Frame, peek_header, read_frame
 from secagg.core.identity import Roster
 from secagg.errors import (
     CapabilityError,
@@ -58,10 +58,17 @@ class Replies:
 
 
 def collect(
-    frames: Sequence[bytes], state: CoordinatorState, me: str, roster: Roster, session: bytes
+    frames: Sequence[bytes],
+    state: CoordinatorState,
+    me: str,
+    roster: Roster,
+    session: bytes,
+    items: int = MAX_ITEMS,
+    key_phases: Collection[str] = (),
 ) -> Replies:
     """Return the first valid reply of each party that was asked, and log events for the rest.
 
+    items, key_phases: as for `secagg.core.frames.read_frame`
     If a party refused with a code in `_REFUSALS`, raises the error of that code.
     """
     valid: dict[str, Frame] = {}
@@ -69,7 +76,7 @@ def collect(
     events: list[dict[str, Any]] = []
     for data in frames:
         try:
-            frame = read_frame(data, roster, me, session)
+            frame = read_frame(data, roster, me, session, items, key_phases)
             header = frame.header
             refused = header.phase == REFUSED and header.sender in state.asked
             if refused and header.round == state.round:

@@ -46,6 +46,11 @@ COUNTERSIGN = Phase("countersign", Role.SITE)
 SETUP_SHAPE = Shape(ring_bits=64, length=0, value_bits=0)
 """The shape in set-up phases, in which a protocol has no numbers to sum."""
 
+_ITEMS, _ITEMS_EACH = 1 << 12, 64
+_BYTES, _BYTES_EACH = 1 << 20, 1 << 16
+"""Room in a message for what does not depend on the sums, and for each party. The signed claims of
+one site take 700 bytes, and a share of a threshold key some kilobytes."""
+
 
 @dataclass(frozen=True)
 class StagePlans:
@@ -59,6 +64,24 @@ class StagePlans:
         if not isinstance(stage, str) or stage not in self.plans:
             raise PeerError("wire", "a message names a stage that the job does not have")
         return self.plans[stage]
+
+    def message_items(self, parties: int) -> int:
+        """Return the largest number of items in a message of this run, arrays counted as one.
+
+        Lists in a message have an entry for each party, or at most one for each number of a sum.
+        """
+        return _ITEMS + _ITEMS_EACH * parties + 4 * self._longest
+
+    def message_bytes(self, parties: int) -> int:
+        """Return the largest number of bytes in a message of this run.
+
+        The largest are ciphertexts: 2 KiB for each number, with the longest key (8192 bits).
+        """
+        return _BYTES + _BYTES_EACH * parties + 4096 * self._longest
+
+    @property
+    def _longest(self) -> int:
+        return max((plan.length for plan in self.plans.values()), default=0)
 
 
 def declared_stages(method: Method, public: PublicFacts) -> tuple[Stage, ...]:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import math
 import struct
+import time
 import tracemalloc
 from typing import Any
 
@@ -297,3 +298,51 @@ def test_arrays_are_aligned_after_any_content(ahead: int) -> None:
     assert decoded.flags.aligned
     assert not decoded.flags.writeable
     np.testing.assert_array_equal(decoded, matrix)
+
+
+# --- limits for data from another party ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [[None] * 11, {str(i): None for i in range(11)}, [[[]] * 5] * 2])
+def test_more_items_than_allowed_are_refused(value: Any) -> None:
+    """The items of all lists and dicts count together: here 11, 11 and 12."""
+    data = encoding.dumps(value)
+    assert encoding.loads(data, 12) == encoding.loads(data) == value
+    with pytest.raises(PeerError):
+        encoding.loads(data, 10)
+
+
+def test_a_huge_list_is_refused_before_it_is_decoded() -> None:
+    """5 MiB of empty items took 10 s and eight times the memory."""
+    items = 5 << 20
+    data = b"L" + items.to_bytes(8, "little") + b"N" * items
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerError):
+            encoding.loads(data, 1 << 16)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < 0.5
+
+
+def test_an_array_is_one_item() -> None:
+    assert encoding.loads(encoding.dumps([np.zeros(1000)]), 1)[0].shape == (1000,)
+
+
+@pytest.mark.parametrize("value", [2**64 - 1, -(2**64), 2**63, 0, -1])
+def test_integers_of_64_bits_are_accepted(value: int) -> None:
+    assert encoding.loads(encoding.dumps(value), 0) == value
+
+
+@pytest.mark.parametrize("bits", [72, 80, 16_610])
+def test_longer_integers_are_refused_unless_they_are_parts_of_keys(bits: int) -> None:
+    """Python cannot even print a number of 16610 bits, as in 10^5000."""
+    value = 1 << bits
+    data = encoding.dumps(value)
+    with pytest.raises(PeerError):
+        encoding.loads(data, 0)
+    assert encoding.loads(data, 0, encoding.LONG_INTEGER_BYTES) == value
+    with pytest.raises(PeerError):
+        encoding.loads(encoding.dumps(1 << 40_000), 0, encoding.LONG_INTEGER_BYTES)

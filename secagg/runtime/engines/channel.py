@@ -2,7 +2,9 @@
 
 A message is plain data in the encoding of `secagg.core.encoding`, after its length in 4 big-endian
 bytes. It has at most `LIMIT` bytes, and at most `GREETING_LIMIT` before the greeting is
-complete. A greater length, or bytes that the encoding does not accept, raise `PeerError`.
+complete. The coordinator accepts only as many bytes as a message of the run can have by its plan
+(`secagg.runtime.rounds.StagePlans`). A greater length, more items than such a message has, or bytes
+that the encoding does not accept, raise `PeerError`, before they are read or decoded.
 
 The greeting is the three-pass mutual authentication of ISO/IEC 9798-4 (mechanism with random
 challenges), with HMAC-SHA256. The coordinator draws a new token for each start of a party, and
@@ -32,6 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from secagg.core import encoding
+from secagg.core.frames import MAX_ITEMS
 from secagg.core.identity import PublicIdentity
 from secagg.core.randomness import RandomBytes
 from secagg.errors import CapabilityError, PeerError
@@ -40,6 +43,8 @@ HOST: Final = "127.0.0.1"
 """The loopback address: this engine does not connect different computers."""
 LIMIT: Final = 1 << 30
 GREETING_LIMIT: Final = 1 << 12
+_REPLY_ITEMS: Final = 8
+"""Items in a message of a party to the coordinator; the greeting "hello" has 4."""
 _PREFIX: Final = 4
 
 
@@ -66,9 +71,12 @@ def proof(token: bytes, role: str, first: bytes, second: bytes, name: str) -> by
 
 
 async def receive(reader: asyncio.StreamReader, limit: int = LIMIT) -> Any:
-    """Return the next message. Raises `PeerError`, `EOFError` or `OSError`."""
+    """Return the next message of a party. Raises `PeerError`, `EOFError` or `OSError`.
+
+    A frame is one item of such a message and is decoded later, outside the event loop.
+    """
     length = _length(await reader.readexactly(_PREFIX), limit)
-    return encoding.loads(await reader.readexactly(length))
+    return encoding.loads(await reader.readexactly(length), _REPLY_ITEMS)
 
 
 async def greet_party(
@@ -152,7 +160,7 @@ class Line:
 
     def receive(self, limit: int = LIMIT) -> Any:
         """Return the next message. Raises `PeerError`, `EOFError` or `OSError`."""
-        return encoding.loads(self._exactly(_length(self._exactly(_PREFIX), limit)))
+        return encoding.loads(self._exactly(_length(self._exactly(_PREFIX), limit)), MAX_ITEMS)
 
     def _exactly(self, size: int) -> bytes:
         parts = bytearray()

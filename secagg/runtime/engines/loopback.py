@@ -35,7 +35,7 @@ from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.core.randomness import system_random
 from secagg.errors import PeerError
 from secagg.jobs.job import Job
-from secagg.runtime.engines.channel import HOST, Caller, greet_party, receive
+from secagg.runtime.engines.channel import HOST, LIMIT, Caller, greet_party, receive
 from secagg.runtime.engines.event_loop import results_until, run_to_end
 from secagg.runtime.engines.launcher import Launcher
 
@@ -69,13 +69,15 @@ class LoopbackEngine:
         """Create a private folder for each party in `folder`, and listen; this starts no process.
 
         cwd: the working directory of the processes, for relative paths in the job
-        `deadline` and `restart` are set from the job, and may be changed.
+        `deadline` and `restart` are set from the job, and may be changed. `limit` is the largest
+        number of bytes in a message of a party; the caller sets it from the plan.
         `restarted` and `silent` describe the last exchange: the parties that were started again
         (once for each restart), and the parties without an answer.
         The engine calls `on_start` with the numbers of parties that have started and must start.
         """
         self.coordinator, self.parties = coordinator, dict(parties)
         self.deadline, self.restart = job.engine.deadline, job.engine.restart
+        self.limit = LIMIT
         self.transcript: list[Delivery] = []
         self.restarted: list[str] = []
         self.silent: list[str] = []
@@ -200,7 +202,7 @@ class LoopbackEngine:
             async with asyncio.timeout(_GREETING):
                 caller = await self._greet(reader, writer)
             while True:
-                caller.inbox.put_nowait(await receive(reader))
+                caller.inbox.put_nowait(await receive(reader, self.limit))
         except (*_CONNECTION_ERRORS, TimeoutError):
             if caller is not None:
                 caller.inbox.put_nowait(None)
