@@ -79,3 +79,15 @@ def test_a_huge_odds_ratio_is_neither_a_dash_nor_without_interval() -> None:
     result.summary["terms"][1] |= TERM | {"ci_high": 900.0} | odds
     page = render(facts, replace(result))
     assert "2.4 × 10¹⁷ to > 10³⁰⁸" in Page(page).text
+
+
+def test_a_terminal_of_80_columns_cuts_no_number() -> None:
+    facts, result = copied(small_run("logistic", "plain"))
+    result.summary["terms"][-1]["term"] = "group=a level with a long name of many words"
+    (block,) = blocks(facts, result.summary)
+    columns, out = facts["job"]["columns"], io.StringIO()
+    show_analysis(Console(file=out, width=80), replace(block, alone={}), {}, columns, noised=False)
+    text = out.getvalue()
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    for term in block.summary["terms"]:
+        assert effect(term, odds=True)[1] in text

@@ -17,6 +17,8 @@ from secagg.reports.numbers import fixed, p_value, share, significant
 from secagg.reports.regression import effect, per_sd
 from secagg.reports.results import Block, description_table, statistics, within_sites
 
+_WIDE = 110  # characters: a narrower terminal gets intervals on lines of their own
+
 
 def show_analysis(
     out: Console,
@@ -42,7 +44,7 @@ def show_analysis(
     else:
         match block.kind:
             case TableKind.REGRESSION:
-                out.print(_terms_table(block, site_results, columns))
+                out.print(_terms_table(block, site_results, columns, out.width))
             case TableKind.POSTERIOR | TableKind.POSTERIOR_GRAPH:
                 show_posterior(out, block)
             case TableKind.SITES:
@@ -75,13 +77,14 @@ def _terms_table(
     block: Block,
     site_results: Mapping[str, Mapping[str, Any]],
     columns: Mapping[str, Any],
+    width: int,
 ) -> Table:
     analysis = block.summary
     what = "odds ratio" if block.odds else "coefficient"
     level = f"{share(analysis['level'])} interval" if "level" in analysis else "no interval"
     outcome = escape(analysis["outcome"])
     table = Table(title=f"{escape(block.title)} of {outcome}: {what} ({level})")
-    table.add_column("term", no_wrap=True)
+    table.add_column("term", no_wrap=width >= _WIDE)
     table.add_column("pooled", justify="right", no_wrap=True)
     scaled = [per_sd(term, block.odds, columns) for term in analysis["terms"]]
     if any(scaled):
@@ -93,7 +96,8 @@ def _terms_table(
     site_terms = [
         {term["term"]: term for term in result.get("terms", [])} for result in site_results.values()
     ]
-    separator = "\n" if site_results else " "  # room for the columns of single sites
+    narrow = bool(site_results) or (any(scaled) and width < _WIDE)
+    separator = "\n" if narrow else " "
     for term, scale in zip(analysis["terms"], scaled, strict=True):
         cells = [_estimate(term, block.odds, separator), p_value(term["p_value"])]
         if any(scaled):
