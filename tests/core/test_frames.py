@@ -223,3 +223,29 @@ def test_writing_a_large_body_copies_it_once_and_reading_never() -> None:
     finally:
         tracemalloc.stop()
     np.testing.assert_array_equal(got.body["values"], values)
+
+
+@pytest.mark.parametrize("bits", [72, 16_610])
+def test_long_integers_are_typed_errors_except_in_phases_about_keys(bits: int) -> None:
+    """A number of 16610 bits cannot even be printed, so no error text may contain it."""
+    parties = Parties()
+    frame = write_frame(
+        parties.keys["coordinator"], parties.session, 0, "deal", "alice", {"n": 1 << bits}
+    )
+    known = (parties.roster, "alice", parties.session)
+    with pytest.raises(PeerError):
+        read_frame(frame, *known)
+    assert read_frame(frame, *known, key_phases=("deal",)).body == {"n": 1 << bits}
+    with pytest.raises(PeerError):
+        read_frame(frame, *known, key_phases=("share",))
+
+
+@pytest.mark.parametrize("bits", [33, 70, 16_610])
+def test_round_numbers_beyond_the_largest_are_typed_errors(bits: int) -> None:
+    parties = Parties()
+    frame = write_frame(
+        parties.keys["coordinator"], parties.session, 1 << bits, "share", "alice", {}
+    )
+    for read in (peek_header, lambda f: read_frame(f, parties.roster, "alice", parties.session)):
+        with pytest.raises(PeerError):
+            read(frame)
