@@ -67,7 +67,7 @@ def simulated() -> list[SiteRecords]:
 def sampled(step: Any, floor: float, chains: int, rounds: int) -> Estimate:
     """Run the chains; the first third of each is discarded."""
     method = SparseRegression(
-        outcome="y", step=step, lambda_floor=floor, chains=chains, rounds=rounds,
+        outcome="y", prior="paper", step=step, lambda_floor=floor, chains=chains, rounds=rounds,
         warmup=rounds // 3, thin=rounds // 8,
     )  # fmt: skip
     rows = simulated()

@@ -64,7 +64,7 @@ class Sites:
             "title": "benchmark",
             "sites": {"max_rows": max(1000, self.records)},
             "columns": dict.fromkeys(self.names, bounds),
-            "method": {"name": "sparse_regression", "outcome": "y", **method},
+            "method": {"name": "sparse_regression", "outcome": "y", "prior": "paper", **method},
             "protocol": {"name": protocol},
             "release": {"min_sites": 2, "min_records": 1},
             "simulation": {"site_alone": False},

@@ -57,11 +57,15 @@ def prior_in_words(summary: Summary) -> str:
         site = f"Laplace errors of scale b_kj ~ {errors}"
     number = "one for each coefficient" if prior["own_eta"] else "one for all coefficients"
     eta = "η_j" if prior["own_eta"] else "η"
+    spike, spread = f"{prior.get('spike_ratio')} {eta}", "λ_kj and τ_j ~ C⁺(0, 1)"
+    if "spike_variance" in prior:  # the calibrated prior
+        spike = written.significant(summary["prior"]["spike_variance"], 2)
+        spread = f"λ_kj ~ C⁺(0, 1), τ_j ~ C⁺(0, {prior['spread_scale']})"
     return (
-        f"Prior: θ_j ~ N(0, {eta}) in the slab and N(0, {prior['spike_ratio']} {eta}) in the "
+        f"Prior: θ_j ~ N(0, {eta}) in the slab and N(0, {spike}) in the "
         f"spike, {eta} ~ IG({prior['slab_shape']}, {prior['slab_scale']}), {number}; the slab has "
         f"probability ρ ~ Beta({prior['rho_a']}, {prior['rho_b']}). At site k: "
-        f"θ_kj ~ N(θ_j, λ_kj² τ_j²), λ_kj and τ_j ~ C⁺(0, 1), {site}."
+        f"θ_kj ~ N(θ_j, λ_kj² τ_j²), {spread}, {site}."
     )
 
 

@@ -242,6 +242,8 @@ class TestPictures:
 def test_texts_name_the_settings() -> None:
     summary = summary_of("sparse_regression")
     assert "η ~ IG(1, 1), one for all" in prior_in_words(summary)
+    assert "τ_j ~ C⁺(0, 0.05)" in prior_in_words(summary)
+    del summary["prior"]["spike_variance"]  # as with prior = "paper"
     summary["prior"] |= {"own_eta": True, "slab_scale": 0.25, "spike_ratio": 0.001}
     assert "η_j ~ IG(1, 0.25), one for each" in prior_in_words(summary)
     assert "N(0, 0.001 η_j) in the spike" in prior_in_words(summary)

@@ -76,7 +76,9 @@ def test_the_posterior_agrees_with_nuts() -> None:
     assert nuts["diverging"] < 0.05
     steps: tuple[Literal["collapsed", "paper"], ...] = ("collapsed", "paper")
     for step in steps:
-        method = SparseRegression(outcome="y", step=step, rounds=1500, warmup=500, chains=32)
+        method = SparseRegression(
+            outcome="y", prior="paper", step=step, rounds=1500, warmup=500, chains=32
+        )
         found = found_of(ours(method))
         for name, score in scores(found, nuts).items():
             print(step, name, np.round(score, 1).tolist())
@@ -84,5 +86,7 @@ def test_the_posterior_agrees_with_nuts() -> None:
         # else errors are not to be believed
         assert max(np.max(posterior.r_hat) for posterior in found.values()) < 1.05
         assert max(nuts[name]["r_hat"] for name in found) < 1.05
-    other = found_of(ours(SparseRegression(outcome="y", rounds=1000, chains=32, own_eta=True)))
+    other = found_of(
+        ours(SparseRegression(outcome="y", prior="paper", rounds=1000, chains=32, own_eta=True))
+    )
     assert np.max(np.abs(scores(other, nuts)["inclusion"])) > MOST

@@ -45,6 +45,7 @@ from secagg.models.common.units import SQUARES_BITS, centred, deviations, record
 from secagg.models.common.variables import halves
 from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.sparse_bayes import spike_slab
+from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import own_deviations, paper_spec
@@ -125,9 +126,8 @@ class SparseModel(ABC):
     shares: ClassVar[tuple[str, ...]] = ("level",)
     """The settings that must be between 0 and 1."""
 
-    @cached_property
-    def prior(self) -> SpikeSlab:
-        """The coordinator's prior."""
+    def constants(self, records: int) -> SpikeSlab:
+        """Return the constants of the coordinator's prior; records: at all sites."""
         return SpikeSlab(
             self.spike_ratio, self.slab_shape, self.slab_scale, self.rho_a, self.rho_b, self.own_eta
         )
@@ -185,11 +185,29 @@ class SparseModel(ABC):
         )
 
     def draw_common(
-        self, now: Common, total: Update, sites: int, rng: np.random.Generator
+        self,
+        now: Common,
+        total: Update,
+        sites: int,
+        prior: SpikeSlab,
+        rng: np.random.Generator,
     ) -> Common:
         """Return the coordinator's draws after a round's sums."""
         sums = (total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t)
-        return spike_slab.paper(now, *sums, sites, self.prior, rng)
+        return spike_slab.paper(now, *sums, sites, prior, rng)
+
+    def draw_slabs_first(
+        self,
+        now: Common,
+        total: Update,
+        sites: int,
+        prior: SpikeSlab,
+        rng: np.random.Generator,
+    ) -> Common:
+        """Return the draws of the paper's step after a joint draw of slabs and theta."""
+        one, d, dd = total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t
+        chosen, d, dd = choose_slabs(now, one, d, dd, prior, rng)
+        return spike_slab.paper(chosen, one, d, dd, sites, prior, rng)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the sampler's rounds."""
@@ -294,7 +312,8 @@ class SparseModel(ABC):
         if state["status"] == "counting":
             return self._after_count(state, total)
         rng = self._generator(state["round"] + 1)
-        drawn = self.draw_common(Common(**state["common"]), total, sites, rng)
+        prior = self.constants(state["records"])
+        drawn = self.draw_common(Common(**state["common"]), total, sites, prior, rng)
         common = {name: getattr(drawn, name) for name in SHARED_FIELDS}
         done, saved = state["round"] + 1, state[COLLECTED_DRAWS]
         if done > self.discarded and (done - self.discarded) % self.thin == 0:

@@ -33,12 +33,12 @@ def choose_slabs(
     """
     total = one / now.t
     mean = now.theta + d / one
-    slab, spike = (size + 1 / total for size in (now.eta, prior.ratio * now.eta))
+    slab, spike = (size + 1 / total for size in (now.eta, prior.narrow(now.eta)))
     odds = np.log(now.rho / (1 - now.rho))[..., None] + np.log(spike / slab) / 2
     chance = expit(odds + mean**2 * (1 / spike - 1 / slab) / 2)
     g = (rng.random(chance.shape) < chance).astype(np.float64)
-    precision = total + 1 / (now.eta * np.where(g > 0, 1.0, prior.ratio))
+    precision = total + 1 / np.where(g > 0, now.eta, prior.narrow(now.eta))
     theta = total * mean / precision + rng.standard_normal(mean.shape) / np.sqrt(precision)
     by = theta - now.theta
     squares = np.maximum(dd - 2 * by * d + by * by * one, 0.0)  # below 0 by rounding only
-    return replace(now, g=g, theta=theta), d - by * one, squares
+    return replace(now, g=g, theta=theta, inclusion=chance), d - by * one, squares

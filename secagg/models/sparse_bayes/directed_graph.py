@@ -72,9 +72,7 @@ from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose
-from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.base import Round, SparseModel, recorded_draws
-from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
@@ -92,7 +90,7 @@ from secagg.models.sparse_bayes.result import (
     summary_fields,
 )
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
-from secagg.models.sparse_bayes.spike_slab import Common
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import paper_update
 
 
@@ -164,12 +162,15 @@ class SparseDirected(SparseModel):
         ]
 
     def draw_common(
-        self, now: Common, total: Update, sites: int, rng: np.random.Generator
+        self,
+        now: Common,
+        total: Update,
+        sites: int,
+        prior: SpikeSlab,
+        rng: np.random.Generator,
     ) -> Common:
         """Return the coordinator's draws after a round's sums."""
-        one, d, dd = total["one"], total["d"] * np.sqrt(now.t), total["dd"] * now.t
-        chosen, d, dd = choose_slabs(now, one, d, dd, self.prior, rng)
-        return spike_slab.paper(chosen, one, d, dd, sites, self.prior, rng)
+        return self.draw_slabs_first(now, total, sites, prior, rng)
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own graph, error scales (in the units analysed) and acceptance rates."""

@@ -34,7 +34,7 @@ from secagg.models.sparse_bayes.horseshoe import (
 )
 from secagg.models.sparse_bayes.result import linear_disclosure
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
-from secagg.models.sparse_bayes.spike_slab import Common
+from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import (
     Design,
     begin_site,
@@ -192,13 +192,20 @@ class SparseLinear(SparseModel, ABC):
         return Result({"records_here": memory["here"], "notes": notes, "regressions": regressions})
 
     def draw_common(
-        self, now: Common, total: Update, sites: int, rng: np.random.Generator
+        self,
+        now: Common,
+        total: Update,
+        sites: int,
+        prior: SpikeSlab,
+        rng: np.random.Generator,
     ) -> Common:
         """Return the coordinator's draws after a round's sums."""
         if self.step == "paper":
-            return super().draw_common(now, total, sites, rng)
+            if prior.spike is None:
+                return super().draw_common(now, total, sites, prior, rng)
+            return self.draw_slabs_first(now, total, sites, prior, rng)
         P = full(total["P"], now.theta.shape[-1])
-        return spike_slab.collapsed(now, P, total["r"], total["c"], sites, self.prior, rng)
+        return spike_slab.collapsed(now, P, total["r"], total["c"], sites, prior, rng)
 
 
 def _stacked(design: Design, grams: Sequence[Array]) -> Regression:

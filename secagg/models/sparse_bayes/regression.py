@@ -44,8 +44,8 @@ a theta or t that is not finite  `PeerError`, nothing is sent
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,14 @@ from secagg.models.sparse_bayes.result import (
     draw_arrays,
     summary_fields,
 )
+from secagg.models.sparse_bayes.spike_slab import SpikeSlab
 from secagg.models.sparse_bayes.sums import Design
+
+SPIKE_SHARE = 0.1
+"""The calibrated spike's variance, as a share of the variance 1 / n of a least squares coefficient
+(Narisetty and He 2014, "Bayesian variable selection with shrinking and diffusing priors")."""
+SPREAD_SCALE = 0.05
+"""Scale of the calibrated half-Cauchy prior of tau, in standard deviations of the outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +90,20 @@ class SparseRegression(SparseLinear):
     centres its records."""
     level: float = 0.95
     """Level of the posterior intervals, between 0 and 1."""
+    prior: Literal["calibrated", "paper"] = "calibrated"
+    """`"calibrated"`: the spike has a fixed variance of 0.1 / n for n records of all sites, and the
+    prior of the spread between sites has the scale 0.05. `"paper"`: the spike has the variance
+    `spike_ratio` times that of the slab, and the spread's prior has the scale 1."""
 
     name: ClassVar[str] = "sparse_regression"
     model_name: ClassVar[str] = "Sparse Bayesian regression"
+
+    def constants(self, records: int) -> SpikeSlab:
+        """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""
+        paper = super().constants(records)
+        if self.prior == "paper":
+            return paper
+        return replace(paper, spike=SPIKE_SHARE / records, spread=SPREAD_SCALE)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the regression."""

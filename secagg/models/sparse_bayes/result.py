@@ -25,6 +25,7 @@ from secagg.models.common.posterior_summary import (
     worst_diagnostics,
 )
 from secagg.models.sparse_bayes.base import SparseModel
+from secagg.models.sparse_bayes.spike_slab import SpikeSlab
 
 MAX_R_HAT = 1.1
 """Above it the chains disagree, and the draws do not describe the posterior (Gelman and others,
@@ -128,13 +129,16 @@ def summary_fields(
 
     draws: those recorded; posteriors: their summaries; names: of the coefficients, in their order
     """
-    slab = float(np.median(np.sqrt(draws["eta"])))
+    slab, constants = float(np.median(np.sqrt(draws["eta"]))), model.constants(state["records"])
+    spike = float(np.sqrt(model.spike_ratio)) * slab
+    if constants.spike is not None:
+        spike = float(np.sqrt(constants.spike))
     reported = {"coefficients": posteriors["theta"], "PIPs": posteriors["inclusion"]}
     r_hat, bulk, tail, error = worst_diagnostics(reported.values())
     return {
         "n": state["records"],
         "scale": model.scale,
-        "prior": {name: getattr(model, name) for name in _PRIOR},
+        "prior": _prior(model, constants),
         "sampler": {
             "chains": model.chains,
             "rounds": model.rounds,
@@ -145,7 +149,7 @@ def summary_fields(
         },
         "diagnostics": {
             "slab_sd": slab,
-            "spike_sd": float(np.sqrt(model.spike_ratio)) * slab,
+            "spike_sd": spike,
             "largest_r_hat": r_hat,
             "least_ess_bulk": bulk,
             "least_ess_tail": tail,
@@ -154,6 +158,15 @@ def summary_fields(
         "converged": r_hat is None or r_hat <= MAX_R_HAT,
         "notes": sampling_warnings(reported, model.chains, names),
     }
+
+
+def _prior(model: SparseModel, constants: SpikeSlab) -> dict[str, Any]:
+    """Return the prior's constants; those of a fixed spike replace the ratio of the variances."""
+    found = {name: getattr(model, name) for name in _PRIOR}
+    if constants.spike is None:
+        return found
+    del found["spike_ratio"]
+    return found | {"spike_variance": constants.spike, "spread_scale": constants.spread}
 
 
 def draw_arrays(draws: Mapping[str, Array], *, own_eta: bool) -> dict[str, Array]:

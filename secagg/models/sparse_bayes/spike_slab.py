@@ -28,6 +28,7 @@ from scipy.special import expit
 
 from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import clip_variance, factor, inverse_gamma, normal_draw
+from secagg.models.sparse_bayes.marginal_slabs import draw_slabs
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class SpikeSlab:
 
     ratio: c0, variance of the spike divided by that of the slab
     a_e, b_e, a_r, b_r: as in (2); own: one eta for each coefficient
+    spike: variance of the spike if it is fixed; if None, the ratio times that of the slab
+    spread: scale A of tau_j ~ C+(0, A)
     """
 
     ratio: float = 0.01
@@ -44,6 +47,12 @@ class SpikeSlab:
     a_r: float = 1.0
     b_r: float = 1.0
     own: bool = False
+    spike: float | None = None
+    spread: float = 1.0
+
+    def narrow(self, eta: Array) -> Array:
+        """Return the spike's variance."""
+        return self.ratio * eta if self.spike is None else np.full_like(eta, self.spike)
 
 
 @dataclass(frozen=True)
@@ -72,10 +81,14 @@ def collapsed(
     rng: np.random.Generator,
 ) -> Common:
     """Draw (4) to (6), then (10) and (11); P (..., q, q), r and c (..., q) are sums over sites."""
+    if prior.spike is not None:
+        narrow = prior.narrow(now.eta)
+        g, inclusion = draw_slabs(now.g, now.rho, P, r, now.eta, narrow, rng)
+        now = replace(now, g=g, inclusion=inclusion)
     root = np.sqrt(_spread(now, prior))  # Q^-1 = R K^-1 R, with K = I + R (SUM P_k) R
     theta = root * normal_draw(*factor(root, P), root * r, rng.standard_normal(r.shape))
     t = clip_variance(rng.standard_gamma((sites + 1) / 2, size=c.shape) / (now.x + c / now.t))
-    x = rng.standard_gamma(1.0, size=t.shape) / (1 + t)
+    x = rng.standard_gamma(1.0, size=t.shape) / (prior.spread**2 + t)
     return _draw_slabs(replace(now, theta=theta, t=t, x=x), prior, rng)
 
 
@@ -89,7 +102,7 @@ def paper(
     rng: np.random.Generator,
 ) -> Common:
     """Draw (7) to (11); one, d and dd (..., q) are the sums of 1/l, d/l and d^2/l."""
-    x = inverse_gamma(1.0, 1 + 1 / now.t, rng)
+    x = inverse_gamma(1.0, prior.spread**-2 + 1 / now.t, rng)
     t = clip_variance(inverse_gamma((sites + 1) / 2, 1 / x + dd / 2, rng))
     precision = 1 / _spread(now, prior) + one / t
     mean = (now.theta * one + d) / t / precision
@@ -100,6 +113,8 @@ def paper(
 def _draw_slabs(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Common:
     """Draw (10) and (11)."""
     q = now.theta.shape[-1]
+    if prior.spike is not None:
+        return _draw_fixed_spike(now, prior, rng)
     scaled = now.theta**2 / (2 * np.where(now.g > 0, 1.0, prior.ratio))
     if prior.own:
         eta = inverse_gamma(prior.a_e + 0.5, prior.b_e + scaled, rng)
@@ -110,11 +125,30 @@ def _draw_slabs(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Comm
     spike = np.log1p(-now.rho)[..., None] - now.theta**2 / (2 * prior.ratio * eta)
     inclusion: Array = expit(slab - spike + np.log(prior.ratio) / 2)
     g = (rng.random(inclusion.shape) < inclusion).astype(np.float64)
-    rho = rng.beta(prior.a_r + g.sum(axis=-1), prior.b_r + (q - g.sum(axis=-1)))
-    rho = np.clip(rho, np.finfo(np.float64).tiny, 1 - np.finfo(np.float64).epsneg)  # for the logs
-    return replace(now, eta=eta, g=g, rho=rho, inclusion=inclusion)
+    return replace(now, eta=eta, g=g, rho=_draw_rho(g, prior, rng), inclusion=inclusion)
+
+
+def _draw_fixed_spike(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Common:
+    """Draw (12), and rho of (11); g has been drawn with theta integrated out."""
+    squares = now.g * now.theta**2 / 2
+    if prior.own:
+        eta = inverse_gamma(prior.a_e + now.g / 2, prior.b_e + squares, rng)
+    else:
+        shape = prior.a_e + now.g.sum(axis=-1) / 2
+        one = inverse_gamma(shape, prior.b_e + squares.sum(axis=-1), rng)
+        eta = np.broadcast_to(one[..., None], squares.shape).copy()
+    return replace(now, eta=eta, rho=_draw_rho(now.g, prior, rng))
+
+
+def _draw_rho(g: Array, prior: SpikeSlab, rng: np.random.Generator) -> Array:
+    """Return rho of (11)."""
+    slabs = g.sum(axis=-1)
+    rho = rng.beta(prior.a_r + slabs, prior.b_r + (g.shape[-1] - slabs))
+    limits = np.finfo(np.float64)
+    within: Array = np.clip(rho, limits.tiny, 1 - limits.epsneg)  # for the logs
+    return within
 
 
 def _spread(now: Common, prior: SpikeSlab) -> Array:
     """Return e of (1)."""
-    return now.eta * np.where(now.g > 0, 1.0, prior.ratio)
+    return np.where(now.g > 0, now.eta, prior.narrow(now.eta))

@@ -105,7 +105,8 @@ class TestRegression:
     def test_prior_sampler_and_widths_are_in_the_summary(self) -> None:
         prior = {"own_eta": True, "slab_shape": 2.0, "slab_scale": 0.5, "spike_ratio": 0.04,
                 "rho_a": 1.5, "rho_b": 3.0, "noise_shape": 1.1, "noise_scale": 0.9}  # fmt: skip
-        result = simulate(job(**prior, rounds=20, warmup=8, thin=3, chains=2, sweeps=2), records())
+        shared = {"prior": "paper", **prior}
+        result = simulate(job(**shared, rounds=20, warmup=8, thin=3, chains=2, sweeps=2), records())
         assert result.summary["prior"] == prior
         assert result.summary["sampler"] == {
             "chains": 2, "rounds": 20, "warmup": 8, "sweeps": 2, "thin": 3, "kept": 4
@@ -115,6 +116,13 @@ class TestRegression:
         found = result.summary["diagnostics"]
         assert found["slab_sd"] == pytest.approx(np.median(np.sqrt(eta)))
         assert found["spike_sd"] == pytest.approx(0.2 * found["slab_sd"])
+
+    def test_the_calibrated_prior_is_in_the_summary(self) -> None:
+        summary = simulate(job(rounds=12), records()).summary
+        assert "spike_ratio" not in summary["prior"]
+        assert summary["prior"]["spike_variance"] == pytest.approx(0.1 / 300)
+        assert summary["prior"]["spread_scale"] == 0.05
+        assert summary["diagnostics"]["spike_sd"] == pytest.approx(np.sqrt(0.1 / 300))
 
     def test_the_r_hat_of_one_chain_is_null(self) -> None:
         summary = simulate(job(chains=1, rounds=40), records()).summary

@@ -83,7 +83,8 @@ def _fit(parts: list[Array], settings: Settings) -> tuple[Result, Array]:
     names = ["y", *(f"x{j + 1}" for j in range(len(EFFECTS)))]
     bounds = {"type": "continuous", "low": -_COLUMN_BOUND, "high": _COLUMN_BOUND}
     tables = {f"site {k + 1}": pd.DataFrame(part, columns=names) for k, part in enumerate(parts)}
-    method = {"name": SparseRegression.name, "outcome": "y", **sampler(settings)}
+    outcome = {"name": SparseRegression.name, "outcome": "y", "prior": "paper"}
+    method = outcome | sampler(settings)
     columns = dict.fromkeys(names, bounds)
     result, own = simulated(method, columns, tables, int(settings["seed"]))
     [regression] = own[f"site {len(parts)}"].summary["regressions"]

@@ -37,6 +37,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         "name": SparseRegression.name,
         "outcome": heart_disease.OUTCOME,
         "predictors": PREDICTORS,
+        "prior": "paper",
     }
     result, own = simulated(
         method | sampler(settings),
