@@ -16,7 +16,7 @@ from secagg import __version__
 from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
 
-FILES = {"result.json", "arrays.npz", "run.json", "log.jsonl", "report.html"}
+FILES = {"result.json", "arrays.npz", "run.json", "log.jsonl", "report.html", "sums.bin"}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_the_verify_command_accepts_intact_and_rejects_changed_runs(
     assert "intact" in call("verify", folder)[0]
     assert "intact" in call("verify", folder, "--head", head)[0]
     found = json.loads(call("verify", folder, "--json")[0])
-    assert (found["head"], found["releases"], found["signatures"]) == (head, 2, 9)
+    assert (found["head"], found["releases"], found["signatures"]) == (head, 2, 12)
 
 
 def test_the_list_command_describes_components() -> None:
