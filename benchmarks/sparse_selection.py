@@ -1,6 +1,6 @@
 """How often sparse regression finds an effect, and how often one that does not exist: a table.
 
-    python -m benchmarks.sparse_selection --replicates 200 --rounds 1500 --cache FILE
+    python benchmarks/sparse_selection.py --replicates 200 --rounds 1500 --cache FILE
 
 Each replicate has K sites of n records, ten predictors with correlations 0.3^|i - j|, noise of
 variance 1, and two effects of a common size. The other eight common coefficients are 0. At each

@@ -129,7 +129,7 @@ def _draw_slabs(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Comm
 
 
 def _draw_fixed_spike(now: Common, prior: SpikeSlab, rng: np.random.Generator) -> Common:
-    """Draw (12), and rho of (11); g has been drawn with theta integrated out."""
+    """Draw (13), and rho of (11); g has been drawn with theta integrated out."""
     squares = now.g * now.theta**2 / 2
     if prior.own:
         eta = inverse_gamma(prior.a_e + now.g / 2, prior.b_e + squares, rng)

@@ -303,3 +303,29 @@ def test_effects_are_found_at_sites_with_few_records() -> None:
     )
     pip = [row["pip"] for row in result.summary["coefficients"]]
     assert min(pip[:2]) > max(pip[2:])
+
+
+def test_the_calibrated_prior_does_not_depend_on_the_slab() -> None:
+    ours = SparseRegression(outcome="y").constants(400)
+    theirs = SparseRegression(outcome="y", prior="paper").constants(400)
+    eta = np.array([0.1, 10.0])
+    assert ours.narrow(eta).tolist() == [0.1 / 400] * 2 and ours.spread == 0.05
+    np.testing.assert_allclose(theirs.narrow(eta), 0.01 * eta)
+    assert theirs.spread == 1.0
+    assert SparseMarkov().constants(400) == SparseDirected().constants(400) == theirs
+
+
+def test_a_certain_effect_at_three_sites_is_found() -> None:
+    """y = 0.3 a + noise, pooled t of 6: see docs/methods/sparse_regression.md."""
+    rng, parts = np.random.default_rng(5), []
+    for _ in range(3):
+        X = rng.standard_normal((130, 3))
+        y = 0.3 * X[:, 0] + rng.standard_normal(130)
+        parts.append(np.clip(np.column_stack([y, X]) / HALF, -1, 1))
+    pips = {}
+    for prior in ("calibrated", "paper"):
+        method = SparseRegression(outcome="y", prior=prior, rounds=150, warmup=50)
+        found = by_term(fit(method, parts, together=True)[0])
+        pips[prior] = [found[name]["pip"] for name in "abc"]
+    assert pips["calibrated"][0] > 0.8 > 0.5 > max(pips["calibrated"][1:])
+    assert pips["paper"][0] < pips["calibrated"][0]
