@@ -39,8 +39,8 @@ min_records           the site has >= N records                                 
 max_parameters_ratio  parameters <= ratio * the site's records                             with
 min_level_records     each value of a 0/1 variable, and each level of a categorical        with
                       column, has no records or >= N records
-constant_columns      in each continuous column, no record or >= min_records records       with
-                      differ from the most common value
+constant_columns      in each continuous column, no record, >= min_records records, or     with
+                      half of them differ from the most common value
 max_clipped_share     of the values of each column, at most this share is out of bounds    with
 dominance             see `secagg.privacy.policy.record_rules`                             with
 max_site_share        the site's records <= share * total records                          with

@@ -125,7 +125,8 @@ def _check_levels(min_records: int, own: OwnRecords) -> tuple[bool, str]:
 
 def _check_varying(min_records: int, own: OwnRecords) -> tuple[bool, str]:
     for name, varying in own.varying.items():
-        if 0 < varying < min_records:
+        # If most values differ from each other, the column does not single out a few records.
+        if 0 < varying < min(min_records, own.records - varying):
             text = f"{name} has one value in all records except {varying}, {min_records} needed"
             return False, text
     return True, f"no column has one value in almost all records ({len(own.varying)} columns)"

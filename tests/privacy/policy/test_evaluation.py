@@ -202,6 +202,10 @@ TABLE = [
         ("constant_columns", "", COUNTING, OwnRecords(40, {}, {}, {"age": others}), allowed)
         for others, allowed in ((0, True), (1, False), (9, False), (10, True), (39, True))
     ),
+    *(
+        ("constant_columns", "", COUNTING, OwnRecords(10, {}, {}, {"age": others}), allowed)
+        for others, allowed in ((4, False), (5, True), (9, True))
+    ),
     cohorts("fixed", "", "abc", True), cohorts("fixed", "abc", "abc", True),
     cohorts("fixed", "abc abcd", "abcd", True), cohorts("fixed", "abc", "abcdef", False),
     cohorts("fixed", "abcd", "abc", False), cohorts("checked", "", "abc", True),
