@@ -45,6 +45,17 @@ class Pair:
     sides: tuple[Summary, ...]
 
 
+WITHHELD = (
+    "The graph and its PIPs are not shown, because the chains disagree: R-hat is above 1.1, and "
+    "the chains describe different graphs."
+)
+
+
+def is_withheld(block: Block) -> bool:
+    """Return whether a directed graph's PIPs are not shown: its chains disagree."""
+    return "arrows" in block.summary and not block.usable
+
+
 def prior_in_words(summary: Summary) -> str:
     """Return the prior in words."""
     prior = {
@@ -154,7 +165,10 @@ def of_graph(block: Block) -> dict[str, Any]:
         "heat": None,
         "drawing": None,
         "legend": [],
+        "withheld": WITHHELD if is_withheld(block) else "",
     }
+    if shown["withheld"]:
+        return shown
     if len(names) <= MAX_CELLS:
         shown["heat"] = heat_picture(names, _pips(pairs), "PIPs: outcomes by row")
     if len(names) <= graph.MAX_DRAWN:

@@ -5,18 +5,21 @@ Numbers are those of `Result.summary`, which `tests/models/sparse_bayes/test_res
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Any, ClassVar
 
 import pytest
+from rich.console import Console
 from support.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
 
-from secagg.cli.output.posterior import sampler_cells
+from secagg.cli.output.posterior import sampler_cells, show_posterior
 from secagg.contracts import Result
 from secagg.reports.numbers import fixed
 from secagg.reports.page import render
 from secagg.reports.posterior import (
     MAX_LISTED,
+    WITHHELD,
     mean_and_interval,
     of_graph,
     of_regression,
@@ -40,6 +43,11 @@ def summary_of(method: str) -> dict[str, Any]:
     return copied(run_of(method))[1].summary
 
 
+def converged_page(method: str) -> str:
+    facts, result = copied(run_of(method))
+    return render(facts, Result(result.summary | {"converged": True}))
+
+
 def shown_of(summary: dict[str, Any]) -> dict[str, Any]:
     method = next(name for name in METHODS if name.replace("_", "-") in summary["method"])
     (block,) = blocks(run_of(method).facts, summary)
@@ -50,7 +58,7 @@ def shown_of(summary: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("method", METHODS)
 class TestPage:
     def test_the_page_states_prior_draws_and_releases(self, method: str) -> None:
-        text, summary = Page(page_of(run_of(method))).text, summary_of(method)
+        text, summary = Page(converged_page(method)).text, summary_of(method)
         for words in (prior_in_words, widths_in_words, sampler_in_words, unit_analysed):
             assert words(summary) in text
         assert run_of(method).facts["method"]["disclosure"]["text"] in text
@@ -195,14 +203,14 @@ class TestGraph:
 
 class TestDirectedGraph:
     def test_heat_map_rows_are_effects(self) -> None:
-        summary = summary_of("sparse_directed")
+        summary = summary_of("sparse_directed") | {"converged": True}
         heat = str(shown_of(summary)["heat"])
         cells = dict(re.findall(r"<title>(\w+, \w+): ([\d.]+)</title>", heat))
         arrows = {f"{row['to']}, {row['from']}": f"{row['pip']:.3f}" for row in summary["arrows"]}
         assert cells == arrows and len(arrows) == 3 * 2
 
     def test_a_cycle_of_two_has_arrow_heads_both_ways(self) -> None:
-        summary = summary_of("sparse_directed")
+        summary = summary_of("sparse_directed") | {"converged": True}
         for row in summary["arrows"]:
             row["edge"] = {row["from"], row["to"]} == {"x", "y"}
             row["mean"] = 0.5 if row["from"] == "x" else -0.5
@@ -213,12 +221,26 @@ class TestDirectedGraph:
         assert {(p.source, p.target) for p, _ in shown["pairs"][:2]} == {("x", "y"), ("y", "x")}
 
     def test_the_page_explains_arrows_and_errors(self) -> None:
-        text = Page(page_of(run_of("sparse_directed"))).text
+        text = Page(converged_page("sparse_directed")).text
         assert "Laplace errors of scale b_kj ~ IG(1, 1)" in text
         assert "assumes that no common cause is left out" in text
-        summary = summary_of("sparse_directed")
+        summary = summary_of("sparse_directed") | {"converged": True}
         first = summary["arrows"][0]
         assert f"{first['from']} → {first['to']} {first['pip']:.3f} ±" in text
+
+    def test_pips_are_withheld_if_chains_disagree(self) -> None:
+        facts, result = copied(run_of("sparse_directed"))
+        summary = result.summary | {"converged": False}
+        shown = shown_of(summary)
+        assert shown["withheld"] and not shown["heat"] and not shown["drawing"]
+        text = Page(render(facts, Result(summary))).text
+        assert WITHHELD in text
+        for row in summary["arrows"]:
+            assert f"{row['from']} → {row['to']}" not in text
+        out = Console(file=io.StringIO(), width=200)
+        (block,) = blocks(facts, summary)
+        show_posterior(out, block)
+        assert "PIP ±" not in out.file.getvalue()  # type: ignore[attr-defined]
 
 
 class TestPictures:

@@ -13,8 +13,10 @@ from rich.table import Table
 from secagg.contracts import TableKind
 from secagg.reports.numbers import NONE, declared, fixed, share
 from secagg.reports.posterior import (
+    WITHHELD,
     Pair,
     ess_in_words,
+    is_withheld,
     mean_and_interval,
     pairs_of,
     prior_in_words,
@@ -35,6 +37,8 @@ def show_posterior(out: Console, block: Block) -> None:
     analysis = block.summary
     if block.kind is TableKind.POSTERIOR:
         out.print(_coefficients(analysis, block.title))
+    elif is_withheld(block):
+        out.print(f"{escape(block.title)}: {WITHHELD}")
     else:
         out.print(_pairs(analysis, block.title))
     for words in (widths_in_words, prior_in_words, sampler_in_words):
