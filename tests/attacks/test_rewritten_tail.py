@@ -102,6 +102,22 @@ def test_a_forged_result_with_a_rewritten_end_of_the_log_is_detected(folder: Pat
     assert forged(folder, lambda entries: None).where == "log.jsonl line 9"
 
 
+def test_a_forged_report_or_run_json_beside_the_true_result_is_detected(folder: Path) -> None:
+    """The signed result is unchanged; only the signed head covers the rest."""
+    for name, old, new in (
+        ("report.html", "A small job", "A forged title"),
+        ("run.json", '"processes": 1', '"processes": 4'),
+    ):
+        copy = Path(shutil.copytree(folder, folder.with_name(f"copy with {name}")))
+        text = (copy / name).read_text(encoding="utf-8")
+        assert old in text
+        (copy / name).write_text(text.replace(old, new), encoding="utf-8")
+        rewrite(copy, log(copy))
+        with pytest.raises(EvidenceError) as caught:
+            verify_folder(copy)
+        assert caught.value.where == "log.jsonl line 9"
+
+
 def test_countersigning_the_new_head_needs_the_keys_of_the_sites(folder: Path) -> None:
     """The event names the forged head and result; the signatures are for the others."""
 
