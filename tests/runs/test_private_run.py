@@ -37,7 +37,7 @@ DELTA = 1e-6
 
 def private(placement: str = "sum", protocol: str = "additive", **changed: Any) -> dict[str, Any]:
     """Return a small job of moments under differential privacy."""
-    settings = {"placement": placement, "epsilon": 2.0, "delta": DELTA} | changed
+    settings = {"placement": placement, "epsilon": 8.0, "delta": DELTA} | changed
     more = {"key_bits": 2048} if "paillier" in protocol else {}
     return raw_job(privacy=settings, protocol={"name": protocol, **more})
 
@@ -130,7 +130,7 @@ def test_a_private_run_writes_no_exact_numbers(tmp_path: Path) -> None:
     assert summary["contributions_clipped"] == {} and run.facts["seconds"] == {}
     assert summary["records_error"] > 1
     facts = json.loads((tmp_path / "out/run.json").read_text())
-    assert facts["privacy"]["epsilon"] == 2.0 and facts["privacy"]["unit"] == "record"
+    assert facts["privacy"]["epsilon"] == 8.0 and facts["privacy"]["unit"] == "record"
 
 
 def test_clip_counts_stay_at_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_penalised_analyses_under_noise_give_no_intervals() -> None:
 
 
 def test_plan_states_the_privacy_guarantee() -> None:
-    planned = plan_run(plan_job(parse_job(private()), tables()))
+    planned = plan_run(plan_job(parse_job(private(epsilon=2.0)), tables()))
     assert planned["differential_privacy"]["epsilon"] == 2.0
     assert planned["differential_privacy"]["if_more_collude"][2][1] > 2.0
 

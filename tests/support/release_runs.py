@@ -237,8 +237,8 @@ def play(
 
 
 def _count(runs: int) -> Any:
-    def count(rows: SiteRecords, spec: Spec) -> Update:
-        return _repeat(cohort_update(rows, spec), runs)
+    def count(rows: SiteRecords, public: PublicFacts, spec: Spec, minimum: int) -> Update:
+        return _repeat(cohort_update(rows, public, spec, minimum), runs)
 
     return count
 

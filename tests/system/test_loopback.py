@@ -23,7 +23,13 @@ from secagg.core import encoding
 from secagg.core.frames import Header, peek_header
 from secagg.core.hash_chain_log import read_log
 from secagg.core.randomness import replayable_random
-from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort, UsageError
+from secagg.errors import (
+    JobError,
+    PolicyRefusal,
+    ProtocolAbort,
+    RecordsRefusal,
+    UsageError,
+)
 from secagg.jobs.registry import PROTOCOLS
 from secagg.runs.run import Run, run
 from secagg.runtime.engines.channel import HOST
@@ -204,7 +210,7 @@ def test_a_refused_job_starts_no_process(job: Path, monkeypatch: pytest.MonkeyPa
 def test_a_sites_error_text_stays_in_its_process(job: Path, engines: list[LoopbackEngine]) -> None:
     path = job.parent / "data/north.csv"
     path.write_text(path.read_text().replace(",male", ",secret"))
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(RecordsRefusal) as caught:
         processes(job)
     assert caught.value.where == "north" and "secret" not in caught.value.line()
     place = job.parent / "out.partial"

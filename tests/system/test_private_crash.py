@@ -101,7 +101,8 @@ def must_release(planned: Planned, ledgers: Mapping[str, Rows], session: str) ->
         plan, vectors = planned.plans.of(stage), []
         for site, side in opened.sites.items():
             if stage == COHORT:
-                update = cohort_update(side.rows, planned.plans.stages[stage].spec)
+                spec = planned.plans.stages[stage].spec
+                update = cohort_update(side.rows, side.public, spec, 1)
             else:
                 update, _ = side.method.contribute(
                     stage, side.rows, {}, {}, side.public, system_random

@@ -15,7 +15,7 @@ from support.nursery import nursery, quick_starts
 from support.resumed import APART, check
 
 from secagg.core.hash_chain_log import RunLog
-from secagg.errors import DataError, JobError, PolicyRefusal, ProtocolAbort
+from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, RecordsRefusal
 from secagg.runs.run import resume, run
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
@@ -85,7 +85,7 @@ def test_a_run_continues_after_a_cell_is_corrected(job: Path) -> None:
     path, out = job.parent / "data/north.csv", job.parent / "out"
     text = path.read_text()
     path.write_text(text.replace(",male", ",mael"))
-    with pytest.raises(DataError):
+    with pytest.raises(RecordsRefusal):
         run(job, out=out, overrides=APART)
     with pytest.raises(JobError):
         run(job, out=out, overrides=APART)
