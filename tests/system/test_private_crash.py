@@ -53,14 +53,15 @@ from secagg.runtime.session import open_session
 __all__ = ["nursery", "quick_starts"]  # fixtures
 STAGES = (COHORT, "moments")  # of the two rounds
 DELTA = 1e-6
-PRIVATE = """
+EPSILON = 8.0  # so little noise that the count of 36 records is never below the minimum of 6
+PRIVATE = f"""
 [privacy]
 placement = "sum"
-epsilon = 1.0
+epsilon = {EPSILON}
 delta = 1e-6
 """
-CAP = gaussian_epsilon(math.sqrt(4.5) * gaussian_mu(1.0, DELTA), DELTA)
-"""Four jobs of epsilon 1 fit; a fifth does not."""
+CAP = gaussian_epsilon(math.sqrt(4.5) * gaussian_mu(EPSILON, DELTA), DELTA)
+"""Four jobs of this epsilon fit; a fifth does not."""
 POLICY = f"""
 min_sites = 3
 min_records = 2
@@ -154,8 +155,8 @@ def check_whole(planned: Planned, out: Path, ledgers: Mapping[str, Rows]) -> Non
 
 # --- a site is killed before each step of its answers, and after random delays --------------------
 
-SUM = {"placement": "sum", "epsilon": 1.0}
-SITE = {"placement": "site", "epsilon": 1.0}
+SUM = {"placement": "sum", "epsilon": EPSILON}
+SITE = {"placement": "site", "epsilon": EPSILON}
 RUNS: tuple[dict[str, Any], ...] = (
     {"how": "steps", "protocol": "masked", **SUM},
     {"how": "delays", "protocol": "masked", **SUM, "deaths": 4},
@@ -215,7 +216,7 @@ def test_repeated_answers_are_identical(saw: Any) -> None:
     for number, one in asked(saw):
         if one["sent"]:
             answers.setdefault((number, one["round"], one["phase"]), set()).add(one["sent"])
-    assert Counter(number for number, *_ in answers) == {0: 8, 1: 8, 2: 4, 3: 4, 4: 4}
+    assert Counter(number for number, *_ in answers) == {0: 9, 1: 9, 2: 5, 3: 5, 4: 5}
     assert all(len(same) == 1 for same in answers.values())
 
 
@@ -258,7 +259,7 @@ def test_the_ledger_only_grows(saw: Any) -> None:
 
 def test_the_budget_is_never_overspent(saw: Any) -> None:
     assert max(spent(one["releases"]) for _, one in asked(saw)) <= CAP
-    fully = gaussian_epsilon(2.0 * gaussian_mu(1.0, DELTA), DELTA)
+    fully = gaussian_epsilon(2.0 * gaussian_mu(EPSILON, DELTA), DELTA)
     assert spent(saw[-1]["ledgers"][VICTIM]) == pytest.approx(fully, rel=1e-2)
     assert not Path(saw[REFUSED]["out"]).exists()
 
@@ -271,7 +272,7 @@ def test_a_run_recovers_if_all_parties_are_killed_repeatedly(tmp_path: Path) -> 
     job = private_job(tmp_path)
     kinds = (("additive", "sum"), ("plain", "site"))
     runs = [
-        {"how": "all", "protocol": protocol, "placement": placement, "epsilon": 1.0, "longest": 80}
+        {"how": "all", "protocol": protocol, "placement": placement, "epsilon": EPSILON, "longest": 80}
         for protocol, placement in kinds
     ]
     died: Counter[str] = Counter()
