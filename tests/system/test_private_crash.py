@@ -272,7 +272,13 @@ def test_a_run_recovers_if_all_parties_are_killed_repeatedly(tmp_path: Path) -> 
     job = private_job(tmp_path)
     kinds = (("additive", "sum"), ("plain", "site"))
     runs = [
-        {"how": "all", "protocol": protocol, "placement": placement, "epsilon": EPSILON, "longest": 80}
+        {
+            "how": "all",
+            "protocol": protocol,
+            "placement": placement,
+            "epsilon": EPSILON,
+            "longest": 80,
+        }
         for protocol, placement in kinds
     ]
     died: Counter[str] = Counter()
