@@ -187,7 +187,8 @@ _ADVICE = {
     "ledgers: others hold the earlier sums.",
     "delta": "Lower privacy.delta.",
     "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
-    "questions": "Declare the columns as in the earlier release, or use [privacy].",
+    "questions": "Declare the columns as in the earlier release, or use [privacy]. To try settings "
+    "on records that are all yours, use secagg.simulate, which keeps no ledger.",
     "refusals": "Find mistakes with `secagg site check`, which sends nothing, or ask the policy's "
     "owner to raise max_refusals. Jobs with [privacy] are not affected.",
 }
