@@ -223,7 +223,8 @@ def test_changed_facts_between_rounds_are_refused() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [
     ("chains", 0), ("rounds", 7), ("sweeps", 0), ("thin", 0), ("seed", -1), ("spike_ratio", 0.0),
-    ("spike_ratio", 1.0), ("spike_ratio", 0.5), ("slab_shape", 0.0), ("slab_scale", -1.0), ("rho_a", np.nan),
+    ("spike_ratio", 1.0), ("spike_ratio", 0.5), ("slab_shape", 0.0), ("slab_scale", -1.0),
+    ("rho_a", np.nan),
     ("noise_scale", np.inf), ("lambda_floor", 0.0), ("lambda_floor", 1e-170), ("rho_b", 1e-300),
     ("slab_scale", 1e308), ("warmup", 18), ("warmup", -1), ("level", 0.0), ("level", 1.0),
 ])  # fmt: skip
