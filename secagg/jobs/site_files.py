@@ -71,6 +71,8 @@ def check_headers(job: Job, sources: Mapping[str, SiteSource]) -> None:
     unreadable: list[DataError] = []
     for name, source in sources.items():
         table = source.table
+        if isinstance(table, FileTable) and table.path.is_fifo():
+            continue  # a pipe can be read only once; its site finds a wrong header
         where = str(table.table.path) if isinstance(table, SharedTablePart) else name
         try:
             header = table.header()
@@ -126,7 +128,7 @@ def file_remarks(sources: Mapping[str, SiteSource]) -> list[str]:
     paths = [s.table.path for s in sources.values() if isinstance(s.table, FileTable)]
     if not paths:
         return []
-    return [*_unused(paths), *_copies(paths)]
+    return [*_unused(paths), *_copies([path for path in paths if not path.is_fifo()])]
 
 
 def _unused(paths: Sequence[Path]) -> Iterator[str]:
