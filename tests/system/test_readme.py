@@ -120,7 +120,7 @@ def test_statements_on_ledgers_agree_with_a_run(copy: Path) -> None:
     """After exact sums no epsilon bounds what has left; without their ledgers one does."""
     page = "docs/how-to/private-run.md"
     lines = "".join(text for name, text in blocks(page) if name == "bash").splitlines()
-    _, noised, show = (line.split("#")[0] for line in lines)
+    _, _, noised, show = (line.split("#")[0] for line in lines)
     (fresh,) = re.findall(r"put `(rm -r \S+)` before it", (ROOT / page).read_text())
     exact = ".venv/bin/secagg run examples/heart-disease/linear.toml --out runs/exact --overwrite"
     for before, bounded in ((exact, False), (fresh, True)):
