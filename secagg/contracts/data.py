@@ -125,6 +125,15 @@ class PublicFacts:
     noise: Mapping[str, Noise] = field(default_factory=dict)
     repeated_persons: bool = False
 
+    @cached_property
+    def positions(self) -> Mapping[str, tuple[int, ...]]:
+        """The positions of the variables that a name stands for: a column, or one variable."""
+        found: dict[str, tuple[int, ...]] = {}
+        for position, variable in enumerate(self.variables):
+            for name in {variable.name, variable.column}:
+                found[name] = (*found.get(name, ()), position)
+        return found
+
 
 @dataclass(frozen=True)
 class SiteRecords:

@@ -67,16 +67,19 @@ class Pieces:
         self._small = bytearray()  # the bytes since the last large part
         self._write(value, 0)
         self.parts.append(self._small)
+        self._digest = b""
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
 
     def digest(self) -> bytes:
         """Return SHA-256 of the bytes."""
-        hasher = hashlib.sha256()
-        for part in self.parts:
-            hasher.update(part)
-        return hasher.digest()
+        if not self._digest:
+            hasher = hashlib.sha256()
+            for part in self.parts:
+                hasher.update(part)
+            self._digest = hasher.digest()
+        return self._digest
 
     def _write(self, value: Any, depth: int) -> None:
         if depth > _MAX_DEPTH:
@@ -223,7 +226,8 @@ def _malformed(what: str) -> PeerError:
     return PeerError("wire", f"malformed message: {what}")
 
 
-_TEXT, _BYTES, _LIST, _MAP = b"SBLM"
+_TEXT, _BYTES, _LIST, _MAP, _INTEGER, _ARRAY, _DOUBLE = b"SBLMIAD"
+_CONSTANTS: Final = dict(zip(b"NTF", (None, True, False), strict=True))
 
 
 class _Reader:
@@ -253,43 +257,41 @@ class _Reader:
 
     def length(self) -> int:
         try:
-            (n,) = _LENGTH.unpack_from(self.data, self.at)
+            n: int = _LENGTH.unpack_from(self.data, self.at)[0]
         except struct.error:
             raise _malformed("it ends too early") from None
         self.at += 8
-        return int(n)
+        return n
 
     def counted(self) -> memoryview:
         """Return a length-prefixed block of bytes."""
-        return self.take(self.length())
+        length = self.length()
+        start, self.at = self.at, self.at + length
+        if self.at > len(self.data):  # slicing does not raise at the end of the data
+            raise _malformed("it ends too early")
+        return self.data[start : self.at]
 
     def value(self, depth: int) -> Any:
         if depth > _MAX_DEPTH:
             raise _malformed(f"it is nested deeper than {_MAX_DEPTH} levels")
-        tag = self.tag()
+        tag = self.tag()  # the most frequent types first
         if tag == _TEXT:
             return self.text()
         if tag == _BYTES:
             return bytes(self.counted())
+        if tag == _INTEGER:
+            return self.integer()
         if tag == _LIST:
             return [self.value(depth + 1) for _ in range(self.count())]
         if tag == _MAP:
             return self.mapping(depth)
-        match bytes([tag]):
-            case b"I":
-                return self.integer()
-            case b"A":
-                return self.array()
-            case b"N":
-                return None
-            case b"T":
-                return True
-            case b"F":
-                return False
-            case b"D":
-                return float(_FLOAT.unpack(self.take(8))[0])
-            case unknown:
-                raise _malformed(f"unknown tag {unknown!r}")
+        if tag == _ARRAY:
+            return self.array()
+        if tag == _DOUBLE:
+            return float(_FLOAT.unpack(self.take(8))[0])
+        if tag in _CONSTANTS:
+            return _CONSTANTS[tag]
+        raise _malformed(f"unknown tag {bytes([tag])!r}")
 
     def count(self) -> int:
         n = self.length()

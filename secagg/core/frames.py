@@ -25,10 +25,12 @@ import hashlib
 import hmac
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from secagg.core import encoding
-from secagg.core.identity import Identity, Roster
+from secagg.core.identity import SMALL_HEADER, Identity, Roster
 from secagg.errors import PeerError
 
 FRAME_VERSION = 1
@@ -45,7 +47,7 @@ _HEADER_ITEMS = 64
 
 @dataclass(frozen=True)
 class Header:
-    """The signed header of a frame. `note` is small, public plain data."""
+    """The signed header of a frame. `note` is small, public plain data, and read-only."""
 
     session: bytes
     round: int
@@ -63,19 +65,28 @@ class Header:
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
         """Read a header strictly. Raises `PeerError`."""
-        match encoding.loads(data, _HEADER_ITEMS):
-            case [
-                version,
-                bytes(session),
-                round_,
-                str(phase),
-                str(sender),
-                str(recipient),
-                dict(note),
-                bytes(body_digest),
-            ] if _is_this_version(version) and is_whole(round_, MAX_ROUND):
-                return cls(session, round_, phase, sender, recipient, note, body_digest)
-        raise PeerError("wire", "malformed message: not a frame header of this version")
+        return _read_header_cached(data) if len(data) <= SMALL_HEADER else _read_header(data)
+
+
+def _read_header(data: bytes) -> Header:
+    match encoding.loads(data, _HEADER_ITEMS):
+        case [
+            version,
+            bytes(session),
+            round_,
+            str(phase),
+            str(sender),
+            str(recipient),
+            dict(note),
+            bytes(body_digest),
+        ] if _is_this_version(version) and is_whole(round_, MAX_ROUND):
+            fixed = MappingProxyType(note)
+            return Header(session, round_, phase, sender, recipient, fixed, body_digest)
+    raise PeerError("wire", "malformed message: not a frame header of this version")
+
+
+_read_header_cached = lru_cache(maxsize=1 << 10)(_read_header)
+"""For the transcript, for the frame and for each check of a claim, the same header is read."""
 
 
 def _is_this_version(value: object) -> bool:
@@ -96,11 +107,11 @@ def write_frame(
     round_: int,
     phase: str,
     recipient: str,
-    body: Mapping[str, Any],
+    body: Mapping[str, Any] | encoding.Pieces,
     note: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """Return a signed frame from `identity` to `recipient`."""
-    content = encoding.Pieces(dict(body))
+    """Return a signed frame from `identity` to `recipient`; `body` may already be encoded."""
+    content = body if isinstance(body, encoding.Pieces) else encoding.Pieces(dict(body))
     header = Header(
         session,
         round_,

@@ -30,7 +30,7 @@ GENESIS_HASH = "0" * 64
 
 @dataclass
 class RunLog:
-    """A log file. An event is a line of the log, and is on disk when `write` returns."""
+    """A log file. An event is a line of the log."""
 
     path: Path
     clock: Callable[[], str]
@@ -52,9 +52,11 @@ class RunLog:
             path, clock, entries[-1]["hash"] if entries else GENESIS_HASH, len(entries), entries
         )
 
-    def write(self, event: Mapping[str, Any]) -> None:
+    def write(self, event: Mapping[str, Any], *, sync: bool = True) -> None:
         """Append one event, a JSON object with the key "event".
 
+        sync: whether the line, and every line before it, is on disk when this returns. If not, the
+            line is lost if the computer fails before the next such call, but not if secagg does
         If writing fails or is interrupted, the incomplete line is removed, and the log stays valid.
         """
         entry = {**event, "seq": self.lines, "time": self.clock(), "prev": self.head}
@@ -67,7 +69,8 @@ class RunLog:
             try:
                 if file.write(line) < len(line):  # the disk is full
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             except BaseException:
                 file.truncate(before)
                 raise

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -34,6 +34,9 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 
 _SIGNING_CONTEXT = b"secagg frame 1\x00"  # separates frames from any other use of the same keys
+SMALL_HEADER = 1 << 11
+"""Frame headers of up to this many bytes are cached. Those of secagg are smaller. Without a limit,
+another party could fill the memory."""
 _SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 
 
@@ -148,9 +151,9 @@ class Roster:
         party = self.parties.get(sender)
         if party is None:
             raise PeerError("roster", "the sender of a message is not in the roster")
-        key = Ed25519PublicKey.from_public_bytes(party.verify_key)
+        check = _verify_cached if len(message) <= SMALL_HEADER else _verify
         try:
-            key.verify(signature, _SIGNING_CONTEXT + message)
+            check(party.verify_key, message, signature)
         except InvalidSignature:
             raise PeerError(sender, "invalid signature") from None
 
@@ -158,6 +161,17 @@ class Roster:
         """Return an envelope that only `recipient` can open, with the same `context`."""
         key = X25519PublicKey.from_public_bytes(self.parties[recipient].seal_key)
         return _SUITE.encrypt(plaintext, key, context)
+
+
+def _verify(verify_key: bytes, message: bytes, signature: bytes) -> None:
+    """Raise `InvalidSignature` unless the signature is valid."""
+    Ed25519PublicKey.from_public_bytes(verify_key).verify(signature, _SIGNING_CONTEXT + message)
+
+
+_verify_cached = lru_cache(maxsize=1 << 10)(_verify)
+"""Does not verify again what it found valid: the coordinator verifies each claim when it arrives,
+and before the release. Whether a signature is valid depends on these three values only, and the
+cache compares all of their bytes. An exception is not cached."""
 
 
 COORDINATOR = "coordinator"

@@ -21,19 +21,33 @@ from threadpoolctl import ThreadpoolController
 _LOCK = threading.RLock()
 """Most BLAS libraries have one thread count for the whole process. Without the lock, a run in one
 Python thread could change the count while a run in another thread computes."""
+_limited = False
+"""Whether the Python thread that holds the lock has limited the count already."""
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Run linear algebra in one thread, then restore the thread count. May be a decorator."""
-    with _LOCK, _libraries().limit(limits=1, user_api="blas"):
-        yield
+    """Run linear algebra in one thread, then restore the thread count. May be a decorator.
+
+    Inside another such block it changes nothing, and costs nothing.
+    """
+    global _limited  # noqa: PLW0603  # one for the process, like the thread count
+    with _LOCK:
+        if _limited:
+            yield
+            return
+        with _libraries().limit(limits=1, user_api="blas"):
+            _limited = True
+            try:
+                yield
+            finally:
+                _limited = False
 
 
 def _replace_lock() -> None:
     """Give a forked process a new lock, because nobody there releases a lock held at the fork."""
-    global _LOCK  # noqa: PLW0603  # one for the process, like the thread count
-    _LOCK = threading.RLock()
+    global _LOCK, _limited  # as above
+    _LOCK, _limited = threading.RLock(), False
 
 
 if hasattr(os, "register_at_fork"):

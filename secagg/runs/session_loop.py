@@ -93,7 +93,8 @@ def play_session(
 
     def keep(step: Step) -> Entry:
         spent = earlier + time.process_time()
-        entry = Entry(step, log.lines, log.head, list(engine.transcript), spent)
+        delivered = [] if session.journal is None else list(engine.transcript)
+        entry = Entry(step, log.lines, log.head, delivered, spent)
         if session.journal is not None:
             with writing(place):
                 session.journal.write(entry)
@@ -101,7 +102,9 @@ def play_session(
 
     def write(event: Mapping[str, Any]) -> None:
         with writing(place):
-            log.write(event)
+            # The journal counts lines of the log, so they are on disk before it. Without one, the
+            # start of a round gets there with the line after it, which is the round's release.
+            log.write(event, sync=session.journal is not None or event["event"] != "round")
         if progress is not None:
             progress(event)
 

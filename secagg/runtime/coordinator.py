@@ -26,6 +26,7 @@ from secagg.contracts import (
     SecureSum,
     Total,
 )
+from secagg.core.encoding import Pieces
 from secagg.core.frames import MAX_COUNT, write_frame
 from secagg.core.identity import Identity, Roster
 from secagg.core.randomness import RandomBytes
@@ -177,15 +178,17 @@ class Coordinator:
             state = self._check_release(state, request.contributors)
             shared["contributors"] = list(request.contributors)
             shared["claims"] = {site: state.claims[site] for site in request.contributors}
-        bodies = {party: {**body, **shared} for party, body in request.bodies.items()}
+        bodies = {p: {**body, **shared} if body else shared for p, body in request.bodies.items()}
         return self._send(state, phase, bodies, events)
 
     def _send(
         self, state: CoordinatorState, phase: Phase, bodies: Mapping[str, Body], events: Events
     ) -> Step:
+        distinct = {id(body): body for body in bodies.values()}  # most are the same object
+        encoded = {key: Pieces(body) for key, body in distinct.items()}
+        about = self.identity, self.session, state.round, phase.name
         requests = {
-            party: write_frame(self.identity, self.session, state.round, phase.name, party, body)
-            for party, body in bodies.items()
+            party: write_frame(*about, party, encoded[id(body)]) for party, body in bodies.items()
         }
         return Step(replace(state, phase=phase.name, asked=tuple(sorted(bodies))), requests, events)
 

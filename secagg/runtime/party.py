@@ -42,7 +42,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from secagg.contracts import Body, Context, HasSiteResult, Phase, Result, SecureSum
+from secagg.contracts import Body, Context, Phase, Result, SecureSum
 from secagg.core import encoding
 from secagg.core.frames import Frame, Header, read_frame, write_frame
 from secagg.core.identity import Identity, Roster
@@ -225,10 +225,10 @@ class Party:
     def _site_result(self, phase: Phase, state: PartyState) -> Result | None:
         """Return the site's own result, if the method has one and this was the last round."""
         site = self.site
-        if site is None or not phase.contributes or not isinstance(site.method, HasSiteResult):
+        if site is None or not phase.contributes or site.own_result is None:
             return None
         with single_threaded_blas():
-            return site.method.site_result(state.method, site.public)
+            return site.own_result.site_result(state.method, site.public)
 
     def _refusal(self, round_: int, code: str) -> bytes:
         return self._frame(round_, REFUSED, {"code": code}, {})

@@ -94,7 +94,7 @@ class PartyState:
 
     def with_records(self, records: int | None) -> PartyState:
         """Return the state with this total number of records; None changes nothing."""
-        return self if records is None else replace(self, records=records)
+        return self if records in (None, self.records) else replace(self, records=records)
 
 
 class RefusedError(Exception):

@@ -143,6 +143,7 @@ class CoordinatorLedger:
     path: Path | None
     earlier: tuple[frozenset[str], ...]
     _ledger: Ledger | None = field(default=None, init=False)
+    _recorded: set[str] = field(default_factory=set, init=False)
 
     @classmethod
     def of(
@@ -181,9 +182,10 @@ class CoordinatorLedger:
         """Record a release before its sum is stored or used. Raises `PolicyRefusal`.
 
         With placement `site`, the same sum with the same noise reveals nothing new and costs
-        nothing.
+        nothing. Without noise, the first sum of a stage already costs more than any budget, and
+        every later sum covers the same sites. So only the first is recorded, as by the sites.
         """
-        if self.path is None:
+        if self.path is None or (self.private is None and event["stage"] in self._recorded):
             return
         stage, cohort = self.stages[event["stage"]], tuple(event["contributors"])
         noise = None if self.private is None else self.private.mechanisms[stage.name].noise
@@ -205,6 +207,7 @@ class CoordinatorLedger:
             adjacency=privacy.adjacency if self.private is not None else None,
         )
         self._open().record_release(release, compare=functools.partial(self._compare, cohort))
+        self._recorded.add(stage.name)
 
     def close(self) -> None:
         """Close the ledger."""

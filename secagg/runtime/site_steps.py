@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from secagg.contracts import Body, Method, PublicFacts, SiteRecords, State, Update
+from secagg.contracts import Body, HasSiteResult, Method, PublicFacts, SiteRecords, State, Update
 from secagg.core.frames import MAX_COUNT, is_whole
 from secagg.core.identity import Role, Roster
 from secagg.core.randomness import RandomBytes, seeded_random, system_random
@@ -51,6 +51,11 @@ class SiteContext:
         """The site's records."""
         return self.load()
 
+    @cached_property
+    def own_result(self) -> HasSiteResult | None:
+        """The method, if it has a result of the site's own."""
+        return self.method if isinstance(self.method, HasSiteResult) else None
+
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks about the records so far, which only the site sees; () if they are not read."""
@@ -73,7 +78,7 @@ class SiteRequest:
     records: int | None
     message: Body
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """The digest that the site signs."""
         return digest_request(self.stage, self.cohort, self.records, self.message)
@@ -170,14 +175,15 @@ class SiteSteps:
             vector, memory = self._compute(request, state.method)
         with attempt.step(Step.LEDGER):
             self._release(contribution, request.message, vector)
-        return replace(state, method=memory), vector
+        return state if memory is state.method else replace(state, method=memory), vector
 
     def _same_cohort(self, contribution: ContributionRequest, state: PartyState) -> PartyState:
         """Refuse a changed cohort: two sums would show what the sites in only one of them sent."""
-        first = state.cohort or contribution.cohort
-        if contribution.cohort != first:
+        if state.cohort is None:
+            return replace(state, cohort=contribution.cohort)
+        if contribution.cohort != state.cohort:
             raise PolicyRefusal(self.me, "the sites changed after the first release")
-        return replace(state, cohort=first)
+        return state
 
     def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
         """Return the encoded contribution, and the new state of the method."""

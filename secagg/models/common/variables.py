@@ -22,22 +22,23 @@ def choose(
     """
     if names is None:
         return np.arange(len(public.variables))
-    excluded = {i for i, v in enumerate(public.variables) if other_than in (v.name, v.column)}
+    positions = public.positions
+    excluded = set() if other_than is None else set(positions.get(other_than, ()))
     if not names:
         raise JobError(where, "is empty", f"Columns are {', '.join(public.columns)}.")
-    chosen: list[int] = []
+    chosen: dict[int, None] = {}  # a set that keeps the order
     for name in names:
-        matches = [i for i, v in enumerate(public.variables) if name in (v.name, v.column)]
+        matches = positions.get(name, ())
         if not matches:
             known = {*public.columns, *(v.name for v in public.variables)}
             advice = f"{did_you_mean(name, known)} Columns are {', '.join(public.columns)}.".strip()
             raise JobError(where, f"no column {name!r}", advice)
-        if set(matches) & set(chosen):
+        if not chosen.keys().isdisjoint(matches):
             raise JobError(where, f"{name!r} is named twice", "Name it once.")
-        if set(matches) & excluded:
+        if not excluded.isdisjoint(matches):
             raise JobError(where, f"the outcome {name!r} is also a predictor", "Leave it out.")
-        chosen += matches
-    return np.array(chosen, dtype=np.int64)
+        chosen |= dict.fromkeys(matches)
+    return np.array(list(chosen), dtype=np.int64)
 
 
 def halves(public: PublicFacts, chosen: NDArray[np.int64]) -> NDArray[np.float64]:

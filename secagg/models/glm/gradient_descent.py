@@ -137,8 +137,9 @@ class Gradient:
         if self.clip is not None and public.clip is None:
             what = "has no effect without differential privacy"
             raise JobError("method.clip", what, "Leave it out, or add [privacy] with a placement.")
-        p, rows, bits = len(self._names(public)), float(public.max_rows), self._bits(public)
-        clip = self._clip(public)
+        p, rows = len(self._names(public)), float(public.max_rows)
+        _, clip = self._limits(public, p - 1)
+        bits = _grid_bits(public, clip)
         largest = clip if bits is not None else 1.0
         if bits is None and self.family == "gaussian":
             largest += _MAX_BETA_NORM + 1  # largest residual at coefficients that a site accepts
@@ -165,6 +166,7 @@ class Gradient:
     def initial_state(self, public: PublicFacts) -> State:
         """Begin at zero."""
         p = len(self._names(public))
+        square, clip = self._limits(public, p - 1)
         noise = public.noise.get(STAGE)
         # A sum over fewer sites has more noise (`Noise.site_variance`), so the minimum is the bound
         variance = (
@@ -176,7 +178,7 @@ class Gradient:
             "status": "running",
             "rounds": 0,
             "noised": noise is not None,
-            "unit": 4 * self._square(public) / self._clip(public),  # converts summed sizes to |z|^2
+            "unit": 4 * square / clip,  # converts summed sizes to |z|^2
             "size_error": math.sqrt(variance),
             "sizes": 0.0,
             "momentum": 1.0,
@@ -214,9 +216,8 @@ class Gradient:
             # The outcome is scaled to -1 and 1. Clipping a record's norm keeps the sign.
             y = (y > 0).astype(np.float64)
         residual = residuals(x, y, beta, self.family)
-        gradient, size = site_sums(
-            x, residual, self._square(public), self._clip(public), self._bits(public)
-        )
+        square, clip = self._limits(public, len(chosen))
+        gradient, size = site_sums(x, residual, square, clip, _grid_bits(public, clip))
         return {"gradient": gradient, "size": np.array([size])}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
@@ -285,9 +286,10 @@ class Gradient:
                 "estimates. (Separated outcomes have none.)"
             )
         if state["noised"]:
+            _, clip = self._limits(public, len(self._predictors(public)))
             notes.append(
                 f"The estimates are means over the last half of {self.rounds} noisy rounds. Each "
-                f"record's gradient was clipped to norm {self._clip(public):.4g}. Noisy sums do "
+                f"record's gradient was clipped to norm {clip:.4g}. Noisy sums do "
                 "not show whether the search converged."
             )
         notes.append("No standard errors: gradients do not determine the curvature.")
@@ -296,21 +298,17 @@ class Gradient:
             notes.append("Estimates are log odds (the intercept) and log odds ratios.")
         return notes
 
-    def _bits(self, public: PublicFacts) -> int | None:
-        """Return the fraction bits of the sums' grid under differential privacy."""
-        return None if public.clip is None else exact_bits(public.max_rows, self._clip(public))
+    def _limits(self, public: PublicFacts, predictors: int) -> tuple[float, float]:
+        """Return B^2, the largest squared length of a record's (1, x), and C.
 
-    def _square(self, public: PublicFacts) -> float:
-        """Return B^2, the largest squared length of a record's (1, x)."""
-        square = float(len(self._predictors(public)))
-        return 1 + (square if public.clip is None else min(square, public.clip.squared_norm))
-
-    def _clip(self, public: PublicFacts) -> float:
-        """Return C."""
+        predictors: number of variables in x
+        """
+        square = float(predictors)
+        square = 1 + (square if public.clip is None else min(square, public.clip.squared_norm))
         if self.clip is not None:
-            return self.clip
-        bound = math.sqrt(self._square(public))
-        return bound if self.family == "binomial" else bound / 2
+            return square, self.clip
+        bound = math.sqrt(square)
+        return square, bound if self.family == "binomial" else bound / 2
 
     def _predictors(self, public: PublicFacts) -> NDArray[np.int64]:
         return choose(public, self.predictors, "method.predictors", other_than=self.outcome)
@@ -327,6 +325,11 @@ class Gradient:
     def _names(self, public: PublicFacts) -> tuple[str, ...]:
         self._outcome(public)
         return (INTERCEPT, *(public.variables[i].name for i in self._predictors(public)))
+
+
+def _grid_bits(public: PublicFacts, clip: float) -> int | None:
+    """Return the fraction bits of the sums' grid under differential privacy; None without."""
+    return None if public.clip is None else exact_bits(public.max_rows, clip)
 
 
 def _shrunk_to_limit(beta: NDArray[np.float64]) -> NDArray[np.float64]:

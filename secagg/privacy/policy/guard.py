@@ -70,6 +70,11 @@ class ContributionRequest:
         """Whether this is the round that counts records. The cohort is final only after it."""
         return self.total is None
 
+    @property
+    def facts(self) -> tuple[tuple[str, ...], int | None]:
+        """What the rules look at: the same in every round after the count."""
+        return self.cohort, self.total
+
 
 @dataclass(frozen=True)
 class PlannedRelease:
@@ -121,6 +126,9 @@ class Guard:
     _refusals: int | None = field(default=None, init=False, repr=False)
     _asked: tuple[AskedQuestion, ...] | None = field(default=None, init=False, repr=False)
     _on_questions: tuple[Decision, ...] | None = field(default=None, init=False, repr=False)
+    # The facts that the rules allowed last. Every round has the same, and so the same decisions.
+    _admitted: object = field(default=None, init=False, repr=False)
+    _checked: object = field(default=None, init=False, repr=False)
 
     @property
     def ledger(self) -> Ledger:
@@ -143,11 +151,15 @@ class Guard:
     def admit(self, request: ContributionRequest) -> None:
         """Apply the rules on public facts. Raises `PolicyRefusal`."""
         earlier = tuple(c.sites for c in self.ledger.cohorts(self.dataset))
+        facts = (request.facts, earlier)
+        if facts == self._admitted:
+            return
         decisions = evaluation.before_data(self.policy, self._policy_request(request, earlier))
         self._write(request, decisions)
         site = self.template.site
         check_invitation(self.policy.release, site, request.cohort, request.total)
         evaluation.enforce(site, decisions)
+        self._admitted = facts
 
     def check(self, request: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
         """Apply the rules on the site's own records. Raises `PolicyRefusal`.
@@ -157,7 +169,7 @@ class Guard:
         if not self._records:
             self._records = encoding.digest(rows.values).hex()
         self._note_share(len(rows.values), request.total)
-        if self.calibrated is not None:
+        if self.calibrated is not None or request.facts == self._checked:
             return
         if self._own is None:
             self._own = record_rules.own_records(rows, public)
@@ -174,6 +186,7 @@ class Guard:
         self._write(request, decisions)
         check_records(self.policy.release, self.template.site, self._own.records)
         evaluation.enforce(self.template.site, decisions)
+        self._checked = request.facts
 
     def _note_share(self, records: int, total: int | None) -> None:
         """Remark that this site has almost all records, so that a sum is almost its own data."""

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from secagg.contracts import Result
 from secagg.core.frames import Delivery, peek_header
+from secagg.core.threads import single_threaded_blas
 from secagg.errors import SecaggError
 from secagg.runtime.party import Party
 
@@ -38,6 +39,7 @@ class MemoryEngine:
     site_results: dict[str, Result] = field(default_factory=dict)
     """each site's own result, if the method has one"""
 
+    @single_threaded_blas()  # once for all parties, which each ask for it
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
         """Deliver each request, run the party, deliver its reply."""
         replies: list[bytes] = []
