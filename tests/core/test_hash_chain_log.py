@@ -68,6 +68,19 @@ def test_each_event_is_on_disk_when_write_returns(
         assert len(sizes) == i and sizes[-1] == log.path.stat().st_size
 
 
+def test_a_line_that_is_not_synced_is_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it outlives the process, and the next synced line takes it to the disk."""
+    log = RunLog(tmp_path / "log.jsonl", lambda: "now")
+    sizes: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda _: sizes.append(log.path.stat().st_size))
+    log.write(EVENTS[0], sync=False)
+    assert read_log(log.path) == log.events and sizes == []
+    log.write(EVENTS[1])
+    assert sizes == [log.path.stat().st_size]
+
+
 class FullDisk:
     """A file that takes a part of each line and no more."""
 

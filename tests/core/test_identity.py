@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.parties import Parties
 
-from secagg.core.identity import Identity, PublicIdentity, Role, Roster
+from secagg.core.identity import (
+    SMALL_HEADER,
+    Identity,
+    PublicIdentity,
+    Role,
+    Roster,
+    _verify_cached,
+)
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import PeerError
 
@@ -37,6 +44,29 @@ def test_forged_signatures(forged: bytes | int) -> None:
         forged = signature[:at] + bytes([signature[at] ^ (1 << bit)]) + signature[at + 1 :]
     with pytest.raises(PeerError):
         ROSTER.verify("alice", b"m", forged)
+
+
+def test_only_the_exact_bytes_of_a_valid_signature_are_remembered() -> None:
+    """After a valid signature was verified, and after an invalid one was refused."""
+    message, signature = b"remembered", ALICE.sign(b"remembered")
+    for _ in range(2):
+        with pytest.raises(PeerError):
+            ROSTER.verify("alice", message, signature[:-1] + bytes([signature[-1] ^ 1]))
+        with pytest.raises(PeerError):
+            ROSTER.verify("alice", message + b"!", signature)
+        with pytest.raises(PeerError):
+            ROSTER.verify("bob", message, signature)
+        ROSTER.verify("alice", message, signature)
+
+
+def test_a_large_header_is_verified_but_not_remembered() -> None:
+    """Otherwise another party could fill the memory."""
+    before = _verify_cached.cache_info().misses
+    for size in (SMALL_HEADER, SMALL_HEADER + 1):
+        ROSTER.verify("alice", bytes(size), ALICE.sign(bytes(size)))
+        with pytest.raises(PeerError):
+            ROSTER.verify("alice", bytes(size), ALICE.sign(b""))
+    assert _verify_cached.cache_info().misses == before + 2  # those of the smaller header
 
 
 def test_signatures_are_bound_to_frames() -> None:

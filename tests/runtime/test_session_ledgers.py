@@ -80,6 +80,20 @@ def test_concurrent_runs_over_the_same_sites_both_finish(tmp_path: Path) -> None
             book_of(session).close()
 
 
+@pytest.mark.parametrize(("private", "entries"), [(False, 2), (True, 4)])
+def test_every_noised_sum_is_recorded_and_of_exact_sums_the_first(
+    tmp_path: Path, private: bool, entries: int
+) -> None:
+    """The count, and three rounds of one stage."""
+    data = folder_with(tmp_path)
+    method = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial"}
+    privacy = noised(placement="round") if private else {}
+    done = run(data, method=method | {"rounds": 3}, privacy=privacy)
+    assert sum(event["event"] == "release" for event in done.events) == 4
+    rows = ledger_history.history(data / "ledgers", "coordinator")
+    assert sum(row["kind"] == "entry" for row in rows) == entries
+
+
 def test_a_run_beyond_the_coordinators_cap_does_not_start(tmp_path: Path) -> None:
     """Its cap is asked for the whole run: otherwise sites would pay for what is thrown away."""
     data = folder_with(tmp_path)

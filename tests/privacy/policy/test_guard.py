@@ -81,6 +81,31 @@ def test_every_refusal_is_recorded_and_each_approval_once() -> None:
         assert len(ledger.history("heart")) == 6
 
 
+def test_a_release_of_another_run_meanwhile_is_seen_in_the_next_round() -> None:
+    """Rounds with the same facts are decided once, but the ledger may have changed."""
+    with Ledger.in_memory(Clock()) as ledger:
+        guard, other = guard_of(ledger), replace(guard_of(ledger), session="0123")
+        requests = [ContributionRequest(1 + n, "gradient", ABC, 100, n) for n in range(3)]
+        guard.admit(requests[0])
+        written = len(ledger.history("heart"))
+        guard.admit(requests[1])
+        assert len(ledger.history("heart")) == written
+        others = ContributionRequest(1, "gradient", ("a", "b", "c", "d"), 100, 0)
+        counted = PlannedRelease(ContributionRequest(0, "cohort", ABC, None, 0), COUNT.spec, {}, 1)
+        other.record_release(counted, system_random)
+        other.record_release(PlannedRelease(others, SPEC, {}, 1), system_random)
+        with pytest.raises(PolicyRefusal):  # the difference of the two sums is site d
+            guard.admit(requests[2])
+
+
+def test_another_total_is_decided_anew() -> None:
+    with Ledger.in_memory(Clock()) as ledger:
+        guard = guard_of(ledger)
+        guard.admit(ContributionRequest(1, "gradient", ABC, 100, 0))
+        with pytest.raises(PolicyRefusal):
+            guard.admit(ContributionRequest(2, "gradient", ABC, 2, 1))
+
+
 # --- exact questions ------------------------------------------------------------------------------
 
 AGE = {"age": {"type": "continuous", "low": 0.0, "high": 9.0, "transform": "none"}}
