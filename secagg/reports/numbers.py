@@ -123,6 +123,20 @@ def seconds(number: float) -> str:
     return f"{number:,.1f} s"
 
 
+def duration(number: float) -> str:
+    """Write about how long something takes, in whole units: 40 s, 12 min, 3 h 20 min."""
+    if number < 90:
+        return f"{number:.0f} s"
+    minutes = round(number / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    return (
+        f"{minutes // 60} h {minutes % 60} min"
+        if minutes < 48 * 60
+        else f"{minutes / 1440:.0f} days"
+    )
+
+
 def power_of_two(exponent: int) -> str:
     """Write 2 to a whole power: 2⁻³⁶."""
     return f"2{str(exponent).translate(_SUPERSCRIPT)}"

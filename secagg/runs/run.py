@@ -167,6 +167,8 @@ def resume(
         entry = session.journal.read()
         step = still_to_log(entry, log)
         deadline = session.engine.deadline
+        if progress is not None:
+            progress(log.events[0])  # what the run is, and its number of rounds
         event = {"event": "resumed", "round": step.state.round, "deadline": deadline}
         first = replace(entry, step=replace(step, events=(*step.events, event)))
         finished = play_session(session, log, first, progress, place, place / "run")

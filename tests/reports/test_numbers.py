@@ -182,3 +182,14 @@ def test_a_ratio_is_never_written_as_zero(x: float, error: float) -> None:
     shown = value_of(written.ratio(x, error))
     assert shown > 0
     assert abs(shown - x) <= error / 20 * 1.001 or shown == pytest.approx(x, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"), (89.4, "89 s"), (90, "2 min"), (89.4 * 60, "89 min"), (90 * 60, "1 h 30 min"),
+        (12_000, "3 h 20 min"), (1e6, "12 days"),
+    ],
+)  # fmt: skip
+def test_durations_have_whole_units(seconds: float, text: str) -> None:
+    assert written.duration(seconds) == text

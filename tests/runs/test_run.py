@@ -191,10 +191,10 @@ def test_a_full_disk_does_not_lose_the_log_of_releases(
     """Not even the line that says so can be written."""
     real = RunLog.write
 
-    def write(log: RunLog, event: Mapping[str, Any]) -> None:
+    def write(log: RunLog, event: Mapping[str, Any], **settings: bool) -> None:
         if event["event"] in ("result", "failed"):
             raise FULL
-        real(log, event)
+        real(log, event, **settings)
 
     monkeypatch.setattr(RunLog, "write", write)
     with pytest.raises(UsageError, match="No space left on device"):

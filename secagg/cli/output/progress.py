@@ -1,27 +1,60 @@
-"""Progress of a run on standard error: a line for each round, later for each tenth or hundredth."""
+"""Progress of a run on standard error: a line for each round, later for each tenth or hundredth.
+
+Most methods may end before their largest number of rounds, so the time left is an upper limit, as
+far as the next rounds take as long as the last ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 
-from secagg.reports.numbers import declared
+from secagg.reports.numbers import declared, duration
 from secagg.runtime.process_session import Progress
+
+_LAST_ROUNDS: Final = 100
+_SHORT: Final = 5.0
+"""Seconds. Nothing is said about the time left before a run has taken so long, or if it is less."""
+
+
+class TimeLeft:
+    """How much longer a run takes at most, if its rounds go on as the last ones."""
+
+    def __init__(self, rounds: int, clock: Callable[[], float]) -> None:
+        self._rounds, self._clock, self._began = rounds, clock, clock()
+        self._ends: deque[tuple[int, float]] = deque(maxlen=_LAST_ROUNDS)
+
+    def after(self, round_: int) -> str:
+        """Return the words for the end of this round; "" if there is nothing to say yet."""
+        now = self._clock()
+        self._ends.append((round_, now))
+        first, then = self._ends[0]
+        if round_ == first or now - self._began < _SHORT:
+            return ""
+        left = (self._rounds - 1 - round_) * (now - then) / (round_ - first)
+        return "" if left < _SHORT else f", at most {duration(left)} left"
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Progress | None]:
+def progress(
+    *, quiet: bool, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Progress | None]:
     """Yield a progress callback that prints one line a round, or None if quiet."""
     if quiet:
         yield None
         return
     errors = Console(stderr=True, highlight=False)
+    time_left = TimeLeft(0, clock)
 
     def show(event: Mapping[str, Any]) -> None:
+        nonlocal time_left
+        left = time_left.after(event["round"]) if event["event"] == "release" else ""
         if event["event"] in ("release", "asked") and event["round"] % _step(event["round"]):
             return
         match event["event"]:
@@ -31,6 +64,7 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
             case "session":
                 protocol, sites = event["protocol"]["name"], event["plan"][0]["sites"]
                 rounds = sum(stage["max_rounds"] for stage in event["plan"])
+                time_left = TimeLeft(rounds, clock)
                 errors.print(
                     f"[dim]session {event['session'][:8]}: {sites} sites, {protocol}, "
                     f"at most {rounds} rounds[/]"
@@ -39,7 +73,7 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
                 covered = len(event["contributors"])
                 errors.print(
                     f"[dim]round {event['round']:3} {escape(event['stage']):10} "
-                    f"sum over {covered} sites released[/]"
+                    f"sum over {covered} sites released{left}[/]"
                 )
             case "asked":
                 number = len(event["parties"])
