@@ -83,12 +83,12 @@ def dying(kind: Any, method: str, number: int, *, after: bool) -> Iterator[None]
     """Let the coordinator die just before or after the n-th call of a method (0 is the first)."""
     real, left = getattr(kind, method), number
 
-    def call(self: Any, *args: Any) -> Any:
+    def call(self: Any, *args: Any, **settings: Any) -> Any:
         nonlocal left
         left -= 1
         if left == -1 and not after:
             raise Killed
-        result = real(self, *args)
+        result = real(self, *args, **settings)
         if left == -1:
             raise Killed
         return result
