@@ -3,17 +3,18 @@
 `check_headers` compares the columns that the job needs with the columns that each table has. Names
 of columns are public, so no record is read, and all mistakes at all sites are in one error.
 
-`file_remarks` finds files that are probably there by mistake: a file that no site uses, or a copy
+`check_files` finds files that are probably there by mistake: a file that no site uses, or a copy
 of another site's file. A copy counts its records twice. It also makes a sum over k sites one over
 k - 1, and once such a sum is released, no sum without the copy is possible: the difference of the
-two sums would be one site. So it has to be found before the first release.
+two sums would be one site. So it has to be found before the first release. If every file in the
+folder is a site, a copy is an error. If the job lists the sites, it is only a remark.
 
-Who sees this: the remarks stay on the screen of the person who starts the run on these files. They
-are in no message, log or file of the run, because they tell something about records. A party that
-has only its own file cannot find a copy of it elsewhere.
+Who sees this: the person who starts the run on these files, on the screen. It is in no message, log
+or file of the run, because it tells something about records. A party that has only its own file
+cannot find a copy of it elsewhere.
 
 ==============================================  ================================================
-case                                            remark
+case                                            copy
 ==============================================  ================================================
 two files with the same bytes                   the same content
 at least 90 % of a file's records in another    nearly the same content, in any order
@@ -120,15 +121,25 @@ def _from_whole_folder(job: Job, sources: Mapping[str, SiteSource]) -> bool:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def file_remarks(sources: Mapping[str, SiteSource]) -> list[str]:
+def check_files(job: Job, sources: Mapping[str, SiteSource]) -> list[str]:
     """Return remarks about the files of a folder that are probably there by mistake.
 
     A file that cannot be read gets no remark; the run names the error.
+    Raises `DataError` if a file is a copy of another one, and the job does not list the sites.
     """
     paths = [s.table.path for s in sources.values() if isinstance(s.table, FileTable)]
     if not paths:
         return []
-    return [*_unused(paths), *_copies([path for path in paths if not path.is_fifo()])]
+    readable = [path for path in paths if not path.is_fifo()]
+    empty, copies = _compare(readable)
+    if copies and _from_whole_folder(job, sources):
+        advice = (
+            "Every CSV or Parquet file in sites.folder is a site, and a site that is in the sum "
+            "twice counts twice. Move the copy away, or list the sites in sites.names."
+        )
+        raise DataError("sites.folder", "; ".join(copies), advice)
+    counted = [f"{text}. A site that is in the sum twice counts twice" for text in copies]
+    return [*_unused(paths), *empty, *counted]
 
 
 def _unused(paths: Sequence[Path]) -> Iterator[str]:
@@ -145,8 +156,10 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
 
 
-def _copies(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield a remark for each file without records, and for each pair with the same content."""
+def _compare(paths: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """Return a text for each file without records, and for each pair with the same content."""
+    empty: list[str] = []
+    copies: list[str] = []
     sizes = {path: path.stat().st_size for path in paths}
     same_size = Counter(sizes.values())
     small = sum(sizes.values()) <= _MAX_BYTES
@@ -161,19 +174,19 @@ def _copies(paths: Sequence[Path]) -> Iterator[str]:
         except OSError:
             continue
         if rows is not None and not rows and sizes[path]:
-            yield f"{path.name}: has a header, but no records"
+            empty.append(f"{path.name}: has a header, but no records")
             del digests[path]
         elif rows is not None and _mostly_different(rows):
             records[path] = frozenset(rows)
     for first, second in combinations(paths, 2):
         both = f"{first.name} and {second.name}"
-        advice = "A site that is in the sum twice counts twice. List the sites in sites.names"
         if first in digests and digests[first] == digests.get(second):
-            yield f"{both}: have the same content. {advice}"
+            copies.append(f"{both} have the same content")
         elif first in records and second in records:
             smaller = min(len(records[first]), len(records[second]))
             if len(records[first] & records[second]) >= _NEARLY_ALL * smaller:
-                yield f"{both}: have nearly all records of the smaller one in common. {advice}"
+                copies.append(f"{both} have nearly all records of the smaller one in common")
+    return empty, copies
 
 
 def _digest(path: Path) -> bytes:

@@ -42,7 +42,7 @@ from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
-from secagg.jobs.site_files import check_headers, file_remarks
+from secagg.jobs.site_files import check_files, check_headers
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import policy_of
@@ -161,7 +161,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "warnings": [
             *_warnings(planned),
             *_traffic_warning(sent_by_site),
-            *file_remarks(planned.sources),
+            *check_files(planned.job, planned.sources),
         ],
         "a_site_sends_at_most": sent_by_site,
         "setup": {"messages": setup[0], "bytes": setup[1]},

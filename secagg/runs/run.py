@@ -20,7 +20,7 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import SecaggError, UsageError
 from secagg.jobs.data_sources import Data, as_policy
 from secagg.jobs.job import Job, read_job
-from secagg.jobs.site_files import check_headers, file_remarks
+from secagg.jobs.site_files import check_files, check_headers
 from secagg.privacy.policy.release_rules import check_invitation
 from secagg.runs.run_files import finish_folder
 from secagg.runs.run_folder import (
@@ -126,7 +126,7 @@ def run(
 
 def _name_sites(planned: Planned, progress: Progress | None) -> list[str]:
     """Report the names of the sites, and report and return remarks about their files."""
-    remarks = file_remarks(planned.sources)
+    remarks = check_files(planned.job, planned.sources)
     if progress is not None:
         progress({"event": "sites", "sites": list(planned.public.sites)})
         for remark in remarks:

@@ -13,7 +13,7 @@ from support.jobs import as_csv, raw_job, table, tables
 from secagg.errors import DataError
 from secagg.jobs.data_sources import find_sites
 from secagg.jobs.job import Job, parse_job
-from secagg.jobs.site_files import check_headers, file_remarks
+from secagg.jobs.site_files import check_files, check_headers
 
 HEADER = "age,sex,grade"
 PERSON = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6, "person": "id"}
@@ -135,7 +135,8 @@ def test_only_the_header_of_a_csv_file_is_read(tmp_path: Path) -> None:
 
 
 def remarks(folder: Path, **sites: Any) -> list[str]:
-    return file_remarks(find_sites(job_of(folder=folder, **sites)))
+    job = job_of(folder=folder, **sites)
+    return check_files(job, find_sites(job))
 
 
 def csv(seed: int, rows: int = 30) -> str:
@@ -148,7 +149,7 @@ def test_a_folder_of_different_files_gets_no_remark(tmp_path: Path) -> None:
         (folder / name).write_text("")
     (folder / "ledgers").mkdir()
     assert remarks(folder) == []
-    assert file_remarks(find_sites(job_of(), tables())) == []
+    assert check_files(job_of(), find_sites(job_of(), tables())) == []
 
 
 def test_files_that_no_site_uses_are_named(tmp_path: Path) -> None:
@@ -176,10 +177,14 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("change", ALIKE)
-def test_a_copy_of_a_file_is_named(tmp_path: Path, change: str) -> None:
+def test_a_copy_of_a_file_is_refused_unless_it_is_listed(tmp_path: Path, change: str) -> None:
     folder = folder_of(tmp_path, a=csv(1), b=csv(2), a_old=ALIKE[change](csv(2)))
-    (said,) = remarks(folder)
-    assert "a_old.csv" in said and "b.csv" in said and "a.csv" not in said.replace("a_old.csv", "")
+    with pytest.raises(DataError) as refused:
+        remarks(folder)
+    (said,) = remarks(folder, names=["a", "a_old", "b"])
+    for text in (said, refused.value.what):
+        assert "a_old.csv" in text and "b.csv" in text
+        assert "a.csv" not in text.replace("a_old.csv", "")
     (unused,) = remarks(folder, names=["a", "b"])
     assert "a_old.csv" in unused and "b.csv" not in unused
 
@@ -188,7 +193,7 @@ def test_equal_parquet_files_are_named(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     for name in ("a", "b"):
         pd.DataFrame(table(1)).to_parquet(tmp_path / f"{name}.parquet")
-    (said,) = remarks(tmp_path)
+    (said,) = remarks(tmp_path, names=["a", "b"])
     assert "a.parquet" in said and "b.parquet" in said
 
 
@@ -214,7 +219,7 @@ def test_large_files_are_compared_as_a_whole_only(
 ) -> None:
     monkeypatch.setattr("secagg.jobs.site_files._MAX_BYTES", 100)
     folder = folder_of(tmp_path, a=csv(1), b=csv(1), c=shuffled(csv(1)))
-    (said,) = remarks(folder)
+    (said,) = remarks(folder, names=["a", "b", "c"])
     assert "a.csv" in said and "b.csv" in said
 
 

@@ -12,7 +12,7 @@ from support.jobs import COLUMNS, raw_job
 from support.ledger_runs import FIVE, folder_with, noised
 
 import secagg
-from secagg.errors import PolicyRefusal, SecaggError, UsageError
+from secagg.errors import DataError, PolicyRefusal, SecaggError, UsageError
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runtime.session_ledgers import open_ledger
 
@@ -161,7 +161,8 @@ def test_a_run_names_its_sites_and_says_what_is_odd_about_files(tmp_path: Path) 
     (data / "b_backup.csv").write_bytes((data / "b.csv").read_bytes())
     (data / "f.xlsx").write_text("")
     events: list[Any] = []
-    done = secagg.run(job_of(data, {}), progress=events.append)
+    job = job_of(data, {"sites": {"names": ["b_backup", *FIVE]}})
+    done = secagg.run(job, progress=events.append)
     assert [event["event"] for event in events[:4]] == ["sites", "remark", "remark", "session"]
     assert events[0]["sites"] == sorted([*FIVE, "b_backup"])
     said = [event["text"] for event in events[1:3]]
@@ -170,16 +171,21 @@ def test_a_run_names_its_sites_and_says_what_is_odd_about_files(tmp_path: Path) 
     logged = [event["event"] for event in done.events]
     assert "sites" not in logged and "remark" not in logged
     assert "xlsx" not in str(done.facts) and "backup.csv" not in str(done.facts)
-    planned = secagg.plan(job_of(data, {}))
+    planned = secagg.plan(job)
     assert set(said) <= set(planned["warnings"])
 
 
 def test_a_study_with_a_copied_file_can_go_on(tmp_path: Path) -> None:
-    """The six files again, or three of the sites; not the five alone, with or without the file."""
+    """The job listed the copy, or its records came later. Then the six files again, or three of the
+    sites; not the five alone, with or without the file."""
     data = folder_with(tmp_path)
     copy = data / "b_backup.csv"
     copy.write_bytes((data / "b.csv").read_bytes())
-    secagg.run(job_of(data, {}))
+    for attempt in (secagg.plan, secagg.run):
+        with pytest.raises(DataError):
+            attempt(job_of(data, {}))
+    assert not (data / "ledgers").exists()
+    secagg.run(job_of(data, {"sites": {"names": ["b_backup", *FIVE]}}))
     for names in (["b_backup", *FIVE], ["a", "b", "c"], ["b", "c", "b_backup"]):
         assert secagg.plan(job_of(data, {"sites": {"names": names}}))["refusals"] == []
     with pytest.raises(PolicyRefusal) as caught:
