@@ -185,15 +185,15 @@ def sites(facts: Facts) -> list[dict[str, Any]]:
 
 
 def counting(facts: Facts) -> str:
-    """Return why a site's ledger has fewer entries than there are opened sums, if it has."""
+    """Return why a ledger has fewer entries than there are opened sums, if it has."""
     max_rounds = max(Counter(release["stage"] for release in facts["releases"]).values())
     kept = (facts.get("ledger") or {}).get("kept")
     if facts["privacy"] is not None or max_rounds == 1 or not kept:
         return ""
     return (
-        "Without noise it has one entry for each stage of a run with any number of rounds, because "
-        f"the first exact sum uses up any budget. The coordinator's ledger has one entry for each "
-        f"of the {counted(len(facts['releases']), 'sum')} of this run. "
+        "Without noise, a ledger has one entry for each stage of a run with any number of rounds, "
+        "because the first exact sum uses up any budget. This run opened "
+        f"{counted(len(facts['releases']), 'sum')}. "
     )
 
 
