@@ -27,6 +27,7 @@ SCRIPTS = {
     "bench_paillier.py": ["--job", "200", "--values", "100", "--phe-values", "1", "--rounds", "1"],
     "bench_peers.py": [],
     "bench_additive.py": [],
+    "bench_rounds.py": [],
     "bench_engines.py": [],
     "bench_noise.py": [],
     "bench_floor.py": [],
