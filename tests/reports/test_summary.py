@@ -1,14 +1,95 @@
-"""The report says what went wrong on the way, how the run went on, and where it was played."""
+"""The first page: what the run protects, what went wrong, how it went on, and where it ran."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from support.reports import Page, copied, job, page_of, small_run, tables, written
+from support.reports import (
+    Page,
+    banners,
+    copied,
+    job,
+    page_of,
+    replayable_run,
+    small_run,
+    statuses,
+    tables,
+    written,
+)
 
 from secagg.core.frames import peek_header
 from secagg.reports.page import render
+
+
+class TestFirstPage:
+    def test_a_hiding_protocol_is_claimed_on_the_first_page(self) -> None:
+        facts, result = copied(small_run("logistic", "additive"))
+        page = render(facts, result)
+        text = Page(page).text
+        assert "covers at least 4 sites; " in text and " is k = 3." in text
+        assert [title for void, title in banners(page) if void] == []
+        assert statuses(page) == {
+            "What are purpose, legal basis and permit?": "needs a person",
+            "Is a single site's contribution hidden from the coordinator?": "needs a person",
+            "Do different organisations run the parties that must not collude?": "needs a person",
+            "Does every opened sum cover enough sites?": "evidence attached",
+            "Were the sums computed without overflow?": "evidence attached",
+            "May exact sums be released, without noise?": "needs a person",
+            "Was this run attacked to measure what leaks?": "evidence missing",
+            "Is the record of this run unchanged?": "needs a person",
+        }
+        assert not re.search(r"complian|certified|safe\b", text)
+
+    def test_plain_is_reported_to_protect_nothing(self) -> None:
+        page = page_of(small_run("moments", "plain"))
+        assert (True, "This run protects nothing") in banners(page)
+        hidden = "Is a single site's contribution hidden from the coordinator?"
+        assert statuses(page)[hidden] == "evidence missing"
+
+    def test_replayable_randomness_is_reported_to_protect_nothing(self) -> None:
+        page = page_of(replayable_run())
+        assert (True, "Privacy: void. Replayable randomness") in banners(page)
+        hidden = "Is a single site's contribution hidden from the coordinator?"
+        assert statuses(page)[hidden] == "evidence missing"
+
+    def test_a_threshold_of_two_has_a_warning(self) -> None:
+        facts, result = copied(small_run("logistic", "additive"))
+        before = banners(render(facts, result))
+        for release in facts["releases"]:
+            release["thresholds"]["site 1"] = 2
+        page = render(facts, result)
+        assert len(banners(page)) == len(before) + 1
+        assert "is k = 2, the strictest, which is binding, is 3." in Page(page).text
+        assert "sum that k = 2 allows, 1 would" in Page(page).text
+        assert "0 cohort 4 3 opened" in Page(page).text
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda release: release["claims"].pop("site 0"),
+            lambda release: release["thresholds"].update({"site 0": 5}),
+            lambda release: release["contributors"].pop(),
+        ],
+    )
+    def test_a_release_without_evidence_is_reported(self, spoil: Any) -> None:
+        facts, result = copied(small_run("logistic", "additive"))
+        spoil(facts["releases"][1])
+        enough = "Does every opened sum cover enough sites?"
+        assert statuses(render(facts, result))[enough] == "evidence missing"
+
+    @pytest.mark.parametrize("key", ["sum_bits", "bound", "ring_bits"])
+    def test_a_failed_proof_is_reported(self, key: str) -> None:
+        facts, result = copied(small_run("logistic", "additive"))
+        stage = facts["plan"][1]
+        if key == "ring_bits":
+            stage[key] = 32
+        else:
+            stage["fields"][0][key] *= 2
+        page = render(facts, result)
+        assert "THE CHECK FAILS" in page
+        assert statuses(page)["Were the sums computed without overflow?"] == "evidence missing"
 
 
 class TestTrouble:
