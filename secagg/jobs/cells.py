@@ -9,10 +9,15 @@ empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and count
 text in a continuous column            unreadable
 inf, -inf                              unreadable: only finite numbers are allowed
 a level that was not declared          unreadable
-1.0                                    also matches the level 1
+1, 1.0, 1.00, as text or number        match the level 1, or 1.0
 a boolean                              matches the levels 0 and 1, or False and True
 a number below low or above high       replaced by the bound and counted
 =====================================  =====================================================
+
+The result for a cell depends on its value alone, not on the type of the column. A column of whole
+numbers becomes one of floats as soon as one cell is missing or has decimals. If 1 and 1.0 were then
+read differently, a single record could change how all others are read, and no noise would be large
+enough. (Whole numbers above 2^53 in a data frame lose digits if its owner makes them floats.)
 
 Without noise, an unreadable cell is a `DataError` that names record and column, so that a mistake
 in the file or in the job is found. The text stays at the site. Under differential privacy an
@@ -33,7 +38,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.errors import DataError
-from secagg.jobs.job import Column, Continuous
+from secagg.jobs.job import Column, Continuous, without_zeros
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
@@ -108,7 +113,7 @@ class _Levels:
     """Read cells as positions among the declared levels."""
 
     def __init__(self, levels: Sequence[str]) -> None:
-        self._positions = {level: float(i) for i, level in enumerate(levels)}
+        self._positions = {without_zeros(level): float(i) for i, level in enumerate(levels)}
 
     def __call__(self, cell: object) -> float:
         """Return the cell's position, NaN if it is missing. Raises `ValueError` as above."""
@@ -162,18 +167,12 @@ def cell_text(cell: object) -> str:
         return ""
     if isinstance(cell, bool | np.bool_):
         return str(int(cell))
+    if isinstance(cell, float | np.floating) and cell.is_integer():
+        return str(int(cell))  # 10000000000000000, as of an integer, and not 1e+16
     return str(cell).strip()
 
 
 def _readings(cell: object) -> tuple[str, ...]:
-    """Return the levels that a cell may stand for, the most likely first.
-
-    A data frame may hold a whole number as a float, so '1.0' also stands for '1'. A boolean stands
-    for 0 or 1, or for False or True.
-    """
+    """Return the levels that a cell may stand for: a boolean for 0 or 1, or for False or True."""
     text = cell_text(cell)
-    if isinstance(cell, bool | np.bool_):
-        return text, str(cell)
-    if re.fullmatch(r"[+-]?[0-9]+\.0", text):
-        return text, text.removesuffix(".0")
-    return (text,)
+    return (text, str(cell)) if isinstance(cell, bool | np.bool_) else (without_zeros(text),)

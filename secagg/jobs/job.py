@@ -7,6 +7,7 @@ are refused.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from secagg.errors import JobError
 from secagg.privacy.accounting.terms import Terms
 
 _MAX_BOUND = 1e100
+_WHOLE_WITH_ZEROS = re.compile(r"[+-]?[0-9]+\.0+")
 
 
 class _Strict(BaseModel):
@@ -59,9 +61,14 @@ class Continuous(_Strict):
         return self
 
 
+def without_zeros(text: str) -> str:
+    """Return the text of a whole number without decimal zeros ('1.0' as '1'), else the text."""
+    return text.partition(".")[0] if _WHOLE_WITH_ZEROS.fullmatch(text) else text
+
+
 def _check_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(levels)) != len(levels):
-        raise ValueError("a level occurs twice")
+    if len(set(map(without_zeros, levels))) != len(levels):
+        raise ValueError("a level occurs twice (1 and 1.0 are the same level)")
     if any(level != level.strip() for level in levels):
         raise ValueError("a level begins or ends with a space; cells are read without such spaces")
     return levels

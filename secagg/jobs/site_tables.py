@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.errors import DataError
 
@@ -120,7 +121,7 @@ class GivenTable:
             return table
         if isinstance(table, Mapping):
             try:
-                return pd.DataFrame({key: np.asarray(values) for key, values in table.items()})
+                return pd.DataFrame({key: _cells(values) for key, values in table.items()})
             except ValueError as error:
                 raise DataError(self.site, f"columns do not form a table: {error}") from None
         kind = type(table).__name__
@@ -129,6 +130,13 @@ class GivenTable:
     def header(self) -> list[str]:
         """Return the names of the columns."""
         return [str(name) for name in self.read().columns]
+
+
+def _cells(values: Any) -> NDArray[Any]:
+    """Return a column; the items of a list keep their types, whatever the other items are."""
+    column = np.asarray(values)
+    is_list = isinstance(values, list | tuple) and column.ndim == 1
+    return np.array(values, dtype=object) if is_list else column
 
 
 def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
@@ -146,7 +154,9 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
     names = [header[i] for i in selected]
     with _reading(path):
         if is_parquet(path):
-            return pd.read_parquet(path, columns=None if only is None else names)
+            # With pandas' own types, a missing cell would turn whole numbers into floats.
+            columns = None if only is None else names
+            return pd.read_parquet(path, columns=columns, dtype_backend="numpy_nullable")
         cells = _read_cells(path, columns=None if only is None else selected)
     return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
 

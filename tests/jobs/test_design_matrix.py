@@ -176,7 +176,7 @@ def test_advice_never_empties_a_column(cells: list[str], advice: str) -> None:
 
 @pytest.mark.parametrize("column", [YES, SEX, GRADE])
 def test_undeclared_levels_are_errors(column: Any) -> None:
-    for cell in ("3", "yes", "Male", "-1", "0.5", "1.00", 0.5, 7, "-0"):
+    for cell in ("3", "yes", "Male", "-1", "0.5", "1.0.0", 0.5, 7, "-0"):
         with pytest.raises(DataError) as caught:
             rows(column, [cell])
         assert caught.value.where == "north, column 'x', record 1"
@@ -238,6 +238,7 @@ def test_whole_numbers_with_decimals_match_their_level() -> None:
         1.0,
         "1",
         "1.0",
+        "1.00",
         " 1 ",
         np.int64(1),
         np.float64(1),
@@ -282,6 +283,14 @@ def test_a_declared_level_overrides_a_missing_value_text() -> None:
 def test_levels_with_decimals_are_matched() -> None:
     column = {"type": "categorical", "levels": ["1.0", "1.5"]}
     assert scaled(column, [1.0, "1.5"]) == [-1.0, 1.0]
+    assert scaled(column, [1, "1"]) == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("levels", [("0", "0.0"), ("a", "1.0", "1"), ("+2", "2", "+2.00")])
+def test_two_levels_cannot_be_the_same_number(levels: tuple[str, ...]) -> None:
+    with pytest.raises(JobError) as caught:
+        job_of({"x": {"type": "categorical", "levels": levels}})
+    assert caught.value.what.startswith("columns.x.levels")
 
 
 # --- tables --------------------------------------------------------------------------------------
