@@ -24,7 +24,6 @@ from pathlib import Path
 from secagg.core.private_files import exclusive_lock, read_checked, write_checked
 from secagg.errors import EvidenceError
 from secagg.reproductions.harness.cells import Cell, Outcome, code_version, compute, key
-from secagg.reproductions.harness.earlier_keys import earlier_key
 
 Keep = Callable[[Cell, Outcome], None]
 
@@ -51,14 +50,10 @@ class Cache:
 
     def save(self, cell: Cell, outcome: Outcome) -> None:
         """Write the outcome; it is on disk when this returns."""
-        write_checked(self.folder / key(cell), outcome.to_plain())
+        write_checked(self._file(cell), outcome.to_plain())
 
     def _file(self, cell: Cell) -> Path:
-        """Return the cell's file, which may still have the name that an earlier version gave it."""
-        file, earlier = self.folder / key(cell), earlier_key(cell)
-        if earlier and not file.exists() and (self.folder / earlier).exists():
-            return self.folder / earlier
-        return file
+        return self.folder / key(cell)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

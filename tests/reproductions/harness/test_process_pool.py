@@ -18,11 +18,8 @@ from typing import Any
 import pytest
 from support.toy_figure import toy_figure
 
-from secagg.core import encoding
-from secagg.core.private_files import write_checked
 from secagg.errors import UsageError
-from secagg.reproductions.harness import earlier_keys
-from secagg.reproductions.harness.cells import cell, code_version, compute, key
+from secagg.reproductions.harness.cells import cell, code_version, compute
 from secagg.reproductions.harness.experiment import Reproduced, reproduce
 from secagg.reproductions.harness.figures import Entry, Figure, Place, read_entries
 from secagg.reproductions.harness.pages import write
@@ -252,27 +249,6 @@ def test_results_of_other_code_are_computed_again(tmp_path: Path) -> None:
     assert cache.load(one) is None
     with pytest.raises(UsageError):
         compute(one, "as it was")
-
-
-@pytest.mark.usefixtures("package")
-def test_results_of_an_earlier_version_are_found_until_the_code_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache, one, code = Cache(tmp_path), cell("toys.task", 1.0, seed=0), "an earlier digest"
-    outcome = compute(one, code_version("toys.task"))
-    name = encoding.digest(["secagg.reproductions.then.task", {"seed": 0}, code])[:16].hex()
-    write_checked(tmp_path / name, outcome.to_plain())
-    assert cache.load(one) is None and not cache.holds(one)
-    monkeypatch.setattr(earlier_keys, "EARLIER", {code_version("toys.task"): ("then.task", code)})
-    assert cache.load(one) == outcome and cache.holds(one)
-    cache.save(one, replace(outcome, seconds=7.0))
-    assert (tmp_path / key(one)).is_file()
-    found = cache.load(one)
-    assert found is not None and found.seconds == 7.0
-    used = tmp_path / "toys" / "used.py"
-    used.write_text(used.read_text().replace("1.0", "0.5"))
-    code_version.cache_clear()
-    assert cache.load(one) is None
 
 
 def test_a_results_name_depends_on_task_and_settings_only(tmp_path: Path) -> None:
