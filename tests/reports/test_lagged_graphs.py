@@ -32,6 +32,7 @@ max_rows = 200
 [method]
 name = "notears_admm"
 lags = [["a_1", "b_1", "c_1"]]
+standardise = "common"
 threshold = 0.2
 
 [protocol]

@@ -34,7 +34,10 @@ _DIRECTIONS_NOT_IDENTIFIED = (
 )
 DIRECTIONS_NOTE = f"{_DIRECTIONS_NOT_IDENTIFIED}: compare the analysis 'pc' of 'moments'."
 """Reisach, Seiler and Weichwald (NeurIPS 2021): see `secagg.models.graphs.notears`."""
-LAGGED_DIRECTIONS_NOTE = f"{_DIRECTIONS_NOT_IDENTIFIED} within a step."
+LAGGED_DIRECTIONS_NOTE = (
+    f"{_DIRECTIONS_NOT_IDENTIFIED} within a step. The weights of earlier steps' effects depend on "
+    "these directions, too."
+)
 """For time series, for which `moments` has no graph analysis."""
 
 
@@ -78,7 +81,7 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
     All methods build their graph results here. So this function adds the notes that hold for every
     standardised graph and for every graph with weights.
     """
-    if linear and fit.settings.get("standardise", False):
+    if linear and fit.settings.get("standardise", False) is True:
         note = LAGGED_DIRECTIONS_NOTE if fit.settings.get("lags") else DIRECTIONS_NOTE
         fit = replace(fit, notes=(*fit.notes, note))
     if fit.weights is not None and not linear:

@@ -6,17 +6,22 @@ coordinator computes the next W from their sum (`secagg.models.notears_admm.coor
 site centres its records by its own means, as the paper's program does: sites may differ in level.
 
 Units. Records are stored as u = (x - middle) / half, with middle and half width of the public
-bounds, and analysed as u times c. Either c is the inverse of u's pooled standard deviation, or c is
-half (own units, as in the paper). In the first case V_k is sent unchanged, and the S_k add up to a
-correlation matrix. In the second case V_k is divided by half_i half_j, and |S_k| is at most 1. B_k
-has no bound. If a contribution exceeds its bound, the method diverges, and the site sends nothing.
+bounds, and analysed as u times c. c depends on `standardise`:
+
+* true: the inverse of u's pooled standard deviation. The S_k add up to a correlation matrix.
+* "common": half, divided by the smallest pooled standard deviation of all columns, in their own
+  units. The largest diagonal entry of the sum of the S_k is the largest ratio of two variances.
+* false: half (own units, as in the paper). V_k is divided by half_i half_j, and |S_k| is at most 1.
+
+In the first two cases V_k is sent unchanged. B_k has no bound. If a contribution exceeds its bound,
+the method diverges, and the site sends nothing.
 
 What a refusal reveals. A coordinator that sends a false W or number of records can influence
 whether one site's answer exceeds its bound. The site takes no further part after its first refusal
 (`secagg.runtime.party`). The coordinator learns the round of the refusal and the kind of the error:
 one of 1 + rounds x kinds outcomes per run. The sites know rho2 and the schedule from the job, and
-with own units also the scale. They receive the pooled standard deviations from the coordinator. A
-false scale has the same effect as another rho2.
+with own units also the scale. Otherwise they receive the scale from the coordinator. A false scale
+has the same effect as another rho2.
 
 What the transcript determines (Guarantees: only this)
     * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
@@ -41,7 +46,7 @@ site                               contribution
 no record, or one                  S_k = 0, so V_k = 0; the graph is that of the other sites
 a column that is constant there    zeros in its row and column of S_k
 fewer records than variables       S_k has rank n_k - 1: (10) needs no inverse of it
-constant everywhere                an isolated variable; with `standardise` an error names it
+constant everywhere                an isolated variable; in own units only, else an error names it
 a W that is not finite             `PeerError`, nothing is sent
 =================================  =================================================================
 """
@@ -51,7 +56,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,10 +97,16 @@ from secagg.models.notears_admm.range import (
     RECORDS,
     bits_for,
     check_own_units,
+    common_scale,
     within_bound,
 )
 from secagg.models.notears_admm.result import CONVERGED, STATIONARITY_LABELS
-from secagg.models.notears_admm.variants import Variant, settings_in_force, variant_in_words
+from secagg.models.notears_admm.variants import (
+    Variant,
+    check_chosen,
+    settings_in_force,
+    variant_in_words,
+)
 
 _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, which are exact
 
@@ -125,9 +136,12 @@ class NotearsAdmm:
     """Factor of the sum of absolute weights of earlier steps' effects, at least 0."""
     threshold: float = 0.3
     """Edges whose absolute weight is at most this number are dropped."""
-    standardise: bool | None = None
-    """Divide each column by its pooled standard deviation within sites (true with variant "fast").
-    These deviations are released. If false (with variant "paper"), columns keep their own units."""
+    standardise: bool | Literal["common"] | None = None
+    """If true (default with variant "fast" without `lags`), divide each column by its pooled
+    standard deviation within sites. If `"common"`, divide all columns by one number, the smallest
+    of these deviations: choose it if all columns have the same unit. If false (default with variant
+    "paper"), columns keep their own units. Time series with variant "fast" have no default. The
+    deviations are released in every case."""
     zero_diagonal: bool = False
     """Keep each variable's effect on itself at zero from the start. If false, as in the paper, the
     acyclicity constraint removes these effects."""
@@ -210,7 +224,11 @@ class NotearsAdmm:
 
     @property
     def _standardised(self) -> bool:
-        return bool(self._in_force["standardise"])
+        return self._in_force["standardise"] is True
+
+    @property
+    def _own_units(self) -> bool:
+        return self._in_force["standardise"] is False
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
@@ -218,6 +236,7 @@ class NotearsAdmm:
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
         graph, chosen = self._graph(public), self._chosen(public)
         check_truth(self.truth, self._names(public), public)
+        check_chosen(self._in_force["standardise"])
         half, rows = halves(public, chosen), float(public.max_rows)
         check_halves(half, [public.variables[i].name for i in chosen])
         count = (
@@ -277,7 +296,7 @@ class NotearsAdmm:
         graph = self._graph(public)
         received, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
         check_facts(memory, facts, len(u))
-        if not self._standardised:
+        if self._own_units:
             check_own_units(facts, halves(public, self._chosen(public)))
         if not memory:
             Q, L = spectrum(u * facts["scale"], facts["records"])
@@ -309,7 +328,7 @@ class NotearsAdmm:
         schedule = self._schedule
         settings = {
             **fit.settings,
-            "standardise": self._standardised,
+            "standardise": self._in_force["standardise"],
             "rounds": schedule.rounds,
         }
         result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
@@ -329,15 +348,16 @@ class NotearsAdmm:
     def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)
         variance, scale = total["squares"] / records, state["scale"]
-        if self._standardised:
-            scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
+        if not self._own_units:
+            deviation = deviations(variance, _MIN_VARIANCE, state["columns"])
+            scale = 1 / deviation if self._standardised else common_scale(scale, deviation)
         facts = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
         return {**state, "status": "running", **facts}
 
     def _units(self, scale: Array) -> Array:
         """Return the divisors of V_k when it is sent, shape (q, d)."""
         d = len(scale) // (1 + len(self.lags))
-        return np.ones((len(scale), d)) if self._standardised else np.outer(scale, scale[:d])
+        return np.outer(scale, scale[:d]) if self._own_units else np.ones((len(scale), d))
 
     def _graph(self, public: PublicFacts) -> LinearGraph:
         return self._graph_of(len(self._names(public)))

@@ -90,9 +90,12 @@ def test_a_note_says_that_network_weights_are_not_effects(method: dict[str, Any]
 def test_notes_on_time_series_advise_no_method_without_lags() -> None:
     """`moments` learns no graph with lags."""
     lags = {"variables": ["a", "ward=other"], "lags": [["b", "ward=surgical"]]}
-    notes = learned({"name": "notears_admm", **lags})["notes"]
-    assert LAGGED_DIRECTIONS_NOTE in notes and "'pc'" not in LAGGED_DIRECTIONS_NOTE
-    assert DIRECTIONS_NOTE not in notes
+    method = {"name": "notears_admm", **lags}
+    notes = learned({**method, "standardise": True})["notes"]
+    common = learned({**method, "standardise": "common"})["notes"]
+    assert LAGGED_DIRECTIONS_NOTE in notes and LAGGED_DIRECTIONS_NOTE not in common
+    assert "'pc'" not in LAGGED_DIRECTIONS_NOTE
+    assert DIRECTIONS_NOTE not in {*notes, *common}
     for lags, sent in (((), True), ((("b",),), False)):
         text = NotearsAdmm(lags=lags).disclosure.text
         assert ("'pc'" in text) == ("last round's sum gives" in text) == sent

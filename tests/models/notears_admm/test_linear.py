@@ -90,7 +90,7 @@ def test_the_last_sum_gives_the_pooled_covariance() -> None:
 
 
 def test_sites_send_only_declared_numbers() -> None:
-    count, answers = NotearsAdmm(lags=(("c", "d"),), rounds=9).stages(PUBLIC)
+    count, answers = NotearsAdmm(lags=(("c", "d"),), rounds=9, standardise=True).stages(PUBLIC)
     fields = [(f.name, f.shape, f.kind) for f in (*count.spec, *answers.spec)]
     assert fields == [
         ("records", (1,), Kind.COUNT),
@@ -117,6 +117,34 @@ def test_columns_constant_at_every_site_have_no_edges() -> None:
 def test_too_few_records_are_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
         run(NotearsAdmm(), simulated(0, sizes))
+
+
+@pytest.mark.parametrize("unit", [0.05, 1.0, 20.0])
+def test_a_common_scale_does_not_depend_on_the_unit_of_all_columns(unit: float) -> None:
+    parts = simulated(1, (40, 30, 50))
+    variables = tuple(
+        replace(v, midpoint=v.midpoint * unit, half_range=v.half_range * unit)
+        for v in PUBLIC.variables
+    )
+    result = play(
+        NotearsAdmm(standardise="common"), [*map(carried, parts)],
+        replace(PUBLIC, variables=variables), [system_random] * len(parts),
+    ).result  # fmt: skip
+    within = sum(np.sum((X - X.mean(axis=0)) ** 2, axis=0) for X in parts) / 120
+    smallest = np.sqrt(np.min(within))
+    fit = learn([X / smallest for X in parts], names=NAMES)
+    np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=1e-5)
+    assert result.summary["settings"]["standardise"] == "common"
+    assert "deviations" not in result.arrays  # weights are in the columns' own units
+
+
+def test_one_scale_for_columns_of_very_different_size_is_refused() -> None:
+    parts = simulated(1, (40, 30, 50))
+    for part in parts:
+        part[:, 2] = MIDDLE + 0.01 * (part[:, 2] - MIDDLE)
+    with pytest.raises(UsageError) as caught:
+        run(NotearsAdmm(standardise="common"), parts)
+    assert caught.value.where == "analysis"
 
 
 # --- messages that make no sense -----------------------------------------------------------------

@@ -10,6 +10,7 @@ from support.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Result, Variable
 from secagg.core.randomness import system_random
+from secagg.errors import JobError
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.notears_admm.linear_simulation import learn
@@ -21,6 +22,9 @@ NAMES = ("a", "b")
 HALF = 8.0
 PUBLIC = PublicFacts(
     tuple(Variable(name, name, 0.0, HALF) for name in NAMES), NAMES, 100, ("north", "south")
+)
+FOUR = PublicFacts(
+    tuple(Variable(name, name, 0.0, HALF) for name in "abcd"), tuple("abcd"), 100, ("north",)
 )
 ROUNDS = 8
 
@@ -93,23 +97,30 @@ def test_a_title_names_departures_from_the_paper() -> None:
 @pytest.mark.parametrize(
     ("given", "gammas"),
     [
-        ({"variant": "fast"}, (1.3, 1.1)),
+        ({"variant": "fast", "standardise": True}, (1.3, 1.1)),
         ({"variant": "paper"}, (1.75, 1.25)),
-        ({"variant": "fast", "gamma1": 2.0}, (2.0, 1.1)),
+        ({"variant": "fast", "standardise": "common", "gamma1": 2.0}, (2.0, 1.1)),
     ],
 )
 def test_penalties_of_time_series_grow_more_slowly_except_in_the_paper(
     given: dict[str, Any], gammas: tuple[float, float]
 ) -> None:
-    four = PublicFacts(
-        tuple(Variable(name, name, 0.0, HALF) for name in "abcd"), tuple("abcd"), 100, ("north",)
-    )
     method = NotearsAdmm(lags=(("c", "d"),), **given)
     rows = np.hstack([records()[1], records()[1][::-1]])
-    result = play(method, [rows_of(rows / HALF)], four, [system_random]).result
+    result = play(method, [rows_of(rows / HALF)], FOUR, [system_random]).result
     settings = result.summary["settings"]
     assert (settings["gamma1"], settings["gamma2"]) == gammas
     assert result.summary["diagnostics"]["rounds"] <= settings["rounds"]
     assert settings["rounds"] == (200 if given["variant"] == "paper" else 500)
     static = run(NotearsAdmm(rounds=2)).summary["settings"]
     assert (static["gamma1"], static["gamma2"]) == (1.75, 1.25)
+
+
+def test_a_job_must_say_how_the_columns_of_time_series_are_scaled() -> None:
+    lags = (("c", "d"),)
+    with pytest.raises(JobError) as caught:
+        NotearsAdmm(lags=lags).stages(FOUR)
+    assert caught.value.where == "method.standardise"
+    NotearsAdmm(lags=lags, variant="paper").stages(FOUR)  # own units
+    for value in (True, False, "common"):
+        NotearsAdmm(lags=lags, standardise=value).stages(FOUR)
