@@ -36,7 +36,7 @@ def test_the_papers_prior_misses_such_effects(selection: Any) -> None:
 
 
 def test_random_effects_estimates(selection: Any) -> None:
-    """With equal variances v: tau^2 is the sample variance less v, and t is mean / (sd / root K)."""
+    """With equal variances v: tau^2 is the sample variance less v, t the mean / (sd / root K)."""
     b, v = np.array([[0.0], [1.0], [5.0]]), np.full((3, 1), 0.5)
     tau2 = selection.between_sites(b, v)
     np.testing.assert_allclose(tau2, np.var(b, ddof=1) - 0.5)

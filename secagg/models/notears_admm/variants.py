@@ -66,6 +66,6 @@ def check_chosen(standardise: bool | str | None) -> None:
         raise JobError(
             "method.standardise",
             "time series have no default, because no value suits all of them",
-            'If all columns have the same unit, set standardise = "common". If not, set standardise '
-            "= true; directions of edges within a step are then right only by chance.",
+            'If all columns have the same unit, set standardise = "common". If not, set '
+            "standardise = true; directions of edges within a step are then right only by chance.",
         )
