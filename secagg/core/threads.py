@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 _LOCK = threading.RLock()
 """Most BLAS libraries have one thread count for the whole process. Without the lock, a run in one
@@ -36,12 +36,17 @@ def single_threaded_blas() -> Iterator[None]:
         if _limited:
             yield
             return
-        with _libraries().limit(limits=1, user_api="blas"):
-            _limited = True
-            try:
-                yield
-            finally:
-                _limited = False
+        before = [(library, library.get_num_threads()) for library in _libraries()]
+        changed = [(library, threads) for library, threads in before if threads not in (None, 1)]
+        for library, _ in changed:
+            library.set_num_threads(1)
+        _limited = True
+        try:
+            yield
+        finally:
+            _limited = False
+            for library, threads in changed:
+                library.set_num_threads(threads)
 
 
 def _replace_lock() -> None:
@@ -55,8 +60,8 @@ if hasattr(os, "register_at_fork"):
 
 
 @functools.cache
-def _libraries() -> ThreadpoolController:
-    """Return the controller of all BLAS libraries (cached, because finding them is slow)."""
+def _libraries() -> list[LibController]:
+    """Return a controller for each BLAS library (cached, because finding them is slow)."""
     import scipy.linalg  # noqa: F401, PLC0415  # loads scipy's own BLAS, so that it is found
 
-    return ThreadpoolController()
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
