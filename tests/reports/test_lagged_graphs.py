@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ import secagg
 from secagg.cli.main import app
 from secagg.reproductions.data.simulated_graphs import split_rows
 
+DOCS = ROOT / "docs" / "methods" / "notears_admm.md"
 NOW, BEFORE = ["a", "b", "c"], ["a_1", "b_1", "c_1"]
 JOB = """
 title = "Three series"
@@ -67,6 +69,14 @@ def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
     now = {(NOW[i], NOW[j]) for i, j in np.argwhere(series.W != 0)}
     assert {(e["from"], e["to"]) for e in summary["edges"]} == now
 
+    text = DOCS.read_text(encoding="utf-8")
+    (code,) = (b for b in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "total" in b)
+    made: dict[str, Any] = {}
+    exec(code.replace("runs/series", str(out)), made)
+    np.testing.assert_allclose(
+        made["total"], series.A @ np.linalg.inv(np.eye(3) - series.W), rtol=0, atol=0.15
+    )
+
     assert f"from earlier steps ({len(true)})" in shown.output
     page = (out / "report.html").read_text(encoding="utf-8")
     caption = "Effects of earlier steps on the present one"
@@ -79,7 +89,7 @@ def test_effects_of_earlier_steps_are_shown(tmp_path: Path) -> None:
 @pytest.mark.system
 def test_the_documented_time_series_job_recovers_its_graph() -> None:
     """Its series, made as it says, are analysed, and what they were made with is found."""
-    text = (ROOT / "docs" / "methods" / "notears_admm.md").read_text(encoding="utf-8")
+    text = DOCS.read_text(encoding="utf-8")
     blocks = re.findall(r"^```toml\n(.*?)^```$", text, re.M | re.S)
     (job,) = (tomllib.loads(block) for block in blocks if "\nlags = " in block)
     del job["sites"]["folder"]
