@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -46,8 +46,18 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
     try:
         return TypeAdapter(kind).validate_python(dict(settings))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = _first(error.errors(include_url=False))
         raise JobError(where, describe(first, ".".join(map(str, first["loc"])))) from None
+
+
+def _first(errors: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the first error. For "true, false or a word", pydantic has one error for each."""
+    first = errors[0]
+    words = [each for each in errors[1:] if each["type"] == "literal_error"]
+    if first["type"].startswith("bool_") and words and words[0]["loc"][0] == first["loc"][0]:
+        message = f"must be true, false or {words[0]['ctx']['expected']}"
+        return {**first, "loc": first["loc"][:-1], "msg": message}
+    return first
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> JobError:

@@ -94,6 +94,7 @@ METHOD_MISTAKES = [
     ({"name": "moments", "analyses": ["pc"]}, "method", "analyses", '[{ kind = "pc" }]'),
     ({"name": "notears_admm", "lags": "a_1"}, "method", "lags", ""),
     ({"name": "notears_admm", "lags": [["a_1", 2]]}, "method", "lags.0.1", ""),
+    ({"name": "notears_admm", "standardise": "comon"}, "method", "standardise", "'common'"),
     ({"name": "logistic"}, "method", "outcome", ""),
     ({"name": "notears_admm", "centre": "site"}, "method.centre", "", ""),
     ({"name": "local_graphs", "centre": "pooled"}, "method.centre", "", ""),
