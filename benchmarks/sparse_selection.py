@@ -1,12 +1,12 @@
 """How often sparse regression finds an effect, and how often one that does not exist: a table.
 
-    python benchmarks/sparse_selection.py --seed 1 --cache FILE
+    python benchmarks/sparse_selection.py --seed 2 --cache FILE
 
 Each replicate has K sites of n records, ten predictors with correlations 0.3^|i - j|, noise of
 variance 1, and two effects of a common size. The other eight common coefficients are 0. At each
 site, every coefficient differs from the common one by N(0, spread^2). Effects have a given expected
 t: pooled, or that of random effects with the true spread. A PIP above 0.5 is an inclusion. Counted
-are the null coefficients, and the effects for which a t is above 5 in the records:
+are the null coefficients, all effects, and the effects for which a t is above 5 in the records:
 
 * pooled: least squares of all records, with an intercept for each site;
 * random effects: the sites' own estimates b_k with variances v_k, combined with weights
@@ -50,6 +50,7 @@ Q, EFFECTS, CORRELATION, MIN_T, MIN_PIP = 10, (2, 6), 0.3, 5.0, 0.5
 CHAINS, THIN, MAX_R_HAT, ATTEMPTS, LONGER = 2, 5, 1.1, 3, 4
 SITES, RECORDS = (3, 5, 10), (100, 300, 1000)
 KINDS = ("pooled", "random", "known")
+COUNTED = (*KINDS, "all", "null")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +190,7 @@ def selected(
 def cell(prior: SpikeSlab, design: Design, rounds: int) -> dict[str, Any]:
     """Return for each kind of t the share of strong effects that are found, with its error.
 
-    "null" is the share of null coefficients that are found. Each entry is (share, error, number).
+    "all" counts all effects, "null" the null coefficients. Each entry is (share, error, number).
     """
     facts = [design.sites, design.n, round(10 * design.t), round(100 * design.spread)]
     rng = np.random.default_rng([design.seed, *facts, KINDS.index(design.kind)])
@@ -198,6 +199,7 @@ def cell(prior: SpikeSlab, design: Design, rounds: int) -> dict[str, Any]:
     effects = np.zeros(Q, dtype=bool)
     effects[list(EFFECTS)] = True
     counted = {kind: effects & (t[kind] > MIN_T) for kind in KINDS}
+    counted["all"] = np.broadcast_to(effects, pips.shape)
     counted["null"] = np.broadcast_to(~effects, pips.shape)
     shares = {name: share(which, pips > MIN_PIP) for name, which in counted.items()}
     return {**shares, "stuck": int(np.sum(r_hat > MAX_R_HAT))}
@@ -228,7 +230,7 @@ def in_percent(entry: Sequence[float]) -> str:
 def designs(given: argparse.Namespace) -> Iterator[Design]:
     """Yield the cells: equal effects, then a spread, with effects for each of two kinds of t."""
     cases = [(0.0, "pooled"), (0.1, "pooled"), (0.1, "known")]
-    for (spread, kind), n, sites in itertools.product(cases, given.records, SITES):
+    for (spread, kind), n, sites in itertools.product(cases, given.records, given.sites):
         for t in given.expected_t:
             yield Design(
                 sites=sites, n=n, spread=spread, t=t, kind=kind,
@@ -245,20 +247,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--records", type=int, nargs="+", default=RECORDS)
+    parser.add_argument("--sites", type=int, nargs="+", default=SITES)
+    parser.add_argument("--slab-scale", type=float, default=1.0)
     parser.add_argument("--expected-t", type=float, nargs="+", default=[6.0])
     given = parser.parse_args()
     done = json.loads(given.cache.read_text()) if given.cache.exists() else {}
-    print("| spread | expected t | sites | records | pooled | random | known | null | stuck |")
-    method = SparseRegression(outcome="y", prior=given.prior)
+    print("| spread | expected t | sites | records |", " | ".join(COUNTED), "| R-hat > 1.1 |")
+    method = SparseRegression(outcome="y", prior=given.prior, slab_scale=given.slab_scale)
     for design in designs(given):
-        key = f"{given.prior} {given.rounds} {asdict(design)}"
+        key = f"{given.prior} {given.slab_scale} {given.rounds} {asdict(design)}"
         if key not in done:
             prior = method.constants(design.sites * design.n)
             done[key] = cell(prior, design, given.rounds)
             given.cache.write_text(json.dumps(done))
         o = done[key]
         row = [design.spread, f"{design.kind} {design.t:g}", design.sites, design.n]
-        row += [in_percent(o[name]) for name in (*KINDS, "null")] + [o["stuck"]]
+        row += [in_percent(o[name]) for name in COUNTED] + [o["stuck"]]
         print("|", " | ".join(map(str, row)), "|", flush=True)
 
 
