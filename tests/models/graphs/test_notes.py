@@ -90,7 +90,7 @@ def test_a_note_says_that_network_weights_are_not_effects(method: dict[str, Any]
 def test_notes_on_time_series_advise_no_method_without_lags() -> None:
     """`moments` learns no graph with lags."""
     lags = {"variables": ["a", "ward=other"], "lags": [["b", "ward=surgical"]]}
-    method = {"name": "notears_admm", "rounds": 60, **lags}
+    method = {"name": "notears_admm", "rounds": 20, **lags}
     notes = learned({**method, "standardise": True})["notes"]
     common = learned({**method, "standardise": "common"})["notes"]
     assert LAGGED_DIRECTIONS_NOTE in notes and LAGGED_DIRECTIONS_NOTE not in common
