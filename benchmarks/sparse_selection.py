@@ -215,7 +215,8 @@ def share(counted: Array, found: Array) -> tuple[float, float, int]:
     if not total:
         return float("nan"), float("nan"), 0
     p = float((counted & found).sum() / total)
-    least = np.sqrt((total - 1) / total**3)
+    several = max(total, 2)
+    least = np.sqrt((several - 1) / several**3)
     away = (counted & found).sum(axis=1) - p * counted.sum(axis=1)
     rows = len(counted)
     return p, max(float(least), float(np.sqrt(rows / (rows - 1) * np.sum(away**2)) / total)), total
