@@ -47,12 +47,12 @@ def main() -> None:
     kind: Any = {"journal": Journal, "log": RunLog}[told["what"]]
     real, left = kind.write, told["number"]
 
-    def write(self: Any, *args: Any) -> None:
+    def write(self: Any, *args: Any, **options: Any) -> None:
         nonlocal left
         left -= 1
         if left == -1 and not told["after"]:
             os.kill(os.getpid(), signal.SIGKILL)
-        real(self, *args)
+        real(self, *args, **options)
         if left == -1:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -88,8 +88,8 @@ def test_a_run_is_written_to_the_default_folder(
 
 def test_plan_reads_no_record(tmp_path: Path) -> None:
     job = write_job(tmp_path)
-    for path in (tmp_path / "data").iterdir():
-        path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n\xff\n")
+    for number, path in enumerate((tmp_path / "data").iterdir()):
+        path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n\xff%d\n" % number)
     out, _ = call("plan", job)
     assert "moments" in out and "32 bits" in out
     planned = json.loads(call("plan", job, "--protocol", "additive", "--json")[0])
