@@ -21,6 +21,7 @@ differential privacy no refusal depends on the records (`secagg.jobs.design_matr
 * They all have one error code, `records`.
 * The site's ledger counts them over all runs. After a few in a period (`max_refusals` in the site's
   policy), the site refuses every exact job before it reads its records.
+* It also counts the jobs that the records allowed, but that released nothing (`max_unreleased`).
 * It accepts one total number of records per session. Its rules compare its own number of records
   with that total.
 * After the method has processed a message, any refusal ends the session, whether it comes from the

@@ -73,7 +73,7 @@ def make_guard(
     return Guard(
         session.hex(), source.dataset, source.policy, request, private,
         functools.partial(open_ledger, source.ledger), query_digest(job),
-        encoding.digest(job.model_dump_json()), replayable, reread,
+        bytes.fromhex(job_digest(job)), replayable, reread,
     )  # fmt: skip
 
 
@@ -107,13 +107,20 @@ def request_before_data(
     key: bytes,
 ) -> PolicyRequest:  # fmt: skip
     """Return the request that a site will decide on before a run, as its ledger stands now."""
+    answers = ledger.answers(source.dataset, source.policy.refusal_days)
     return replace(
         contribution_request(job, stages, source, key, job.privacy.terms()),
         cohort=sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
         asked=tuple(Question.of(each.question) for each in ledger.questions(source.dataset, "")),
-        refusals=ledger.refusals(source.dataset, source.policy.refusal_days),
+        refusals=len(answers.refused),
+        unreleased=len(answers.unreleased - {job_digest(job)}),
     )
+
+
+def job_digest(job: Job) -> str:
+    """Return a digest of the whole job, in hexadecimal: what an exact job asks of the records."""
+    return encoding.digest(job.model_dump_json()).hex()
 
 
 def query_digest(job: Job) -> bytes:

@@ -133,6 +133,30 @@ def test_a_search_by_max_rows_does_not_count_the_rows_of_a_hospital(tmp_path: Pa
         assert "records" not in ask(with_max_rows(data, rows)).codes.values()
 
 
+def fewest_rows(data: Path, most: int) -> int:
+    """Ask for consent with ever fewer rows and leave; return the fewest that a hospital allowed."""
+    name, allowed = "cleveland", most + 1
+    for rows in range(most, most - 20, -1):
+        code = ask(with_max_rows(data, rows), consent_only=True).codes.get(name)
+        if code is not None:
+            assert code in ("records", "policy")
+            return allowed if code == "records" else 0
+        allowed = rows
+    return 0
+
+
+def test_leaving_after_consent_does_not_count_the_rows_of_a_hospital(tmp_path: Path) -> None:
+    """Only the last of these jobs is refused because of the records, and none releases anything."""
+    data = folder(tmp_path / "control")
+    for name in HOSPITALS:
+        (data / f"{name}.policy.toml").write_text(
+            "min_sites = 3\nmin_records = 10\nmax_unreleased = 1000\n"
+        )
+    truth = len(records(data)["cleveland"])
+    assert fewest_rows(data, truth + 15) == truth
+    assert fewest_rows(folder(tmp_path / "attack"), truth + 15) == 0
+
+
 # --- 2. two exact jobs ---------------------------------------------------------------------------
 
 

@@ -67,8 +67,11 @@ class Seen:
     sums: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
-def ask(raw: dict[str, Any]) -> Seen:
-    """Run a job to its end, or until a party refuses, and return what the coordinator sees."""
+def ask(raw: dict[str, Any], *, consent_only: bool = False) -> Seen:
+    """Run a job to its end, or until a party refuses, and return what the coordinator sees.
+
+    consent_only: the coordinator leaves after the sites' first answers, before any release
+    """
     seen = Seen()
     session = open_session(plan_job(parse_job(raw)), system_random)
     step = session.coordinator.start()
@@ -79,6 +82,8 @@ def ask(raw: dict[str, Any]) -> Seen:
                 read = read_frame(frame, session.roster, COORDINATOR, session.session)
                 if read.header.phase == REFUSED:
                     seen.codes[read.header.sender] = read.body["code"]
+            if consent_only:
+                break
             step = session.coordinator.advance(step.state, frames)
             if step.state.total is not None:
                 stage = str(step.state.stage)

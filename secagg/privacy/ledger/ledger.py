@@ -61,7 +61,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -69,6 +69,8 @@ from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal
 from secagg.privacy.accounting.budget import Cap, Cost, check_caps
+from secagg.privacy.ledger import store
+from secagg.privacy.ledger.answers import Answers, answer, read_answers
 from secagg.privacy.ledger.records import (
     PER_RELEASE_FIELDS,
     AskedQuestion,
@@ -78,12 +80,10 @@ from secagg.privacy.ledger.records import (
     Release,
     bound,
 )
-from secagg.privacy.ledger.store import Line, append, lines, open_file, open_memory, transaction
+from secagg.privacy.ledger.store import Line, append, lines, microseconds, transaction
 from secagg.privacy.ledger.totals import Tally
 
 SEED_BYTES: Final = 32
-RECORDS_RULE: Final = "records"
-"""The rule of a decision that says: refused because of the records."""
 
 Clock = Callable[[], datetime]
 Compare = Callable[[Sequence[Cohort]], None]
@@ -112,12 +112,12 @@ class Ledger:
         create: if there is no file, make an empty ledger, in which nothing is spent
         now: returns the current time, with its time zone
         """
-        return cls(str(path), open_file(path, create=create), now)
+        return cls(str(path), store.open_file(path, create=create), now)
 
     @classmethod
     def in_memory(cls, now: Clock) -> Self:
         """Return a ledger in memory, for simulations. It is lost when the process ends."""
-        return cls("ledger in memory", open_memory(), now)
+        return cls("ledger in memory", store.open_memory(), now)
 
     def close(self) -> None:
         """Close the file."""
@@ -205,7 +205,7 @@ class Ledger:
 
         def spent_under(cap: Cap) -> Counter[Cost]:
             since = None if cap.days is None else now - timedelta(days=cap.days)
-            return tally.spent(None if since is None else _microseconds(since))
+            return tally.spent(None if since is None else microseconds(since))
 
         where = f"data set {dataset!r}"
         all_caps = (*tally.caps, *caps)
@@ -269,15 +269,25 @@ class Ledger:
         text: the reason, which never leaves the party
         """
         with self._change():
-            content = {"rule": RECORDS_RULE, "allowed": False, "text": text, "asked": asked}
-            append(self._db, Line(self._time(), "decision", dataset, session, content=content))
+            append(self._db, answer(self._time(), dataset, session, asked, text))
 
-    def refusals(self, dataset: str, days: float) -> int:
-        """Return how many different requests the records have refused in the last `days` days."""
-        since = _microseconds(self._now() - timedelta(days=days))
-        condition = "dataset = ? AND kind = 'decision' AND time >= ? AND content LIKE '%\"asked\"%'"
-        lines_ = self._where(condition, dataset, since)
-        return len({line.content["asked"] for line in lines_ if "asked" in line.content})
+    def reserve_answer(
+        self, dataset: str, session: str, asked: str, days: float, limit: int
+    ) -> None:
+        """Write that the records are about to answer a request, if fewer than `limit` others have.
+
+        asked: as for `record_refusal`. Raises `PolicyRefusal`.
+        """
+        with self._change():
+            others = self.answers(dataset, days).unreleased - {asked}
+            if len(others) >= limit:
+                raise PolicyRefusal(self.where, f"{len(others)} answers without a release")
+            append(self._db, answer(self._time(), dataset, session, asked))
+
+    def answers(self, dataset: str, days: float) -> Answers:
+        """Return the requests that the records answered in the last `days` days."""
+        since = microseconds(self._now() - timedelta(days=days))
+        return read_answers(self._where, dataset, since)
 
     # --- caps ---------------------------------------------------------------------------------
 
@@ -295,7 +305,7 @@ class Ledger:
 
     def spent(self, dataset: str, since: datetime | None = None) -> Counter[Cost]:
         """Return how often each cost was paid, at `since` or later. Future times count too."""
-        return self._tally(dataset).spent(None if since is None else _microseconds(since))
+        return self._tally(dataset).spent(None if since is None else microseconds(since))
 
     def cohorts(self, dataset: str) -> tuple[Cohort, ...]:
         """Return the known cohorts of all releases, in the order of the releases."""
@@ -357,7 +367,7 @@ class Ledger:
             self._last = line.seq
 
     def _time(self) -> int:
-        return _microseconds(self._now())
+        return microseconds(self._now())
 
     def _add(self, kind: str, release: Release, seed: bytes = b"", **more: Any) -> None:
         content = release.content() | ({"bound": bound(seed, release.records)} if seed else {})
@@ -386,9 +396,3 @@ class Ledger:
         known = str(entry.content.get("bound", ""))
         if entry.seed and not hmac.compare_digest(known, bound(entry.seed, release.records)):
             raise PeerError(self.where, "the records changed after this round was answered")
-
-
-def _microseconds(time: datetime) -> int:
-    if time.tzinfo is None:
-        raise InternalError("ledger", "a time without a zone")
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -109,6 +109,13 @@ class Line:
         return replace(self, seed=b"")
 
 
+def microseconds(time: datetime) -> int:
+    """Return a time as `Line.time` has it. Raises `InternalError` for a time without a zone."""
+    if time.tzinfo is None:
+        raise InternalError("ledger", "a time without a zone")
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 def open_file(path: Path, *, create: bool) -> sqlite3.Connection:
     """Return a connection to the checked file. Raises `UsageError` and `EvidenceError`."""
     if create and not os.path.lexists(path):

@@ -30,6 +30,7 @@ budget.person         the job protects persons, named by the column that the pol
 budget.colluding      noise allows for >= N colluding sites, or each site adds all itself  before
 refusals              in a period, fewer than N exact jobs were refused because of the     before
                       records
+unreleased            in a period, fewer than N other exact jobs released nothing          before
 questions             an exact job declares columns as earlier exact releases did: see   before
                       `secagg.privacy.policy.questions`
 max_levels            an exact job's categorical columns have at most N levels              before
@@ -67,7 +68,7 @@ counts as p parameters, and if a sum has no such matrix, all its numbers count.
 Not protected:
 
 * Without noise, both a refusal and a consent reveal something about the records. They do not reveal
-  which rule on records decided. The rule `refusals` limits how often this can happen.
+  which rule on records decided. The rules `refusals` and `unreleased` limit how often this happens.
 * Under differential privacy, a site with few records takes part if the noised total is large
   enough.
 * The rules count and compare. They do not limit what someone learns who knows the other records.
@@ -106,6 +107,7 @@ class PolicyRequest:
     counting: whether this is the round that counts records
     terms: the guarantee of the whole job; None without noise
     refusals: number of exact jobs that were refused in the policy's period because of the records
+    unreleased: number of other exact jobs in this period that were answered and released nothing
     question: what an exact job asks of the records; None with noise
     asked: the questions of all earlier exact releases of this data set, from the ledger
     """
@@ -122,6 +124,7 @@ class PolicyRequest:
     total_records: int | None = None
     terms: Terms | None = None
     refusals: int = 0
+    unreleased: int = 0
     question: Question | None = None
     asked: tuple[Question, ...] = ()
 
@@ -191,6 +194,8 @@ _ADVICE = {
     "on records that are all yours, use secagg.simulate, which keeps no ledger.",
     "refusals": "Find mistakes with `secagg site check`, which sends nothing, or ask the policy's "
     "owner to raise max_refusals. Jobs with [privacy] are not affected.",
+    "unreleased": "Repeat one of the earlier jobs, or ask the policy's owner to raise "
+    "max_unreleased. Jobs with [privacy] are not affected.",
 }
 
 
@@ -289,6 +294,9 @@ def _check_question(policy: SitePolicy, request: PolicyRequest) -> Iterable[Deci
     times = f"{request.refusals} exact jobs were refused because of the records"
     text = f"in {policy.refusal_days:g} days, {times}; at {limit}, all are refused"
     yield Decision("refusals", request.refusals < limit, text)
+    limit, times = policy.max_unreleased, f"{request.unreleased} other exact jobs released nothing"
+    text = f"in {policy.refusal_days:g} days, {times}; at {limit}, all others are refused"
+    yield Decision("unreleased", request.unreleased < limit, text)
     reason = conflict(request.asked, question)
     text = f"no conflict with {len(request.asked)} earlier exact releases"
     yield Decision("questions", reason is None, reason or text)

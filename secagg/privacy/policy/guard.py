@@ -39,6 +39,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import PolicyRefusal, SecaggError
 from secagg.privacy.accounting.budget import Cap, Cost
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
+from secagg.privacy.ledger.answers import Answers
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import AskedQuestion, Cohort, Decision, Release
 from secagg.privacy.policy import evaluation, record_rules
@@ -123,7 +124,7 @@ class Guard:
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
     _recorded: set[Decision] = field(default_factory=set, init=False, repr=False)
-    _refusals: int | None = field(default=None, init=False, repr=False)
+    _answers: Answers | None = field(default=None, init=False, repr=False)
     _asked: tuple[AskedQuestion, ...] | None = field(default=None, init=False, repr=False)
     _on_questions: tuple[Decision, ...] | None = field(default=None, init=False, repr=False)
     # The facts that the rules allowed last. Every round has the same, and so the same decisions.
@@ -159,6 +160,13 @@ class Guard:
         site = self.template.site
         check_invitation(self.policy.release, site, request.cohort, request.total)
         evaluation.enforce(site, decisions)
+        if self.calibrated is None and request.counting:
+            # Before the records are read: any answer reveals something about them.
+            with self._write_refusal(request, "unreleased"):
+                self.ledger.reserve_answer(
+                    self.dataset, self.session, self.job.hex(), self.policy.refusal_days,
+                    self.policy.max_unreleased,
+                )  # fmt: skip
         self._admitted = facts
 
     def check(self, request: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
@@ -311,11 +319,12 @@ class Guard:
     def _policy_request(
         self, request: ContributionRequest, earlier: tuple[frozenset[str], ...]
     ) -> evaluation.PolicyRequest:
-        if self._refusals is None:  # once: a run that has begun is not ended by other runs
-            self._refusals = self.ledger.refusals(self.dataset, self.policy.refusal_days)
+        if self._answers is None:  # once: a run that has begun is not ended by other runs
+            self._answers = self.ledger.answers(self.dataset, self.policy.refusal_days)
         return replace(
             self.template, cohort=request.cohort, earlier=earlier, total_records=request.total,
-            counting=request.counting, refusals=self._refusals,
+            counting=request.counting, refusals=len(self._answers.refused),
+            unreleased=len(self._answers.unreleased - {self.job.hex()}),
             asked=tuple(Question.of(each.question) for each in self._questions()),
         )  # fmt: skip
 

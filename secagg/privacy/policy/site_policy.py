@@ -264,8 +264,12 @@ class SitePolicy(_Strict):
     """After this many exact jobs in a period that were refused because of these records, the site
     refuses every exact job. Each such refusal reveals up to one bit, because the coordinator writes
     the job. Jobs with differential privacy are never refused because of the records."""
+    max_unreleased: int = Field(default=10, ge=1)
+    """After this many exact jobs in a period that released nothing, the site refuses every exact
+    job, unless it is one of these. They ended before the first release, for instance because
+    another site refused. That these records did not refuse them reveals up to one bit each."""
     refusal_days: float = Field(default=30, gt=0, allow_inf_nan=False)
-    """The period of `max_refusals` in days. It ends now."""
+    """The period of `max_refusals` and `max_unreleased` in days. It ends now."""
     noise: Literal["any", "required", "own"] = "any"
     """`"required"`: only releases with differential privacy. `"own"`: in addition, this site adds
     all of the noise itself (placement `"site"`), so that it does not depend on other sites."""

@@ -185,6 +185,10 @@ TABLE = [
     ("refusals", "", replace(LATER, refusals=5), None, False),
     ("refusals", "max_refusals = 2", replace(LATER, refusals=2), None, False),
     ("refusals", "", replace(NOISED, refusals=99), None, None),
+    ("unreleased", "", replace(LATER, unreleased=9), None, True),
+    ("unreleased", "", replace(LATER, unreleased=10), None, False),
+    ("unreleased", "max_unreleased = 2", replace(LATER, unreleased=2), None, False),
+    ("unreleased", "", replace(NOISED, unreleased=99), None, None),
     ("questions", "", asked(AGE), None, True),
     ("questions", "", asked(AGE | {"high": 99}), None, False),
     ("questions", "", replace(asked(AGE | {"high": 99}), terms=TERMS, question=None), None, None),
@@ -298,6 +302,7 @@ def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
     request = replace(
         noised, terms=None, columns=declaring(50).columns, question=declaring(50).question,
         asked=(Question(declaring(49).columns, 1, 1),), refusals=5,
+        unreleased=10,
     )  # fmt: skip
     own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2}, {"height": 1}, {"age": 0.6})
     with_noise = {d.rule: d for d in before_data(EVERYTHING, noised)}

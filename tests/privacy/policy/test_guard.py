@@ -182,17 +182,17 @@ def test_refusals_because_of_records_end_exact_jobs_but_not_noisy_ones() -> None
             guard = replace(exact_guard(ledger, f"{i:02}", question), job=bytes([i % 2]))
             guard.admit(COUNTING)
             guard.refused(COUNTING, error)
-        assert ledger.refusals("heart", 30) == 2
+        assert len(ledger.answers("heart", 30).refused) == 2
         later = ContributionRequest(1, "gradient", ABC, 60, 0)
         for i in range(3):
             guard = exact_guard(ledger, f"session {i}", question)
             guard.refused(later, error)
-        assert ledger.refusals("heart", 30) == 5
+        assert len(ledger.answers("heart", 30).refused) == 5
         with pytest.raises(PolicyRefusal):
             exact_guard(ledger, "99", question).admit(COUNTING)
         guard_of(ledger).admit(COUNTING)  # with noise
         guard_of(ledger).refused(COUNTING, error)
-        assert ledger.refusals("heart", 30) == 5
+        assert len(ledger.answers("heart", 30).refused) == 5
         clock.time += timedelta(days=31)
         exact_guard(ledger, "99", question).admit(COUNTING)
 

@@ -41,7 +41,7 @@ def test_a_policy_needs_only_its_three_original_keys() -> None:
     unset = {k for k, v in policy.model_dump().items() if v is None}
     assert unset == set(SitePolicy.model_fields) - {
         "min_sites", "min_records", "min_total_records", "cohorts", "noise", "max_levels",
-        "max_clipped_share", "max_refusals", "refusal_days",
+        "max_clipped_share", "max_refusals", "max_unreleased", "refusal_days",
     }  # fmt: skip
 
 

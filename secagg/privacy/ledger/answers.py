@@ -1,0 +1,57 @@
+"""The exact jobs that a site's records have answered: by a refusal, or by none.
+
+Both answers reveal something, because the coordinator writes the job. A job whose sums were
+released needs no count here: it is pinned (`secagg.privacy.policy.questions`), so that a later job
+cannot ask nearly the same. A job that ended before its first release pins nothing. A coordinator
+could send many of these, each with a slightly smaller `max_rows`, until one is refused. So a site
+answers only a limited number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from secagg.privacy.ledger.store import Line
+
+_RULE: Final = "records"
+"""The rule of a decision that depends on the records of an exact job."""
+_ANSWERS: Final = "dataset = ? AND kind = 'decision' AND time >= ? AND content LIKE '%\"asked\"%'"
+_RELEASES: Final = """dataset = ? AND kind = 'entry' AND session IN (
+    SELECT session FROM lines WHERE kind = 'decision' AND time >= ? AND content LIKE '%"asked"%')"""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Requests by their digests; equal requests reveal nothing new and count once.
+
+    refused: those that were refused because of the records
+    unreleased: these, and those that the records allowed, but whose sessions released nothing
+    """
+
+    refused: frozenset[str]
+    unreleased: frozenset[str]
+
+
+def answer(time: int, dataset: str, session: str, asked: str, refused: str | None = None) -> Line:
+    """Return the line of one answer.
+
+    refused: why the records refused the request; None before they are read
+    """
+    text = "asked" if refused is None else refused
+    content = {"rule": _RULE, "allowed": refused is None, "text": text, "asked": asked}
+    return Line(time, "decision", dataset, session, content=content)
+
+
+def read_answers(where: Callable[..., list[Line]], dataset: str, since: int) -> Answers:
+    """Return the answers about a data set since this time.
+
+    where: returns the lines of a ledger that meet a condition in SQL
+    """
+    decisions = where(_ANSWERS, dataset, since)
+    released = {line.session for line in where(_RELEASES, dataset, since)}
+    refused = {line.content["asked"] for line in decisions if not line.content["allowed"]}
+    allowed = {line.content["asked"] for line in decisions}
+    done = {line.content["asked"] for line in decisions if line.session in released}
+    return Answers(frozenset(refused), frozenset(refused | (allowed - done)))
