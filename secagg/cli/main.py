@@ -150,7 +150,7 @@ def plan(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show bounds, bits, messages and which site would refuse the job, without reading records."""
+    """Show bounds, bits, messages and which site would refuse the job, before it runs."""
     from secagg.cli import output  # noqa: PLC0415
     from secagg.core.identity import COORDINATOR  # noqa: PLC0415
     from secagg.core.key_file import read_key  # noqa: PLC0415

@@ -14,6 +14,7 @@ from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
 from secagg.privacy.accounting.calibration import EXACT
 from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import Decision
 
 DAYS = 30.0
 
@@ -96,4 +97,5 @@ def test_the_words_of_other_lines_are_no_answers(ledger: Ledger) -> None:
     exact = replace(part(1), cost=EXACT, delta=0, variance=0, adjacency=None, question=question)
     ledger.record_release(exact, caps=[], random=system_random)
     ledger.record_refusal("heart", "02", "bb", '"asked": "no"')
+    ledger.decide("heart", "03", 0, "cohort", [Decision("columns", True, '"asked": "cc"')])
     assert unreleased(ledger) == {"bb"}

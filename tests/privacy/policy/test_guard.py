@@ -197,6 +197,19 @@ def test_refusals_because_of_records_end_exact_jobs_but_not_noisy_ones() -> None
         exact_guard(ledger, "99", question).admit(COUNTING)
 
 
+def test_jobs_that_release_nothing_end_other_exact_jobs_but_not_noisy_ones() -> None:
+    with Ledger.in_memory(Clock()) as ledger:
+        question = Question(AGE, 100, 1)
+        for i in range(10):
+            replace(exact_guard(ledger, f"{i:02}", question), job=bytes([i])).admit(COUNTING)
+        replace(exact_guard(ledger, "10", question), job=bytes([9])).admit(COUNTING)
+        other = replace(exact_guard(ledger, "11", question), job=bytes([10]))
+        with pytest.raises(PolicyRefusal):
+            other.admit(COUNTING)
+        guard_of(ledger).admit(COUNTING)  # with noise
+        assert len(ledger.answers("heart", 30).unreleased) == 10
+
+
 @pytest.mark.parametrize(("records", "private"), [(91, True), (91, False), (90, True), (90, False)])
 def test_a_site_with_almost_all_records_gets_one_remark(records: int, private: bool) -> None:
     rows = SiteRecords(np.zeros((records, 0)), 0, np.zeros(0))
