@@ -37,7 +37,7 @@ def show_run(run: Run) -> None:
     if outside:
         listed = ", ".join(f"{escape(k)} {count(v)}" for k, v in outside.items())
         rows = counted(summary["records"] + summary["incomplete_records"], "row")
-        out.print(f"[yellow]values outside their bounds, clipped, of {rows}: {listed}[/]")
+        out.print(f"[yellow]values of {rows} outside their bounds, clipped, at least: {listed}[/]")
     protocol = run.facts["protocol"]
     sums = counted(run.facts["rounds"], "sum")
     out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({sums})")
