@@ -169,6 +169,7 @@ def as_policy(release: Release) -> ReleasePolicy:
     return ReleasePolicy(
         release.min_sites, release.min_records, release.min_total_records,
         release.min_records if release.min_cell_records is None else release.min_cell_records,
+        release.min_sites if release.min_level_sites is None else release.min_level_sites,
     )  # fmt: skip
 
 

@@ -155,6 +155,10 @@ class Release(_Strict):
     categorical column, and with a pair of levels of two such columns. A level or pair without
     records is allowed. The numbers are counted in a secure sum before anything else is computed. If
     one is smaller, the run ends and nobody is told which. If it is not set: `min_records`."""
+    min_level_sites: int | None = Field(default=None, ge=1)
+    """Without noise: smallest number of sites at which a level of a binary or categorical column
+    occurs. A level that occurs nowhere is allowed. A column that names the site is refused by this
+    rule, because its sums show single sites. If it is not set: `min_sites`."""
 
 
 class Privacy(_Strict):

@@ -40,7 +40,10 @@ def record_counts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         "coordinator knows them; it tells every site the number of complete records. "
     )
     if disclosure_kind(facts) is DisclosureKind.POOLED:
-        text += "No sum shows how many records each site has."
+        text += (
+            "No sum shows how many records each site has, unless the values of a column tell the "
+            "sites apart."
+        )
     else:
         text += (
             "No single sum shows how many records a site has, but what all sums together determine "

@@ -160,6 +160,9 @@ def _impossible_records(
                 f"{where} can have at most {most}"
             )
             return
+    if levels and release.min_sites <= sites < (least_sites := release.min_level_sites or 0):
+        yield f"min_level_sites: {least_sites} sites needed, and {sites} take part"
+        return
     if request is not None:
         full = replace(request, counting=False, total_records=all_rows)
         yield from _refused_by(policy, full, "min_residual_dof")

@@ -230,7 +230,10 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
     zeros = _Zeros(planned.method)
     lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
-    loose = {"min_sites": 2, "min_records": 1, "min_cell_records": 1, "min_total_records": None}
+    loose = {
+        "min_sites": 2, "min_records": 1, "min_total_records": None,
+        "min_cell_records": 1, "min_level_sites": 1,
+    }  # fmt: skip
     release = planned.job.release.model_copy(update=loose)
     job = planned.job.model_copy(update={"release": release})
     public = replace(planned.public, noise={})  # noise could make the zeros look like no records

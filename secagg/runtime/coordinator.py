@@ -33,7 +33,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, ProtocolAbort
-from secagg.privacy.policy.cell_counts import check_cells
+from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
     check_cohort,
@@ -268,10 +268,11 @@ class Coordinator:
         if stage == COHORT:
             # Noise may make the count negative.
             records = min(max(0, round(float(fields["records"][0]))), MAX_COUNT)
-            levels = fields.pop("levels", None)
-            if levels is not None:
-                me, minimum = self.identity.name, self.policy.min_cell_records
-                check_cells(me, minimum, self.public.variables, records, levels)
+            levels, sites = fields.pop("levels", None), fields.pop("level_sites", None)
+            if levels is not None and sites is not None:
+                me, rules = self.identity.name, self.policy
+                check_cells(me, rules.min_cell_records, self.public.variables, records, levels)
+                check_level_sites(me, rules.min_level_sites, sites)
             state = replace(state, counts=fields, records=records)
         else:
             method = self.method.aggregate(state.method, fields, len(cohort))

@@ -33,7 +33,7 @@ from secagg.contracts import (
 from secagg.contracts.noise import Sensitivity
 from secagg.core.identity import Role
 from secagg.errors import PeerError
-from secagg.privacy.policy.cell_counts import level_counts
+from secagg.privacy.policy.cell_counts import level_counts, sites_with_level
 from secagg.runtime.sum_plan import SumPlan, plan_sum
 
 COHORT = "cohort"
@@ -117,7 +117,12 @@ def cohort_stage(public: PublicFacts) -> Stage:
     sees = "record counts over all sites: complete, incomplete, clipped"
     if q := sum(v.indicator for v in public.variables):
         spec = (*spec, Field("levels", (q * (q + 1) // 2,), bound, 0, Kind.COUNT))
-        sees += "; with each level of a column, and with each pair of levels"
+        columns = len({v.column for v in public.variables if v.indicator})
+        spec = (*spec, Field("level_sites", (q + columns,), 1.0, 0, Kind.COUNT))
+        sees += (
+            "; with each level of a column, and with each pair of levels; and at how many sites "
+        )
+        sees += "each level occurs"
     return Stage(COHORT, spec, 1, sees)
 
 
@@ -133,5 +138,8 @@ def cohort_update(rows: SiteRecords, public: PublicFacts, spec: Spec, minimum: i
         "incomplete": np.where(incomplete < minimum, 0.0, incomplete),
         "outside": np.where(rows.outside < minimum, 0.0, rows.outside),
         "levels": level_counts(indicators),
+        "level_sites": sites_with_level(
+            indicators, [v.column for v in public.variables if v.indicator]
+        ),
     }
     return {field.name: counts[field.name] for field in spec}

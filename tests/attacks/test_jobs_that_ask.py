@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.hospitals import HOSPITALS, LINEAR, LOGISTIC, ask, folder, moments_job, records
+from support.hospitals import HOSPITALS, LINEAR, LOGISTIC, Seen, ask, folder, moments_job, records
 
 from secagg.privacy.policy.site_policy import PROFILES
 
@@ -252,6 +252,32 @@ def test_one_job_does_not_isolate_rare_patients(tmp_path: Path, columns: dict[st
     """The moments hold, for each level, the sums of all columns over the patients that have it."""
     seen = ask(moments_job(folder(tmp_path), columns))
     assert "moments" not in seen.sums
+
+
+def test_a_column_that_names_the_site_does_not_show_a_hospital(tmp_path: Path) -> None:
+    """As statisticians adjust for the hospital. The control sets the rule aside."""
+    heart_rate = {HEART_RATE: LINEAR["columns"][HEART_RATE]}
+    coded = {"site": {"type": "categorical", "levels": list(HOSPITALS)}}
+    apart = {f"at_{name}": {"type": "binary"} for name in HOSPITALS[1:]}
+    truth = {}
+
+    def asked(place: str, columns: dict[str, Any], **rules: int) -> Seen:
+        data = folder(tmp_path / place)
+        for name in HOSPITALS:
+            table = pd.read_csv(data / f"{name}.csv").assign(site=name)
+            truth[name] = table[HEART_RATE].dropna()
+            table = table.assign(**{f"at_{other}": int(other == name) for other in HOSPITALS})
+            table.to_csv(data / f"{name}.csv", index=False)
+        job = moments_job(data, heart_rate | columns)
+        return ask(job | {"release": job["release"] | rules})
+
+    control = asked("control", apart, min_level_sites=1)
+    sums = in_units(control.sums["moments"], heart_rate | apart)
+    for position, name in enumerate(HOSPITALS[1:], start=2):  # after the 1 and the heart rate
+        assert round(sums[0, position]) == len(truth[name])
+        assert sums[1, position] == pytest.approx(truth[name].sum(), rel=1e-9)
+    assert set(asked("apart", apart).sums) == {"cohort"}
+    assert set(asked("one column", coded).sums) == {"cohort"}
 
 
 def test_a_rare_binary_column_declared_continuous_is_refused(tmp_path: Path) -> None:

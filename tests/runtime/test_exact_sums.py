@@ -55,7 +55,7 @@ def plan(protocol: str, sites: int, max_rows: int, bits: int) -> Planned:
         "columns": COLUMNS,
         "method": {"name": "moments", "fraction_bits": bits},
         "protocol": {"name": protocol},
-        "release": {"min_sites": 2, "min_records": 1},
+        "release": {"min_sites": 2, "min_records": 1, "min_level_sites": 1},
     }
     return plan_job(parse_job(job), records(sites))
 

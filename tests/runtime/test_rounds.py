@@ -35,6 +35,7 @@ def test_counts_below_the_minimum_are_sent_as_zero(
     assert (counts["incomplete"][0], *counts["outside"][:2]) == shown
     assert counts["records"].tolist() == [2]
     assert counts["levels"].tolist() == [1, 1, 2]  # sex, both, sick
+    assert counts["level_sites"].tolist() == [1, 1, 1, 0]  # sex, sick, not sex, not sick
 
 
 def test_without_indicators_no_levels_are_counted() -> None:
@@ -55,8 +56,10 @@ def test_a_small_cell_ends_the_run_before_the_method_is_asked(tmp_path: Path) ->
     assert {row["content"]["stage"] for row in rows} == {COHORT}
 
 
-def test_the_smallest_cell_is_min_records_unless_set() -> None:
+def test_the_smallest_cell_is_min_records_and_min_sites_unless_set() -> None:
     raw = raw_job(release={"min_sites": 3, "min_records": 7})
     assert as_policy(parse_job(raw).release).min_cell_records == 7
-    raw["release"]["min_cell_records"] = 3
-    assert as_policy(parse_job(raw).release).min_cell_records == 3
+    assert as_policy(parse_job(raw).release).min_level_sites == 3
+    raw["release"] |= {"min_cell_records": 4, "min_level_sites": 2}
+    assert as_policy(parse_job(raw).release).min_cell_records == 4
+    assert as_policy(parse_job(raw).release).min_level_sites == 2

@@ -1,4 +1,4 @@
-"""Small cells: how many records, over all sites, have a level or a pair of levels.
+"""Small cells: how many records and sites have a level, and how many records a pair of levels.
 
 A cell is a level of a binary or categorical column, or a pair of levels of two such columns. The
 cross products X'X of the moments contain, for each level, the sums of all other columns over the
@@ -7,19 +7,25 @@ each pair of levels they contain the number of records. Official statistics and 
 refuse tables with small cells (Hundepool et al. 2012, *Statistical Disclosure Control*, chapter 4;
 `nfilter.tab`).
 
-Without noise, the first sum of a run counts the records of all cells. `check_cells` refuses the run
-before any sum of the method is requested, if a cell is neither empty nor large enough. It does not
-say which cell.
+A level may also name a site: all records of one hospital have it, and no others. Then the sums for
+this level are the sums of that hospital alone, although the whole sum covers many sites.
 
-Guarantee: if `check_cells` passes, every cell over all sites has no records, or `minimum` or more.
+Without noise, the first sum of a run counts the records of all cells, and the sites at which each
+level occurs. `check_cells` and `check_level_sites` refuse the run before any sum of the method is
+requested, if a count is neither 0 nor large enough. They do not say which.
+
+Guarantee: if both pass, every cell over all sites has no records, or `min_cell_records` or more;
+and every level occurs at no site, or at `min_level_sites` or more.
 
 ================================================  ===========================
-case                                              `check_cells`
+case                                              result
 ================================================  ===========================
 every cell has 0 or `minimum` or more records     passes
 a level with fewer                                refused
 a reference level, which has no variable          counted like every level
 a pair of levels of two columns with fewer        refused
+a level that occurs at fewer sites                refused
+a reference level that occurs at fewer sites      refused
 no binary or categorical column                   nothing to check
 ================================================  ===========================
 
@@ -31,6 +37,9 @@ Not protected:
 * Cells of three or more columns, which the sums do not contain.
 * Cells of one site: over all sites they may be large. If all other sites collude, they can subtract
   their own counts.
+* Pairs of levels that occur together at one site only.
+* A continuous column that has one value at each site, such as a number of the site. Over two sites,
+  the sums with such a column determine the sums of each.
 """
 
 from __future__ import annotations
@@ -51,6 +60,37 @@ def level_counts(indicators: NDArray[np.bool_]) -> NDArray[np.float64]:
     """
     ones = indicators.astype(np.float64)
     return (ones.T @ ones)[np.triu_indices(ones.shape[1])]
+
+
+def sites_with_level(indicators: NDArray[np.bool_], columns: Sequence[str]) -> NDArray[np.float64]:
+    """Return 1 for each level that one of a site's records has, and else 0.
+
+    indicators: shape (records, q)
+    columns: the column of each indicator; after the indicators come the columns' reference levels
+    """
+    names = np.array(columns)
+    rest = [~indicators[:, names == name].any(axis=1) for name in dict.fromkeys(columns)]
+    levels = np.column_stack([indicators, *rest])
+    return np.array(levels.any(axis=0), dtype=np.float64)
+
+
+def check_level_sites(who: str, minimum: int | None, counts: NDArray[np.float64]) -> None:
+    """Check that every level occurs at no site, or at `minimum` or more. Raises `PolicyRefusal`.
+
+    who: name of the party that checks
+    minimum: None if the rule is not set, which is an error too
+    counts: the sum of `sites_with_level` over all sites
+    """
+    if minimum is None:
+        raise PolicyRefusal(who, "release rule min_level_sites is not set", "Set min_sites.")
+    if np.any((counts > 0) & (counts < minimum)):
+        raise PolicyRefusal(
+            who,
+            f"one of the levels of the binary and categorical columns occurs at fewer than "
+            f"{minimum} sites, so sums over the records with this level cover too few sites",
+            "Leave out a column that names the site, or whose levels occur at few sites. Or use "
+            "[privacy], or agree on another release.min_level_sites.",
+        )
 
 
 def check_cells(

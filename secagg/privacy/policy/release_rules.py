@@ -63,6 +63,8 @@ class ReleasePolicy:
         used if the rule is not set
     min_cell_records: smallest number of records with a level, or a pair of levels, over all sites;
         only the coordinator's rules have it
+    min_level_sites: smallest number of sites at which a level occurs; only the coordinator's rules
+        have it
     place: the file or table that contains these rules, for the advice in errors
     """
 
@@ -70,6 +72,7 @@ class ReleasePolicy:
     min_records: int | None
     min_total_records: int | None = None
     min_cell_records: int | None = None
+    min_level_sites: int | None = None
     place: str = field(default=_JOB, compare=False)
 
     def __post_init__(self) -> None:

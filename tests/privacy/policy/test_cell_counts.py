@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from secagg.contracts import Variable
 from secagg.errors import PolicyRefusal
-from secagg.privacy.policy.cell_counts import check_cells, level_counts
+from secagg.privacy.policy.cell_counts import (
+    check_cells,
+    check_level_sites,
+    level_counts,
+    sites_with_level,
+)
 
 VARIABLES = (
     Variable("age", "age", 50.0, 50.0),
@@ -46,9 +51,32 @@ def test_a_small_cell_is_refused_as_cross_tables_say(
         check(grades, sick, minimum)
 
 
+sites = st.lists(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=4), max_size=5)
+
+
+@settings(deadline=None)
+@given(sites, st.integers(1, 4))
+def test_a_level_at_few_sites_is_refused(
+    tables: list[list[tuple[int, bool]]], minimum: int
+) -> None:
+    """Levels that have a variable, and reference levels; sites without records."""
+    columns = [v.column for v in VARIABLES if v.indicator]
+    counts = np.zeros(5)
+    for rows in tables:
+        table = np.array([[g == 1, g == 2, ill] for g, ill in rows], dtype=bool).reshape(-1, 3)
+        counts += sites_with_level(table, columns)
+    at = [sum(any(g == level for g, _ in rows) for rows in tables) for level in range(3)]
+    at += [sum(any(ill is level for _, ill in rows) for rows in tables) for level in (False, True)]
+    assert sorted(counts) == sorted(at)
+    with pytest.raises(PolicyRefusal) if any(0 < n < minimum for n in at) else nullcontext():
+        check_level_sites("coordinator", minimum, counts)
+
+
 def test_a_rule_that_is_not_set_refuses() -> None:
     with pytest.raises(PolicyRefusal):
         check([0] * 20, [False] * 20, None)
+    with pytest.raises(PolicyRefusal):
+        check_level_sites("coordinator", None, np.array([2.0, 2.0]))
 
 
 def test_without_indicators_there_is_nothing_to_check() -> None:
