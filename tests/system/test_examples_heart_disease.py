@@ -75,3 +75,24 @@ def test_two_hospitals_alone_have_no_fit():
     alone = secagg.run(EXAMPLE / "logistic.toml").result.summary["simulation"]["site_alone"]
     no_fit = {name for name, fit in alone.items() if not fit.get("converged")}
     assert no_fit == {"switzerland", "va_long_beach"}
+
+
+def test_the_slope_within_hospitals_is_the_one_in_the_readme():
+    """Least squares with an indicator of each hospital; README.md and moments.md quote it."""
+    run = secagg.run(EXAMPLE / "linear.toml", overrides={"method.centre": '"site"'})
+    terms = {term["term"]: term for term in run.result.summary["analyses"][1]["terms"]}
+    found = [terms["st_depression"][key] for key in ("estimate", "ci_low", "ci_high")]
+    numeric = ["age", "rest_bp", "exercise_angina", "st_depression", "disease"]
+    tables = [
+        pd.read_csv(path).assign(site=path.stem)
+        for path in sorted((EXAMPLE / "data").glob("*.csv"))
+    ]
+    every = pd.concat(tables)[[*numeric, "sex", "max_heart_rate", "site"]].dropna()
+    design = every[numeric].assign(male=every.sex == "male")
+    design = pd.concat([design, pd.get_dummies(every.site)], axis=1)
+    oracle = sm.OLS(every.max_heart_rate.to_numpy(), design.astype(float)).fit()
+    low, high = oracle.conf_int().loc["st_depression"]
+    np.testing.assert_allclose(found, [oracle.params["st_depression"], low, high], atol=1e-8)
+    estimate, *interval = (f"{number:.2f}" for number in found)
+    readme = (EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"is {estimate} ({' to '.join(interval)})" in readme

@@ -59,6 +59,7 @@ from secagg.contracts.noise import Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
+from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.clipped_gradients import (
     Family,
@@ -233,7 +234,7 @@ class Gradient:
         momentum = 1.0 if gradient @ change < 0 else state["momentum"]
         next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         point = _shrunk_to_limit(beta + (momentum - 1) / next_momentum * change)
-        state = {**state, "rounds": t, "sizes": sizes, "momentum": next_momentum}
+        state = {**state, "rounds": t, "sites": sites, "sizes": sizes, "momentum": next_momentum}
         state |= {"beta": beta, "point": point}
         if t > self.rounds // 2:
             state["summed"] = state["summed"] + point
@@ -296,6 +297,8 @@ class Gradient:
         notes.append("Constant and collinear columns are not detected: they share an effect.")
         if self.family == "binomial":
             notes.append("Estimates are log odds (the intercept) and log odds ratios.")
+        if state["sites"] > 1 and state["status"] != "out of rounds":
+            notes.append(POOLED_ROUNDS_NOTE)
         return notes
 
     def _limits(self, public: PublicFacts, predictors: int) -> tuple[float, float]:

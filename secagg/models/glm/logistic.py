@@ -50,6 +50,7 @@ from secagg.contracts import (
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
+from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.newton import (
     LOG_LIKELIHOOD_FLOOR,
@@ -333,7 +334,7 @@ def _caution(state: State, terms: Sequence[Term]) -> dict[str, str]:
 def _notes(state: State) -> list[str]:
     match state["status"]:
         case "converged":
-            return []
+            return [POOLED_ROUNDS_NOTE] if state["sites"] > 1 else []
         case "separated":
             separating = ", ".join(state["separated"])
             why = f"the outcomes are separated by {separating}"

@@ -75,8 +75,9 @@ from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
+from secagg.models.common.site_levels import POOLED_LINEAR_NOTE
 from secagg.models.graphs.job_result import note_indicators
-from secagg.models.moments.analyses import Analysis, Graph, Ols, build_analysis
+from secagg.models.moments.analyses import Analysis, Describe, Graph, Ols, build_analysis
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
 
 STAGE = "moments"
@@ -240,8 +241,10 @@ class PooledMoments:
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):
                 result = note_indicators(result, public)
-            if self.centre == "pooled" and state["sites"] > 1 and isinstance(analysis, Graph):
-                notes = [*result.summary["notes"], LEVELS_NOTE]
+            pooled = self.centre == "pooled" and state["sites"] > 1
+            if pooled and not isinstance(analysis, Describe):
+                note = LEVELS_NOTE if isinstance(analysis, Graph) else POOLED_LINEAR_NOTE
+                notes = [*result.summary["notes"], note]
                 result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}

@@ -14,6 +14,7 @@ from support.gradients import FAMILIES, GRID, contribution, fit, method_of, publ
 from secagg.contracts import PublicFacts, Variable
 from secagg.contracts.noise import Noise, Placement
 from secagg.errors import JobError, PeerError
+from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
 from secagg.models.glm.gradient_descent import Gradient
 
 
@@ -75,6 +76,8 @@ def test_converges_to_the_pooled_fit(family):
     assert [t["estimate"] for t in summary["terms"]] == list(result.arrays["coefficients"])
     assert all(t["std_error"] is None for t in summary["terms"])
     assert any("No standard errors" in note for note in summary["notes"])
+    assert POOLED_ROUNDS_NOTE in summary["notes"]
+    assert POOLED_ROUNDS_NOTE not in fit(method, public, parts[:1]).summary["notes"]
     if family == "gaussian":
         assert "odds_ratio" not in summary["terms"][0]
     else:

@@ -9,6 +9,7 @@ import secagg
 from secagg.errors import JobError, UsageError
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE
+from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
 
 COLUMNS = {
     "age": {"type": "continuous", "low": 0, "high": 120},
@@ -100,14 +101,20 @@ def test_odds_ratios_per_standard_deviation_come_from_the_first_sum():
 def test_a_nearly_separating_predictor_is_named():
     sites = {f"s{i}": records(80, i) for i in range(3)}
     plain = secagg.run(job(), sites).result.summary
-    assert plain["notes"] == [] and "caution" not in plain
+    assert plain["notes"] == [POOLED_ROUNDS_NOTE] and "caution" not in plain
     for i, table in enumerate(sites.values()):
         noise = np.random.default_rng(100 + i).normal(0, 0.2, len(table))
         table["ill"] = (table.dose + noise > 0).astype(int)
     summary = secagg.run(job(), sites).result.summary
     assert summary["converged"]
-    assert summary["notes"] == [summary["caution"]]
+    assert summary["notes"] == [summary["caution"], POOLED_ROUNDS_NOTE]
     assert "dose" in summary["caution"] and "age" not in summary["caution"]
+
+
+def test_one_site_alone_has_no_note_on_differences_between_sites():
+    sites = {f"s{i}": records(80, i) for i in range(3)}
+    alone = secagg.run(job(simulation={"site_alone": True}), sites).result.summary["simulation"]
+    assert [own["notes"] for own in alone["site_alone"].values()] == [[], [], []]
 
 
 def test_separation_is_reported():
@@ -134,6 +141,7 @@ def test_a_constant_outcome_is_named_as_one():
     summary = secagg.run(job(), sites).result.summary
     assert summary["status"] == "separated"
     assert INTERCEPT not in summary["notes"][0]
+    assert POOLED_ROUNDS_NOTE not in summary["notes"]  # there is nothing to interpret
 
 
 @pytest.mark.parametrize(

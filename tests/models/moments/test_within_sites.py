@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import secagg
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.errors import CapabilityError
+from secagg.models.common.site_levels import POOLED_LINEAR_NOTE
 from secagg.models.common.units import centred as without_means
 from secagg.models.graphs.pc_ges import PartialCorrelationTest
 from secagg.models.moments.method import LEVELS_NOTE
@@ -306,6 +307,29 @@ def test_differences_between_sites_cause_no_edges() -> None:
         assert warned == [centre == "pooled"] * 2
         assert LEVELS_NOTE not in others[1].get("notes", ())
     assert edges["site"] == 0 < edges["pooled"]
+
+
+@pytest.mark.parametrize("kind", ["ols", "ridge", "lasso"])
+def test_a_pooled_regression_says_that_sites_may_differ(kind: str) -> None:
+    """Two unrelated columns at sites that differ in both: the pooled slope is near 1."""
+    rng = np.random.default_rng(5)
+    parts = {
+        f"s{k}": dict(zip("ab", (rng.normal(size=(60, 2)) + 5 * k).T, strict=True))
+        for k in range(3)
+    }
+    columns = {name: {"type": "continuous", "low": -30, "high": 30} for name in "ab"}
+    slopes = {}
+    for centre in ("site", "pooled"):
+        analyses = [{"kind": kind, "outcome": "a", "predictors": ["b"]}, {"kind": "describe"}]
+        method = {"name": "moments", "centre": centre, "analyses": analyses}
+        run = secagg.run(job([], columns=columns, method=method), parts)
+        fit, described = run.result.summary["analyses"]
+        assert (POOLED_LINEAR_NOTE in fit["notes"]) == (centre == "pooled")
+        assert POOLED_LINEAR_NOTE not in described.get("notes", ())
+        slopes[centre] = fit["terms"][-1]["estimate"]
+    # Within sites: 4.5 standard errors of 1 / root(180). Pooled: 50 / 3 of a variance of 53 / 3.
+    assert abs(slopes["site"]) < 4.5 / np.sqrt(180)
+    assert slopes["pooled"] > 0.8
 
 
 # --- what cannot be -------------------------------------------------------------------------------

@@ -1,0 +1,27 @@
+"""Notes on regressions of pooled records: differences between sites can look like effects.
+
+Suppose that the outcome and a predictor are both higher at one hospital than at another, for any
+reason: patients, staff, calibration. Then the slope of the pooled records contains this difference
+(confounding by site). `secagg.models.moments.within_sites` shows how subtracting each site's means
+removes it from least squares. No method here does the same for odds ratios.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_POOLED = (
+    "All records are pooled. If sites differ in the outcome and in a predictor, this difference "
+    "between sites can look like an effect of the predictor."
+)
+POOLED_LINEAR_NOTE: Final = (
+    f'{_POOLED} method.centre = "site" removes the difference: it compares records within sites '
+    "only (not available under [privacy])."
+)
+"""For a linear regression of pooled moments."""
+POOLED_ROUNDS_NOTE: Final = (
+    f"{_POOLED} This method cannot remove the difference. Method moments can, with method.centre = "
+    '"site" and analysis ols. Its slopes of a 0/1 outcome are differences in probability. (Not '
+    "available under [privacy].)"
+)
+"""For a logistic or linear regression in rounds."""
