@@ -22,6 +22,7 @@ import secagg
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, DataError, JobError
 from secagg.jobs.job import parse_job
+from secagg.models.common.site_levels import POOLED_NOISED_NOTE
 from secagg.models.moments.method import CONSTANT, REPEATED_NOTE, PooledMoments
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.plan import plan_run
@@ -277,7 +278,8 @@ def test_penalised_analyses_under_noise_give_no_intervals() -> None:
     ols, ridge = summary["analyses"]
     assert all(term["ci_low"] < term["ci_high"] for term in ols["terms"])
     assert all(term["ci_low"] is term["std_error"] is None for term in ridge["terms"])
-    assert "left out" in ridge["notes"][-1]
+    *_, left_out, pooled = ridge["notes"]
+    assert "left out" in left_out and ols["notes"][-1] == pooled == POOLED_NOISED_NOTE
 
 
 def test_plan_states_the_privacy_guarantee() -> None:

@@ -3,7 +3,7 @@
 Suppose that the outcome and a predictor are both higher at one hospital than at another, for any
 reason: patients, staff, calibration. Then the slope of the pooled records contains this difference
 (confounding by site). `secagg.models.moments.within_sites` shows how subtracting each site's means
-removes it from least squares. No method here does the same for odds ratios.
+removes it from least squares. No method here does the same for odds ratios, or with noise.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ _POOLED = (
 )
 POOLED_LINEAR_NOTE: Final = (
     f'{_POOLED} method.centre = "site" removes the difference: it compares records within sites '
-    "only (not available under [privacy])."
+    "only."
 )
 """For a linear regression of pooled moments."""
 POOLED_ROUNDS_NOTE: Final = (
     f"{_POOLED} This method cannot remove the difference. Method moments can, with method.centre = "
-    '"site" and analysis ols. Its slopes of a 0/1 outcome are differences in probability. (Not '
-    "available under [privacy].)"
+    '"site" and analysis ols. Its slopes of a 0/1 outcome are differences in probability.'
 )
 """For a logistic or linear regression in rounds."""
+POOLED_NOISED_NOTE: Final = f"{_POOLED} No method can remove the difference under [privacy]."
+"""For both, with differential privacy."""

@@ -59,7 +59,7 @@ from secagg.contracts.noise import Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
-from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
+from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.clipped_gradients import (
     Family,
@@ -298,7 +298,7 @@ class Gradient:
         if self.family == "binomial":
             notes.append("Estimates are log odds (the intercept) and log odds ratios.")
         if state["sites"] > 1 and state["status"] != "out of rounds":
-            notes.append(POOLED_ROUNDS_NOTE)
+            notes.append(POOLED_NOISED_NOTE if state["noised"] else POOLED_ROUNDS_NOTE)
         return notes
 
     def _limits(self, public: PublicFacts, predictors: int) -> tuple[float, float]:

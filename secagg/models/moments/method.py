@@ -75,7 +75,7 @@ from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.common.site_levels import POOLED_LINEAR_NOTE
+from secagg.models.common.site_levels import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
 from secagg.models.moments.analyses import Analysis, Describe, Graph, Ols, build_analysis
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
@@ -243,7 +243,8 @@ class PooledMoments:
                 result = note_indicators(result, public)
             pooled = self.centre == "pooled" and state["sites"] > 1
             if pooled and not isinstance(analysis, Describe):
-                note = LEVELS_NOTE if isinstance(analysis, Graph) else POOLED_LINEAR_NOTE
+                linear = POOLED_LINEAR_NOTE if public.clip is None else POOLED_NOISED_NOTE
+                note = LEVELS_NOTE if isinstance(analysis, Graph) else linear
                 notes = [*result.summary["notes"], note]
                 result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)

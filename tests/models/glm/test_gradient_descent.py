@@ -14,7 +14,7 @@ from support.gradients import FAMILIES, GRID, contribution, fit, method_of, publ
 from secagg.contracts import PublicFacts, Variable
 from secagg.contracts.noise import Noise, Placement
 from secagg.errors import JobError, PeerError
-from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
+from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.glm.gradient_descent import Gradient
 
 
@@ -176,6 +176,7 @@ def test_noise_of_the_rounds_averages_out(family):
         assert result.summary["status"] == "finished"
         assert "converged" not in result.summary  # which noised sums do not tell
         assert result.summary["rounds"] == rounds
+        assert POOLED_NOISED_NOTE in result.summary["notes"]
         squares.append(np.sum((result.arrays["scaled_coefficients"] - fitted.params) ** 2))
     expected = in_sum * math.sqrt(np.trace(inverse @ inverse) * 2 / rounds)
     # 12 runs of 4 numbers: a root mean square within 30 % at 3 standard errors. The search itself
