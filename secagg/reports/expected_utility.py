@@ -70,14 +70,15 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
     texts = [
         f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. The expected coefficient "
         f"error is {percent(judged['error'])}.",
-        "Coefficient error: the expected change of all slopes of a regression together due to the "
-        "noise alone, in percent of their size. "
+        "Coefficient error: the expected change of all slopes of a regression together, in percent "
+        "of their size. It is due to the noise, and in a search of many rounds also to its end "
+        "before the optimum. "
         f"Usable: at most {percent(USABLE_ERROR)}. Green: up to {percent(GREEN_ERROR)}; amber: up "
         f"to {percent(USABLE_ERROR)}; red: above.",
         _enough(judged),
-        f"The verdict uses public numbers only: {records} expected records, and a guess of the "
-        "columns' variances within their bounds and of their correlations. It does not include "
-        "sampling error and the bias of clipping.",
+        f"The verdict uses public numbers only: {records} expected records, and guesses about the "
+        "columns. It does not include sampling error and the bias of clipping.",
+        f"The verdict {judged['assumes']}." if "assumes" in judged else "",
         ". ".join(fewer_records_than_expected(facts, summary) or ()),
     ]
     return [text for text in texts if text]

@@ -16,6 +16,7 @@ from secagg.errors import UsageError
 from secagg.models.moments.method import CONSTANT
 from secagg.privacy.expected_error import (
     GREEN_ERROR,
+    LATENT_EXPLAINED,
     USABLE_ERROR,
     Assumptions,
     PlannedNoise,
@@ -118,6 +119,26 @@ def test_the_advised_number_of_rounds_is_just_enough(logistic):
     assert (before.least_rounds, then.least_rounds) == (enough, None)
     flat = dataclasses.replace(assumed, spread=1e-4, indicator_spread=1e-4)
     assert feasibility(flat, few).least_rounds is None
+
+
+def test_a_search_that_has_not_converged_is_never_green():
+    """Without noise to speak of, 46 rounds leave more than a twentieth of the way, 54 less."""
+    assumed = Assumptions(10**6, 3, 4, 4.0, logistic=True, explained=LATENT_EXPLAINED)
+    few, enough = (
+        feasibility(assumed, PlannedNoise(2.3, 8.0, DELTA, Placement.ROUND, SITES, rounds=r))
+        for r in (46, 54)
+    )
+    assert few.left is not None and enough.left is not None
+    assert 0.05 < few.left <= few.error <= GREEN_ERROR and few.verdict is Verdict.AMBER
+    assert few.least_rounds is not None and f"method.rounds to {few.least_rounds}" in few.words()
+    assert enough.left < 0.05 and enough.verdict is Verdict.GREEN
+
+
+def test_a_narrower_spread_has_a_larger_error_unless_no_variable_is_continuous():
+    noised = moments_noise(3.0, 8.0, Placement.SUM)
+    mixed, indicators = (feasibility(Assumptions(9000, k, 4, 3.0), noised) for k in (3, 0))
+    assert mixed.error_if_narrow is not None and mixed.error_if_narrow > 2 * mixed.error
+    assert indicators.error_if_narrow is None and mixed.left is None
 
 
 def test_noise_at_each_site_has_the_predicted_larger_error():

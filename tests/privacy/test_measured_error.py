@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 from support.gradients import fit
 
@@ -18,7 +19,14 @@ from secagg.contracts.noise import Clip, Noise, Placement
 from secagg.models.glm.gradient_descent import STAGE, Gradient
 from secagg.models.moments.method import CONSTANT, PooledMoments
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
-from secagg.privacy.expected_error import USABLE_ERROR, Assumptions, PlannedNoise, feasibility
+from secagg.privacy.expected_error import (
+    LATENT_EXPLAINED,
+    USABLE_ERROR,
+    Assumptions,
+    PlannedNoise,
+    Verdict,
+    feasibility,
+)
 
 DELTA = 1e-6
 SITES, COLLUDING = 5, 1
@@ -27,8 +35,8 @@ SITES, COLLUDING = 5, 1
 def population(assumed: Assumptions, rng: np.random.Generator) -> np.ndarray:
     """Return records as assumed, clipped to norm R, the outcome last.
 
-    Indicators are 1 for a fifth of the records. Their latent normals have the correlation assumed,
-    they themselves a somewhat lower one.
+    Indicators, and a 0/1 outcome, are 1 for a fifth of the records. The indicators' latent normals
+    have the correlation assumed, they themselves a somewhat lower one.
     """
     n, rho = assumed.records, assumed.correlation
     p = assumed.continuous + assumed.indicators - 1
@@ -41,6 +49,7 @@ def population(assumed: Assumptions, rng: np.random.Generator) -> np.ndarray:
     share = assumed.explained
     if assumed.logistic:
         log_odds = math.sqrt(share / (1 - share) * math.pi**2 / 3) * signal
+        log_odds += brentq(lambda m: expit(m + log_odds).mean() - 0.2, -20.0, 20.0)
         y = np.where(rng.random(n) < expit(log_odds), 1.0, -1.0) * assumed.indicator_size
     else:
         y = math.sqrt(share) * signal + math.sqrt(1 - share) * rng.normal(size=n)
@@ -180,7 +189,7 @@ ROUNDS = [  # as above, epsilon, rounds; the first with a binary outcome
     ((2000, 5, 1, 1.5, 0.3), 2.0, 10, True),
     ((4000, 2, 4, 6.0, 0.2), 100.0, 20, False),  # hardly any noise: what the rounds leave
     ((4000, 3, 4, 7.0, 0.2), 100.0, 20, True),
-    ((8000, 5, 1, 1.5, 0.3), 4.0, 60, True),
+    ((8000, 5, 1, 1.5, 0.3), 4.0, 100, True),  # 60 are just enough: 1.8 times the error by (2)
 ]
 
 
@@ -196,6 +205,23 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
     found = feasibility(assumed, noised)
     error = measured(assumed, 8, lambda u, rng: rounds_error(u, assumed, noised, rng))
     assert near(found.error, error, 1.6)
+
+
+@pytest.mark.parametrize("spread", [0.2, 0.1])
+def test_the_verdict_on_a_usual_logistic_regression_agrees_with_the_measured_error(spread):
+    """Seven predictors of 2000 patients at epsilon 8, with the spread assumed and with half of it.
+
+    60 repeats measured 10.4 +- 0.4 % and 32.6 +- 1.2 %; in 16 the Monte Carlo error is twice that.
+    The former assumptions (an outcome of half the records, explained by half) predicted 4.9 %.
+    """
+    assumed, noised = of_rounds((2000, 3, 4, 4.0, spread), 8.0, 100, True)
+    assumed = dataclasses.replace(assumed, explained=LATENT_EXPLAINED)
+    usual = feasibility(dataclasses.replace(assumed, spread=0.2), noised)
+    claimed = usual.error if spread == 0.2 else usual.error_if_narrow
+    assert claimed is not None and usual.verdict is Verdict.AMBER
+    assert claimed == pytest.approx(feasibility(assumed, noised).error)
+    error = measured(assumed, 16, lambda u, rng: rounds_error(u, assumed, noised, rng))
+    assert near(claimed, error, 1.6)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5, 10])

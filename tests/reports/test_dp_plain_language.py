@@ -219,6 +219,11 @@ class TestExpected:
             assert number in text
         assert banners(page) == []
 
+    def test_the_assumptions_in_own_units_are_shown(self) -> None:
+        page, text = self.judged(assumes="assumes standard deviations of 9 mmHg")
+        assert "The verdict assumes standard deviations of 9 mmHg." in text
+        assert "9 mmHg" in Page(page).text
+
     def test_a_red_verdict_is_a_banner(self) -> None:
         page, text = self.judged(verdict="red", error=1.0)
         assert len(banners(page)) == 1 and "error is 100 %." in text

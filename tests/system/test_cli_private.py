@@ -141,6 +141,18 @@ class TestPlan:
         judged = plan(placement, expected_records=records)["feasibility"]
         assert judged["verdict"] == verdict and judged["words"].startswith(f"{verdict}: ")
 
+    def test_the_plan_prints_what_the_verdict_assumes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        raw = private_job("sum", expected_records=600)
+        planned = plan_run(plan_job(parse_job(raw), tables(4, 150)))
+        assumes = planned["differential_privacy"]["feasibility"]["assumes"]
+        recorded = Console(record=True, width=200, quiet=True)
+        recorded.quiet = False
+        monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
+        output.show_plan(planned)
+        assert assumes in " ".join(recorded.export_text().split())
+
     def test_a_single_variable_has_no_verdict_on_a_regression(self) -> None:
         raw = private_job("sum", expected_records=600)
         raw["columns"] = {"x": raw["columns"]["x"]}

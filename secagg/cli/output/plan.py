@@ -74,6 +74,8 @@ def _show_guarantee(out: Console, guarantee: Mapping[str, Any], protocol: str) -
         return
     judged = guarantee["feasibility"]
     out.print(f"usable? {escape(judged['words'])}", style=_COLOURS[judged["verdict"]])
+    if "assumes" in judged:
+        out.print(f"        {escape(judged['assumes'])}", style="dim")
     noise = Table(title="noise, in the units of the sum")
     noise.add_column("stage")
     for name in ("releases", "numbers", "sensitivity", "sigma of a site", "sigma in the sum", "mu"):
