@@ -71,6 +71,9 @@ class Stage:
         that is computed without an error whatever the records are. None if there is no bound, so
         that noise cannot protect records
     ends_early: whether the method may end before `max_rounds`
+    held_out: the share of a site's records that the sum leaves out or covers alone, to test
+        predictions; at least one record if it is not 0
+    held_out_rows: which ones: "last" of the table, "random", or "" for none
     """
 
     name: str
@@ -79,6 +82,8 @@ class Stage:
     sees: str
     sensitivity: Sensitivity | None = None
     ends_early: bool = True
+    held_out: float = 0.0
+    held_out_rows: str = ""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
 from secagg.jobs.job import Column, Job
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import before_data
-from secagg.privacy.policy.questions import compare_records
 from secagg.privacy.policy.record_rules import own_records, with_data
+from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import open_ledger, request_before_data
@@ -120,9 +120,13 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
         def reread(declared: Mapping[str, Any]) -> Any:
             return reread_rows(declared, table, source.name)
 
-        minimum = source.policy.min_records
-        decisions += with_data(source.policy, request, own_records(read, public))
-        decisions += compare_records(request.question, asked, read, reread, minimum)
+        policy, question = source.policy, request.question
+        decisions += with_data(policy, request, own_records(read, public))
+        if question is not None:
+            new = ReadQuestion(question, read)
+            decisions += compare_records(
+                new, asked, reread, policy.min_records, policy.max_leverage
+            )
     refusals = _refusals(decisions)
     return SiteCheck(source.name, rows, complete, columns, "", refusals, read.remarks)
 

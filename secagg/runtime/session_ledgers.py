@@ -85,9 +85,13 @@ def contribution_request(
     stages: those of the method; key: the coordinator's signing key
     terms: None without noise, or if other parties can draw the same noise again
     """
-    columns, question = declarations(job.columns), None
+    columns, question, rules = declarations(job.columns), None, as_policy(job.release)
     if job.privacy.placement is Placement.NONE:
-        question = Question(columns, job.sites.max_rows, source.policy.min_records or 0)
+        held = max(stages, key=lambda stage: stage.held_out)
+        question = Question(
+            columns, job.sites.max_rows, source.policy.min_records or 0,
+            held.held_out, held.held_out_rows,
+        )  # fmt: skip
     return PolicyRequest(
         site=source.name,
         coordinator_key=key,
@@ -99,6 +103,8 @@ def contribution_request(
         counting=True,
         terms=terms,
         question=question,
+        min_cell_records=rules.min_cell_records or 1,
+        min_level_sites=rules.min_level_sites or 1,
     )
 
 

@@ -231,8 +231,13 @@ def test_a_patient_added_between_two_jobs_does_not_show(tmp_path: Path) -> None:
     assert "moments" in ask(job).sums
     path = data / "hungary.csv"
     lines = path.read_text().splitlines()
-    for added, released in ((1, False), (9, False), (10, True)):
-        path.write_text("\n".join([*lines, *lines[1 : 1 + added]]) + "\n")
+    for added, released in (
+        (lines[1:2], False),
+        (lines[1:10], False),
+        (lines[1:11], False),  # of these ten, fewer than ten are women: their sums would show
+        (lines[1:2] * 10, True),
+    ):
+        path.write_text("\n".join([*lines, *added]) + "\n")
         assert ("moments" in ask(job).sums) is released
 
 

@@ -70,7 +70,7 @@ def test_plan_attributes_a_refusal_to_the_site_and_its_rule(
 ) -> None:
     """And what plan says, the run does."""
     data = folder_with(tmp_path)
-    counts = "min_records = 2\n" if "min_sites" in policy else POLICY
+    counts = "min_records = 2\nmin_level_sites = 3\n" if "min_sites" in policy else POLICY
     (data / "c.policy.toml").write_text(f"{counts}{policy}\n")
     planned = plan(data, **changed)
     (line,) = planned["refusals"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -146,6 +146,9 @@ class FedLinModel(FedLinSettings, ABC):
         sees = ending_sees(sites, holdout=holdout)
         sees += f"; {self.last_sees}" if self.last_sees else ""
         declared.append(Stage(FINISH, (*last, *self.last_fields(public)), 1, sees))
+        if holdout:
+            share, which = self.holdout, self.holdout_rows
+            declared = [replace(s, held_out=share, held_out_rows=which) for s in declared]
         return tuple(declared)
 
     def initial_state(self, public: PublicFacts) -> State:

@@ -4,7 +4,8 @@ Both answers reveal something, because the coordinator writes the job. A job who
 released needs no count here: it is pinned (`secagg.privacy.policy.questions`), so that a later job
 cannot ask nearly the same. A job that ended before its first release pins nothing. A coordinator
 could send many of these, each with a slightly smaller `max_rows`, until one is refused. So a site
-answers only a limited number of them.
+answers only a limited number of them. A release of the count alone is no release here: its sums
+tell nothing new the second time, but the answers to the other rules of a job do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from secagg.privacy.ledger.store import Line
 _RULE: Final = "records"
 """The rule of a decision that depends on the records of an exact job."""
 _ANSWERS: Final = "dataset = ? AND kind = 'decision' AND time >= ? AND content LIKE '%\"asked\"%'"
-_RELEASES: Final = """dataset = ? AND kind = 'entry' AND session IN (
+_RELEASES: Final = """dataset = ? AND kind = 'entry' AND content NOT LIKE '%"question": {%'
+    AND session IN (
     SELECT session FROM lines WHERE kind = 'decision' AND time >= ? AND content LIKE '%"asked"%')"""
 
 
@@ -27,11 +29,14 @@ class Answers:
     """Requests by their digests; equal requests reveal nothing new and count once.
 
     refused: those that were refused because of the records
-    unreleased: these, and those that the records allowed, but whose sessions released nothing
+    unreleased: these, and those that the records allowed, but whose sessions released nothing but
+        counts; without those of the own session
+    has_released: whether the own session has released more than counts
     """
 
     refused: frozenset[str]
     unreleased: frozenset[str]
+    has_released: bool
 
 
 def answer(time: int, dataset: str, session: str, asked: str, refused: str | None = None) -> Line:
@@ -44,7 +49,9 @@ def answer(time: int, dataset: str, session: str, asked: str, refused: str | Non
     return Line(time, "decision", dataset, session, content=content)
 
 
-def read_answers(where: Callable[..., list[Line]], dataset: str, since: int) -> Answers:
+def read_answers(
+    where: Callable[..., list[Line]], dataset: str, since: int, session: str
+) -> Answers:
     """Return the answers about a data set since this time.
 
     where: returns the lines of a ledger that meet a condition in SQL
@@ -52,6 +59,7 @@ def read_answers(where: Callable[..., list[Line]], dataset: str, since: int) -> 
     decisions = where(_ANSWERS, dataset, since)
     released = {line.session for line in where(_RELEASES, dataset, since)}
     refused = {line.content["asked"] for line in decisions if not line.content["allowed"]}
-    allowed = {line.content["asked"] for line in decisions}
+    allowed = {line.content["asked"] for line in decisions if line.session != session}
     done = {line.content["asked"] for line in decisions if line.session in released}
-    return Answers(frozenset(refused), frozenset(refused | (allowed - done)))
+    unreleased = frozenset(refused | (allowed - done))
+    return Answers(frozenset(refused), unreleased, session in released)

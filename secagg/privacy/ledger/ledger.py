@@ -279,15 +279,16 @@ class Ledger:
         asked: as for `record_refusal`. Raises `PolicyRefusal`.
         """
         with self._change():
-            others = self.answers(dataset, days).unreleased - {asked}
-            if len(others) >= limit:
-                raise PolicyRefusal(self.where, f"{len(others)} answers without a release")
-            append(self._db, answer(self._time(), dataset, session, asked))
+            known = self.answers(dataset, days, session)
+            if not known.has_released:
+                if len(known.unreleased - {asked}) >= limit:
+                    raise PolicyRefusal(self.where, f"{limit} answers without a release")
+                append(self._db, answer(self._time(), dataset, session, asked))
 
-    def answers(self, dataset: str, days: float) -> Answers:
-        """Return the requests that the records answered in the last `days` days."""
+    def answers(self, dataset: str, days: float, session: str = "") -> Answers:
+        """Return the requests that the records answered; `session` is the own one."""
         since = microseconds(self._now() - timedelta(days=days))
-        return read_answers(self._where, dataset, since)
+        return read_answers(self._where, dataset, since, session)
 
     # --- caps ---------------------------------------------------------------------------------
 

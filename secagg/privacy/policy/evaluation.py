@@ -34,19 +34,23 @@ unreleased            in a period, fewer than N other exact jobs released nothin
 questions             an exact job declares columns as earlier exact releases did: see   before
                       `secagg.privacy.policy.questions`
 max_levels            an exact job's categorical columns have at most N levels              before
+min_cell_records      an exact job's release.min_cell_records is N or more                  before
+min_level_sites       an exact job's release.min_level_sites is N or more                   before
 delta                 (always, if there is noise) delta < 1 / total records                noised
 max_parameters_ratio  parameters <= ratio * total records / number of sites                noised
 min_records           the site has >= N records                                            with
 max_parameters_ratio  parameters <= ratio * the site's records                             with
 min_level_records     each value of a 0/1 variable, and each level of a categorical        with
                       column, has no records or >= N records
-constant_columns      in each continuous column, no record, >= min_records records, or     with
-                      half of them differ from the most common value
+constant_columns      in each continuous column, >= min_records records, or half of them,   with
+                      differ from the most common value; none may if min_level_sites is 1
 max_clipped_share     of the values of each column, at most this share is out of bounds    with
 dominance             see `secagg.privacy.policy.record_rules`                             with
 max_site_share        the site's records <= share * total records                          with
 questions             no combination with earlier exact releases isolates fewer than       with
-                      min_records records
+                      min_records records: see `secagg.privacy.policy.record_sets`
+max_leverage          no record has a larger leverage in the columns of all exact jobs      with
+held_out              a method holds out no records of the site, or min_records or more     with
 ====================  ===================================================================  ======
 
 "before" and "with" are the two steps. In the round that counts records, their total is unknown, so
@@ -108,6 +112,7 @@ class PolicyRequest:
     terms: the guarantee of the whole job; None without noise
     refusals: number of exact jobs that were refused in the policy's period because of the records
     unreleased: number of other exact jobs in this period that were answered and released nothing
+    min_cell_records, min_level_sites: of the job's release rules
     question: what an exact job asks of the records; None with noise
     asked: the questions of all earlier exact releases of this data set, from the ledger
     """
@@ -125,6 +130,8 @@ class PolicyRequest:
     terms: Terms | None = None
     refusals: int = 0
     unreleased: int = 0
+    min_cell_records: int = 0
+    min_level_sites: int = 0
     question: Question | None = None
     asked: tuple[Question, ...] = ()
 
@@ -184,6 +191,11 @@ def on_cohorts(
 
 
 _ADVICE = {
+    "held_out": "Set another share in the job: 0, or one that holds out enough records.",
+    "max_leverage": "Leave out a column that is nearly a combination of others, or has a few very "
+    "large values.",
+    "min_cell_records": "Set release.min_cell_records in the job.",
+    "min_level_sites": "Set release.min_level_sites in the job.",
     "budget": "Lower privacy.epsilon or privacy.delta, or ask the policy's owner.",
     "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
     "cohorts": "Run again with the sites of an earlier release (sites.names). Do not delete "
@@ -304,6 +316,11 @@ def _check_question(policy: SitePolicy, request: PolicyRequest) -> Iterable[Deci
     many = [f"{name!r} has {count}" for name, count in levels.items() if count > policy.max_levels]
     text = f"{', '.join(many) or 'no column has more'}; at most {policy.max_levels} levels allowed"
     yield Decision("max_levels", not many, text)
+    for rule, own, needed in (
+        ("min_cell_records", request.min_cell_records, policy.smallest_cell),
+        ("min_level_sites", request.min_level_sites, policy.fewest_level_sites),
+    ):
+        yield Decision(rule, own >= needed, f"the job's is {own}, {needed} needed")
 
 
 def _check_total(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:

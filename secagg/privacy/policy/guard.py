@@ -43,7 +43,8 @@ from secagg.privacy.ledger.answers import Answers
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import AskedQuestion, Cohort, Decision, Release
 from secagg.privacy.policy import evaluation, record_rules
-from secagg.privacy.policy.questions import Declarations, Question, compare_records, conflict
+from secagg.privacy.policy.questions import Declarations, Question
+from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
@@ -125,6 +126,7 @@ class Guard:
     _records: str = field(default="", init=False, repr=False)
     _recorded: set[Decision] = field(default_factory=set, init=False, repr=False)
     _answers: Answers | None = field(default=None, init=False, repr=False)
+    _level_counts: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _asked: tuple[AskedQuestion, ...] | None = field(default=None, init=False, repr=False)
     _on_questions: tuple[Decision, ...] | None = field(default=None, init=False, repr=False)
     # The facts that the rules allowed last. Every round has the same, and so the same decisions.
@@ -160,11 +162,11 @@ class Guard:
         site = self.template.site
         check_invitation(self.policy.release, site, request.cohort, request.total)
         evaluation.enforce(site, decisions)
-        if self.calibrated is None and request.counting:
+        if self.calibrated is None:
             # Before the records are read: any answer reveals something about them.
             with self._write_refusal(request, "unreleased"):
                 self.ledger.reserve_answer(
-                    self.dataset, self.session, self.job.hex(), self.policy.refusal_days,
+                    self.dataset, self.session, self._asks(request), self.policy.refusal_days,
                     self.policy.max_unreleased,
                 )  # fmt: skip
         self._admitted = facts
@@ -181,15 +183,18 @@ class Guard:
             return
         if self._own is None:
             self._own = record_rules.own_records(rows, public)
-        if self._on_questions is None:
-            asked, minimum = self._questions(), self.policy.min_records
+        question = self.template.question
+        if self._on_questions is None and question is not None:
+            read = ReadQuestion(question, rows)
+            self._level_counts = read.level_counts()
             self._on_questions = compare_records(
-                self.template.question, asked, rows, self.reread, minimum
-            )
+                read, self._questions(), self.reread,
+                self.policy.min_records, self.policy.max_leverage,
+            )  # fmt: skip
         policy_request = self._policy_request(request, ())
         decisions = (
             *record_rules.with_data(self.policy, policy_request, self._own),
-            *self._on_questions,
+            *(self._on_questions or ()),
         )
         self._write(request, decisions)
         check_records(self.policy.release, self.template.site, self._own.records)
@@ -261,6 +266,12 @@ class Guard:
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _asks(self, request: ContributionRequest) -> str:
+        """Return a digest of what an exact job asks: after the count, also about the total."""
+        if request.total is None:
+            return self.job.hex()
+        return encoding.digest([self.job, request.total]).hex()
+
     def _release(self, answer: PlannedRelease) -> Release:
         request = answer.request
         return Release(
@@ -289,19 +300,17 @@ class Guard:
         question = self.template.question
         if question is None or not request.counting:
             return None
-        return {**question.plain(), "records": 0 if self._own is None else self._own.records}
+        records = 0 if self._own is None else self._own.records
+        return {**question.plain(), "records": records, "levels": self._level_counts}
 
     def _check_meanwhile(self, _: Sequence[Cohort]) -> None:
-        """Refuse if an exact run with another question has begun since `check`.
+        """Refuse if another exact run has released since `check`.
 
-        The records are not compared again, so that this refusal depends on public facts only.
+        Its records may be newer, because a patient was added in between. The records are not
+        compared again, so that this refusal depends on public facts only.
         """
-        question = self.template.question
-        assert question is not None  # as in `_plain_question`
-        compared = {question.records, *(Question.of(a.question).records for a in self._questions())}
-        asked = [Question.of(a.question) for a in self.ledger.questions(self.dataset, self.session)]
-        other = any(each.records not in compared for each in asked)
-        if other or conflict(asked, question) is not None:
+        asked = self.ledger.questions(self.dataset, self.session)
+        if len(asked) > len(self._questions()):
             what = "another exact run on these records has begun meanwhile"
             raise PolicyRefusal(self.template.site, what, "Run again.")
 
@@ -320,11 +329,14 @@ class Guard:
         self, request: ContributionRequest, earlier: tuple[frozenset[str], ...]
     ) -> evaluation.PolicyRequest:
         if self._answers is None:  # once: a run that has begun is not ended by other runs
-            self._answers = self.ledger.answers(self.dataset, self.policy.refusal_days)
+            days = self.policy.refusal_days
+            self._answers = self.ledger.answers(self.dataset, days, self.session)
         return replace(
             self.template, cohort=request.cohort, earlier=earlier, total_records=request.total,
             counting=request.counting, refusals=len(self._answers.refused),
-            unreleased=len(self._answers.unreleased - {self.job.hex()}),
+            unreleased=len(
+                self._answers.unreleased - {self.job.hex(), self._asks(request)}
+            ),
             asked=tuple(Question.of(each.question) for each in self._questions()),
         )  # fmt: skip
 

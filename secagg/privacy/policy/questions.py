@@ -15,15 +15,22 @@ exact job the site checks
 1. *declarations*: a column that an earlier question used has the same type, bounds, transform and
    levels as then. So the same record always contributes the same values.
 2. *records*: no combination of the sets of complete records, of this question and of all earlier
-   ones, covers fewer than `min_records` records (and at least one). The answer is exact, by
-   `differencing.exposed`: records that belong to the same sets have equal weights in every
-   combination.
+   ones, covers fewer than `min_records` records (and at least one); nor does a combination of those
+   of them that have one level. The answer is exact, by `differencing.exposed`: records that belong
+   to the same sets have equal weights in every combination.
 3. *unchanged records*: since each earlier question, either no record of this question's columns has
-   changed, or the number of complete records has changed by `min_records` or more.
+   changed, or the numbers of complete records, and of those with each level, have changed by
+   `min_records` or more (levels: or by 0). In the second case both questions leave out the same
+   incomplete records.
 4. *limits*: `max_rows` is not smaller, and `min_records` not larger, than in earlier questions. A
    site that accepts such a job says something about its number of rows.
 
-Rules 1 and 4 use public facts only. Rules 2 and 3 use the site's records.
+5. *held-out records*: a method may leave out a share of the records, to test its predictions. If
+   one of two questions does so, both have the same columns. If both do, they hold out the same
+   records: an equal share from the end of the table. At a random choice they never do.
+
+Rules 1, 4 and 5 use public facts only. Rules 2 and 3 use the site's records
+(`secagg.privacy.policy.record_sets`).
 
 =================================================  =============================================
 second question                                    result
@@ -33,11 +40,13 @@ other method, same columns                         allowed
 fewer or more columns, same complete records       allowed
 ... n or more complete records more or fewer       allowed (n: `min_records`)
 ... fewer than n, but not 0                        refused, as a refusal because of the records
+... of which fewer than n have one of the levels   refused, as a refusal because of the records
 another bound, transform, type or set of levels    refused
 a smaller `max_rows`                               refused
 a larger `min_records`, above `LARGEST_MINIMUM`    refused
 one record added since, or a cell corrected        refused, as a refusal because of the records
-n records added since                              allowed
+n records added since                              allowed, if rule 3 allows it
+another share held out, or any at random           refused
 with noise                                         always allowed: the budget limits it
 =================================================  =============================================
 
@@ -48,24 +57,16 @@ Not protected:
   noise does.
 * Columns that are copies of each other under different names. The policy can list the columns that
   may be used (`columns`).
-* n records added and others changed at the same time: the rule sees only that n were added.
 * A deleted ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from secagg.contracts import SiteRecords
 from secagg.core import encoding
-from secagg.errors import SecaggError
-from secagg.privacy.ledger.records import AskedQuestion, Decision
-from secagg.privacy.policy.differencing import exposed
 
 LARGEST_MINIMUM = 11
 """The largest `min_records` of a convention (`secagg.privacy.policy.site_policy`). That a site has
@@ -81,11 +82,15 @@ class Question:
 
     max_rows: of the job
     min_records: the smallest number of complete records, by the job or the site's policy
+    held_out: the share of the records that the method leaves out of some sums
+    held_out_rows: which ones: "last", "random", or "" for none
     """
 
     columns: Declarations
     max_rows: int
     min_records: int
+    held_out: float = 0.0
+    held_out_rows: str = ""
 
     def plain(self) -> dict[str, Any]:
         """Return the question as plain data for the ledger, which keeps the order of lists only."""
@@ -100,7 +105,10 @@ class Question:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Question:
         """Return the question that `plain` converted."""
-        return cls(dict(plain["columns"]), plain["max_rows"], plain["min_records"])
+        return cls(
+            dict(plain["columns"]), plain["max_rows"], plain["min_records"],
+            plain.get("held_out", 0.0), plain.get("held_out_rows", ""),
+        )  # fmt: skip
 
 
 def conflict(earlier: Sequence[Question], new: Question) -> str | None:
@@ -124,72 +132,25 @@ def conflict(earlier: Sequence[Question], new: Question) -> str | None:
                 f"min_records is {new.min_records}, and an earlier exact release had "
                 f"{question.min_records}; a larger one would ask for this site's number of records"
             )
+        if reason := _other_rows(question, new):
+            return reason
     return None
 
 
-def compare_records(
-    question: Question | None,
-    asked: Sequence[AskedQuestion],
-    rows: SiteRecords,
-    reread: Callable[[Declarations], SiteRecords] | None,
-    minimum: int | None,
-) -> tuple[Decision, ...]:
-    """Return the decision of rules 2 and 3; () if there is nothing to compare.
-
-    question: the new one, None with noise
-    asked: the earlier ones, from the ledger
-    rows: the site's records as the new question reads them
-    reread: returns the site's records as an earlier question reads them; None in tests
-    minimum: the site's `min_records`
-    """
-    if question is None or reread is None or minimum is None or not asked:
-        return ()
-
-    def decide(allowed: bool, text: str) -> tuple[Decision, ...]:
-        return (Decision("questions", allowed, text),)
-
-    known: dict[str, SiteRecords] = {question.records: rows}
-    masks: dict[str, NDArray[np.bool_]] = {}
-    for earlier in asked:
-        then = Question.of(earlier.question)
-        try:
-            if then.records not in known:
-                known[then.records] = reread(then.columns)
-        except SecaggError:
-            return decide(False, "the records of an earlier exact release cannot be read any more")
-        now = known[then.records]
-        masks[then.records] = now.complete
-        change = abs(len(now.values) - earlier.records)
-        if change < minimum and not earlier.same_records(encoding.digest(now.values).hex()):
-            text = f"records changed since an earlier exact release, {change} more or fewer"
-            return decide(False, f"{text}; {minimum} needed")
-    alone = isolates([*masks.values()], rows.complete, minimum)
-    verb = "isolate" if alone else "do not isolate"
-    return decide(
-        not alone,
-        f"combinations of {len(asked) + 1} exact releases {verb} fewer than {minimum} records",
-    )
-
-
-def isolates(earlier: Sequence[NDArray[np.bool_]], new: NDArray[np.bool_], minimum: int) -> bool:
-    """Return whether the sets of records isolate fewer than `minimum` of them (rule 2).
-
-    earlier: for each earlier question, which rows of the table are complete; shape (rows,)
-    new: the same for the new question
-    """
-    members = np.stack([*earlier, new])
-    atoms, sizes = np.unique(members[:, members.any(axis=0)], axis=1, return_counts=True)
-    # `minimum` records of an atom are as good as all: a combination covers all of them or none.
-    sets = [
-        frozenset(
-            f"{j}.{i}"
-            for j in np.flatnonzero(inside)
-            for i in range(min(int(sizes[j]), minimum))
+def _other_rows(earlier: Question, new: Question) -> str | None:
+    """Return why the held-out records forbid `new`, by rule 5."""
+    if not earlier.held_out and not new.held_out:
+        return None
+    if earlier.records != new.records:
+        return (
+            "this job or an earlier exact one holds out records, and then all exact jobs must have "
+            "the same columns"
         )
-        for inside in atoms
-    ]  # fmt: skip
-    *before, last = sets
-    return exposed(before, last, minimum) is not None
+    if earlier.held_out and new.held_out:
+        same = (earlier.held_out, earlier.held_out_rows) == (new.held_out, new.held_out_rows)
+        if not same or new.held_out_rows == "random":
+            return "an earlier exact job held out other records; the difference could be one record"
+    return None
 
 
 def _text(declared: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ level does: with the cross products of the moments, the sums over the few record
 on such columns applies whatever type the job declares.
 
 Dominance means that a few records make up most of a total. The rule applies to variables that are
-never negative by their public bounds, in their original units. The totals are the sum of such a
+not negative at this site, whatever bounds the job declares. The totals are the sum of such a
 variable and the sum of its squares. Variables with only two values are excluded, because their sum
 is a count. A site knows only its own values x1 >= x2 >= ..., with the sum T. This is enough:
 
@@ -72,8 +72,7 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
         varying[variable.name] = len(scaled) - int(counts.max(initial=0))
         if len(counts) == 2:  # binary, whatever the job declares
             levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
-        elif variable.midpoint >= variable.half_range:
-            # No value is below 0, because scaled >= -1 and rounding is monotone.
+        elif values.min(initial=0.0) >= 0:  # whatever bounds the job declares
             magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
     for column, ones in of_column.items():
         if len(ones) > 1:  # for a single 0/1 variable, the rule checks both values
@@ -106,7 +105,10 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         decide("min_level_records", *_check_levels(min_level, own))
     decide("max_clipped_share", *_check_clipped(policy.max_clipped_share, own))
     if policy.min_records is not None:
-        decide("constant_columns", *_check_varying(policy.min_records, own))
+        constant = policy.fewest_level_sites == 1
+        decide("constant_columns", *_check_varying(policy.min_records, own, constant=constant))
+        held = request.question.held_out if request.question else 0.0
+        decide("held_out", *_check_held_out(policy.min_records, n, held))
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
     if policy.max_site_share is not None and not request.counting:
@@ -123,8 +125,16 @@ def _check_levels(min_records: int, own: OwnRecords) -> tuple[bool, str]:
     return True, f"in {len(own.levels)} variables, each value has 0 or {min_records} records"
 
 
-def _check_varying(min_records: int, own: OwnRecords) -> tuple[bool, str]:
+def _check_held_out(min_records: int, records: int, share: float) -> tuple[bool, str]:
+    held = max(int(share * records), 1) if share else 0
+    text = f"the method holds out {held} of {records} records; 0 or {min_records} needed"
+    return held == 0 or held >= min_records, text
+
+
+def _check_varying(min_records: int, own: OwnRecords, *, constant: bool) -> tuple[bool, str]:
     for name, varying in own.varying.items():
+        if not (varying or constant) and own.records:
+            return False, f"all records have one value of {name}, which may name this site"
         # If most values differ from each other, the column does not single out a few records.
         if 0 < varying < min(min_records, own.records - varying):
             text = f"{name} has one value in all records except {varying}, {min_records} needed"

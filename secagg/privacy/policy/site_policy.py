@@ -233,6 +233,17 @@ class SitePolicy(_Strict):
     ones or at least this many; the same for zeros. It is strict, because it looks at this site's
     count. If it is not set: `min_records`. With 1, the rule is off. A site without a policy file
     has no such rule. The job's `release.min_cell_records` applies to the counts of all sites."""
+    min_cell_records: int | None = Field(default=None, ge=1)
+    """Without noise: an exact job is refused if its `release.min_cell_records` is smaller. If it is
+    not set: `min_records`. A site without a policy file has no such rule."""
+    min_level_sites: int | None = Field(default=None, ge=1)
+    """Without noise: an exact job is refused if its `release.min_level_sites` is smaller. If this
+    is more than 1, so is a continuous column with one value at this site, which may name the site.
+    If it is not set: `min_sites`. A site without a policy file has no such rule."""
+    max_leverage: Share | None = 0.9
+    """Without noise: the largest leverage of one of this site's records in the columns of all exact
+    jobs together. It is 1 if a combination of columns is this record alone. Write 1.0 to allow all.
+    A site without a policy file has no such rule."""
     max_levels: int = Field(default=40, ge=2)
     """Without noise: largest number of levels of a categorical column. A column with many levels
     has few records in each. The default is that of DataSHIELD (`nfilter.levels.max`)."""
@@ -313,6 +324,16 @@ class SitePolicy(_Strict):
             replace(rules, place=f"{self._file} (a profile sets it too)") if self._file else rules
         )
 
+    @property
+    def smallest_cell(self) -> int:
+        """The rule `min_cell_records`, with its default."""
+        return self.min_cell_records or self.min_records or 1
+
+    @property
+    def fewest_level_sites(self) -> int:
+        """The rule `min_level_sites`, with its default."""
+        return self.min_level_sites or self.min_sites or 1
+
     def at_least(self, agreed: ReleasePolicy) -> SitePolicy:
         """Return this policy with its counting rules raised to the agreed ones, if it sets any."""
         release = self.release.at_least(agreed)
@@ -326,8 +347,8 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
         min_sites=release.min_sites,
         min_records=release.min_records,
         min_total_records=release.min_total_records,
-        min_level_records=1,
-    )
+        min_level_records=1, min_cell_records=1, min_level_sites=1, max_leverage=None,
+    )  # fmt: skip
 
 
 def read_policy(path: Path) -> SitePolicy:

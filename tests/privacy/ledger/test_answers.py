@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.ledgers import Clock, part
@@ -34,8 +35,11 @@ def ask(ledger: Ledger, session: str, asked: str, limit: int = 10) -> None:
     ledger.reserve_answer("heart", session, asked, DAYS, limit)
 
 
-def release(ledger: Ledger, session: str) -> None:
-    exact = replace(part(1), session=session, cost=EXACT, delta=0, variance=0, adjacency=None)
+def release(ledger: Ledger, session: str, round_: int = 0, question: Any = None) -> None:
+    exact = replace(
+        part(1), session=session, round=round_, cost=EXACT, delta=0, variance=0, adjacency=None,
+        question=question,
+    )  # fmt: skip
     ledger.record_release(exact, caps=[], random=system_random)
 
 
@@ -51,6 +55,25 @@ def test_a_job_counts_once_until_one_of_its_runs_releases(ledger: Ledger) -> Non
     release(ledger, "02")
     assert unreleased(ledger) == {"bb"}
     assert unreleased(ledger, "lung") == set()
+
+
+def test_a_release_of_the_count_alone_is_no_release(ledger: Ledger) -> None:
+    ask(ledger, "01", "aa")
+    release(ledger, "01", question={"columns": [], "records": 9})
+    assert unreleased(ledger) == {"aa"}
+    release(ledger, "01", round_=1)
+    assert unreleased(ledger) == set()
+
+
+def test_a_session_does_not_count_its_own_answers(ledger: Ledger) -> None:
+    """It asks twice: before the count, and about the total. After a release it is not ended."""
+    ask(ledger, "01", "aa", limit=1)
+    ask(ledger, "01", "bb", limit=1)
+    with pytest.raises(PolicyRefusal):
+        ask(ledger, "02", "cc", limit=1)
+    release(ledger, "01")
+    ask(ledger, "02", "cc", limit=1)
+    ask(ledger, "01", "dd", limit=1)
 
 
 def test_a_refusal_counts_as_an_answer_even_if_the_job_released_before(ledger: Ledger) -> None:

@@ -40,6 +40,7 @@ DECLARED = {"age": AGE, "sex": {"type": "binary", "levels": ["0", "1"]}}
 COUNTING = PolicyRequest(
     site="a", coordinator_key=KEY, method="moments", columns=DECLARED, protocol="masked",
     parameters=3, cohort=ABC, counting=True, question=Question(DECLARED, 100, 10),
+    min_cell_records=10, min_level_sites=3,
 )  # fmt: skip
 LATER = replace(COUNTING, counting=False, total_records=100)
 TERMS = Terms(Placement.SUM, 1.0, 1e-6, Adjacency.ADD_REMOVE, colluding=0, count_share=0.05)
@@ -189,6 +190,13 @@ TABLE = [
     ("unreleased", "", replace(LATER, unreleased=10), None, False),
     ("unreleased", "max_unreleased = 2", replace(LATER, unreleased=2), None, False),
     ("unreleased", "", replace(NOISED, unreleased=99), None, None),
+    ("min_cell_records", "", replace(LATER, min_cell_records=10), None, True),
+    ("min_cell_records", "", replace(LATER, min_cell_records=9), None, False),
+    ("min_cell_records", "min_cell_records = 3", replace(LATER, min_cell_records=3), None, True),
+    ("min_cell_records", "", replace(NOISED, min_cell_records=1), None, None),
+    ("min_level_sites", "", replace(LATER, min_level_sites=2), None, False),
+    ("min_level_sites", "min_level_sites = 2", replace(LATER, min_level_sites=2), None, True),
+    ("min_level_sites", "", replace(NOISED, min_level_sites=1), None, None),
     ("questions", "", asked(AGE), None, True),
     ("questions", "", asked(AGE | {"high": 99}), None, False),
     ("questions", "", replace(asked(AGE | {"high": 99}), terms=TERMS, question=None), None, None),
@@ -202,7 +210,14 @@ TABLE = [
     ("max_clipped_share", "", COUNTING, OwnRecords(40, {}, {}, clipped={"age": 0.51}), False),
     *(
         ("constant_columns", "", COUNTING, OwnRecords(40, {}, {}, {"age": others}), allowed)
-        for others, allowed in ((0, True), (1, False), (9, False), (10, True), (39, True))
+        for others, allowed in ((0, False), (1, False), (9, False), (10, True), (39, True))
+    ),
+    ("constant_columns", "min_level_sites = 1", COUNTING,
+     OwnRecords(40, {}, {}, {"age": 0}), True),
+    *(
+        ("held_out", "", replace(COUNTING, question=Question(DECLARED, 100, 10, share, "last")),
+         OWN, allowed)
+        for share, allowed in ((0.0, True), (0.2, False), (0.249, False), (0.25, True))
     ),
     *(
         ("constant_columns", "", COUNTING, OwnRecords(10, {}, {}, {"age": others}), allowed)
@@ -300,9 +315,10 @@ def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
     """All rows of the module's table, all of them refusing."""
     noised = replace(with_terms(delta=0.5), cohort=("a", "b"), total_records=7)
     request = replace(
-        noised, terms=None, columns=declaring(50).columns, question=declaring(50).question,
+        noised, terms=None, columns=declaring(50).columns,
+        question=Question(declaring(50).columns, 100, 10, held_out=0.2),
         asked=(Question(declaring(49).columns, 1, 1),), refusals=5,
-        unreleased=10,
+        unreleased=10, min_cell_records=1, min_level_sites=1,
     )  # fmt: skip
     own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2}, {"height": 1}, {"age": 0.6})
     with_noise = {d.rule: d for d in before_data(EVERYTHING, noised)}
@@ -313,7 +329,7 @@ def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
     when = {
         "before": {*exact, *with_noise} - noised_only,
         "noised": {*with_noise} & noised_only,
-        "with": {*second, "questions"},  # decided by the guard
+        "with": {*second, "questions", "max_leverage"},  # decided by the guard
     }
     rows = re.findall(r"^(\S+)  +.*  (before|noised|with)$", evaluation.__doc__ or "", re.M)
     for rule, phase in rows:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secagg.privacy.policy.questions import LARGEST_MINIMUM, Question, conflict, isolates
+from secagg.privacy.policy.questions import LARGEST_MINIMUM, Question, conflict
+from secagg.privacy.policy.record_sets import isolates
 
 AGE = {"type": "continuous", "low": 18.0, "high": 100.0, "transform": "none"}
 SEX = {"type": "binary", "levels": ["f", "m"]}
