@@ -34,13 +34,17 @@ MAX_LISTED = 40
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair of variables of a graph, with the numbers of each coefficient between them."""
+    """A pair of variables of a graph, with the numbers of each coefficient between them.
+
+    undecided: no edge, although the intervals of its coefficients exclude 0
+    """
 
     source: str
     target: str
     directed: bool
     pip: float
     edge: bool
+    undecided: bool
     weight: float | None
     sides: tuple[Summary, ...]
 
@@ -115,7 +119,8 @@ def pairs_of(summary: Summary) -> list[Pair]:
     if "arrows" in summary:
         return [
             Pair(
-                row["from"], row["to"], True, row["pip"], row["edge"], row["mean"],
+                row["from"], row["to"], True, row["pip"], row["edge"],
+                row.get("undecided", False), row["mean"],
                 ({"outcome": row["to"], "predictor": row["from"], **row},),
             )
             for row in summary["arrows"]
@@ -124,7 +129,8 @@ def pairs_of(summary: Summary) -> list[Pair]:
     for row in summary["pairs"]:
         source, target = row["between"]
         weight, sides = row["partial_correlation"], tuple(row["sides"])
-        pairs.append(Pair(source, target, False, row["pip"], row["edge"], weight, sides))
+        edge, open_pair = row["edge"], row.get("undecided", False)
+        pairs.append(Pair(source, target, False, row["pip"], edge, open_pair, weight, sides))
     return pairs
 
 

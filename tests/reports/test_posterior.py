@@ -159,6 +159,22 @@ class TestGraph:
         assert shown_of(summary)["omitted"] == left
         assert len(shown_of(summary)["pairs"]) == MAX_LISTED
 
+    @pytest.mark.parametrize("method", ["sparse_markov", "sparse_directed"])
+    def test_an_undecided_pair_is_marked(self, method: str) -> None:
+        facts, result = copied(run_of(method))
+        summary = result.summary | {"converged": True}
+        rows = summary["pairs" if "pairs" in summary else "arrows"]
+        for row in rows:
+            row["undecided"] = False  # chains are short
+        for undecided in (False, True):
+            rows[0].update(edge=False, undecided=undecided)
+            assert (">undecided<" in render(facts, Result(summary))) == undecided
+            out = Console(file=io.StringIO(), width=200)
+            (block,) = blocks(facts, summary)
+            show_posterior(out, block)
+            printed = out.file.getvalue()  # type: ignore[attr-defined]
+            assert (" undecided " in printed) == undecided
+
     def test_heat_map_cells_agree_with_the_sides(self) -> None:
         summary = summary_of("sparse_markov")
         heat = str(shown_of(summary)["heat"])

@@ -89,8 +89,8 @@ def _pairs(analysis: Mapping[str, Any], title: str) -> Table:
     for pair in shown:
         name = f"{pair.source} {'->' if pair.directed else '-'} {pair.target}"
         cells = _arrow_cells(pair.sides[0]) if directed else _pair_cells(pair)
-        style = None if pair.edge else "dim"
-        edge = "yes" if pair.edge else ""
+        style = None if pair.edge or pair.undecided else "dim"
+        edge = "yes" if pair.edge else "undecided" if pair.undecided else ""
         table.add_row(escape(name), edge, *cells, *sampler_cells(pair.sides), style=style)
     return table
 

@@ -88,6 +88,8 @@ from secagg.models.sparse_bayes.result import (
     draw_arrays,
     sampler_disclosure,
     summary_fields,
+    undecided,
+    with_note_on_undecided,
 )
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
@@ -206,15 +208,11 @@ class SparseDirected(SparseModel):
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
         edges = discoveries(pip, self.fdr)
-        arrows: list[dict[str, Any]] = [
-            {
-                "from": names[sources[i]],
-                "to": names[targets[i]],
-                "edge": bool(edges[i]),
-                **coefficient(posteriors["theta"], posteriors["inclusion"], (0, int(i))),
-            }
-            for i in np.argsort(-pip, kind="stable")
-        ]
+        arrows: list[dict[str, Any]] = []
+        for i in np.argsort(-pip, kind="stable"):
+            found = coefficient(posteriors["theta"], posteriors["inclusion"], (0, int(i)))
+            ends = {"from": names[sources[i]], "to": names[targets[i]], "edge": bool(edges[i])}
+            arrows.append({**ends, "undecided": undecided(ends["edge"], [found]), **found})
         labels = [f"{names[h]!r} -> {names[j]!r}" for j, h in zip(targets, sources, strict=True)]
         summary = {
             "method": "sparse-directed",
@@ -225,6 +223,12 @@ class SparseDirected(SparseModel):
             "arrows": arrows,
             **summary_fields(self, state, draws, posteriors, labels),
         }
+        open_arrows = [
+            f"{row['from']!r} -> {row['to']!r} (PIP {row['pip']:.2f})"
+            for row in arrows
+            if row["undecided"]
+        ]
+        summary = with_note_on_undecided(summary, open_arrows, "")
         matrices = {
             "pip": pip,
             "mean": posteriors["theta"].mean[0],

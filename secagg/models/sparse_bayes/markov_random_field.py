@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,15 @@ from secagg.models.sparse_bayes.result import (
     coefficient,
     draw_arrays,
     summary_fields,
+    undecided,
+    with_note_on_undecided,
 )
 from secagg.models.sparse_bayes.sums import Design
+
+ADVICE = (
+    " Method sparse_regression of one of the two columns on all others has another default prior, "
+    "which finds such effects more often."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +111,12 @@ class SparseMarkov(SparseLinear):
             for j, others in enumerate(design.predictors.tolist())
             for i, h in enumerate(others)
         }
-        pairs = [
+        pairs: list[dict[str, Any]] = [
             {
                 "between": [names[i], names[j]],
                 "pip": float(both[i, j]),
                 "edge": bool(edges[i, j]),
+                "undecided": undecided(bool(edges[i, j]), (side[i, j], side[j, i])),
                 "partial_correlation": partial_correlation(float(mean[i, j]), float(mean[j, i])),
                 "sides": [side[i, j], side[j, i]],
             }
@@ -125,6 +133,12 @@ class SparseMarkov(SparseLinear):
             "pairs": pairs,
             **summary_fields(self, state, draws, posteriors, labels),
         }
+        undecided_pairs = [
+            f"{' - '.join(map(repr, pair['between']))} (PIP {pair['pip']:.2f})"
+            for pair in pairs
+            if pair["undecided"]
+        ]
+        summary = with_note_on_undecided(summary, undecided_pairs, ADVICE)
         drawn = draw_arrays(draws, own_eta=self.own_eta)
         matrices = {"pip": pip, "mean": mean, "sd": sd, "edges": edges | edges.T}
         return Result(summary, {"predictors": design.predictors, **matrices, **drawn})

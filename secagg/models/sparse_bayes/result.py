@@ -102,6 +102,7 @@ LABELS: Final[Mapping[str, Label]] = {
 }
 """For all sparse Bayesian models."""
 
+_MOST_LISTED = 5  # undecided pairs that the note names
 _NUMBERS = tuple(field.name for field in fields(Posterior))
 _PRIOR = (
     "own_eta", "slab_shape", "slab_scale", "spike_ratio", "rho_a", "rho_b", "noise_shape",
@@ -167,6 +168,31 @@ def _prior(model: SparseModel, constants: SpikeSlab) -> dict[str, Any]:
         return found
     del found["spike_ratio"]
     return found | {"spike_variance": constants.spike, "spread_scale": constants.spread}
+
+
+def undecided(edge: bool, sides: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a pair is no edge, although the intervals of its coefficients exclude 0."""
+    return not edge and all(
+        side["low"] is not None and (side["low"] > 0 or side["high"] < 0) for side in sides
+    )
+
+
+def with_note_on_undecided(
+    summary: Mapping[str, Any], found: Sequence[str], advice: str
+) -> dict[str, Any]:
+    """Return a summary with a note that names undecided pairs, if the draws may be used.
+
+    found: each undecided pair with its PIP
+    """
+    if not found or not summary["converged"]:
+        return dict(summary)
+    listed = ", ".join(found[:_MOST_LISTED]) + (", and others" if len(found) > _MOST_LISTED else "")
+    note = (
+        f"Undecided, so no edge, although the interval excludes 0: {listed}. With few sites, this "
+        "prior can take an effect that all sites have for a difference between sites. Do not read "
+        f'"no edge" as "no effect" there.{advice}'
+    )
+    return {**summary, "notes": [*summary["notes"], note]}
 
 
 def draw_arrays(draws: Mapping[str, Array], *, own_eta: bool) -> dict[str, Array]:

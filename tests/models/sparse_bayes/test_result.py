@@ -15,6 +15,7 @@ from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
 from secagg.errors import CapabilityError, JobError
 from secagg.models.sparse_bayes.markov_random_field import expected_fdr, partial_correlation
+from secagg.models.sparse_bayes.result import undecided, with_note_on_undecided
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate as simulate_with
 
@@ -163,6 +164,26 @@ class TestField:
         assert field.summary["expected_fdr"] <= field.summary["fdr_at_most"] == 0.1
         assert np.array_equal(field.arrays["edges"], field.arrays["edges"].T)
 
+    def test_a_certain_relation_without_an_edge_is_undecided(self) -> None:
+        """A correlation of 0.35 at each of three sites of 500 records: t of about 8 at each."""
+        rng, data = np.random.default_rng(3), {}
+        for k in range(3):
+            y = rng.standard_normal(500)
+            a = 0.35 * y + np.sqrt(1 - 0.35**2) * rng.standard_normal(500)
+            data[f"s{k}"] = pd.DataFrame({"y": 10 * y, "a": a})
+        raw = job(name="sparse_markov", rounds=600)
+        raw["columns"] = {name: raw["columns"][name] for name in ("y", "a")}
+        summary = simulate(raw, data).summary
+        (pair,) = summary["pairs"]
+        assert summary["converged"]
+        assert pair["undecided"] and not pair["edge"]
+        assert all(side["low"] > 0 for side in pair["sides"])
+        assert "'y' - 'a'" in summary["notes"][-1] and "sparse_regression" in summary["notes"][-1]
+
+    def test_edges_and_pairs_without_an_effect_are_decided(self, field: Result) -> None:
+        assert not any(pair["undecided"] for pair in field.summary["pairs"])
+        assert not any("Undecided" in note for note in field.summary["notes"])
+
     def test_partial_correlations_agree_with_the_precision_matrix(self, field: Result) -> None:
         data = records()
         centred = np.concatenate([(each - each.mean()).to_numpy() for each in data.values()])
@@ -217,3 +238,29 @@ def test_unsupported_ways_of_centring_are_refused() -> None:
     with pytest.raises(JobError) as caught:
         simulate(job(centre="site"), records())
     assert caught.value.where == "method.centre"
+
+
+@pytest.mark.parametrize(
+    ("edge", "intervals", "expected"),
+    [
+        (False, [(0.1, 0.3), (0.2, 0.4)], True),
+        (False, [(-0.3, -0.1)], True),
+        (True, [(0.1, 0.3), (0.2, 0.4)], False),
+        (False, [(0.1, 0.3), (-0.1, 0.4)], False),
+        (False, [(None, None)], False),
+    ],
+)
+def test_undecided_is_no_edge_with_intervals_that_exclude_zero(
+    edge: bool, intervals: list[tuple[float | None, float | None]], expected: bool
+) -> None:
+    assert undecided(edge, [{"low": low, "high": high} for low, high in intervals]) is expected
+
+
+def test_undecided_pairs_are_named_only_if_the_draws_may_be_used() -> None:
+    summary: dict[str, Any] = {"converged": True, "notes": ["first"]}
+    first, note = with_note_on_undecided(summary, [f"p{i}" for i in range(7)], " Do so.")["notes"]
+    assert first == "first" and note.endswith(" Do so.")
+    assert "p0, p1, p2, p3, p4, and others" in note and "p5" not in note
+    assert with_note_on_undecided(summary, [], "") == summary
+    unusable = summary | {"converged": False}
+    assert with_note_on_undecided(unusable, ["p0"], "") == unusable
