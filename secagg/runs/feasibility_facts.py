@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from secagg.contracts import OneRegression
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.jobs.job import Continuous
 from secagg.privacy.expected_error import (
-    LATENT_EXPLAINED,
     Assumptions,
     PlannedNoise,
     feasibility,
@@ -48,8 +46,6 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         clip.squared_norm,
         logistic,
     )
-    if logistic:
-        assumed = replace(assumed, explained=LATENT_EXPLAINED)
     found = feasibility(
         assumed,
         PlannedNoise(

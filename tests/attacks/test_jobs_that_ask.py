@@ -369,5 +369,8 @@ def test_no_pair_of_released_jobs_differs_by_few_records(tmp_path: Path, profile
             apart = (one.loc[both, shared] != two.loc[both, shared]).any(axis=1).sum()
             assert len(alone) == 0 or len(alone) >= minimum, jobs
             assert apart == 0 or apart >= minimum, jobs
+            coded = [n for n in shared if jobs[0]["columns"][n]["type"] != "continuous"]
+            of_levels = [n for name in coded for n in table.loc[alone, name].value_counts()]
+            assert not any(0 < n < minimum for n in of_levels), jobs
     print(profile, dict(outcomes))
     assert outcomes["2 released"] and outcomes["1 released"]

@@ -20,7 +20,6 @@ from secagg.models.glm.gradient_descent import STAGE, Gradient
 from secagg.models.moments.method import CONSTANT, PooledMoments
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.expected_error import (
-    LATENT_EXPLAINED,
     USABLE_ERROR,
     Assumptions,
     PlannedNoise,
@@ -215,7 +214,6 @@ def test_the_verdict_on_a_usual_logistic_regression_agrees_with_the_measured_err
     The former assumptions (an outcome of half the records, explained by half) predicted 4.9 %.
     """
     assumed, noised = of_rounds((2000, 3, 4, 4.0, spread), 8.0, 100, True)
-    assumed = dataclasses.replace(assumed, explained=LATENT_EXPLAINED)
     usual = feasibility(dataclasses.replace(assumed, spread=0.2), noised)
     claimed = usual.error if spread == 0.2 else usual.error_if_narrow
     assert claimed is not None and usual.verdict is Verdict.AMBER

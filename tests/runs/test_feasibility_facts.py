@@ -56,7 +56,7 @@ def test_a_logistic_regression_with_wide_bounds_is_not_green() -> None:
 def test_only_the_columns_of_the_regression_are_stated() -> None:
     found = judged(family="gaussian", outcome="sbp", predictors=["age", "sex"])
     assert list(found["assumed_deviations"]) == ["age", "sbp"]
-    assert "50 % of the outcome's variance" in found["assumes"]
+    assert "20 % of the outcome's variance" in found["assumes"]
 
 
 def test_without_continuous_columns_no_deviation_is_stated() -> None:
