@@ -61,6 +61,22 @@ def arrows(graph: Array) -> set[tuple[str, str]]:
     return {(NAMES[h], NAMES[j]) for j, h in np.argwhere(graph)}
 
 
+def test_an_arrow_that_is_no_edge_despite_its_interval_is_undecided() -> None:
+    """One short chain, which has no R-hat, ends near an effect that is certain but no edge."""
+    weak = np.zeros((2, 2))
+    weak[1, 0] = 0.25
+    sites = [rows_of(part) for part in simulated(weak, (500,) * 3)]
+    randoms = [seeded_random(bytes([k, 0]) * 16) for k in range(3)]
+    method = SparseDirected(rounds=150, chains=1)
+    summary = play(method, sites, public_of(3, ("a", "b")), randoms).result.summary
+    first, second = summary["arrows"]
+    assert (first["from"], first["to"], first["edge"]) == ("a", "b", False)
+    assert first["low"] > 0 > second["low"] and second["high"] > 0
+    assert first["undecided"] and not second["undecided"]
+    *_, note = summary["notes"]
+    assert note.startswith("Undecided") and "'a' -> 'b'" in note and "'b' -> 'a'" not in note
+
+
 @pytest.mark.statistical
 def test_an_acyclic_graph_is_recovered() -> None:
     parts = simulated(ACYCLIC, (150, 200, 150))
