@@ -4,6 +4,10 @@ After the last release the log has the events `result`, `report` and `countersig
 and once each. Between and after them only failures and resumptions are allowed. `countersigned`
 names the line whose hash the sites signed; that line is the report or a later one. So what the
 signatures bind is the whole log up to the report, and through it all files.
+
+Nobody signs the lines after that one. `countersigned` itself has only its own keys, and all of them
+but `time` follow from what was signed. A line that came between, when a run was interrupted and
+resumed, or after it, can be false: `unsigned_lines` counts these.
 """
 
 from __future__ import annotations
@@ -20,6 +24,10 @@ from secagg.runtime.attestations import read_attestation
 from secagg.runtime.evidence import Statement, check_countersignature, extend_requests
 
 _ORDER = ("result", "report", "countersigned")
+_KEYS = {"event", "round", "head", "result", "requests", "claims", "missing"} | {
+    "seq", "time", "prev", "hash",
+}  # fmt: skip
+"""The keys of the event `countersigned`, and those of every line."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,20 @@ def check_countersignatures(
         raise EvidenceError(where, "a site's countersignature is not valid") from None
     if event["missing"] != sorted(set(cohort) - set(event["claims"])):
         raise EvidenceError(where, "it names other sites as missing than those without signature")
+    if set(event) != _KEYS or event["round"] != releases[-1]["round"] + 1:
+        raise EvidenceError(where, "it was changed: it has other keys, or another round")
     return tuple(sorted(event["claims"]))
+
+
+def unsigned_lines(entries: Sequence[Mapping[str, Any]], end: LogEnd) -> int:
+    """Return how many lines after the signed one are not `countersigned`: anybody can add these.
+
+    Call `check_countersignatures` first. Returns 0 for a folder without countersignatures.
+    """
+    if end.countersigned is None:
+        return 0
+    signed = next(entry["seq"] for entry in entries if entry["hash"] == end.countersigned["head"])
+    return len(entries) - 1 - int(signed) - 1
 
 
 def _asked(release: Mapping[str, Any], roster: Roster, session: bytes) -> bytes:

@@ -23,10 +23,15 @@ What each check excludes:
 * Check 7 binds the rest: without the keys of all sites that countersigned, nobody can change a
   line, the result or the report after the run. `Verified.unsigned` names the sites without a
   countersignature, which may have dropped out at the last moment. A forger could also have removed
-  these signatures. So a folder in which one is missing passes only with `head`.
+  these signatures. So a folder in which one is missing passes only with `head`. Nobody signs a line
+  after the signed one, nor the time of the line `countersigned`. `Verified.unsigned_lines` counts
+  such lines; only `head` shows that they are genuine.
 * Check 8 is for a coordinator that computes a false result from true sums. It is left out if the
   sums are not in the folder, or where this computer would compute other bits
   (`Verified.not_recomputed` says why).
+
+The log of a failed run has no countersignature. A person who can write the folder can cut back the
+log of a successful run and add a line that says that it failed. Only `head` detects that.
 
 Not protected: a coordinator that logs false sums during the run and computes its result from them;
 and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
@@ -48,7 +53,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.audits.log_end import LogEnd, check_countersignatures, read_end
+from secagg.audits.log_end import LogEnd, check_countersignatures, read_end, unsigned_lines
 from secagg.audits.recomputation import Recomputed
 from secagg.audits.recomputation import recompute as recompute_result
 from secagg.core.identity import PublicIdentity, Role, Roster
@@ -77,6 +82,7 @@ class Verified:
     recomputed: whether the result follows from the released sums; if that was not tried,
         not_recomputed says why
     failed: the error code of a run that failed and left only a log; None for a finished run
+    unsigned_lines: lines of the log that the countersignatures do not cover, without the last one
     """
 
     lines: int
@@ -90,6 +96,7 @@ class Verified:
     recomputed: bool = False
     not_recomputed: str = ""
     failed: str | None = None
+    unsigned_lines: int = 0
 
 
 def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = True) -> Verified:
@@ -121,6 +128,7 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     with run.well_formed("log or run.json"):
         signed = check_countersignatures(entries, releases, end, cohort, roster, session)
+        uncovered = unsigned_lines(entries, end)
     unsigned = tuple(sorted(set(cohort) - set(signed)))
     if evidence > 1 and unsigned and head is None:
         what = f"{', '.join(unsigned)} did not countersign the log, so its end could be rewritten"
@@ -133,7 +141,7 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
                 recomputed = recompute_result(run, entries, releases, roster, session)
     return Verified(
         len(entries), entries[-1]["hash"], files, len(releases), signatures + len(signed),
-        evidence, signed, unsigned, recomputed.done, recomputed.why,
+        evidence, signed, unsigned, recomputed.done, recomputed.why, unsigned_lines=uncovered,
     )  # fmt: skip
 
 

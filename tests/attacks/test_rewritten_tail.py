@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support.jobs import SITES, small_job, tables
+from typer.testing import CliRunner
 
 from secagg.audits import recomputation
 from secagg.audits.run_integrity import verify_folder
+from secagg.cli.main import app
 from secagg.contracts import Result
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.errors import EvidenceError
@@ -283,3 +285,52 @@ def test_a_folder_of_an_earlier_version_is_reported_without_countersignatures(
     forge_result(folder)
     rewrite(folder, entries)
     assert verify_folder(folder).evidence == 1
+
+
+# --- lines that no site signed -------------------------------------------------------------------
+
+FALSE_LINE = {"event": "rejected", "party": "north", "why": "sent forged numbers", "time": "x"}
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_a_false_line_beside_the_countersignatures_is_counted(folder: Path, back: int) -> None:
+    """After them or before them: a resumed run can write such lines, and so can a forger."""
+    assert verify_folder(folder).unsigned_lines == 0
+    true = log(folder)
+    entries = log(folder)
+    entries.insert(len(entries) - back, dict(FALSE_LINE))
+    rewrite(folder, entries)
+    found = verify_folder(folder)
+    assert (found.countersigned, found.unsigned_lines) == (SITES, 1)
+    shown = CliRunner().invoke(app, ["verify", str(folder)]).stdout
+    assert "intact" not in shown and "consistent" in shown
+    with pytest.raises(EvidenceError):
+        verify_folder(folder, true[-1]["hash"])
+
+
+@pytest.mark.parametrize("false", [{"remark": "north signed under protest"}, {"round": 7}])
+def test_a_false_field_in_the_line_of_the_countersignatures_is_detected(
+    folder: Path, false: dict[str, Any]
+) -> None:
+    entries = log(folder)
+    by_event(entries, "countersigned").update(false)
+    rewrite(folder, entries)
+    with pytest.raises(EvidenceError) as caught:
+        verify_folder(folder)
+    assert caught.value.where == "log.jsonl line 9"
+
+
+def test_a_successful_run_that_is_cut_back_is_not_called_intact(folder: Path) -> None:
+    """Without the head, it cannot be told from a run that failed; `verify` says so."""
+    true = log(folder)
+    entries = log(folder)[:6]
+    rewrite(folder, [*entries, {"event": "failed", "code": "abort", "time": true[5]["time"]}])
+    for path in folder.iterdir():
+        if path.name != "log.jsonl":
+            path.unlink()
+    found = verify_folder(folder)
+    assert (found.failed, found.countersigned, found.unsigned) == ("abort", (), SITES)
+    shown = CliRunner().invoke(app, ["verify", str(folder)]).stdout
+    assert "intact" not in shown and "cut back" in shown
+    with pytest.raises(EvidenceError):
+        verify_folder(folder, true[-1]["hash"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from secagg.audits.run_integrity import Verified
+from secagg.reports.numbers import counted
 
 
 def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
@@ -32,14 +33,19 @@ def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
 def _verdict(found: Verified, with_head: bool) -> str:
     if found.failed is not None:
         return f"the run failed ({found.failed}) and has no result. Its log is consistent"
-    if with_head or (found.evidence > 1 and not found.unsigned):
+    if with_head or (found.evidence > 1 and not found.unsigned and not found.unsigned_lines):
         return "intact"
     return "consistent, but nothing shows that it was not rewritten"
 
 
 def _end_of_log(found: Verified, with_head: bool) -> str:
     if found.failed is not None:
-        return "" if with_head else "No site countersigns the log of a run that failed."
+        return (
+            ""
+            if with_head
+            else "No site countersigns the log of a run that failed. So this may also be a "
+            "successful run whose log was cut back."
+        )
     if found.evidence == 1:
         return (
             "An earlier version of secagg wrote this folder, without countersignatures of the "
@@ -48,7 +54,14 @@ def _end_of_log(found: Verified, with_head: bool) -> str:
         )
     if found.unsigned:
         return f"Not countersigned by {', '.join(found.unsigned)}; the head is the one you gave."
-    return f"Log and result are countersigned by all {len(found.countersigned)} sites."
+    signed = f"Log and result are countersigned by all {len(found.countersigned)} sites"
+    if found.unsigned_lines and not with_head:
+        lines = counted(found.unsigned_lines, "log line")
+        return (
+            f"{signed}, but {lines} beside the countersignatures could have been added. Use --head "
+            "with the log head that the run printed."
+        )
+    return f"{signed}."
 
 
 def _result(found: Verified) -> str:
