@@ -37,7 +37,7 @@ from pydantic import TypeAdapter
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
-from secagg.jobs.cells import cell_text, read_column
+from secagg.jobs.cells import MISSING, cell_text, read_column
 from secagg.jobs.job import Binary, Column, Continuous, Job
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
@@ -147,7 +147,8 @@ def read_rows(
     table: the site's table
     who: name of the site, for the text of an error
     person: the column that names the person of each record; only the first `records_per_person`
-        records of a person are used. Records without a name count as records of one person
+        records of a person are used. A record without a name is incomplete: if such records counted
+        as one person's, the removal of one patient could bring in the record of another
     Raises `DataError`, whose text stays at the site.
     """
     names = Counter(table.columns)
@@ -192,9 +193,10 @@ def read_rows(
     midpoints = np.array([v.midpoint for v in public.variables])
     half = np.array([v.half_range for v in public.variables])
     if person is not None:
+        persons = [cell_text(cell) for cell in table[person]]
+        complete &= np.array([name.lower() not in MISSING for name in persons], dtype=np.bool_)
         rows = np.flatnonzero(complete)
-        persons = [cell_text(table[person].iloc[row]) for row in rows]
-        complete[rows] = cap_per_person(persons, records_per_person)
+        complete[rows] = cap_per_person([persons[row] for row in rows], records_per_person)
     # Rounding may give slightly more than 1 at a bound; the clip corrects this.
     scaled = np.clip((design[complete] - midpoints) / half, -1.0, 1.0)
     if public.clip is not None:

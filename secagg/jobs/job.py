@@ -188,7 +188,7 @@ class Privacy(_Strict):
     person: str | None = Field(default=None, min_length=1)
     """The column that names the person of each record. The site reads this column and does not send
     it. If it is set, the guarantee protects all records of a person together; otherwise it protects
-    single records."""
+    single records. A record without a person's name is incomplete, so it is not used."""
     records_per_person: int = Field(default=1, ge=1, le=2**48)
     """With `person`: the largest number of complete records of one person that a site uses. It uses
     the first ones. Intervals treat records as independent. So with more than one record per person,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from decimal import Decimal
 from typing import Any
@@ -366,3 +367,36 @@ def test_with_noise_rows_beyond_the_limit_are_used(monkeypatch: pytest.MonkeyPat
     assert noised({"x": REAL}, table, max_rows=5).remarks == ()
     with pytest.raises(DataError):
         read({"x": REAL}, table, max_rows=4)
+
+
+# --- persons -------------------------------------------------------------------------------------
+
+
+def kept(people: list[Any], values: list[float], most: int) -> list[float]:
+    """Return the values of `x` of the records that are used, unscaled."""
+    job = job_of({"x": REAL})
+    table = pd.DataFrame({"x": values, "who": pd.Series(people, dtype=object)})
+    known = public_facts(job, ("a", "b"))
+    read = read_rows(job.columns, table, known, "north", "who", most)
+    assert read.incomplete == len(values) - len(read.values)
+    return [20.0 + 10.0 * x for x in read.values[:, 0]]
+
+
+def test_a_record_without_a_person_is_incomplete() -> None:
+    people = ["a", "", "b", None, "NA", "b", " ", math.nan]
+    assert kept(people, [10, 11, 12, 13, 14, 15, 16, 17], 1) == pytest.approx([10, 12])
+    assert kept(people, [10, 11, 12, 13, 14, 15, 16, 17], 2) == pytest.approx([10, 12, 15])
+
+
+def test_removing_a_person_or_an_unnamed_record_moves_no_other_record_in() -> None:
+    """By brute force: every table of four records, every unit of it removed."""
+    for people in itertools.product(("a", "b", ""), repeat=4):
+        for most in (1, 2):
+            numbers = [11.0, 12.0, 13.0, 14.0]
+            before = kept(list(people), numbers, most)
+            units = [[i] for i in range(4) if not people[i]]
+            units += [[i for i in range(4) if people[i] == name] for name in set(people) - {""}]
+            for unit in units:
+                rest = [i for i in range(4) if i not in unit]
+                after = kept([people[i] for i in rest], [numbers[i] for i in rest], most)
+                assert len(set(before) - set(after)) <= most and set(after) <= set(before)
