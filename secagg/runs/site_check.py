@@ -27,9 +27,10 @@ from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
 from secagg.jobs.job import Column, Job
 from secagg.privacy.ledger.records import Decision
-from secagg.privacy.policy.evaluation import before_data
+from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.record_rules import own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
+from secagg.privacy.policy.site_policy import SitePolicy
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import open_ledger, request_before_data
@@ -111,8 +112,8 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
             job.columns, table, public, source.name, privacy.person, privacy.records_per_person
         )
     except DataError as error:
-        refusals = _refusals(decisions)
-        return SiteCheck(source.name, rows, complete, columns, error.line(), refusals)
+        refusals, counts = _refusals(decisions), _counts(source.policy, request)
+        return SiteCheck(source.name, rows, complete, columns, error.line(), refusals, counts)
 
     complete = len(read.values)
     if planned.private is None:
@@ -128,7 +129,19 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
                 new, asked, reread, policy.min_records, policy.max_leverage
             )
     refusals = _refusals(decisions)
-    return SiteCheck(source.name, rows, complete, columns, "", refusals, read.remarks)
+    remarks = (*read.remarks, *_counts(source.policy, request))
+    return SiteCheck(source.name, rows, complete, columns, "", refusals, remarks)
+
+
+def _counts(policy: SitePolicy, request: PolicyRequest) -> tuple[str, ...]:
+    """Return how near an exact job is to the limits on refusals, if it is not far from them."""
+    if request.question is None or not request.unreleased:
+        return ()
+    return (
+        f"in the last {policy.refusal_days:g} days, {request.refusals} of at most "
+        f"{policy.max_refusals} exact jobs were refused because of the records, and "
+        f"{request.unreleased} of at most {policy.max_unreleased} released nothing",
+    )
 
 
 def _refusals(decisions: list[Decision]) -> tuple[str, ...]:

@@ -57,6 +57,18 @@ def test_what_a_run_refuses_by_the_ledger_is_found(tmp_path: Path) -> None:
     assert (data / "ledgers" / "hungary.ledger").read_bytes() == before
 
 
+def test_refusals_and_jobs_without_a_release_are_counted(tmp_path: Path) -> None:
+    """Nothing else tells a site how near it is to the limits."""
+    data = folder(tmp_path)
+    wrong = {"rest_bp": LINEAR["columns"]["rest_bp"] | {"low": 500, "high": 600}}
+    ask(moments_job(data, wrong))
+    ask(moments_job(data, LINEAR["columns"]), consent_only=True)
+    (remark,) = check(data, {"age": LINEAR["columns"]["age"]}).remarks
+    assert "1 of at most 5 exact jobs" in remark and "2 of at most 10 released" in remark
+    with_noise = {"placement": "site", "epsilon": 2.0, "delta": 1e-5}
+    assert not check(data, {"age": LINEAR["columns"]["age"]}, privacy=with_noise).remarks
+
+
 def test_unreadable_cells_are_a_problem_without_noise_and_a_remark_with_noise(
     tmp_path: Path,
 ) -> None:

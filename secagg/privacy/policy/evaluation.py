@@ -202,12 +202,12 @@ _ADVICE = {
     "ledgers: others hold the earlier sums.",
     "delta": "Lower privacy.delta.",
     "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
-    "questions": "Declare the columns as in the earlier release, or use [privacy]. To try settings "
-    "on records that are all yours, use secagg.simulate, which keeps no ledger.",
-    "refusals": "Find mistakes with `secagg site check`, which sends nothing, or ask the policy's "
-    "owner to raise max_refusals. Jobs with [privacy] are not affected.",
-    "unreleased": "Repeat one of the earlier jobs, or ask the policy's owner to raise "
-    "max_unreleased. Jobs with [privacy] are not affected.",
+    "questions": "Jobs with [privacy] are not affected. To try settings on records that are all "
+    "yours, use secagg.simulate, which keeps no ledger.",
+    "refusals": "Find mistakes with `secagg site check`, which sends nothing. The site can raise "
+    "max_refusals in its policy, SITE.policy.toml. Jobs with [privacy] are not affected.",
+    "unreleased": "Repeat one of the earlier jobs. The site can raise max_unreleased in its "
+    "policy, SITE.policy.toml. Jobs with [privacy] are not affected.",
 }
 
 
@@ -304,10 +304,10 @@ def _check_question(policy: SitePolicy, request: PolicyRequest) -> Iterable[Deci
     if question is None:
         return
     times = f"{request.refusals} exact jobs were refused because of the records"
-    text = f"in {policy.refusal_days:g} days, {times}; at {limit}, all are refused"
+    text = f"in the last {policy.refusal_days:g} days, {times}; at {limit}, all are refused"
     yield Decision("refusals", request.refusals < limit, text)
     limit, times = policy.max_unreleased, f"{request.unreleased} other exact jobs released nothing"
-    text = f"in {policy.refusal_days:g} days, {times}; at {limit}, all others are refused"
+    text = f"in the last {policy.refusal_days:g} days, {times}; at {limit}, all others are refused"
     yield Decision("unreleased", request.unreleased < limit, text)
     reason = conflict(request.asked, question)
     text = f"no conflict with {len(request.asked)} earlier exact releases"

@@ -120,17 +120,19 @@ def conflict(earlier: Sequence[Question], new: Question) -> str | None:
                 return (
                     f"an earlier exact release declared column {name!r} as {_text(before)}, and "
                     f"this job declares it as {_text(declared)}; their difference could be one "
-                    "record"
+                    "record. Declare it as then"
                 )
         if new.max_rows < question.max_rows:
             return (
                 f"sites.max_rows is {new.max_rows}, and an earlier exact release had "
-                f"{question.max_rows}; a smaller one would ask for this site's number of rows"
+                f"{question.max_rows}; a smaller one would ask for this site's number of rows. "
+                "Set it as then"
             )
         if new.min_records > max(question.min_records, LARGEST_MINIMUM):
             return (
                 f"min_records is {new.min_records}, and an earlier exact release had "
-                f"{question.min_records}; a larger one would ask for this site's number of records"
+                f"{question.min_records}; a larger one would ask for this site's number of "
+                "records. Set it as then"
             )
         if reason := _other_rows(question, new):
             return reason
@@ -144,12 +146,15 @@ def _other_rows(earlier: Question, new: Question) -> str | None:
     if earlier.records != new.records:
         return (
             "this job or an earlier exact one holds out records, and then all exact jobs must have "
-            "the same columns"
+            "the same columns. Use the columns of the earlier one"
         )
     if earlier.held_out and new.held_out:
         same = (earlier.held_out, earlier.held_out_rows) == (new.held_out, new.held_out_rows)
         if not same or new.held_out_rows == "random":
-            return "an earlier exact job held out other records; the difference could be one record"
+            return (
+                "an earlier exact job held out other records; the difference could be one record. "
+                "Hold out none, or the same share from the end of the table"
+            )
     return None
 
 

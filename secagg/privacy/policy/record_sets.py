@@ -153,12 +153,12 @@ def compare_records(
     decisions = []
     if asked:
         alone = isolated(before, new, minimum)
-        text = f"combinations of {len(asked) + 1} exact releases "
-        text += (
-            f"isolate fewer than {minimum} records{alone}"
-            if alone is not None
-            else (f"do not isolate fewer than {minimum} records")
-        )
+        text = f"combinations of {len(asked) + 1} exact releases do not isolate few records"
+        if alone is not None:
+            text = (
+                f"combined with earlier exact releases, this job isolates fewer than {minimum} "
+                f"records{alone}. Use the columns of an earlier job"
+            )
         decisions.append(Decision("questions", alone is None, text))
     if max_leverage is not None:
         largest = largest_leverage([new, *before])
@@ -178,18 +178,19 @@ def _changed(
     change = abs(len(then.rows.values) - earlier.records)
     if change < minimum:
         text = f"records changed since an earlier exact release, {change} more or fewer"
-        return f"{text}; {minimum} needed"
+        return f"{text}; {minimum} needed. Undo the change, or add so many records"
     if not np.array_equal(then.rows.complete, new.rows.complete):
         return (
             "records changed since an earlier exact release, and this job leaves out other "
-            "incomplete records than that one"
+            "incomplete records than that one. Use the columns of the earlier job"
         )
     before: Mapping[str, int] = earlier.question.get("levels", {})
     for name, count in then.level_counts().items():
         if 0 < abs(count - before.get(name, count)) < minimum:
             return (
                 f"{change} records were added or removed since an earlier exact release, and "
-                f"fewer than {minimum} of them have one of the levels of {name.rpartition('.')[0]}"
+                f"fewer than {minimum} of them have one of the levels of "
+                f"{name.rpartition('.')[0]}. Wait for more records, or leave out this column"
             )
     return None
 

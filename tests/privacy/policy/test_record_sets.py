@@ -21,7 +21,9 @@ SEED = bytes(32)
 
 def read(columns: dict[str, Any], values: np.ndarray, complete: Any = None) -> ReadQuestion:
     """Return a question with its records; `values` has a row for each complete record."""
-    mask = np.ones(len(values), dtype=bool) if complete is None else np.asarray(complete, dtype=bool)
+    mask = (
+        np.ones(len(values), dtype=bool) if complete is None else np.asarray(complete, dtype=bool)
+    )
     return ReadQuestion(
         Question(columns, 100, 3), SiteRecords(values, 0, np.zeros(0), complete=mask)
     )
