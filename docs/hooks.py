@@ -12,25 +12,13 @@ Formulas become MathML, which every browser shows without a script.
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import enum
 import importlib
-import inspect
-import json
-import math
 import re
-import sys
-import textwrap
-import types
-import typing
-from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
+from secagg.jobs.settings import fields, settings_of_class
 
 TILDE = ("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # "is distributed as" is an operator
 DOCS = Path(__file__).parent
@@ -39,11 +27,6 @@ SUMS = re.compile(r"^<!-- sums: ([\w.]+):(\w+) -->$", re.M)
 LIST = re.compile(r"^<!-- pages: (\w+) -->$", re.M)
 REQUIRED = {"outcome": "y", "predictors": ("x",), "family": "binomial"}
 """Any values of settings without a default: what sums tell does not depend on them."""
-WORDS = {
-    int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path",
-    dict: "table", type(None): "",
-}  # fmt: skip
-LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -95,127 +78,8 @@ def what_sums_tell(module: str, name: str) -> str:
 
 def key_table(module: str, name: str) -> str:
     """Return the settings of a model or dataclass as a Markdown table, required ones first."""
-    kind = getattr(importlib.import_module(module), name)
-    meaning = meanings(kind)
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    own = inspect.get_annotations(kind)
-    order = sorted(
-        fields(kind).items(), key=lambda each: (each[1][1] is not ..., each[0] not in own)
-    )
-    for key, (hint, default, limits) in order:
-        cells = (f"`{key}`", type_of(hint, limits), written(default), meaning[key])
+    for key in settings_of_class(getattr(importlib.import_module(module), name)):
+        cells = (f"`{key.name}`", key.type, key.default, key.meaning)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
-
-
-def fields(kind: type) -> dict[str, tuple[Any, Any, str]]:
-    """Return for each setting its type, its default (`...` where required) and its limits."""
-    hints = _hints(kind)
-    if issubclass(kind, BaseModel):
-        return {
-            key: (
-                hints[key],
-                ... if info.default is PydanticUndefined else info.default,
-                _limits(info.metadata),
-            )
-            for key, info in kind.model_fields.items()
-        }
-    missing = dataclasses.MISSING
-    return {
-        each.name: (hints[each.name], ... if each.default is missing else each.default, "")
-        for each in dataclasses.fields(kind)
-    }
-
-
-def meanings(kind: type) -> dict[str, str]:
-    """Return what the strings under the fields say, those of base classes included."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        if each.__module__.startswith("secagg"):
-            found |= _strings_under_fields(each)
-    return found
-
-
-def type_of(hint: Any, limits: str = "") -> str:
-    """Return a type in words."""
-    name = _type_name(hint)
-    return f"{name}, {limits}" if limits and name else name
-
-
-def written(default: Any) -> str:
-    """Return a default as a job file would have it."""
-    if default is ...:
-        return "required"
-    if default is None:
-        return "not set"
-    if isinstance(default, BaseModel):
-        return f"`{default.name}`" if hasattr(default, "name") else "not set"
-    if isinstance(default, enum.Enum):
-        default = default.value
-    return f"`{json.dumps(default)}`"
-
-
-def _type_name(hint: Any) -> str:  # a return for each kind of type
-    origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:
-        return type_of(inside[0], _limits(inside[1:]))
-    if origin is Literal:
-        return _either(inside)
-    if origin in (Union, types.UnionType):
-        return " or ".join(filter(None, map(_type_name, inside)))
-    if origin is tuple:
-        inner = _type_name(inside[0])
-        if inside[-1] is not ...:
-            return f"pair of {inner}s"
-        first, _, rest = inner.partition(" ")
-        return f"list of {first}{'' if first.startswith('`') else 's'} {rest}".rstrip()
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return _either([each.value for each in hint])
-    return WORDS.get(origin or hint, "table")
-
-
-def _either(values: Sequence[Any]) -> str:
-    *first, last = (f"`{json.dumps(each)}`" for each in values)
-    return f"{', '.join(first)} or {last}" if first else last
-
-
-def _number(value: float) -> str:
-    power = math.log2(value) if value > 2**20 else 0.5
-    return f"2^{power:.0f}" if power == int(power) else f"{value:g}"
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    """Return the types of fields alone: those of class variables may be for type checkers only."""
-    found = {}
-    for each in reversed(kind.__mro__):
-        names = sys.modules[each.__module__].__dict__
-        for key, hint in inspect.get_annotations(each).items():
-            if not str(hint).startswith(("ClassVar", "typing.ClassVar")):
-                found[key] = eval(hint, names) if isinstance(hint, str) else hint  # noqa: S307
-    return found
-
-
-def _limits(metadata: Any) -> str:
-    found = []
-    for each in metadata:
-        for part in getattr(each, "metadata", [each]):
-            found += [
-                f"{words} {_number(getattr(part, name))}"
-                for name, words in LIMITS.items()
-                if getattr(part, name, None) is not None
-            ]
-    return " and ".join(found)
-
-
-def _strings_under_fields(kind: type) -> dict[str, str]:
-    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(node, ast.ClassDef)
-    found = {}
-    for field, after in zip(node.body, node.body[1:], strict=False):
-        match field, after:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                found[name] = " ".join(text.split())
-    return found

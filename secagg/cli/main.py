@@ -30,6 +30,7 @@ from secagg.cli.options import (
     print_json,
 )
 from secagg.cli.reproduce import app as reproduce
+from secagg.cli.settings import settings
 from secagg.cli.site import site
 from secagg.core.version import __version__
 from secagg.errors import InternalError, PolicyRefusal, SecaggError, UsageError
@@ -47,6 +48,7 @@ app.add_typer(budget, name="budget")
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(site, name="site")
 app.command()(adapt)
+app.command()(settings)
 
 
 class Listed(StrEnum):

@@ -183,3 +183,16 @@ def test_the_arrays_file_agrees_with_the_result(job: Path, tmp_path: Path) -> No
     with np.load(tmp_path / "x" / "arrays.npz", allow_pickle=False) as arrays:
         assert int(arrays["n"]) == result["n"] == 36
         assert len(arrays["mean"]) == len(result["variables"]) == 4
+
+
+def test_the_settings_command_shows_keys_and_names() -> None:
+    out, _ = call("settings", "ols")
+    assert out.startswith("outcome: text (required)\n    The outcome: ")
+    assert "level: number (0.95)" in out and "`" not in out
+    (setting,) = json.loads(call("settings", "additive", "--json")[0])
+    assert (setting["name"], setting["type"]) == ("aggregators", "whole number")
+    names = json.loads(call("settings", "--json")[0])
+    listed = call("settings")[0]
+    assert all(name in listed for group in names.values() for name in group)
+    assert "ols" in names["analyses of the method moments"]
+    assert call("settings", "plain")[0] == "plain has no keys\n"
