@@ -14,6 +14,7 @@ class                  exit code  meaning
 `PolicyRefusal`        3          a release rule does not allow the release
 `ProtocolAbort`        4          too many parties missing, or a message is invalid or forged
 `EvidenceError`        6          a run folder was changed after it was written
+`UnusableResult`       7          the run is finished, but a result must not be used
 =====================  =========  ===========================================================
 
 Exit code 5 means that an audit measured more leakage than its limit. This is a result of the audit
@@ -127,3 +128,13 @@ class EvidenceError(SecaggError):
     def __init__(self, where: str, what: str, advice: str = "") -> None:
         altered = "Do not rely on this folder; get the original from the person who ran the job."
         super().__init__(where, what, advice or altered)
+
+
+class UnusableResult(SecaggError):
+    """A run is finished and its folder is written, but a result must not be used.
+
+    For example, a search did not converge. The command line reports this after the result.
+    """
+
+    exit_code = 7
+    code = "unusable"

@@ -1,8 +1,9 @@
 """The command line. Each command is a few lines over the Python interface.
 
 Exit codes: 0 success; 1 internal error; 2 wrong usage, job or data; 3 refused by a release rule;
-4 the protocol aborted; 6 a run folder was changed. `plan` ends with 3 if a run would be refused. An
-error is one line on standard error (with --json, one object): where, what, advice.
+4 the protocol aborted; 6 a run folder was changed; 7 a result must not be used. `plan` ends with 3
+if a run would be refused. An error is one line on standard error (with --json, one object): where,
+what, advice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from secagg.cli.reproduce import app as reproduce
 from secagg.cli.settings import settings
 from secagg.cli.site import site
 from secagg.core.version import __version__
-from secagg.errors import InternalError, PolicyRefusal, SecaggError, UsageError
+from secagg.errors import InternalError, PolicyRefusal, SecaggError, UnusableResult, UsageError
 
 if TYPE_CHECKING:
     from secagg.runs.run import Run
@@ -126,6 +127,7 @@ def resume(
 
 def _show_run(done: Run, folder: Path, as_json: bool) -> None:
     from secagg.cli import output  # noqa: PLC0415
+    from secagg.reports.results import blocks  # noqa: PLC0415
 
     if as_json:
         print_json(
@@ -142,6 +144,10 @@ def _show_run(done: Run, folder: Path, as_json: bool) -> None:
     for analysis in done.result.summary.get("analyses", []):
         if "failed" in analysis:
             exit_with(UsageError(str(folder), analysis["failed"], "All other results are written."))
+    unusable = [block for block in blocks(done.facts, done.result.summary) if not block.usable]
+    if unusable:
+        what = unusable[0].title + ": " + next(iter(unusable[0].notes), "not converged").rstrip(".")
+        exit_with(UnusableResult(str(folder), f"a result must not be used. {what}"))
 
 
 @app.command()

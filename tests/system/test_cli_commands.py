@@ -151,6 +151,15 @@ def test_the_list_command_describes_components() -> None:
         assert name in json.loads(call("list", what, "--json")[0])
 
 
+def test_a_run_without_a_usable_result_ends_with_its_own_code(job: Path, tmp_path: Path) -> None:
+    method = 'method={name="logistic", outcome="sex", predictors=["age"], max_rounds=1}'
+    args = ["run", str(job), "--out", str(tmp_path / "run"), "--set", method, "--json"]
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 7
+    assert json.loads(done.stdout)["result"]["converged"] is False
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
 def test_the_version_is_printed() -> None:
     assert call("--version")[0] == f"secagg {__version__}\n"
 
