@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
-from secagg.errors import CapabilityError
+from secagg.errors import CapabilityError, UnusableResult
 
 SHORT = ("--set", "method.rounds=40", "--set", "method.chains=2")
 FIELD = ("--set", "method={ name = 'sparse_markov', rounds = 24, chains = 2, fdr = 0.9 }")
@@ -27,10 +27,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "sparse.toml"
 
 
-def call(*args: str | Path) -> str:
+def call(*args: str | Path, code: int = 0) -> str:
     """Return what `secagg ARGS` prints on stdout and stderr, line breaks taken out."""
     done = CliRunner().invoke(app, list(map(str, args)), catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     return " ".join(f"{done.stdout} {done.stderr}".split())
 
 
@@ -61,7 +61,7 @@ def test_plan_warns_of_very_large_messages(job: Path) -> None:
 
 
 def test_run_prints_a_table_its_prior_and_its_warnings(job: Path, tmp_path: Path) -> None:
-    printed = call("run", job, *SHORT, "--out", tmp_path / "x")
+    printed = call("run", job, *SHORT, "--out", tmp_path / "x", code=UnusableResult.exit_code)
     summary = json.loads((tmp_path / "x" / "result.json").read_text())
     for row in summary["coefficients"]:
         assert row["term"] in printed
@@ -74,7 +74,7 @@ def test_run_prints_a_table_its_prior_and_its_warnings(job: Path, tmp_path: Path
 
 
 def test_run_prints_the_pairs_of_a_field(job: Path, tmp_path: Path) -> None:
-    printed = call("run", job, *FIELD, "--out", tmp_path / "x")
+    printed = call("run", job, *FIELD, "--out", tmp_path / "x", code=UnusableResult.exit_code)
     summary = json.loads((tmp_path / "x" / "result.json").read_text())
     edges = [pair for pair in summary["pairs"] if pair["edge"]]
     assert f"{len(edges)} of {len(summary['pairs'])} pairs are edges" in printed

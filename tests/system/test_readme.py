@@ -26,6 +26,7 @@ RUN_ELSEWHERE = {  # on data made for their jobs
 }
 SPARSE_RUN = (
     "secagg run examples/heart-disease/sparse.toml --set method.rounds=40 --out runs/sparse"
+    " || [ $? = 7 ]"  # too few rounds for a result that may be used
 )
 """Makes what the block of sparse_regression's page opens in ArviZ."""
 
