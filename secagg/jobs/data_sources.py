@@ -27,7 +27,7 @@ from secagg.jobs.site_tables import (
 )
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.policy.release_rules import ReleasePolicy
-from secagg.privacy.policy.site_policy import SitePolicy, policy_of, read_policy
+from secagg.privacy.policy.site_policy import ANY_PROTOCOL, SitePolicy, policy_of, read_policy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +140,7 @@ def _check_names(source: SiteSource) -> None:
     if (source.policy.dataset or "").casefold() == "coordinator":
         where, advice = f"{source.name}{_POLICY}", "Give the data set another name."
         raise JobError(where, "dataset: 'coordinator' is reserved for its own ledger", advice)
-    for key, known in (("methods", METHODS), ("protocols", PROTOCOLS)):
+    for key, known in (("methods", METHODS), ("protocols", [*PROTOCOLS, ANY_PROTOCOL])):
         for name in getattr(source.policy, key) or ():
             if name not in known:
                 error = unknown_key(f"{source.name}{_POLICY}", name, known)

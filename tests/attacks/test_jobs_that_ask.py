@@ -111,6 +111,7 @@ def test_leaving_out_levels_does_not_list_the_ages_of_patients(tmp_path: Path) -
     for name in HOSPITALS:  # so that the number of levels is no reason to refuse
         (data / f"{name}.policy.toml").write_text(
             "min_sites = 3\nmin_records = 10\nmax_levels = 60\nmin_level_records = 1\n"
+            'protocols = ["any"]\n'
         )
     codes = [ask(without_level(data, "age", level)).codes for level in AGE["age"]["levels"]]
     for name in HOSPITALS:
@@ -150,7 +151,7 @@ def test_leaving_after_consent_does_not_count_the_rows_of_a_hospital(tmp_path: P
     data = folder(tmp_path / "control")
     for name in HOSPITALS:
         (data / f"{name}.policy.toml").write_text(
-            "min_sites = 3\nmin_records = 10\nmax_unreleased = 1000\n"
+            'min_sites = 3\nmin_records = 10\nmax_unreleased = 1000\nprotocols = ["any"]\n'
         )
     truth = len(records(data)["cleveland"])
     assert fewest_rows(data, truth + 15) == truth
@@ -353,7 +354,7 @@ def test_no_pair_of_released_jobs_differs_by_few_records(tmp_path: Path, profile
     for pair in range(PAIRS):
         data = folder(tmp_path / str(pair))
         for name in HOSPITALS:
-            (data / f"{name}.policy.toml").write_text(f"profile = {profile}\n")
+            (data / f"{name}.policy.toml").write_text(f'profile = {profile}\nprotocols = ["any"]\n')
         jobs = [moments_job(data, columns) for columns in random_pair(rng)]
         for job in jobs:
             job["release"] = {"min_sites": 3, "min_records": minimum}

@@ -22,7 +22,7 @@ from secagg.runtime.planned_job import plan_job
 from secagg.runtime.session import open_session
 
 SITES = ("a", "b", "c")
-PROFILE = "profile = 10\n"
+PROFILE = 'profile = 10\nprotocols = ["any"]\n'  # `plain`: the sums are the same
 AGE: dict[str, Any] = {"type": "continuous", "low": 0, "high": 120}
 PRESSURE: dict[str, Any] = {"type": "continuous", "low": 50, "high": 250}
 BINARY = {"type": "binary"}

@@ -123,7 +123,7 @@ def test_only_a_listed_coordinator_key_is_accepted(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     own = make_key(tmp_path / "key", "coordinator", system_random).public.verify_key.hex()
     (data / "c.policy.toml").write_text(
-        f'min_sites = 3\nmin_records = 2\n[keys]\ncoordinators = ["{own}"]\n'
+        f'min_sites = 3\nmin_records = 2\nprotocols = ["any"]\n[keys]\ncoordinators = ["{own}"]\n'
     )
     with pytest.raises(PolicyRefusal, match="coordinators"):
         run(data)

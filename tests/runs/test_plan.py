@@ -169,7 +169,7 @@ def test_plan_checks_the_coordinators_key(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     own = make_key(tmp_path / "key", "coordinator", system_random).public.verify_key
     listed = f'[keys]\ncoordinators = ["{own.hex()}"]\n'
-    (data / "c.policy.toml").write_text(POLICY + listed)
+    (data / "c.policy.toml").write_text(POLICY + 'protocols = ["any"]\n' + listed)
     (line,) = refusals(data)
     assert line.startswith("c, by its policy: keys: ") and line.endswith("run with --key")
     assert refusals(data, own) == []

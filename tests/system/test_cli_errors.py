@@ -166,6 +166,7 @@ def test_an_unset_release_rule_is_a_refusal(command: Command, job: Path, rule: s
 def test_a_refusal_by_a_site_is_shown(command: Command, job: Path, rule: str, where: str) -> None:
     rules = {"min_sites": 2, "min_records": 2} | {rule: 500}
     text = "".join(f"{name} = {value}\n" for name, value in rules.items())
+    text += 'protocols = ["any"]\n'
     (job.parent / "data/south.policy.toml").write_text(text)
     assert "500" in check_failure(command, job, 3, where)
 

@@ -20,7 +20,7 @@ cohorts               fixed: the sites are those of an earlier release, or there
                       checked: no group is exposed (`secagg.privacy.policy.differencing`)
 methods               the job's method is listed                                           before
 columns               all of the job's columns are listed, and declared as the policy says  before
-protocols             the job's protocol is listed                                         before
+protocols             the job's protocol is listed; if no list is set, it hides this site   before
 keys.coordinators     the requesting coordinator's key is listed                           before
 noise                 required: there is noise; own: each site adds all noise itself       before
 budget                epsilon and delta of the whole job are at most those of the policy   before
@@ -94,7 +94,7 @@ from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.differencing import exposed
 from secagg.privacy.policy.questions import Declarations, Question, conflict
-from secagg.privacy.policy.site_policy import Budget, SitePolicy
+from secagg.privacy.policy.site_policy import ANY_PROTOCOL, Budget, SitePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +257,6 @@ def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
     for rule, allowed, names in (
         ("methods", policy.methods, (request.method,)),
         ("columns", policy.columns, tuple(request.columns)),
-        ("protocols", policy.protocols, (request.protocol,)),
     ):
         if allowed is not None:
             others = [name for name in names if name not in allowed]
@@ -268,10 +267,23 @@ def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
                 ]
                 text = f"{others[0]!r} is listed with another declaration" if others else text
             yield Decision(rule, not others, text)
+    yield from _check_protocol(policy, request)
     if policy.keys is not None:
         key = request.coordinator_key.hex()
         listed = key in policy.keys.coordinators
         yield Decision("keys.coordinators", listed, f"{key} is {'' if listed else 'not '}listed")
+
+
+def _check_protocol(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+    allowed, name = policy.protocols, request.protocol
+    if allowed is None:
+        own_noise = request.terms is not None and request.terms.placement is Placement.SITE
+        if name == "plain" and not own_noise:
+            text = "'plain' shows the coordinator this site's own numbers, and is not listed"
+            yield Decision("protocols", False, text)
+    elif ANY_PROTOCOL not in allowed:
+        listed = name in allowed
+        yield Decision("protocols", listed, "all listed" if listed else f"{name!r} is not listed")
 
 
 def _check_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:

@@ -72,6 +72,9 @@ PROFILES: Mapping[int, Mapping[str, Any]] = {
     11: _SACRO | {"min_records": 11, "min_level_records": 11},
 }
 
+ANY_PROTOCOL = "any"
+"""Stands for every protocol in a policy."""
+
 Share = Annotated[float, Field(gt=0, le=1)]
 Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
@@ -258,8 +261,9 @@ class SitePolicy(_Strict):
     declares another column is refused. With a table, so is a job that declares a column in another
     way (type, bounds, transform or levels). If it is not set, all are allowed."""
     protocols: Names | None = None
-    """The protocols that are allowed. If it is not set, all are. `"plain"` shows the coordinator
-    everything."""
+    """The protocols that are allowed; `"any"` stands for all. `"plain"` shows the coordinator this
+    site's own numbers. If the key is not set, all others are allowed, and `"plain"` only for sums
+    to which this site adds all of its noise. A site without a policy file has no such rule."""
     max_parameters_ratio: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Largest number of parameters for each of this site's records."""
     min_residual_dof: int | None = Field(default=None, ge=1)
@@ -348,6 +352,7 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
         min_records=release.min_records,
         min_total_records=release.min_total_records,
         min_level_records=1, min_cell_records=1, min_level_sites=1, max_leverage=None,
+        protocols=(ANY_PROTOCOL,),
     )  # fmt: skip
 
 

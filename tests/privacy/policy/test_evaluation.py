@@ -48,9 +48,12 @@ NOISED = replace(LATER, terms=TERMS, question=None)
 OWN = OwnRecords(40, {}, {})
 
 
-def with_terms(**changed: Any) -> PolicyRequest:
+PLAIN = replace(LATER, protocol="plain")
+
+
+def with_terms(protocol: str = "masked", **changed: Any) -> PolicyRequest:
     """Return the request of a job with other terms."""
-    return replace(NOISED, terms=replace(TERMS, **changed))
+    return replace(NOISED, protocol=protocol, terms=replace(TERMS, **changed))
 
 
 def policy(text: str) -> SitePolicy:
@@ -156,6 +159,11 @@ TABLE = [
     ("columns", "columns = []", COUNTING, None, False),
     ("protocols", 'protocols = ["masked"]', LATER, None, True),
     ("protocols", 'protocols = ["additive"]', COUNTING, None, False),
+    ("protocols", "", PLAIN, None, False),
+    ("protocols", 'protocols = ["any"]', PLAIN, None, None),
+    ("protocols", 'protocols = ["plain"]', PLAIN, None, True),
+    ("protocols", "", with_terms(placement=Placement.SUM, protocol="plain"), None, False),
+    ("protocols", "", with_terms(placement=Placement.SITE, protocol="plain"), None, None),
     ("keys.coordinators", "", LATER, None, None),
     ("keys.coordinators", f'[keys]\ncoordinators = ["{KEY.hex()}"]', COUNTING, None, True),
     ("keys.coordinators", f'[keys]\ncoordinators = ["{bytes(32).hex()}"]', LATER, None, False),
