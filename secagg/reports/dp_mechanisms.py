@@ -70,8 +70,8 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         ("Placement", f"“{guarantee['placement']}”: {_PLACEMENT_WORDS[guarantee['placement']]}"),
         (
             "Scale of records",
-            "each variable is shifted and scaled from its public bounds to [−1, 1], levels to −1 "
-            "and 1",
+            "each continuous variable is shifted and scaled from its public bounds to [−1, 1], and "
+            "each level to −1/2 or 1/2",
         ),
         (
             "Clipping of records",

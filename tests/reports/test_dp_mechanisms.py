@@ -1,0 +1,23 @@
+"""The terms of a guarantee are those of the code."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from support.reports import noised_run, private_job
+
+from secagg.jobs.design_matrix import public_facts
+from secagg.jobs.job import parse_job
+from secagg.reports.dp_claims import PrivacyClaims
+from secagg.reports.dp_mechanisms import terms
+
+
+def test_the_scale_of_records_is_that_of_the_design_matrix() -> None:
+    run = noised_run("sum")
+    scale = dict(terms(PrivacyClaims.of(run.facts), run.facts["job"]["privacy"]))[
+        "Scale of records"
+    ]
+    variables = public_facts(parse_job(private_job("sum")), ("a", "b", "c")).variables
+    (level,) = {Fraction(v.max_abs) for v in variables if v.indicator}
+    (continuous,) = {Fraction(v.max_abs) for v in variables if not v.indicator}
+    assert f"to [−{continuous}, {continuous}]" in scale and f"to −{level} or {level}" in scale
