@@ -35,6 +35,7 @@ from secagg.reports import summary as summary_sections
 from secagg.reports.disclosure import record_counts
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.dp_hazards import hazards
+from secagg.reports.site_counts import at_least, not_counted
 from secagg.reports.svg import forest_plot, graph
 from secagg.reports.svg.privacy_curve import curve_picture
 
@@ -61,7 +62,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     formats = (
-        written.any_setting, written.count, written.counted, written.deviation,
+        at_least, written.any_setting, written.count, written.counted, written.deviation,
         written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
         written.probability, written.seconds, written.share, written.significant, written.size,
     )  # fmt: skip
@@ -112,6 +113,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         coordinator_key=tables.coordinator_key(facts),
         counted_records=results.records_of(summary) if claims.noised else None,
         counts=None if claims.noised else record_counts(facts, summary),
+        not_counted=not_counted(facts),
         other_counts=results.other_counts(facts, summary) if claims.noised else None,
         settings=tables.settings(facts, claims),
         noise=claims.noise_in_short(),

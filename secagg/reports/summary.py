@@ -20,6 +20,7 @@ from secagg.reports.expected_utility import in_short as expected_in_short
 from secagg.reports.ledgers import LedgerClaims
 from secagg.reports.numbers import count, counted, listing
 from secagg.reports.results import blocks
+from secagg.reports.site_counts import at_least
 
 Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]
@@ -200,7 +201,7 @@ def _outside(summary: Mapping[str, Any]) -> str:
     }
     if not outside:
         return ""
-    columns = listing([f"“{column}” {count(values)}" for column, values in outside.items()])
+    columns = listing([f"“{column}” {at_least(values)}" for column, values in outside.items()])
     return (
         f"Values outside the public bounds in {counted(rows, 'row')}, replaced by the bound: "
         f"{columns}. The result is that of the clipped records, not of the original ones. Check "

@@ -14,6 +14,7 @@ from secagg.cli.output.terminal import show_disclosure, show_warnings
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.numbers import count, counted, deviation
 from secagg.reports.results import blocks, records_of
+from secagg.reports.site_counts import NONE_COUNTED, at_least, not_counted
 from secagg.reports.summary import banners
 from secagg.runs.run import Run
 
@@ -33,11 +34,7 @@ def show_run(run: Run) -> None:
     for name, result in alone.items():
         if why := _no_fit(result):
             out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")
-    outside = {k: v for k, v in summary["values_outside_bounds"].items() if v}
-    if outside:
-        listed = ", ".join(f"{escape(k)} {count(v)}" for k, v in outside.items())
-        rows = counted(summary["records"] + summary["incomplete_records"], "row")
-        out.print(f"[yellow]values of {rows} outside their bounds, clipped, at least: {listed}[/]")
+    _show_outside(out, run.facts, summary)
     protocol = run.facts["protocol"]
     sums = counted(run.facts["rounds"], "sum")
     out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({sums})")
@@ -69,9 +66,21 @@ def _records_line(summary: Mapping[str, Any]) -> str:
             f"about {count(records)} ± {deviation(error)} complete records at {sites} "
             "(standard deviation of the noise)"
         )
-    incomplete = count(summary["incomplete_records"])
+    incomplete = at_least(summary["incomplete_records"])
     records_text = counted(summary["records"], "complete record")
-    return f"{records_text} at {sites} (at least {incomplete} incomplete left out)"
+    return f"{records_text} at {sites}; incomplete left out: {incomplete}"
+
+
+def _show_outside(out: Console, facts: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+    """Print how many values were outside the bounds, and which counts the sites left out."""
+    if summary["incomplete_records"] is None:  # nothing was counted in a run with noise
+        return
+    counts: Mapping[str, int] = summary["values_outside_bounds"]
+    outside = {name: number for name, number in counts.items() if number}
+    listed = ", ".join(f"{escape(name)} {at_least(number)}" for name, number in outside.items())
+    text = f"values outside their bounds, replaced by the bound: {listed or NONE_COUNTED}"
+    out.print(text, style="yellow" if outside else None)
+    out.print(f"[dim]{not_counted(facts)}[/]")
 
 
 def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:

@@ -1,0 +1,25 @@
+"""Counts that sites send as 0 if few records are concerned: incomplete records, values outside.
+
+In a run without noise a site sends such a count only if it is at least `min_records`
+(`secagg.runtime.rounds`). A sum of 0 therefore does not mean that there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.reports.numbers import count
+
+NONE_COUNTED = "none counted"
+
+
+def at_least(number: int) -> str:
+    """Write a sum of such counts."""
+    return f"at least {count(number)}" if number else NONE_COUNTED
+
+
+def not_counted(facts: Mapping[str, Any]) -> str:
+    """Return the rule, with the number of this run."""
+    fewer = f"fewer than {count(facts['job']['release']['min_records'])} at a site"
+    return f"not counted: {fewer}, or fewer than the site's own min_records"
