@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,46 +53,66 @@ class ColumnValues:
 
     variables: shape (rows, k). k is 1 for a continuous or binary column, and the number of levels
         minus 1 for a categorical column. A missing value is NaN
-    outside: number of values outside the bounds, which were clipped
-    unreadable: number of unreadable cells, which count as missing
+    values_outside: the values outside the bounds, before they were clipped
+    unreadable_rows: the rows of unreadable cells, which count as missing
     """
 
     variables: NDArray[np.float64]
-    outside: int = 0
-    unreadable: int = 0
+    values_outside: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    unreadable_rows: tuple[int, ...] = ()
+
+    @property
+    def outside(self) -> int:
+        """Number of values outside the bounds."""
+        return len(self.values_outside)
+
+    @property
+    def unreadable(self) -> int:
+        """Number of unreadable cells."""
+        return len(self.unreadable_rows)
+
+
+def record_number(row: int) -> str:
+    """Return where a row of a table is, for the text of an error."""
+    return f"record {row + 1}"
 
 
 def read_column(
-    column: Column, cells: pd.Series[Any], where: str, *, unreadable_is_missing: bool = False
+    column: Column,
+    cells: pd.Series[Any],
+    where: str,
+    *,
+    unreadable_is_missing: bool = False,
+    place: Callable[[int], str] = record_number,
 ) -> ColumnValues:
     """Return the column's variables.
 
     cells: the cells of the column
-    where: site and column, for the text of an error
+    where: site and column, for the text of an error; place: where a row is, for the same
     unreadable_is_missing: whether an unreadable cell counts as missing. Otherwise it is an error
     Raises `DataError`.
     """
     read = _read_number if isinstance(column, Continuous) else _Levels(column.levels)
     values = np.empty(len(cells), dtype=np.float64)
-    unreadable = 0
+    unreadable: list[int] = []
     for row, cell in enumerate(cells):
         try:
             values[row] = read(cell)
         except ValueError as error:
             if not unreadable_is_missing:
                 what, advice = str(error), _advice(column, cells)
-                raise DataError(f"{where}, record {row + 1}", what, advice) from None
+                raise DataError(f"{where}, {place(row)}", what, advice) from None
             values[row] = math.nan
-            unreadable += 1
+            unreadable.append(row)
     if isinstance(column, Continuous):
         with np.errstate(invalid="ignore"):
-            outside = int(np.count_nonzero((values < column.low) | (values > column.high)))
+            outside = values[(values < column.low) | (values > column.high)]
         clipped = np.clip(values, column.low, column.high)
         numbers = np.log(clipped) if column.transform == "log" else clipped
-        return ColumnValues(numbers[:, np.newaxis], outside, unreadable)
+        return ColumnValues(numbers[:, np.newaxis], outside, tuple(unreadable))
     indicators = (values[:, np.newaxis] == np.arange(1, len(column.levels))).astype(np.float64)
     indicators[np.isnan(values)] = np.nan
-    return ColumnValues(indicators, 0, unreadable)
+    return ColumnValues(indicators, unreadable_rows=tuple(unreadable))
 
 
 def _read_number(cell: object) -> float:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from pydantic import TypeAdapter
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
-from secagg.jobs.cells import MISSING, cell_text, read_column
+from secagg.jobs.cells import MISSING, cell_text, read_column, record_number
 from secagg.jobs.job import Binary, Column, Continuous, Job
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
@@ -140,6 +140,7 @@ def read_rows(
     who: str,
     person: str | None = None,
     records_per_person: int = 1,
+    place: Callable[[int], str] = record_number,
 ) -> SiteRecords:
     """Return a site's complete records, scaled.
 
@@ -149,6 +150,7 @@ def read_rows(
     person: the column that names the person of each record; only the first `records_per_person`
         records of a person are used. A record without a name is incomplete: if such records counted
         as one person's, the removal of one patient could bring in the record of another
+    place: where a row of the table is, for the text of an error
     Raises `DataError`, whose text stays at the site.
     """
     names = Counter(table.columns)
@@ -173,7 +175,8 @@ def read_rows(
     shares: list[float] = []
     for name, column in columns.items():
         where = f"{who}, column {name!r}"
-        read = read_column(column, table[name], where, unreadable_is_missing=noised)
+        cells = table[name]
+        read = read_column(column, cells, where, unreadable_is_missing=noised, place=place)
         parts.append(read.variables)
         outside.append(read.outside)
         if read.unreadable:
@@ -188,6 +191,13 @@ def read_rows(
                 f"{where}: more than {_MANY_CLIPPED_SHARE:.0%} of the values lie "
                 "outside the public bounds and were clipped. Check the bounds and the unit."
             )
+    found = [
+        f"{name} {number} ({share:.1%})"
+        for name, number, share in zip(columns, outside, shares, strict=True)
+        if number
+    ]
+    if found:
+        remarks.append(f"{who}: values outside the bounds, set to the bound: {', '.join(found)}")
     design = np.hstack(parts)
     complete = np.asarray(~np.isnan(design).any(axis=1))
     midpoints = np.array([v.midpoint for v in public.variables])

@@ -6,6 +6,7 @@ are numbers, and `secagg.jobs.cells` converts them.
 
 from __future__ import annotations
 
+import csv
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import DataError
+from secagg.jobs.cells import record_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +37,10 @@ class SiteTable(Protocol):
         """Return the names of the columns, without reading a record. Raises `DataError`."""
         ...
 
+    def place(self, row: int) -> str:
+        """Return where a row of the table is, for the text of an error."""
+        ...
+
 
 @dataclass(frozen=True)
 class FileTable:
@@ -49,6 +55,10 @@ class FileTable:
     def header(self) -> list[str]:
         """Return the names of the file's columns."""
         return read_header(self.path)
+
+    def place(self, row: int) -> str:
+        """Return the line or record of a row."""
+        return _place_in_file(self.path, row)
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,10 @@ class SharedTablePart:
         """Return the names of the shared file's columns."""
         return self.table.header
 
+    def place(self, row: int) -> str:
+        """Return the line or record of a row in the shared file."""
+        return _place_in_file(self.table.path, int(self.read().index[row]))
+
 
 @dataclass(frozen=True)
 class GivenTable:
@@ -130,6 +144,10 @@ class GivenTable:
     def header(self) -> list[str]:
         """Return the names of the columns."""
         return [str(name) for name in self.read().columns]
+
+    def place(self, row: int) -> str:
+        """Return the number of a row."""
+        return record_number(row)
 
 
 def _cells(values: Any) -> NDArray[Any]:
@@ -184,6 +202,24 @@ def read_header(path: Path) -> list[str]:
 def is_parquet(path: Path) -> bool:
     """Return whether this is a Parquet file, by its ending."""
     return path.suffix.lower() == ".parquet"
+
+
+def _place_in_file(path: Path, row: int) -> str:
+    """Return the line of a CSV file in which a record begins; otherwise the record's number."""
+    number = f"{record_number(row)} of {path.name}"
+    if is_parquet(path):
+        return number
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader, line, left = csv.reader(file), 1, row + 2  # the first one is the header
+            for cells in reader:
+                left -= any(cell.strip() for cell in cells) or len(cells) > 1  # not an empty line
+                if not left:
+                    return f"line {line} of {path.name}"
+                line = reader.line_num + 1
+    except (OSError, ValueError, csv.Error):
+        pass
+    return number
 
 
 @contextmanager

@@ -78,5 +78,5 @@ def read_records(
     table, privacy = source.read(), planned.job.privacy
     return read_rows(
         planned.job.columns, table, planned.public, source.name,
-        privacy.person, privacy.records_per_person,
+        privacy.person, privacy.records_per_person, source.table.place,
     )  # fmt: skip

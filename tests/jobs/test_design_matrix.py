@@ -197,10 +197,18 @@ def test_values_outside_bounds_are_clipped_and_counted() -> None:
 def test_a_site_gets_a_remark_on_frequent_clipping(beyond: int, of: int, told: bool) -> None:
     """Of the values that are there: with the missing ones there are twice as many cells."""
     cells = [31] * beyond + [20] * (of - beyond) + [""] * of
-    remarks = rows(REAL, cells).remarks
-    assert len(remarks) == told
+    *many, each = rows(REAL, cells).remarks
+    assert len(many) == told
     if told:
-        assert remarks[0].startswith("north, column 'x': more than 10% of the values lie outside")
+        assert many[0].startswith("north, column 'x': more than 10% of the values lie outside")
+    assert f"x {beyond} ({beyond / of:.1%})" in each
+
+
+def test_a_site_is_told_of_a_single_value_outside_in_one_line() -> None:
+    job = job_of({"x": REAL, "y": REAL, "z": REAL})
+    table = pd.DataFrame({"x": [31, *[20] * 99], "y": [20] * 100, "z": [9, 9, *[20] * 98]})
+    (remark,) = read_rows(job.columns, table, public_facts(job, ("a", "b")), "north").remarks
+    assert "north" in remark and remark.endswith(": x 1 (1.0%), z 2 (2.0%)")
 
 
 def test_no_remark_is_made_without_a_reason() -> None:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.jobs import tables
 
 from secagg.errors import DataError
-from secagg.jobs.site_tables import read_file, read_header
+from secagg.jobs.site_tables import (
+    FileTable,
+    GivenTable,
+    SharedTable,
+    SharedTablePart,
+    read_file,
+    read_header,
+)
 
 
 def save(path: Path, data: str | bytes) -> Path:
@@ -154,3 +162,32 @@ def test_the_header_is_read_alone_and_as_with_the_records(
         table = read_file(path)
         assert list(table.columns) == header
         assert len(table) == text.count(b"1,")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a,b\n1,x\n3,wrong\n", 3),
+        ("\n  \na,b\r\n\r\n1,x\r\n \r\n3,wrong\r\n", 7),
+        ('a,b\n1,"two\nlines"\n3,wrong\n', 4),
+        ("a,b\n,\n3,wrong\n", 3),
+        ("a\n1\n\n3\n", 4),
+    ],
+)
+def test_a_record_is_found_by_the_line_of_its_file(tmp_path: Path, text: str, line: int) -> None:
+    path = save(tmp_path / "north.csv", text)
+    (row,) = np.flatnonzero(read_file(path)["a"] == "3").tolist()
+    assert FileTable(path).place(row) == f"line {line} of north.csv"
+
+
+def test_a_record_of_a_shared_file_is_found_by_the_line_of_that_file(tmp_path: Path) -> None:
+    path = save(tmp_path / "all.csv", "site,a\nnorth,1\nsouth,2\nnorth,3\n")
+    part = SharedTablePart(SharedTable(path, "site"), "north")
+    assert part.read()["a"].tolist() == ["1", "3"]
+    assert part.place(1) == "line 4 of all.csv"
+
+
+def test_records_that_are_in_no_text_file_are_counted_from_one(tmp_path: Path) -> None:
+    assert GivenTable("north", {"a": [1]}).place(0) == "record 1"
+    assert FileTable(tmp_path / "north.parquet").place(3) == "record 4 of north.parquet"
+    assert FileTable(tmp_path / "gone.csv").place(3) == "record 4 of gone.csv"
