@@ -171,16 +171,30 @@ def within_sites(description: Summary) -> bool:
     return all(column["mean"] is None for column in description["columns"])
 
 
+def _with_noise(x: float | None, error: float | None) -> str:
+    """Write a number with the standard deviation of its noise."""
+    number = written.by_error(x, error)
+    return number if error is None else f"{number} ± {written.significant(error, 2)}"
+
+
 def description_table(summary: Summary) -> list[dict[str, Any]]:
-    """Return the rows of a table of means, deviations and correlations (below the diagonal)."""
+    """Return the rows of a table of means, deviations and correlations (below the diagonal).
+
+    With noise, means and deviations have the standard deviation of their noise beside them.
+    """
     rows = []
     for i, column in enumerate(summary["columns"]):
         error = None if column["sd"] is None else column["sd"] / math.sqrt(summary["n"])
+        mean = written.by_error(column["mean"], error)
+        sd = written.significant(column["sd"], 3)
+        if "mean_error" in column:
+            mean = _with_noise(column["mean"], column["mean_error"])
+            sd = _with_noise(column["sd"], column["sd_error"])
         rows.append(
             {
                 "column": column["column"],
-                "mean": written.by_error(column["mean"], error),
-                "sd": written.significant(column["sd"], 3),
+                "mean": mean,
+                "sd": sd,
                 "correlations": [written.fixed(r, 2) for r in summary["correlation"][i][:i]],
             }
         )

@@ -39,6 +39,7 @@ from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
 from secagg.models.graphs.tables import linear_table, other_table
 from secagg.models.moments.lasso import LassoFit, lasso
+from secagg.models.moments.noisy_description import describe_noisy
 from secagg.models.moments.noisy_ols import NoisyLinearFit, noisy_ols
 from secagg.models.moments.ols import LinearFit, describe, ols
 from secagg.models.moments.ridge import RidgeFit, ridge
@@ -79,6 +80,8 @@ class Describe:
 
     def run(self, moments: Moments) -> Result:
         """Compute the description."""
+        if moments.noisy is not None:
+            return Result({"method": "describe", **describe_noisy(moments.noisy).to_dict()})
         summary = {"method": "describe", **describe(moments).to_dict()}
         if np.any(moments.constant):
             constant = [name for name, c in zip(moments.names, moments.constant, strict=True) if c]

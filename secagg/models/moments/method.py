@@ -234,7 +234,7 @@ class PooledMoments:
                     {"method": kind, "failed": f"method.analyses[{i}], {error.line()}".rstrip(".")}
                 )
                 continue
-            if moments.noisy is not None and not isinstance(analysis, Ols):
+            if moments.noisy is not None and not isinstance(analysis, Describe | Ols):
                 result = replace(result, summary=_without_intervals(result.summary))
             elif public.repeated_persons:
                 notes = [REPEATED_NOTE, *result.summary["notes"]]
