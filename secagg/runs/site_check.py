@@ -12,52 +12,36 @@ pin bounds that reveal them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from secagg.errors import DataError, JobError, UsageError
-from secagg.jobs.cells import read_column
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
-from secagg.jobs.job import Column, Job
+from secagg.jobs.job import Job
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.record_rules import own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
+from secagg.runs.column_check import ColumnCheck, check_column
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import open_ledger, request_before_data
 
 
 @dataclass(frozen=True)
-class ColumnCheck:
-    """One column at one site.
-
-    missing, unreadable: numbers of cells
-    outside: share of the values that are outside the job's bounds
-    constant: whether all values are equal
-    """
-
-    name: str
-    missing: int
-    unreadable: int
-    outside: float
-    constant: bool
-
-
-@dataclass(frozen=True)
 class SiteCheck:
     """One site.
 
-    rows: number of rows of the table; complete: of them, those without a missing value
-    problem: why the records cannot be read; then the other fields are empty
+    rows: number of rows of the table; complete: of them, those without a missing or unreadable
+        value in a declared column
+    problem: why the records cannot be read
     refusals: what the site would refuse in a run, as "rule: reason"
     remarks: what the site is warned of
     """
@@ -106,14 +90,21 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
     try:
         table = source.read()
         rows = len(table)
-        columns = tuple(_column(table, name, column) for name, column in job.columns.items())
+        checked = [
+            check_column(table, name, column, source.table.place)
+            for name, column in job.columns.items()
+        ]
+        columns = tuple(column for column, _ in checked)
+        complete = int(np.all([present for _, present in checked], axis=0).sum())
         privacy = job.privacy
         read = read_rows(
-            job.columns, table, public, source.name, privacy.person, privacy.records_per_person
-        )
+            job.columns, table, public, source.name,
+            privacy.person, privacy.records_per_person, source.table.place,
+        )  # fmt: skip
     except DataError as error:
-        refusals, counts = _refusals(decisions), _counts(source.policy, request)
-        return SiteCheck(source.name, rows, complete, columns, error.line(), refusals, counts)
+        refusals, remarks = _refusals(decisions), _counts(source.policy, request)
+        remarks = (*_of_columns(source.name, columns), *remarks)
+        return SiteCheck(source.name, rows, complete, columns, error.line(), refusals, remarks)
 
     complete = len(read.values)
     if planned.private is None:
@@ -129,7 +120,7 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
                 new, asked, reread, policy.min_records, policy.max_leverage
             )
     refusals = _refusals(decisions)
-    remarks = (*read.remarks, *_counts(source.policy, request))
+    remarks = (*read.remarks, *_of_columns(source.name, columns), *_counts(source.policy, request))
     return SiteCheck(source.name, rows, complete, columns, "", refusals, remarks)
 
 
@@ -144,18 +135,12 @@ def _counts(policy: SitePolicy, request: PolicyRequest) -> tuple[str, ...]:
     )
 
 
+def _of_columns(site: str, columns: Sequence[ColumnCheck]) -> tuple[str, ...]:
+    return tuple(f"{site}, {remark}" for column in columns for remark in column.remarks)
+
+
 def _refusals(decisions: list[Decision]) -> tuple[str, ...]:
     return tuple(f"{d.rule}: {d.text}" for d in decisions if not d.allowed)
-
-
-def _column(table: pd.DataFrame, name: str, column: Column) -> ColumnCheck:
-    if list(table.columns).count(name) != 1:  # `read_rows` raises the error
-        return ColumnCheck(name, len(table), 0, 0.0, constant=False)
-    read = read_column(column, table[name], name, unreadable_is_missing=True)
-    there = read.variables[~np.isnan(read.variables[:, 0])]
-    constant = len(there) > 0 and bool(np.all(there == there[0]))
-    missing = len(table) - len(there) - read.unreadable
-    return ColumnCheck(name, missing, read.unreadable, read.outside / max(len(there), 1), constant)
 
 
 def draft_policy(job: Job, source: SiteSource) -> Path:

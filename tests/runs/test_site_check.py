@@ -14,6 +14,7 @@ from secagg.cli.main import app
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy.site_policy import read_policy
+from secagg.runs.run import run
 from secagg.runs.site_check import SiteCheck, check_sites, draft_policy
 from secagg.runtime.planned_job import plan_job
 
@@ -88,6 +89,32 @@ def test_a_constant_column_is_named(tmp_path: Path) -> None:
     path.write_text("\n".join([f"{head},unit", *(f"{line},7" for line in lines)]) + "\n")
     found = check(data, {"unit": {"type": "continuous", "low": 0, "high": 9}})
     assert [c.constant for c in found.columns] == [True]
+
+
+def test_one_bad_cell_leaves_the_other_records_counted(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    path = data / "hungary.csv"
+    head, *lines = path.read_text().splitlines()
+    at = head.split(",").index("rest_bp")
+    cells = lines[3].split(",")
+    lines[3] = ",".join([*cells[:at], "abc", *cells[at + 1 :]])
+    path.write_text("\n".join([head, *lines]) + "\n")
+    found = check(data, LINEAR["columns"])
+    assert not found.passes and (found.rows, found.complete) == (294, 292)
+    assert "line 5 of hungary.csv" in found.problem and "'abc'" in found.problem
+
+
+def test_values_outside_are_told_to_the_site_and_not_to_the_coordinator(tmp_path: Path) -> None:
+    """The coordinator's count stays 0, because it is below min_records at each site."""
+    data = folder(tmp_path)
+    narrow = {"rest_bp": LINEAR["columns"]["rest_bp"] | {"high": 185}}
+    found = check(data, narrow)
+    assert found.passes and 0 < found.columns[0].values_outside < 10
+    assert any(f"rest_bp {found.columns[0].values_outside} (" in r for r in found.remarks)
+    told = run(moments_job(data, narrow))
+    assert any(r.startswith("hungary") and "rest_bp" in r for r in told.remarks)
+    assert told.result.summary["values_outside_bounds"] == {"rest_bp": 0}
+    assert ask(moments_job(data, narrow)).sums["cohort"]["outside"].tolist() == [0]
 
 
 def test_a_draft_comes_from_the_job_and_fits_it(tmp_path: Path) -> None:

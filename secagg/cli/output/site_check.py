@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output import terminal
-from secagg.runs.site_check import ColumnCheck, SiteCheck
+from secagg.runs.column_check import ColumnCheck
+from secagg.runs.site_check import SiteCheck
 
 
 def show_site_checks(checks: Sequence[SiteCheck], draft: Path | None) -> None:
@@ -23,7 +24,7 @@ def show_site_checks(checks: Sequence[SiteCheck], draft: Path | None) -> None:
         for column in check.columns:
             table.add_row(
                 escape(column.name), str(column.missing), str(column.unreadable),
-                f"{column.outside:.1%}", _note(column),
+                _outside(column), column.note,
             )  # fmt: skip
         out.print(table)
         for remark in check.remarks:
@@ -37,7 +38,5 @@ def show_site_checks(checks: Sequence[SiteCheck], draft: Path | None) -> None:
         out.print(f"draft    {escape(str(draft))}", soft_wrap=True)
 
 
-def _note(column: ColumnCheck) -> str:
-    if column.constant:
-        return "all values are equal"
-    return "check the bounds and the unit" if column.outside > 0.1 else ""
+def _outside(column: ColumnCheck) -> str:
+    return f"{column.values_outside} ({column.outside:.1%})" if column.values_outside else "0"
