@@ -108,13 +108,13 @@ def _by_policy(
             if "min_sites" not in refusing:  # otherwise it follows
                 yield f"by its ledger: {text}"
         elif rule == "keys.coordinators" and key is None:
-            yield "by its policy: keys: it answers only to some coordinators; run with --key"
+            yield "by its rules: keys: it answers only to some coordinators; run with --key"
         elif text not in by_job:  # those are refusals by the coordinator
-            yield f"by its policy: {rule}: {text}"
+            yield f"by its rules: {rule}: {text}"
     of_job = set(_impossible_records(planned, shared, shared.release, request))
     for why in _impossible_records(planned, policy, policy.release, request):
         if why not in of_job:
-            yield f"by its policy: {why}"
+            yield f"by its rules: {why}"
 
 
 def _impossible_records(

@@ -74,7 +74,7 @@ def test_plan_attributes_a_refusal_to_the_site_and_its_rule(
     (data / "c.policy.toml").write_text(f"{counts}{policy}\n")
     planned = plan(data, **changed)
     (line,) = planned["refusals"]
-    assert line.startswith(f"c, by its policy: {rule}: ")
+    assert line.startswith(f"c, by its rules: {rule}: ")
     assert list(planned["own_rules"]) == ["c"]
     with pytest.raises(PolicyRefusal) as refused:
         run(data, **changed)
@@ -85,7 +85,7 @@ def test_plan_predicts_the_refusal_by_a_policy_without_minimums(tmp_path: Path) 
     data = folder_with(tmp_path)
     (data / "c.policy.toml").write_text('methods = ["moments"]\n')
     said = [line.split(": ")[:2] for line in refusals(data)]
-    assert said == [["c, by its policy", rule] for rule in ("min_sites", "min_records")]
+    assert said == [["c, by its rules", rule] for rule in ("min_sites", "min_records")]
     with pytest.raises(PolicyRefusal, match=r"c\.policy\.toml"):
         run(data)
 
@@ -171,7 +171,7 @@ def test_plan_checks_the_coordinators_key(tmp_path: Path) -> None:
     listed = f'[keys]\ncoordinators = ["{own.hex()}"]\n'
     (data / "c.policy.toml").write_text(POLICY + 'protocols = ["any"]\n' + listed)
     (line,) = refusals(data)
-    assert line.startswith("c, by its policy: keys: ") and line.endswith("run with --key")
+    assert line.startswith("c, by its rules: keys: ") and line.endswith("run with --key")
     assert refusals(data, own) == []
     assert len(refusals(data, bytes(32))) == 1
     job = tmp_path / "job.toml"
@@ -180,7 +180,7 @@ def test_plan_checks_the_coordinators_key(tmp_path: Path) -> None:
         CliRunner().invoke(app, ["plan", str(job), *more], catch_exceptions=False).stdout
         for more in ([], ["--key", str(tmp_path / "key")])
     ]
-    assert ["will be refused: c, by its policy" in out for out in shown] == [True, False]
+    assert ["will be refused: c, by its rules" in out for out in shown] == [True, False]
 
 
 def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> None:

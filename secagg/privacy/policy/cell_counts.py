@@ -52,6 +52,11 @@ from numpy.typing import NDArray
 from secagg.contracts import Variable
 from secagg.errors import PolicyRefusal
 
+_OTHER_WAYS = (
+    "Use [privacy]. Or leave out {column}: the sites allow this if no records, or enough of them, "
+    "lack only this column. Or let the sites agree on a smaller release.{rule}."
+)
+
 
 def level_counts(indicators: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the numbers of records with each pair of indicators: the upper triangle, by rows.
@@ -88,8 +93,10 @@ def check_level_sites(who: str, minimum: int | None, counts: NDArray[np.float64]
             who,
             f"one of the levels of the binary and categorical columns occurs at fewer than "
             f"{minimum} sites, so sums over the records with this level cover too few sites",
-            "Leave out a column that names the site, or whose levels occur at few sites. Or use "
-            "[privacy], or agree on another release.min_level_sites.",
+            _OTHER_WAYS.format(
+                column="a column that names the site, or whose levels occur at few sites",
+                rule="min_level_sites",
+            ),
         )
 
 
@@ -126,6 +133,5 @@ def check_cells(
             who,
             f"fewer than {minimum} records over all sites have one of the levels, or one of the "
             "pairs of levels, of the binary and categorical columns",
-            "Leave out a column with rare levels, use [privacy], or agree on another "
-            "release.min_cell_records.",
+            _OTHER_WAYS.format(column="a column with rare levels", rule="min_cell_records"),
         )

@@ -192,6 +192,8 @@ def on_cohorts(
 
 _ADVICE = {
     "held_out": "Set another share in the job: 0, or one that holds out enough records.",
+    "max_clipped_share": "Check the bounds and the unit of the column, in the job and in the file.",
+    "max_levels": "Merge levels, or leave the column out.",
     "max_leverage": "Leave out a column that is nearly a combination of others, or has a few very "
     "large values.",
     "min_cell_records": "Set release.min_cell_records in the job.",

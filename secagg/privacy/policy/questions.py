@@ -118,19 +118,19 @@ def conflict(earlier: Sequence[Question], new: Question) -> str | None:
             before = question.columns.get(name)
             if before is not None and before != declared:
                 return (
-                    f"an earlier exact release declared column {name!r} as {_text(before)}, and "
-                    f"this job declares it as {_text(declared)}; their difference could be one "
-                    "record. Declare it as then"
+                    f"an earlier exact job declared column {name!r} as {_text(before)}, and this "
+                    f"job declares it as {_text(declared)}; their difference could be one record. "
+                    "Declare it as then; the method's settings need not name it"
                 )
         if new.max_rows < question.max_rows:
             return (
-                f"sites.max_rows is {new.max_rows}, and an earlier exact release had "
+                f"sites.max_rows is {new.max_rows}, and an earlier exact job had "
                 f"{question.max_rows}; a smaller one would ask for this site's number of rows. "
                 "Set it as then"
             )
         if new.min_records > max(question.min_records, LARGEST_MINIMUM):
             return (
-                f"min_records is {new.min_records}, and an earlier exact release had "
+                f"min_records is {new.min_records}, and an earlier exact job had "
                 f"{question.min_records}; a larger one would ask for this site's number of "
                 "records. Set it as then"
             )

@@ -144,7 +144,7 @@ def compare_records(
             if then.records not in known:
                 known[then.records] = ReadQuestion(then, reread(then.columns))
         except SecaggError:
-            text = "the records of an earlier exact release cannot be read any more"
+            text = "the records of an earlier exact job cannot be read any more"
             return (Decision("questions", False, text),)
         changed = _changed(earlier, known[then.records], new, minimum)
         if changed:
@@ -153,11 +153,12 @@ def compare_records(
     decisions = []
     if asked:
         alone = isolated(before, new, minimum)
-        text = f"combinations of {len(asked) + 1} exact releases do not isolate few records"
+        text = f"combinations of {len(asked) + 1} exact jobs do not isolate few records"
         if alone is not None:
             text = (
-                f"combined with earlier exact releases, this job isolates fewer than {minimum} "
-                f"records{alone}. Use the columns of an earlier job"
+                f"combined with earlier exact jobs, this job isolates fewer than {minimum} "
+                f"records{alone}. Keep all columns of an earlier job in [columns]; the method's "
+                "settings need not name all of them"
             )
         decisions.append(Decision("questions", alone is None, text))
     if max_leverage is not None:
@@ -177,20 +178,22 @@ def _changed(
         return None
     change = abs(len(then.rows.values) - earlier.records)
     if change < minimum:
-        text = f"records changed since an earlier exact release, {change} more or fewer"
-        return f"{text}; {minimum} needed. Undo the change, or add so many records"
+        text = f"{change} records were added or removed" if change else "cells were corrected"
+        text += " since an earlier exact job, and a second result would show them"
+        return f"{text}. Undo the change, or wait until {minimum} records have been added"
     if not np.array_equal(then.rows.complete, new.rows.complete):
         return (
-            "records changed since an earlier exact release, and this job leaves out other "
-            "incomplete records than that one. Use the columns of the earlier job"
+            "records changed since an earlier exact job, and this job leaves out other incomplete "
+            "records than that one. Undo the change, or keep all columns of the earlier job in "
+            "[columns]"
         )
     before: Mapping[str, int] = earlier.question.get("levels", {})
     for name, count in then.level_counts().items():
         if 0 < abs(count - before.get(name, count)) < minimum:
             return (
-                f"{change} records were added or removed since an earlier exact release, and "
-                f"fewer than {minimum} of them have one of the levels of "
-                f"{name.rpartition('.')[0]}. Wait for more records, or leave out this column"
+                f"{change} records were added or removed since an earlier exact job, and fewer "
+                f"than {minimum} of them have one of the levels of {name.rpartition('.')[0]}. Undo "
+                "the change, or wait for more records"
             )
     return None
 
