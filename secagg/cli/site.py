@@ -28,11 +28,13 @@ def site_check(
 ) -> None:
     """Read the records and say whether the site would take part, and why not.
 
-    Exit code 0: it would; 2: its records cannot be read; 3: a rule refuses.
+    Without --site, also check all sites together: copies of files, and levels that are rare over
+    all sites. Exit code 0: a run would go on; 2: records cannot be used; 3: a rule refuses.
     """
     from secagg.cli import output  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
+    from secagg.runs.folder_check import check_folder  # noqa: PLC0415
     from secagg.runs.site_check import check_sites, draft_policy  # noqa: PLC0415
     from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
 
@@ -42,11 +44,13 @@ def site_check(
     planned = plan_job(loaded)
     checks = check_sites(planned, name)
     written = draft_policy(loaded, planned.sources[str(name)]) if draft else None
+    together = check_folder(planned) if name is None else None
     if as_json:
-        print_json([check.plain() for check in checks])
+        all_sites = None if together is None else together.plain()
+        print_json({"sites": [check.plain() for check in checks], "together": all_sites})
     else:
-        output.show_site_checks(checks, written)
-    if any(check.problem for check in checks):
+        output.show_site_checks(checks, together, written)
+    if any(check.problem for check in checks) or (together and together.problem):
         raise typer.Exit(2)
-    if not all(check.passes for check in checks):
+    if not all(check.passes for check in checks) or (together and together.refusals):
         raise typer.Exit(3)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from secagg.errors import DataError, JobError, UsageError
+from secagg.jobs.column_check import ColumnCheck, check_column
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
 from secagg.jobs.job import Job
@@ -29,7 +30,6 @@ from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.record_rules import own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
-from secagg.runs.column_check import ColumnCheck, check_column
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import open_ledger, request_before_data
@@ -131,7 +131,7 @@ def _counts(policy: SitePolicy, request: PolicyRequest) -> tuple[str, ...]:
     return (
         f"in the last {policy.refusal_days:g} days, {request.refusals} of at most "
         f"{policy.max_refusals} exact jobs were refused because of the records, and "
-        f"{request.unreleased} of at most {policy.max_unreleased} released nothing",
+        f"{request.unreleased} of at most {policy.max_unreleased} ended before a result",
     )
 
 

@@ -65,7 +65,7 @@ def test_refusals_and_jobs_without_a_release_are_counted(tmp_path: Path) -> None
     ask(moments_job(data, wrong))
     ask(moments_job(data, LINEAR["columns"]), consent_only=True)
     (remark,) = check(data, {"age": LINEAR["columns"]["age"]}).remarks
-    assert "1 of at most 5 exact jobs" in remark and "2 of at most 10 released" in remark
+    assert "1 of at most 5 exact jobs" in remark and "2 of at most 10 ended" in remark
     with_noise = {"placement": "site", "epsilon": 2.0, "delta": 1e-5}
     assert not check(data, {"age": LINEAR["columns"]["age"]}, privacy=with_noise).remarks
 

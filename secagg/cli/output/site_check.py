@@ -9,12 +9,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output import terminal
-from secagg.runs.column_check import ColumnCheck
+from secagg.jobs.column_check import ColumnCheck
+from secagg.runs.folder_check import FolderCheck
 from secagg.runs.site_check import SiteCheck
 
 
-def show_site_checks(checks: Sequence[SiteCheck], draft: Path | None) -> None:
-    """Print one table for each site, then what it would refuse."""
+def show_site_checks(
+    checks: Sequence[SiteCheck], together: FolderCheck | None, draft: Path | None
+) -> None:
+    """Print one table for each site and what it would refuse, then what all sites show."""
     out = terminal.standard_output()
     for check in checks:
         table = Table(title=f"{escape(check.site)}: {check.rows} rows, {check.complete} complete")
@@ -33,6 +36,16 @@ def show_site_checks(checks: Sequence[SiteCheck], draft: Path | None) -> None:
             out.print(f"would refuse: {escape(reason)}", style="bold red", soft_wrap=True)
         if check.passes:
             out.print("would take part")
+    if together is not None:
+        for remark in together.remarks:
+            out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
+        if together.problem:
+            out.print(
+                f"a run would stop: {escape(together.problem)}", style="bold red", soft_wrap=True
+            )
+        for reason in together.refusals:
+            text = f"a run would end after its first sum: {reason}"
+            out.print(escape(text), style="bold red", soft_wrap=True)
     out.print("Nothing was sent, and nothing was written to a ledger.")
     if draft is not None:
         out.print(f"draft    {escape(str(draft))}", soft_wrap=True)

@@ -1,0 +1,85 @@
+"""Check what only all sites' files together show: copies, and levels that are rare over all sites.
+
+A run finds a rare level in its first sum, which has then been released. Where one person has all
+files, as in a simulation, the same is found here before anything is sent. A site alone cannot know
+the counts of the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from secagg.errors import DataError, PolicyRefusal
+from secagg.jobs.data_sources import as_policy
+from secagg.jobs.design_matrix import read_rows
+from secagg.jobs.site_files import check_files
+from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
+from secagg.runtime.planned_job import Planned
+from secagg.runtime.rounds import cohort_stage, cohort_update
+
+WHO = "coordinator"
+
+
+@dataclass(frozen=True)
+class FolderCheck:
+    """All sites together.
+
+    problem: why a run would stop before its first message
+    refusals: why the coordinator's program would end a run after the first sum
+    remarks: about files that are probably there by mistake
+    """
+
+    problem: str = ""
+    refusals: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """Return the check as plain data for JSON."""
+        return dict(vars(self))
+
+
+def check_folder(planned: Planned) -> FolderCheck:
+    """Return the check of all sites together; without counts if a site cannot be read."""
+    try:
+        remarks = tuple(check_files(planned.job, planned.sources))
+    except DataError as error:
+        return FolderCheck(problem=error.line())
+    if planned.private is not None:
+        return FolderCheck(remarks=remarks)
+    try:
+        return FolderCheck(refusals=_rare_levels(planned), remarks=remarks)
+    except DataError:  # the site's own check says why
+        return FolderCheck(remarks=remarks)
+
+
+def _rare_levels(planned: Planned) -> tuple[str, ...]:
+    job, public, rules = planned.job, planned.public, as_policy(planned.job.release)
+    spec = cohort_stage(public).spec
+    if "levels" not in {field.name for field in spec}:
+        return ()
+    totals = {field.name: np.zeros(field.shape) for field in spec}
+    for source in planned.sources.values():
+        privacy = job.privacy
+        read = read_rows(
+            job.columns, source.read(), public, source.name,
+            privacy.person, privacy.records_per_person, source.table.place,
+        )  # fmt: skip
+        for name, counts in cohort_update(read, public, spec, 0).items():
+            totals[name] += counts
+    records = int(totals["records"][0])
+    refusals = []
+    for check in (
+        partial(
+            check_cells, WHO, rules.min_cell_records, public.variables, records, totals["levels"]
+        ),
+        partial(check_level_sites, WHO, rules.min_level_sites, totals["level_sites"]),
+    ):
+        try:
+            check()
+        except PolicyRefusal as refusal:
+            refusals.append(refusal.line())
+    return tuple(refusals)
