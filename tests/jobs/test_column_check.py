@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from secagg.jobs.cells import record_number
+from secagg.jobs.column_check import ColumnCheck, check_column
 from secagg.jobs.job import parse_job
-from secagg.runs.column_check import ColumnCheck, check_column
 
 PRESSURE = {"type": "continuous", "low": 80, "high": 230}
 STAY = {"type": "continuous", "low": 1, "high": 100, "transform": "log"}
