@@ -91,6 +91,11 @@ LEVELS_NOTE = (
     'like effects of one column on another. method.centre = "site" removes these differences '
     "(not available under [privacy])."
 )
+BINARY_OUTCOME_NOTE = (
+    "The outcome is 0/1, so coefficients are differences in probability, and the errors do not have "
+    "equal variances. The method logistic gives odds ratios; it has no form with noise, method "
+    "gradient has."
+)
 CONSTANT = 0.5
 """c, the constant in z under differential privacy; a multiple of every grid."""
 
@@ -241,11 +246,18 @@ class PooledMoments:
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):
                 result = note_indicators(result, public)
-            pooled = self.centre == "pooled" and state["sites"] > 1
-            if pooled and not isinstance(analysis, Describe):
+            more = []
+            if isinstance(analysis, Ols) and _is_binary(public, analysis.outcome):
+                more.append(BINARY_OUTCOME_NOTE)
+            if (
+                self.centre == "pooled"
+                and state["sites"] > 1
+                and not isinstance(analysis, Describe)
+            ):
                 linear = POOLED_LINEAR_NOTE if public.clip is None else POOLED_NOISED_NOTE
-                note = LEVELS_NOTE if isinstance(analysis, Graph) else linear
-                notes = [*result.summary["notes"], note]
+                more.append(LEVELS_NOTE if isinstance(analysis, Graph) else linear)
+            if more:
+                notes = [*result.summary["notes"], *more]
                 result = replace(result, summary={**result.summary, "notes": notes})
             summaries.append(result.summary)
             arrays |= {f"{i}_{result.summary['method']}_{k}": v for k, v in result.arrays.items()}
@@ -265,6 +277,10 @@ class PooledMoments:
             build_analysis(table, public, f"method.analyses[{i}]", self.truth)
             for i, table in enumerate(self.analyses, start=1)
         ]
+
+
+def _is_binary(public: PublicFacts, outcome: str) -> bool:
+    return any(v.indicator and v.name == outcome for v in public.variables)
 
 
 def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import pytest
 
 import secagg
 from secagg.errors import JobError
+from secagg.models.moments.method import BINARY_OUTCOME_NOTE
 
 COLUMNS = {
     "x": {"type": "continuous", "low": 1000, "high": 1100},
@@ -96,3 +97,11 @@ def test_unsuitable_analyses_are_refused_before_reading_data(analyses, where):
     with pytest.raises(JobError) as raised:
         secagg.run(job(analyses), unreadable)
     assert raised.value.where == where
+
+
+def test_least_squares_of_a_binary_outcome_has_a_note(sites):
+    analyses = [
+        {"kind": "ols", "outcome": outcome, "predictors": ["x"]} for outcome in ("ward=b", "y")
+    ]
+    fits = secagg.run(job(analyses), sites).result.summary["analyses"]
+    assert [BINARY_OUTCOME_NOTE in fit["notes"] for fit in fits] == [True, False]
