@@ -92,9 +92,8 @@ LEVELS_NOTE = (
     "(not available under [privacy])."
 )
 BINARY_OUTCOME_NOTE = (
-    "The outcome is 0/1, so coefficients are differences in probability, and the errors do not have "
-    "equal variances. The method logistic gives odds ratios; it has no form with noise, method "
-    "gradient has."
+    "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
+    "have equal variances. Odds ratios: method logistic, or with noise method gradient."
 )
 CONSTANT = 0.5
 """c, the constant in z under differential privacy; a multiple of every grid."""
