@@ -35,6 +35,7 @@ from secagg.reports import summary as summary_sections
 from secagg.reports.disclosure import record_counts
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.dp_hazards import hazards
+from secagg.reports.names import shown_columns
 from secagg.reports.site_counts import at_least, not_counted
 from secagg.reports.svg import forest_plot, graph
 from secagg.reports.svg.privacy_curve import curve_picture
@@ -160,7 +161,7 @@ def _block(
     blocks: list[results.Block],
 ) -> dict[str, Any]:
     """Return what the template shows of one analysis."""
-    columns = facts["job"]["columns"]
+    columns = shown_columns(facts["job"]["columns"])
     shown: dict[str, Any] = {
         "block": block,
         "statistics": results.statistics(block, noised=claims.noised),

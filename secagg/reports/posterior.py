@@ -250,10 +250,10 @@ def ess_in_words(rows: Sequence[Summary]) -> str:
 def _own_unit(outcome: str, columns: Mapping[str, Any]) -> str:
     """Return the unit of coefficients in own units."""
     logged = [name for name, column in columns.items() if column.get("transform") == "log"]
-    of_outcome = unit_of(outcome, columns) or f"of {outcome}"
-    if outcome in logged:
-        of_outcome = f"of ln({outcome})"
-    of_logs = ", or one unit of ln(x) if the job takes a column's logarithm" if logged else ""
+    of_outcome = unit_of(outcome, columns)
+    if outcome in logged or not of_outcome:
+        of_outcome = f"of {outcome}"
+    of_logs = ", or one unit of log(x) if the job takes a column's logarithm" if logged else ""
     return (
         f"{of_outcome} for one unit of a continuous column{of_logs}, or one level against another"
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from secagg.contracts import ResultTable, TableKind
 from secagg.reports import numbers as written
+from secagg.reports.names import log_names, shown_result
 
 Summary = Mapping[str, Any]
 
@@ -88,7 +89,8 @@ def usable(summary: Summary) -> bool:
 
 
 def blocks(facts: Mapping[str, Any], summary: Summary) -> list[Block]:
-    """Return the analyses of a result, in the order of the job."""
+    """Return the analyses of a result, in the order of the job, with the names to show."""
+    summary = shown_result(summary, log_names(facts["job"]["columns"]))
     tables = [read_table(table) for table in facts["method"]["tables"]]
     alone: Mapping[str, Summary] = summary.get("simulation", {}).get("site_alone", {})
     if "analyses" not in summary:

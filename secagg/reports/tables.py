@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from secagg.reports.dp_claims import PrivacyClaims
+from secagg.reports.names import log_names
 from secagg.reports.numbers import any_setting, declared, flat, integer, power_of_two
 from secagg.reports.results import Block, usable
 from secagg.reports.svg import graph
@@ -161,13 +162,13 @@ def columns(
 
     The last is None if the run does not count them.
     """
-    rows = []
+    rows, logs = [], log_names(facts["job"]["columns"])
     for name, column in facts["job"]["columns"].items():
         if column["type"] == "continuous":
             low, high = declared(column["low"]), declared(column["high"])
             text = f"{low} to {high} {column['unit']}".strip()
-            if column["transform"] != "none":
-                text += f", then {column['transform']}"
+            if name in logs:
+                text += f"; analysed as {logs[name]}, the natural logarithm"
         else:
             text = ", ".join(column["levels"])
         outside = None if claims.noised else int(summary["values_outside_bounds"][name])

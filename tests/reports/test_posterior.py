@@ -15,6 +15,7 @@ from support.reports import SPARSE, Page, copied, job, page_of, small_run, table
 
 from secagg.cli.output.posterior import sampler_cells, show_posterior
 from secagg.contracts import Result
+from secagg.reports.names import shown_columns
 from secagg.reports.numbers import fixed
 from secagg.reports.page import render
 from secagg.reports.posterior import (
@@ -109,14 +110,16 @@ class TestRegression:
         assert narrow_high - narrow_low == pytest.approx(0.2 * (high - low), abs=0.02)
 
     def test_own_units_of_logarithms_are_labelled(self) -> None:
-        facts = run_of("sparse_regression").facts
+        facts, _ = copied(run_of("sparse_regression"))
         (block,) = blocks(facts, summary_of("sparse_regression"))
         columns = run_of("sparse_regression").facts["job"]["columns"]
-        assert "ln(" not in of_regression(block, columns)["own_unit"]
+        assert "log(" not in of_regression(block, columns)["own_unit"]
         of_x = columns | {"x": columns["x"] | {"transform": "log"}}
-        assert "one unit of ln(x)" in of_regression(block, of_x)["own_unit"]
-        of_y = columns | {"y": columns["y"] | {"transform": "log"}}
-        assert of_regression(block, of_y)["own_unit"].startswith("of ln(y) for one unit")
+        assert "one unit of log(x)" in of_regression(block, of_x)["own_unit"]
+        facts["job"]["columns"]["y"]["transform"] = "log"
+        (block,) = blocks(facts, summary_of("sparse_regression"))
+        of_y = shown_columns(facts["job"]["columns"])
+        assert of_regression(block, of_y)["own_unit"].startswith("of log(y) for one unit")
 
 
 class TestDigits:

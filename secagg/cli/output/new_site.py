@@ -12,6 +12,7 @@ from rich.table import Table
 from secagg.cli.output.analyses import show_mistrust, show_notes
 from secagg.cli.output.posterior import DIGITS, SAMPLER_COLUMNS, in_parentheses, sampler_cells
 from secagg.cli.output.terminal import show_warnings, standard_output
+from secagg.reports.names import shown_result
 from secagg.reports.numbers import counted, interval, share, significant
 from secagg.reports.posterior import mean_and_interval
 
@@ -22,6 +23,7 @@ def show_adapted(adapted: Mapping[str, Any]) -> None:
     """Print what `summary` returned."""
     out = standard_output()
     _warn(out, adapted)
+    adapted = shown_result(adapted, {name: f"log({name})" for name in adapted["logarithms"]})
     if "converged" not in adapted:  # HM2's draws are independent
         out.print(_posterior(adapted))
         if adapted["records_here"]:
@@ -30,7 +32,7 @@ def show_adapted(adapted: Mapping[str, Any]) -> None:
     out.print(_coefficients(adapted))
     pooled = adapted["scale"] == "pooled"
     scale = "pooled within the run's sites" if pooled else "this site's own"
-    logs = ", ".join(f"ln({name})" for name in adapted["logarithms"])
+    logs = ", ".join(f"log({name})" for name in adapted["logarithms"])
     log_units = f"; own units: of {logs} where the job takes the logarithm" if logs else ""
     out.print(
         f"In standard deviations of the outcome for one of the predictor, {scale}"

@@ -12,6 +12,7 @@ from secagg.cli.output import terminal
 from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import show_disclosure, show_warnings
 from secagg.reports.dp_claims import PrivacyClaims
+from secagg.reports.names import shown_columns
 from secagg.reports.numbers import count, counted, deviation
 from secagg.reports.results import blocks, records_of
 from secagg.reports.site_counts import NONE_COUNTED, at_least, not_counted
@@ -27,10 +28,11 @@ def show_run(run: Run) -> None:
     out.print(_records_line(summary))
     alone = summary.get("simulation", {}).get("site_alone", {})
     noised = run.facts["privacy"] is not None
+    columns = shown_columns(run.facts["job"]["columns"])
     for block in blocks(run.facts, summary):
         out.print()
         site_results = {n: result for n, result in block.alone.items() if not _no_fit(alone[n])}
-        show_analysis(out, block, site_results, run.facts["job"]["columns"], noised=noised)
+        show_analysis(out, block, site_results, columns, noised=noised)
     for name, result in alone.items():
         if why := _no_fit(result):
             out.print(f"[yellow]{escape(name)} alone gets no fit: {escape(why)}[/]")

@@ -143,8 +143,15 @@ class NewSitePosterior:
             "run": {"converged": run.converged, "notes": list(run.notes)},
             "error_sd": float(np.median(self.error)),
             "remarks": list(self.remarks),
+            "logarithms": self._logarithms(),
             "coefficients": self.table(),
         }
+
+    def _logarithms(self) -> list[str]:
+        """Return the columns whose logarithm was analysed."""
+        used = {self.run.method.outcome, *self.run.layout.terms}
+        columns = self.run.job.columns.items()
+        return [n for n, c in columns if n in used and getattr(c, "transform", "none") == "log"]
 
     def predictions(
         self, table: pd.DataFrame, random: RandomBytes = system_random

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import secagg
 from secagg.cli.main import app
+from secagg.cli.output.new_site import show_adapted
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, UsageError
@@ -223,7 +224,9 @@ def test_a_site_without_usable_posterior_draws_is_an_error() -> None:
         fit_new_site(run, records(50), random=seeded_random(bytes(32)))
 
 
-def test_predictions_undo_the_logarithm_of_the_outcome() -> None:
+def test_predictions_undo_the_logarithm_of_the_outcome(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     tables = linear_tables((20, 25), d=2)
     grown = {site: table.assign(y=np.exp(table["y"] / 3)) for site, table in tables.items()}
     columns = bounds(tables)
@@ -231,9 +234,13 @@ def test_predictions_undo_the_logarithm_of_the_outcome() -> None:
     job = fedlin_job({"name": "fedlin_hm2", "prior": "ridge", "draws": 100}, columns)
     run = FinishedHm2Run.of(parse_job(job), simulate(job, grown, random=replayable_random(1)))
     new = grown["s000"]
-    told = fit_new_site(run, new, random=seeded_random(bytes(32))).predictions(new)
+    posterior = fit_new_site(run, new, random=seeded_random(bytes(32)))
+    told = posterior.predictions(new)
     assert np.all(told["low"] > 0)
     assert np.mean((told["low"] < new["y"]) & (new["y"] < told["high"])) > 0.7
+    assert posterior.summary()["logarithms"] == ["y"]
+    show_adapted(posterior.summary())  # coefficients stay on the log scale
+    assert "coefficients for log(y)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_unsuitable_tables_are_errors(known: FinishedHm2Run) -> None:

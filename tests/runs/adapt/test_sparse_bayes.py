@@ -252,7 +252,7 @@ def test_the_table_is_shown_without_own_units_or_means(
     assert "own units" not in printed and "--sweeps" in printed
     show_adapted(adapt(run, site(1, 5)).summary() | {"logarithms": ["x"]})
     printed = " ".join(capsys.readouterr().out.split())
-    assert " sd " not in printed and "ln(x)" in printed
+    assert " sd " not in printed and "log(x)" in printed
 
 
 def test_the_adapt_command_writes_a_private_result(folder: Path, tmp_path: Path) -> None:
