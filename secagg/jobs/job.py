@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -74,12 +75,22 @@ def _check_levels(levels: tuple[str, ...]) -> tuple[str, ...]:
     return levels
 
 
+def _check_two(levels: Any) -> Any:
+    if isinstance(levels, list | tuple) and len(levels) != 2:
+        raise ValueError(
+            f'a binary column has two levels, not {len(levels)}; with more, write "categorical"'
+        )
+    return levels
+
+
 class Binary(_Strict):
     """A column with two levels; the second one counts as 1."""
 
     type: Literal["binary"]
     """Says that the column is binary."""
-    levels: Annotated[tuple[str, str], AfterValidator(_check_levels)] = ("0", "1")
+    levels: Annotated[
+        tuple[str, str], BeforeValidator(_check_two), AfterValidator(_check_levels)
+    ] = ("0", "1")
     """The two values of the column. The second one counts as 1."""
 
 
