@@ -77,7 +77,10 @@ def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
         "Colluding sites can subtract their own contributions from a sum. In this run, all other "
         f"sites together ({count(sites - 1)}) could compute the contribution of the remaining site"
     )
-    smallest = f"In the smallest sum that k = {k} allows, {count(k - 1)} would be enough."
+    smallest = (
+        f"In the smallest sum that the sites allow, over at least {count(k)} sites, {count(k - 1)} "
+        "would be enough."
+    )
     if not claims.noised or not claims.holds:
         return f"{text}. {smallest}"
     guarantee = claims.guarantee

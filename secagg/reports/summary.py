@@ -74,11 +74,11 @@ def claim(facts: Facts, claims: PrivacyClaims) -> list[str]:
     signed = claims.thresholds
     min_sites = min(len(release["contributors"]) for release in facts["releases"])
     rule = (
-        f"Every opened sum covers at least {counted(min_sites, 'site')}; the smallest threshold "
-        f"that a site signed is k = {min(signed)}"
+        f"Every opened sum covers at least {counted(min_sites, 'site')}. Each site signed that a "
+        f"sum with its contribution covers at least {counted(min(signed), 'site')}"
     )
     if max(signed) > min(signed):
-        rule += f", the strictest, which is binding, is {max(signed)}"
+        rule += f"; some required more, and the largest number, {max(signed)}, is binding"
     texts = (claims.sentence, explain_epsilon(claims), claims.ledger.repeats, f"{rule}.")
     return [text for text in texts if text]
 
@@ -165,10 +165,10 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
     if min(claims.thresholds) == 2:
         noise = ", with that site's noise" if claims.noised else ""
         text = (
-            "A site signed a threshold of two. In a sum over two sites, each site can subtract its "
+            "A site signed that two sites are enough. In a sum over two sites, each site can subtract its "
             f"own contribution and read the other's{noise}."
         )
-        warnings.append(Banner("k = 2 does not protect a site from the other", text))
+        warnings.append(Banner("A sum over two sites does not protect a site from the other", text))
     return warnings
 
 
@@ -252,14 +252,15 @@ def questions(facts: Facts, claims: PrivacyClaims, *, fits: bool) -> list[Questi
                  *_hidden(facts, claims), "seen"),
         *(must_not_collude if claims.hides_sites else []),
         Question("Does every opened sum cover enough sites?",
-                 *_status(_thresholds_met(facts), "Each release with its sites' signed thresholds.",
+                 *_status(_thresholds_met(facts), "Each release, with the number of sites that each site signed.",
                           "A release lacks a signature, or sites."), "releases"),
         Question("Were the sums computed without overflow?",
                  *_status(fits, "Bounds and bits, checked before a site read any record.",
                           "The check fails."), "bounds"),
         *_questions_on_noise(facts, claims),
-        Question("Was this run attacked to measure what leaks?", "evidence missing",
-                 "No attack was run on this transcript.", "unprotected"),
+        Question("Was this run attacked to measure what leaks?", "needs a person",
+                 "No run is: secagg plays attacks in its own tests, and has no command that "
+                 "attacks a run. Decide whether that is enough.", "unprotected"),
         Question("Is the record of this run unchanged?", "needs a person",
                  "Run the check, with the chain head kept elsewhere.", "integrity"),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from support.reports import (
     banners,
     copied,
     job,
+    noised_run,
     page_of,
     replayable_run,
     small_run,
@@ -28,7 +29,7 @@ class TestFirstPage:
         facts, result = copied(small_run("logistic", "additive"))
         page = render(facts, result)
         text = Page(page).text
-        assert "covers at least 4 sites; " in text and " is k = 3." in text
+        assert "covers at least 4 sites. " in text and "covers at least 3 sites." in text
         assert [title for void, title in banners(page) if void] == []
         assert statuses(page) == {
             "What are purpose, legal basis and permit?": "needs a person",
@@ -37,7 +38,7 @@ class TestFirstPage:
             "Does every opened sum cover enough sites?": "evidence attached",
             "Were the sums computed without overflow?": "evidence attached",
             "May exact sums be released, without noise?": "needs a person",
-            "Was this run attacked to measure what leaks?": "evidence missing",
+            "Was this run attacked to measure what leaks?": "needs a person",
             "Is the record of this run unchanged?": "needs a person",
         }
         assert not re.search(r"complian|certified|safe\b", text)
@@ -61,8 +62,10 @@ class TestFirstPage:
             release["thresholds"]["site 1"] = 2
         page = render(facts, result)
         assert len(banners(page)) == len(before) + 1
-        assert "is k = 2, the strictest, which is binding, is 3." in Page(page).text
-        assert "sum that k = 2 allows, 1 would" in Page(page).text
+        assert (
+            "at least 2 sites; some required more, and the largest number, 3, is" in Page(page).text
+        )
+        assert "over at least 2 sites, 1 would" in Page(page).text
         assert "0 cohort 4 3 opened" in Page(page).text
 
     @pytest.mark.parametrize(
@@ -151,3 +154,16 @@ def test_the_engine_is_described(
     text = Page(render(facts, result)).text
     assert all(words in text for words in shown)
     assert not any(words in text for words in hidden)
+
+
+def test_a_signer_reads_no_letter_for_a_number_of_sites() -> None:
+    facts, result = copied(small_run("logistic", "additive"))
+    facts["releases"][0]["thresholds"]["site 1"] = 2
+    assert not re.search(r"\bk\b", Page(render(facts, result)).text)
+
+
+def test_no_run_is_blamed_for_an_attack_that_no_command_makes() -> None:
+    for run in (small_run("logistic", "additive"), noised_run("sum")):
+        page = page_of(run)
+        assert statuses(page)["Was this run attacked to measure what leaks?"] == "needs a person"
+        assert "no command that attacks a run" in Page(page).text
