@@ -165,8 +165,8 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
     if min(claims.thresholds) == 2:
         noise = ", with that site's noise" if claims.noised else ""
         text = (
-            "A site signed that two sites are enough. In a sum over two sites, each site can subtract its "
-            f"own contribution and read the other's{noise}."
+            "A site signed that two sites are enough. In a sum over two sites, each site can "
+            f"subtract its own contribution and read the other's{noise}."
         )
         warnings.append(Banner("A sum over two sites does not protect a site from the other", text))
     return warnings
@@ -252,7 +252,8 @@ def questions(facts: Facts, claims: PrivacyClaims, *, fits: bool) -> list[Questi
                  *_hidden(facts, claims), "seen"),
         *(must_not_collude if claims.hides_sites else []),
         Question("Does every opened sum cover enough sites?",
-                 *_status(_thresholds_met(facts), "Each release, with the number of sites that each site signed.",
+                 *_status(_thresholds_met(facts),
+                          "Each release, with the number of sites that each site signed.",
                           "A release lacks a signature, or sites."), "releases"),
         Question("Were the sums computed without overflow?",
                  *_status(fits, "Bounds and bits, checked before a site read any record.",
