@@ -7,17 +7,22 @@ the counts of the others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from secagg.contracts import PublicFacts
 from secagg.errors import DataError, PolicyRefusal
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.site_files import check_files
 from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
+from secagg.privacy.policy.record_rules import share_remark
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import cohort_stage, cohort_update
 
@@ -51,16 +56,17 @@ def check_folder(planned: Planned) -> FolderCheck:
     if planned.private is not None:
         return FolderCheck(remarks=remarks)
     try:
-        return FolderCheck(refusals=_rare_levels(planned), remarks=remarks)
+        refusals, shares = _of_records(planned)
+        return FolderCheck(refusals=refusals, remarks=(*remarks, *shares))
     except DataError:  # the site's own check says why
         return FolderCheck(remarks=remarks)
 
 
-def _rare_levels(planned: Planned) -> tuple[str, ...]:
+def _of_records(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return refusals because of rare levels, and remarks on a site with almost all records."""
     job, public, rules = planned.job, planned.public, as_policy(planned.job.release)
     spec = cohort_stage(public).spec
-    if "levels" not in {field.name for field in spec}:
-        return ()
+    own: dict[str, int] = {}
     totals = {field.name: np.zeros(field.shape) for field in spec}
     for source in planned.sources.values():
         privacy = job.privacy
@@ -68,9 +74,22 @@ def _rare_levels(planned: Planned) -> tuple[str, ...]:
             job.columns, source.read(), public, source.name,
             privacy.person, privacy.records_per_person, source.table.place,
         )  # fmt: skip
+        own[source.name] = len(read.values)
         for name, counts in cohort_update(read, public, spec, 0).items():
             totals[name] += counts
-    records = int(totals["records"][0])
+    records = sum(own.values())
+    shares = filter(None, (share_remark(site, count, records) for site, count in own.items()))
+    return _rare_levels(rules, public, records, totals), tuple(shares)
+
+
+def _rare_levels(
+    rules: ReleasePolicy,
+    public: PublicFacts,
+    records: int,
+    totals: Mapping[str, NDArray[np.float64]],
+) -> tuple[str, ...]:
+    if "levels" not in totals:
+        return ()
     refusals = []
     for check in (
         partial(

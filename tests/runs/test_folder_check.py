@@ -57,6 +57,16 @@ def test_a_rare_level_is_found_as_in_a_run(tmp_path: Path) -> None:
     assert "moments" not in ask(moments_job(data, columns)).sums
 
 
+def test_a_site_with_almost_all_records_is_named(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    path = data / "hungary.csv"
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *lines * 40]) + "\n")
+    columns = {"age": LINEAR["columns"]["age"]}
+    (remark,) = check(data, columns, sites={"folder": data, "max_rows": 20_000}).remarks
+    assert remark.startswith("hungary: ")
+
+
 def test_a_copy_stops_a_run(tmp_path: Path) -> None:
     data = folder(tmp_path)
     shutil.copy(data / "hungary.csv", data / "hungary_backup.csv")

@@ -48,9 +48,6 @@ from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
-_LARGE_SHARE = 0.9
-"""If a site has more than this share of all records, it gets a remark."""
-
 
 @dataclass(frozen=True)
 class ContributionRequest:
@@ -203,11 +200,10 @@ class Guard:
 
     def _note_share(self, records: int, total: int | None) -> None:
         """Remark that this site has almost all records, so that a sum is almost its own data."""
-        if total and records > _LARGE_SHARE * total and not self.remarks:
-            self.remarks.append(
-                f"{self.template.site}: has {records / total:.2%} of all records, so the sums are "
-                "almost its own. The rule max_site_share of its policy can prevent this."
-            )
+        if not total or self.remarks:
+            return
+        if remark := record_rules.share_remark(self.template.site, records, total):
+            self.remarks.append(remark)
 
     def refused(self, request: ContributionRequest, error: SecaggError) -> None:
         """Write a refusal that depends on the records to the ledger, where such refusals count."""

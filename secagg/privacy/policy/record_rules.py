@@ -32,6 +32,19 @@ from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.site_policy import Dominance, SitePolicy
 
+LARGE_SHARE = 0.9
+"""If a site has more than this share of all records, it gets a remark."""
+
+
+def share_remark(site: str, records: int, total: int) -> str:
+    """Return a remark if almost all records are this site's, so that sums show it; "" if not."""
+    if records <= LARGE_SHARE * total:
+        return ""
+    return (
+        f"{site}: has {records / total:.2%} of all records, so the sums are almost its own. The "
+        "rule max_site_share of its policy can prevent this."
+    )
+
 
 @dataclass(frozen=True, repr=False)
 class OwnRecords:
