@@ -91,3 +91,39 @@ def test_a_terminal_of_80_columns_cuts_no_number() -> None:
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     for term in block.summary["terms"]:
         assert effect(term, odds=True)[1] in text
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_with_single_sites_no_name_is_cut_and_no_interval_is_split(width: int) -> None:
+    facts, result = copied(small_run("logistic", "plain"))
+    (block,) = blocks(facts, result.summary)
+    fit = next(own for own in block.alone.values() if own.get("converged", True))
+    names = ["cleveland", "hungary", "switzerland", "va_long_beach"]
+    out = io.StringIO()
+    columns = facts["job"]["columns"]
+    console = Console(file=out, width=width)
+    show_analysis(console, block, dict.fromkeys(names, fit), columns, noised=False)
+    text = out.getvalue()
+    assert "…" not in text and max(map(len, text.splitlines())) <= width
+    for name in (*names, *(term["term"] for term in block.summary["terms"])):
+        assert name in text
+    for term in fit["terms"]:
+        assert text.count(f"({effect(term, odds=True)[2]})") == 4
+    for term in block.summary["terms"]:
+        assert effect(term, odds=True)[2] in text
+
+
+def test_a_wide_terminal_has_one_table() -> None:
+    facts, result = copied(small_run("logistic", "plain"))
+    (block,) = blocks(facts, result.summary)
+    assert block.alone and shown(block, facts["job"]["columns"]).count("┏") == 1
+
+
+def test_a_long_word_is_folded_and_not_cut() -> None:
+    facts, result = copied(small_run("logistic", "plain"))
+    result.summary["terms"][-1]["term"] = "a" * 70
+    (block,) = blocks(facts, result.summary)
+    out = io.StringIO()
+    console = Console(file=out, width=80)
+    show_analysis(console, block, {}, facts["job"]["columns"], noised=False)
+    assert "…" not in out.getvalue() and out.getvalue().count("a" * 24) == 2

@@ -12,12 +12,10 @@ from rich.table import Table
 
 from secagg.cli.output.fedlin import show_sites
 from secagg.cli.output.posterior import show_posterior
+from secagg.cli.output.terms import show_terms
 from secagg.contracts import TableKind
-from secagg.reports.numbers import fixed, p_value, share, significant
-from secagg.reports.regression import effect, per_sd
+from secagg.reports.numbers import fixed, significant
 from secagg.reports.results import Block, description_table, statistics, within_sites
-
-_WIDE = 110  # characters: a narrower terminal gets intervals on lines of their own
 
 
 def show_analysis(
@@ -44,7 +42,7 @@ def show_analysis(
     else:
         match block.kind:
             case TableKind.REGRESSION:
-                out.print(_terms_table(block, site_results, columns, out.width))
+                show_terms(out, block, site_results, columns)
             case TableKind.POSTERIOR | TableKind.POSTERIOR_GRAPH:
                 show_posterior(out, block)
             case TableKind.SITES:
@@ -71,49 +69,6 @@ def show_notes(out: Console, name: str, notes: Sequence[str]) -> None:
     out.print(f"[dim]notes on {escape(name)}:[/]")
     for note in notes:
         out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
-
-
-def _terms_table(
-    block: Block,
-    site_results: Mapping[str, Mapping[str, Any]],
-    columns: Mapping[str, Any],
-    width: int,
-) -> Table:
-    analysis = block.summary
-    what = "odds ratio" if block.odds else "coefficient"
-    level = f"{share(analysis['level'])} interval" if "level" in analysis else "no interval"
-    outcome = escape(analysis["outcome"])
-    table = Table(title=f"{escape(block.title)} of {outcome}: {what} ({level})")
-    table.add_column("term", no_wrap=width >= _WIDE)
-    table.add_column("pooled", justify="right", no_wrap=True)
-    scaled = [per_sd(term, block.odds, columns) for term in analysis["terms"]]
-    if any(scaled):
-        table.add_column("per SD", justify="right", no_wrap=True)
-        table.caption = "per SD: for one standard deviation of a continuous predictor"
-    table.add_column("p", justify="right", no_wrap=True)
-    for site in site_results:
-        table.add_column(f"{escape(site)} alone", justify="right", style="dim")
-    site_terms = [
-        {term["term"]: term for term in result.get("terms", [])} for result in site_results.values()
-    ]
-    narrow = bool(site_results) or (any(scaled) and width < _WIDE)
-    separator = "\n" if narrow else " "
-    for term, scale in zip(analysis["terms"], scaled, strict=True):
-        cells = [_estimate(term, block.odds, separator), p_value(term["p_value"])]
-        if any(scaled):
-            cells.insert(1, _with_interval(*scale[1:], separator) if scale else "–")
-        cells += [_estimate(terms.get(term["term"]), block.odds, "\n") for terms in site_terms]
-        table.add_row(escape(term["term"]), *cells)
-    return table
-
-
-def _estimate(term: Mapping[str, Any] | None, odds: bool, separator: str) -> str:
-    return "–" if term is None else _with_interval(*effect(term, odds)[1:], separator)
-
-
-def _with_interval(estimate: str, interval: str, separator: str) -> str:
-    """Return `estimate (low to high)`, with `separator` before the interval."""
-    return f"{estimate}{separator}({interval})" if interval else estimate
 
 
 def _edges_line(analysis: Mapping[str, Any], name: str) -> str:
