@@ -218,10 +218,10 @@ class TestTerminal:
     def test_disclosure_is_printed_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = self.printed(graph_run(), monkeypatch)
         text = graph_run().facts["method"]["disclosure"]["text"]
-        assert f"all sums together determine: {text}" in out
+        assert f"the method's sums together determine: {text}" in out
         assert f"\n! {SOLVABLE}\n" in out
         pooled = self.printed(small_run("moments", "additive"), monkeypatch)
-        assert "all sums together determine: The number of records" in pooled
+        assert "the method's sums together determine: The number of records" in pooled
         assert MAY_REVEAL not in pooled and SOLVABLE not in pooled
         assert "determine, up to their noise: " in self.printed(noised_run("sum"), monkeypatch)
 
@@ -231,7 +231,7 @@ class TestTerminal:
         for change, told in ([], False), (["--set", as_graph], True):
             done = CliRunner().invoke(app, ["plan", file, *change])
             assert done.exit_code == 0, done.output
-            assert "all sums together determine: " in done.output
+            assert "the method's sums together determine: " in done.output
             assert (f"! {SOLVABLE}" in done.output) == told
             planned = json.loads(CliRunner().invoke(app, ["plan", file, *change, "--json"]).output)
             assert planned["disclosure"]["text"] and (SOLVABLE in planned["warnings"]) == told

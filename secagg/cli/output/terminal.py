@@ -23,7 +23,11 @@ def show_warnings(out: Console, warnings: Sequence[tuple[str, bool]]) -> None:
         out.print(f"! {escape(headline)}", style=style, soft_wrap=True)
 
 
-def show_disclosure(out: Console, text: str, *, noised: bool) -> None:
-    """Print what all sums of a run together determine, in the method's own words."""
+def show_disclosure(out: Console, first: str, text: str, *, noised: bool) -> None:
+    """Print what the first sum shows, and what the method's sums together determine.
+
+    first: what is seen of the first sum; text: the method's own words
+    """
     with_noise = ", up to their noise" if noised else ""
-    out.print(f"all sums together determine{with_noise}: {escape(text)}")
+    out.print(f"the first sum shows: {escape(first)}")
+    out.print(f"the method's sums together determine{with_noise}: {escape(text)}")
