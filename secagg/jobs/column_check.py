@@ -31,6 +31,8 @@ class ColumnCheck:
     missing, unreadable: numbers of cells
     outside: share of the values that are outside the job's bounds; values_outside: their number
     constant: whether all values are equal after those outside are set to the bound
+    quartiles: of a continuous column, in its own unit; a value outside the bounds counts as the
+        bound. Empty if there are no values.
     note: what the site should look at, in a few words; remarks: the same in sentences
     """
 
@@ -42,6 +44,7 @@ class ColumnCheck:
     values_outside: int = 0
     note: str = ""
     remarks: tuple[str, ...] = ()
+    quartiles: tuple[float, ...] = ()
 
 
 def check_column(
@@ -62,8 +65,10 @@ def check_column(
     share = read.outside / max(len(there), 1)
     remarks = _unreadable(name, read.unreadable_rows, place)
     strange: list[str] = []
+    quartiles: tuple[float, ...] = ()
     if isinstance(column, Continuous):
         strange = _strange(name, column, read.values_outside)
+        quartiles = _quartiles(column, there[:, 0])
     note = ""
     if constant:
         note = _constant(column, read.values_outside, share)
@@ -72,9 +77,24 @@ def check_column(
     elif read.outside:
         note = "check the bounds and the unit" if share > _MANY else "values outside"
     check = ColumnCheck(
-        name, missing, read.unreadable, share, constant, read.outside, note, (*remarks, *strange)
+        name,
+        missing,
+        read.unreadable,
+        share,
+        constant,
+        read.outside,
+        note,
+        (*remarks, *strange),
+        quartiles,
     )
     return check, present
+
+
+def _quartiles(column: Continuous, values: NDArray[np.float64]) -> tuple[float, ...]:
+    if not len(values):
+        return ()
+    cuts = np.quantile(values, [0.25, 0.5, 0.75])
+    return tuple(map(float, np.exp(cuts) if column.transform == "log" else cuts))
 
 
 def _constant(column: Column, outside: NDArray[np.float64], share: float) -> str:

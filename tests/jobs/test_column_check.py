@@ -82,3 +82,21 @@ def test_unreadable_cells_are_named_and_counted() -> None:
     assert "record 2" in remark
     (remark,) = checked(["abc"] * 8).remarks
     assert "record 5" in remark and "record 6" not in remark and "and 3 more" in remark
+
+
+@pytest.mark.parametrize(
+    ("cells", "declared", "quartiles"),
+    [
+        ([100, 110, 120, 130, 999], PRESSURE, (110, 120, 130)),
+        (["1", "", "10", "100"], STAY, (10**0.5, 10, 10**1.5)),  # quartiles of the logarithms
+        (["", ""], PRESSURE, ()),
+    ],
+)
+def test_quartiles_are_shown_in_the_columns_unit(
+    cells: list[Any], declared: dict[str, Any], quartiles: tuple[float, ...]
+) -> None:
+    assert checked(cells, declared).quartiles == pytest.approx(quartiles)
+
+
+def test_levels_have_no_quartiles() -> None:
+    assert checked(["0", "1", "1"], {"type": "binary"}).quartiles == ()

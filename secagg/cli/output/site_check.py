@@ -22,12 +22,12 @@ def show_site_checks(
     for check in checks:
         table = Table(title=f"{escape(check.site)}: {check.rows} rows, {check.complete} complete")
         table.add_column("column", overflow="fold")
-        for name in ("missing", "unreadable", "out of bounds", "note"):
+        for name in ("missing", "unreadable", "out of bounds", "quartiles", "note"):
             table.add_column(name, justify="left" if name == "note" else "right")
         for column in check.columns:
             table.add_row(
                 escape(column.name), str(column.missing), str(column.unreadable),
-                _outside(column), column.note,
+                _outside(column), ", ".join(f"{x:.3g}" for x in column.quartiles), column.note,
             )  # fmt: skip
         out.print(table)
         for remark in check.remarks:
