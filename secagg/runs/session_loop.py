@@ -79,7 +79,7 @@ def play_session(
     folder: for the run's files, except run.json, which the caller completes; None: write no files
     """
     began = time.process_time()
-    engine, planned = session.engine, session.planned
+    engine, planned, progress = session.engine, session.planned, _remarks_once(progress)
     if entry is None:
         replayable = session.coordinator.random is not system_random
         if session.ledger is not None:
@@ -179,7 +179,6 @@ def _loop(
     sums: SumsFile | None,
 ) -> CoordinatorState:
     """Step until done: save, log, send, advance."""
-    remarked: set[str] = set()
     while True:
         entry = keep(step)
         for event in step.events:
@@ -191,9 +190,8 @@ def _loop(
             progress({"event": "asked", **about, "parties": sorted(step.requests)})
         frames = session.engine.exchange(step.requests)
         for remark in _remarks(session):
-            if progress is not None and remark not in remarked:
+            if progress is not None:
                 progress({"event": "remark", "text": remark})
-            remarked.add(remark)
         restarts = _restarts(session, step.state)
         try:
             following = session.coordinator.advance(step.state, frames)
@@ -208,6 +206,22 @@ def _loop(
             _log_stop(error, session, entry, restarts, write)
             raise
         step = replace(following, events=(*restarts, *following.events))
+
+
+def _remarks_once(progress: Progress | None) -> Progress | None:
+    """Return the callback without repeated remarks."""
+    if progress is None:
+        return None
+    remarked: set[str] = set()
+
+    def report(event: Mapping[str, Any]) -> None:
+        if event["event"] == "remark":
+            if event["text"] in remarked:
+                return
+            remarked.add(event["text"])
+        progress(event)
+
+    return report
 
 
 def _remarks(session: Session) -> tuple[str, ...]:

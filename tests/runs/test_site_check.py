@@ -111,8 +111,13 @@ def test_values_outside_are_told_to_the_site_and_not_to_the_coordinator(tmp_path
     found = check(data, narrow)
     assert found.passes and 0 < found.columns[0].values_outside < 10
     assert any(f"rest_bp {found.columns[0].values_outside} (" in r for r in found.remarks)
-    told = run(moments_job(data, narrow))
-    assert any(r.startswith("hungary") and "rest_bp" in r for r in told.remarks)
+    events: list[Any] = []
+    told = run(moments_job(data, narrow), out=tmp_path / "run", progress=events.append)
+    (remark,) = [r for r in told.remarks if r.startswith("hungary")]
+    assert "rest_bp" in remark  # the person at the site reads it once:
+    assert [e.get("text") for e in events].count(remark) == 1
+    files = [path.read_bytes() for path in (tmp_path / "run").glob("*.*")]
+    assert files and not any(remark.encode() in content for content in files)
     assert told.result.summary["values_outside_bounds"] == {"rest_bp": 0}
     assert ask(moments_job(data, narrow)).sums["cohort"]["outside"].tolist() == [0]
 
