@@ -117,6 +117,52 @@ def test_a_continuous_column_that_names_the_site_is_refused(tmp_path: Path) -> N
     assert seen.sums == {} and set(seen.codes.values()) == {"records"}
 
 
+@pytest.mark.parametrize("high", [2.0, 2e9])
+def test_wide_bounds_do_not_hide_a_combination(tmp_path: Path, high: float) -> None:
+    """Scaled to its bounds, the column is nearly constant. The sums have 80 fraction bits."""
+    tables = {name: cancers(name == "b")[0] for name in SITES}
+    wide = {"type": "continuous", "low": 0, "high": high}
+    columns = cancers(False)[1] | {"cancer": wide, "age": AGE, "pressure": PRESSURE}
+    control = sites(tmp_path / "control", tables, PROFILE + "max_leverage = 1.0\n")
+    sums = np.array([0, 1, -1, -1, 0, 0]) @ moments(moments_job(control, columns))
+    truth = tables["b"].loc[200]
+    assert sums[-2:] / sums[0] == pytest.approx([truth["age"], truth["pressure"]], rel=1e-3)
+
+    seen = ask(moments_job(sites(tmp_path / "attack", tables), columns))
+    assert seen.sums == {} and seen.codes == {"b": "records"}
+
+
+@pytest.mark.parametrize("number", [2, 5])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_two_columns_that_differ_in_a_few_patients_are_refused(
+    tmp_path: Path, number: int, jobs: int
+) -> None:
+    """The rule on pairs of levels sees levels of one job. The second column is declared a number,
+    or stands in a second job."""
+    rng = np.random.default_rng(1)
+    tables = {name: patients(rng, 300) for name in SITES}
+    for table in tables.values():
+        table["first"] = table["second"] = (rng.random(300) < 0.3).astype(int)
+    few = tables["b"].index[tables["b"]["first"] == 0][:number]
+    tables["b"].loc[few, "second"] = 1
+    rest = {"age": AGE, "pressure": PRESSURE}
+    one, two = {"first": BINARY}, {"second": BINARY if jobs == 2 else AGE | {"high": 1}}
+    asked = [one | rest, two | rest] if jobs == 2 else [one | two | rest]
+
+    control = sites(tmp_path / "control", tables, PROFILE + "max_leverage = 1.0\n")
+    sums = [moments(moments_job(control, columns)) for columns in asked]
+    difference = (
+        (sums[1][1] - sums[0][1])[[0, 2, 3]] if jobs == 2 else (sums[0][2] - sums[0][1])[[0, 3, 4]]
+    )
+    truth = tables["b"].loc[few, ["age", "pressure"]].sum()
+    assert difference == pytest.approx([number, *truth], abs=1e-6)
+
+    data = sites(tmp_path / "attack", tables)
+    *allowed, last = [ask(moments_job(data, columns)) for columns in asked]
+    assert all("moments" in seen.sums for seen in allowed)
+    assert last.sums == {} and last.codes == {"b": "records"}
+
+
 # --- 2. two jobs and more -------------------------------------------------------------------------
 
 
@@ -180,6 +226,37 @@ def test_patients_added_between_jobs_do_not_show_by_what_they_lack(tmp_path: Pat
     for columns in (few, many):
         seen = ask(moments_job(data, columns))
         assert seen.sums == {} and seen.codes == {"b": "records"}
+
+
+def test_patients_added_between_equal_jobs_do_not_show_the_one_with_a_value(
+    tmp_path: Path,
+) -> None:
+    """A month later ten patients were added. One of them was in intensive care."""
+    rng = np.random.default_rng(4)
+    before = {name: patients(rng, 300) for name in SITES}
+    for table in before.values():
+        table["days"] = rng.integers(1, 20, 300) * (rng.random(300) < 0.35)
+    new = patients(rng, 10).assign(days=0)
+    new.loc[3, "days"] = 7
+    after = before | {"b": pd.concat([before["b"], new])}
+    columns = {"days": AGE, "age": AGE, "pressure": PRESSURE}
+    first, second = (
+        moments(moments_job(sites(tmp_path / name, tables), columns))
+        for name, tables in (("before", before), ("after", after))
+    )
+    grown = (second - first)[1]
+    assert grown[1] / grown[0] == pytest.approx(7)
+    truth = new.loc[3, ["age", "pressure"]].tolist()
+    assert (grown / grown[0])[2:] == pytest.approx(truth, abs=1e-6)
+
+    data = sites(tmp_path / "attack", before)
+    assert "moments" in ask(moments_job(data, columns)).sums
+    after["b"].to_csv(data / "b.csv", index=False)
+    seen = ask(moments_job(data, columns))
+    assert seen.sums == {} and seen.codes == {"b": "records"}
+    year = pd.concat([before["b"], patients(rng, 300).assign(days=rng.integers(0, 9, 300))])
+    year.to_csv(data / "b.csv", index=False)
+    assert "moments" in ask(moments_job(data, columns)).sums
 
 
 def test_a_session_held_open_does_not_show_a_patient_added_meanwhile(tmp_path: Path) -> None:

@@ -26,9 +26,10 @@ _RELEASES: Final = """dataset = ? AND kind = 'entry' AND content NOT LIKE '%"que
 
 @dataclass(frozen=True)
 class Answers:
-    """Requests by their digests; equal requests reveal nothing new and count once.
+    """Requests by their digests; equal requests on the same records count once.
 
-    refused: those that were refused because of the records
+    refused: those that were refused because of the records, each with a digest of the records. A
+        request that is repeated while records are added tells each time whether they changed
     unreleased: these, and those that the records allowed, but whose sessions released nothing but
         counts; without those of the own session
     has_released: whether the own session has released more than counts
@@ -39,13 +40,18 @@ class Answers:
     has_released: bool
 
 
-def answer(time: int, dataset: str, session: str, asked: str, refused: str | None = None) -> Line:
+def answer(
+    time: int, dataset: str, session: str, asked: str, refused: str | None = None, records: str = ""
+) -> Line:
     """Return the line of one answer.
 
     refused: why the records refused the request; None before they are read
+    records: a digest of request and records; "" if the records could not be read
     """
     text = "asked" if refused is None else refused
     content = {"rule": _RULE, "allowed": refused is None, "text": text, "asked": asked}
+    if records:
+        content["records"] = records
     return Line(time, "decision", dataset, session, content=content)
 
 
@@ -58,8 +64,10 @@ def read_answers(
     """
     decisions = where(_ANSWERS, dataset, since)
     released = {line.session for line in where(_RELEASES, dataset, since)}
-    refused = {line.content["asked"] for line in decisions if not line.content["allowed"]}
+    refusals = [line.content for line in decisions if not line.content["allowed"]]
+    refused = {each["asked"] for each in refusals}
+    distinct = {each["asked"] + each.get("records", "") for each in refusals}
     allowed = {line.content["asked"] for line in decisions if line.session != session}
     done = {line.content["asked"] for line in decisions if line.session in released}
     unreleased = frozenset(refused | (allowed - done))
-    return Answers(frozenset(refused), unreleased, session in released)
+    return Answers(frozenset(distinct), unreleased, session in released)

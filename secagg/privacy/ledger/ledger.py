@@ -261,15 +261,16 @@ class Ledger:
                 line = Line(self._time(), "decision", dataset, session, round_, content=content)
                 append(self._db, line)
 
-    def record_refusal(self, dataset: str, session: str, asked: str, text: str) -> None:
+    def record_refusal(
+        self, dataset: str, session: str, asked: str, text: str, records: str = ""
+    ) -> None:
         """Write that a request was refused because of the records.
 
-        asked: what the request asked of the records. Equal requests on the same records reveal
-            nothing new, so they count once
-        text: the reason, which never leaves the party
+        asked: what the request asked; text: the reason, which never leaves the party
+        records: a digest of request and records; "" if they could not be read
         """
         with self._change():
-            append(self._db, answer(self._time(), dataset, session, asked, text))
+            append(self._db, answer(self._time(), dataset, session, asked, text, records))
 
     def reserve_answer(
         self, dataset: str, session: str, asked: str, days: float, limit: int

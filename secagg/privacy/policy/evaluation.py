@@ -198,6 +198,12 @@ _ADVICE = {
     "large values.",
     "min_cell_records": "Set release.min_cell_records in the job.",
     "min_level_sites": "Set release.min_level_sites in the job.",
+    "min_level_records": "Leave the column out, merge levels in the files of all sites, or use "
+    "[privacy].",
+    "constant_columns": "Leave the column out, or use [privacy].",
+    "dominance": 'Declare transform = "log", lower the upper bound, or use [privacy].',
+    "max_parameters_ratio": "Use fewer columns.",
+    "min_residual_dof": "Use fewer columns.",
     "budget": "Lower privacy.epsilon or privacy.delta, or ask the policy's owner.",
     "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
     "cohorts": "Run again with the sites of an earlier release (sites.names). Do not delete "

@@ -123,7 +123,6 @@ class Guard:
     _records: str = field(default="", init=False, repr=False)
     _recorded: set[Decision] = field(default_factory=set, init=False, repr=False)
     _answers: Answers | None = field(default=None, init=False, repr=False)
-    _level_counts: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _asked: tuple[AskedQuestion, ...] | None = field(default=None, init=False, repr=False)
     _on_questions: tuple[Decision, ...] | None = field(default=None, init=False, repr=False)
     # The facts that the rules allowed last. Every round has the same, and so the same decisions.
@@ -183,7 +182,6 @@ class Guard:
         question = self.template.question
         if self._on_questions is None and question is not None:
             read = ReadQuestion(question, rows)
-            self._level_counts = read.level_counts()
             self._on_questions = compare_records(
                 read, self._questions(), self.reread,
                 self.policy.min_records, self.policy.max_leverage,
@@ -211,7 +209,8 @@ class Guard:
             # In the count, the answer depends on the job alone. Later it also depends on the total
             # and on messages that the coordinator chooses, so every session asks something else.
             asked = self.job.hex() if request.counting else self.session
-            self.ledger.record_refusal(self.dataset, self.session, asked, error.line())
+            records = self._records and encoding.digest([asked, self._records]).hex()
+            self.ledger.record_refusal(self.dataset, self.session, asked, error.line(), records)
 
     def check_budget(
         self, answers: Sequence[PlannedRelease], load: Callable[[], SiteRecords]
@@ -297,7 +296,7 @@ class Guard:
         if question is None or not request.counting:
             return None
         records = 0 if self._own is None else self._own.records
-        return {**question.plain(), "records": records, "levels": self._level_counts}
+        return {**question.plain(), "records": records}
 
     def _check_meanwhile(self, _: Sequence[Cohort]) -> None:
         """Refuse if another exact run has released since `check`.

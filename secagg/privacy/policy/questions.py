@@ -18,10 +18,9 @@ exact job the site checks
    ones, covers fewer than `min_records` records (and at least one); nor does a combination of those
    of them that have one level. The answer is exact, by `differencing.exposed`: records that belong
    to the same sets have equal weights in every combination.
-3. *unchanged records*: since each earlier question, either no record of this question's columns has
-   changed, or the numbers of complete records, and of those with each level, have changed by
-   `min_records` or more (levels: or by 0). In the second case both questions leave out the same
-   incomplete records.
+3. *unchanged records*: the complete records of each earlier question are still the first ones of
+   the table, unchanged and in the same order. So the records that were added are known, and rule 2
+   judges them too.
 4. *limits*: `max_rows` is not smaller, and `min_records` not larger, than in earlier questions. A
    site that accepts such a job says something about its number of rows.
 
@@ -44,8 +43,9 @@ fewer or more columns, same complete records       allowed
 another bound, transform, type or set of levels    refused
 a smaller `max_rows`                               refused
 a larger `min_records`, above `LARGEST_MINIMUM`    refused
-one record added since, or a cell corrected        refused, as a refusal because of the records
-n records added since                              allowed, if rule 3 allows it
+one record added since                             refused, as a refusal because of the records
+n records added since, at the end                  allowed, if rule 2 allows it
+a cell corrected, or records in another order      refused, as a refusal because of the records
 another share held out, or any at random           refused
 with noise                                         always allowed: the budget limits it
 =================================================  =============================================
@@ -119,7 +119,7 @@ def conflict(earlier: Sequence[Question], new: Question) -> str | None:
             if before is not None and before != declared:
                 return (
                     f"an earlier exact job declared column {name!r} as {_text(before)}, and this "
-                    f"job declares it as {_text(declared)}; their difference could be one record. "
+                    f"job declares it as {_text(declared)}; results could differ in one record. "
                     "Declare it as then; the method's settings need not name it"
                 )
         if new.max_rows < question.max_rows:
@@ -146,7 +146,7 @@ def _other_rows(earlier: Question, new: Question) -> str | None:
     if earlier.records != new.records:
         return (
             "this job or an earlier exact one holds out records, and then all exact jobs must have "
-            "the same columns. Use the columns of the earlier one"
+            "the same columns in the same order. Use the columns of the earlier one"
         )
     if earlier.held_out and new.held_out:
         same = (earlier.held_out, earlier.held_out_rows) == (new.held_out, new.held_out_rows)

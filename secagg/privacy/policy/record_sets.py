@@ -9,6 +9,12 @@ given level. Sums over two sets give the sum over their difference, and so on.
 records. It is asked for the complete records, and for each value of each column with two values or
 levels, among the jobs that use this column.
 
+**Added records.** An earlier job covered the records of that time. They must still be the first
+complete records of the table, unchanged and in the same order; the ledger keeps a digest of them.
+Then the records that were added are known, and the earlier sets do not contain them. So all rules
+judge the difference. If the digest differs, nobody can say what the difference is, and every exact
+job is refused.
+
 **Leverage.** A combination of columns can also be zero in all records except one: suppose that
 cancer = breast + colon in all patients but one. Then the cross products of the three columns with
 another column give this patient's value. Put the columns of all jobs side by side in a matrix Z,
@@ -17,6 +23,20 @@ of record i is the largest value of (Zc)_i^2 / |Zc|^2 over all combinations c (H
 1978, The American Statistician 32). It is 1 if some combination is record i alone, and near 1 if
 some combination is almost record i alone, as when one cost is far larger than all others.
 
+Each column is first mapped to 0 to 1 by its own smallest and largest value at this site. This is
+another combination of the same columns. Otherwise wide bounds of the job could make the column
+almost equal to the constant, and its variation would look like rounding.
+
+**Groups.** In the same way, a combination may be zero outside a few records: two copies of a column
+that differ in three patients, or the days in intensive care of ten patients who were added, of whom
+two were there. The leverage of a group is the largest share of |Zc|^2 on the group; here it must be
+below 1. m records that two jobs differ in, with d independent columns, always have a combination
+that is zero for d - 1 of them. So m must be at least `min_records` + d - 1. The largest leverage of
+k = `min_records` - 1 records is the largest eigenvalue of Z's hat matrix with k rows
+and columns. The search starts at each record that could belong to such a group, whose own leverage
+is at least 1/k, and improves it by the truncated power method (Yuan and Zhang 2013, Journal of
+Machine Learning Research 14, algorithm 1), which finds a local maximum.
+
 ==========================================================  =======================================
 case                                                        result
 ==========================================================  =======================================
@@ -24,26 +44,28 @@ equal sets                                                  allowed
 sets that differ by n or more records (n: `min_records`)    allowed
 sets that differ by fewer, but not 0                        refused
 ... by n or more, of which fewer have some level            refused
-n records added, all sets of complete records equal         allowed
+n records added at the end of the table                     allowed
 ... of which fewer than n, but not 0, have some level       refused
-... and this job leaves out other records than earlier      refused
+... of which fewer than n have a value other than 0         refused by `max_leverage`
+records corrected, removed, or in another order             refused
 a column that is a sum of others except in one record       refused by `max_leverage`
+... except in fewer than n records                          refused by `max_leverage`
 one value that is far larger than all others                refused by `max_leverage`
 ==========================================================  =======================================
 
 Not protected:
 
-* Combinations of columns that are zero in all records except a few, but more than one. A vector on
-  m records gives one of them a leverage of 1/m or more, which is not unusual.
-* Records of other sites add to a combination, unless it is zero for them too. So the rule on
-  leverage is stricter than necessary.
-* n records added and others changed at the same time: the rules see only that n were added.
+* A group outside which a combination is small but not zero. Such combinations exist in every small
+  table. To use one, the coordinator has to know it, which is easy only where values repeat.
+* A group that the search misses, because it ends at a smaller local maximum.
+* Records of other sites add to a combination, unless it is zero for them too. So the rules on
+  leverage are stricter than necessary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +82,13 @@ Key = tuple[str, int]
 Mask = NDArray[np.bool_]
 """Which rows of the site's table belong to a set of records."""
 
-_RANK_TOLERANCE = 1e-9
-"""Singular values below this share of the largest are rounding, for columns of length 1."""
+GROUP_LEVERAGE = 1 - 1e-9
+"""A group of fewer than `min_records` records has a leverage of at most this. In other words, no
+combination of columns is zero outside the group, but for rounding."""
+_RANK_TOLERANCE = 1e-12
+"""Singular values below this share of the largest are rounding, for columns of length 1. Rounding
+of up to a million records with 64-bit numbers is smaller."""
+_STEPS = 10  # of the truncated power method; it hardly ever takes more than three
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,18 +129,23 @@ class ReadQuestion:
             found[name, -1] = rest & ~found[name, i]
         return found
 
-    def level_counts(self) -> dict[str, int]:
-        """Return the number of records in each set of `levels`, for the ledger."""
-        return {f"{name}.{i}": int(mask.sum()) for (name, i), mask in self.levels().items()}
+    def first(self, records: int) -> ReadQuestion:
+        """Return the question with the first complete records only: those of an earlier time."""
+        rows = self.rows
+        complete = rows.complete & (np.cumsum(rows.complete) <= records)
+        earlier = replace(rows, values=rows.values[:records], complete=complete)
+        return ReadQuestion(self.question, earlier)
 
     def columns(self) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
-        """Return all variables and a column of ones, over the rows of the table, by set."""
+        """Return all variables from 0 to 1, and a column of ones, over the rows, by set."""
         own = self.rows.complete.tobytes()
         found = {(("", 0), own): self.rows.complete.astype(np.float64)}
         for key, values in self.variables():
-            column = np.zeros(len(self.rows.complete))
-            column[self.rows.complete] = values
-            found[key, own] = column
+            low, high = values.min(initial=np.inf), values.max(initial=-np.inf)
+            if low < high:
+                column = np.zeros(len(self.rows.complete))
+                column[self.rows.complete] = (values - low) / (high - low)
+                found[key, own] = column
         return found
 
     def _of_table(self, of_complete: Mask) -> Mask:
@@ -137,65 +169,77 @@ def compare_records(
     """
     if reread is None or minimum is None or len(new.rows.complete) == 0:
         return ()
-    known = {new.question.records: new}
+    tables = {new.question.records: new.rows}
+    before: dict[tuple[str, int], ReadQuestion] = {}
     for earlier in asked:
         then = Question.of(earlier.question)
         try:
-            if then.records not in known:
-                known[then.records] = ReadQuestion(then, reread(then.columns))
+            if then.records not in tables:
+                tables[then.records] = reread(then.columns)
         except SecaggError:
             text = "the records of an earlier exact job cannot be read any more"
             return (Decision("questions", False, text),)
-        changed = _changed(earlier, known[then.records], new, minimum)
-        if changed:
-            return (Decision("questions", False, changed),)
-    before = [each for key, each in known.items() if key != new.question.records]
+        read = ReadQuestion(then, tables[then.records]).first(earlier.records)
+        if why := _changed(earlier, read, new):
+            return (Decision("questions", False, why),)
+        before[then.records, earlier.records] = read
+    questions = [*before.values()]
     decisions = []
     if asked:
-        alone = isolated(before, new, minimum)
+        alone = isolated(questions, new, minimum)
         text = f"combinations of {len(asked) + 1} exact jobs do not isolate few records"
         if alone is not None:
             text = (
                 f"combined with earlier exact jobs, this job isolates fewer than {minimum} "
-                f"records{alone}. Keep all columns of an earlier job in [columns]; the method's "
-                "settings need not name all of them"
+                f"records{alone}. {_way_on(questions, new)}"
             )
         decisions.append(Decision("questions", alone is None, text))
     if max_leverage is not None:
-        largest = largest_leverage([new, *before])
-        text = (
-            f"the largest leverage of a record is {largest:.3g}; at most {max_leverage:g} allowed"
-        )
-        decisions.append(Decision("max_leverage", largest <= max_leverage, text))
+        decisions.append(_on_leverage([new, *questions], minimum, max_leverage))
     return tuple(decisions)
 
 
-def _changed(
-    earlier: AskedQuestion, then: ReadQuestion, new: ReadQuestion, minimum: int
-) -> str | None:
+def _changed(earlier: AskedQuestion, then: ReadQuestion, new: ReadQuestion) -> str | None:
     """Return why records that changed since an earlier question forbid the new one (rule 3)."""
-    if earlier.same_records(encoding.digest(then.rows.values).hex()):
-        return None
-    change = abs(len(then.rows.values) - earlier.records)
-    if change < minimum:
-        text = f"{change} records were added or removed" if change else "cells were corrected"
-        text += " since an earlier exact job, and a second result would show them"
-        return f"{text}. Undo the change, or wait until {minimum} records have been added"
-    if not np.array_equal(then.rows.complete, new.rows.complete):
+    if not earlier.same_records(encoding.digest(then.rows.values).hex()):
         return (
-            "records changed since an earlier exact job, and this job leaves out other incomplete "
-            "records than that one. Undo the change, or keep all columns of the earlier job in "
-            "[columns]"
+            "since an earlier exact job, records were corrected, removed or put in another order, "
+            "or were added elsewhere than at the end of the file. Undo the change, and add records "
+            "at the end only"
         )
-    before: Mapping[str, int] = earlier.question.get("levels", {})
-    for name, count in then.level_counts().items():
-        if 0 < abs(count - before.get(name, count)) < minimum:
-            return (
-                f"{change} records were added or removed since an earlier exact job, and fewer "
-                f"than {minimum} of them have one of the levels of {name.rpartition('.')[0]}. Undo "
-                "the change, or wait for more records"
-            )
+    added = new.rows.complete & ~then.rows.complete
+    if then.question.held_out and new.question.held_out and added.any():
+        return (
+            "records were added since an earlier exact job that held out records, so other records "
+            "would be held out now. Hold out none"
+        )
     return None
+
+
+def _way_on(earlier: Sequence[ReadQuestion], new: ReadQuestion) -> str:
+    """Return advice for a job whose set of records differs too little from earlier ones."""
+    columns = set(new.question.columns)
+    if any(set(each.question.columns) < columns for each in earlier):
+        return "Few records lack only the columns that are new in this job. Leave these out"
+    return "Keep all columns of an earlier job in [columns]; the method's settings may name fewer"
+
+
+def _on_leverage(questions: Sequence[ReadQuestion], minimum: int, max_leverage: float) -> Decision:
+    basis = _basis(questions)
+    largest = largest_leverage(basis)
+    if largest > max_leverage:
+        text = (
+            f"the largest leverage of a record is {largest:.3g}; at most {max_leverage:g} allowed"
+        )
+        return Decision("max_leverage", False, text)
+    if max_leverage < 1 and group_leverage(basis, minimum - 1) > GROUP_LEVERAGE:
+        text = f"a combination of columns is zero for all but fewer than {minimum} records"
+        return Decision("max_leverage", False, text)
+    text = (
+        f"the largest leverage of a record is {largest:.3g}, and no combination of columns is zero "
+        f"for all but fewer than {minimum} records"
+    )
+    return Decision("max_leverage", True, text)
 
 
 def isolated(earlier: Sequence[ReadQuestion], new: ReadQuestion, minimum: int) -> str | None:
@@ -232,8 +276,8 @@ def isolates(earlier: Sequence[Mask], new: Mask, minimum: int) -> bool:
     return exposed(before, last, minimum) is not None
 
 
-def largest_leverage(questions: Sequence[ReadQuestion]) -> float:
-    """Return the largest leverage of a record in the columns of all questions together."""
+def _basis(questions: Sequence[ReadQuestion]) -> NDArray[np.float64]:
+    """Return an orthonormal basis of all combinations of columns, over the rows of the table."""
     columns: dict[tuple[Key, bytes], NDArray[np.float64]] = {}
     for each in questions:
         columns |= each.columns()
@@ -241,5 +285,31 @@ def largest_leverage(questions: Sequence[ReadQuestion]) -> float:
     lengths = np.linalg.norm(z, axis=0)
     z = z[:, lengths > 0] / lengths[lengths > 0]
     left, singular, _ = np.linalg.svd(z, full_matrices=False)
-    left = left[:, singular > _RANK_TOLERANCE * singular.max(initial=0.0)]
-    return min(float((left**2).sum(axis=1).max(initial=0.0)), 1.0)  # at most 1, but for rounding
+    return np.asarray(left[:, singular > _RANK_TOLERANCE * singular.max(initial=0.0)])
+
+
+def largest_leverage(basis: NDArray[np.float64]) -> float:
+    """Return the largest leverage of a record. basis: orthonormal columns."""
+    return min(float((basis**2).sum(axis=1).max(initial=0.0)), 1.0)  # at most 1, but for rounding
+
+
+def group_leverage(basis: NDArray[np.float64], size: int) -> float:
+    """Return the largest leverage of so many records that the search finds.
+
+    basis: orthonormal columns; size: number of records
+    """
+    if size < 1 or not basis.size:
+        return 0.0
+    if size >= len(basis):
+        return 1.0
+    best = 0.0
+    for start in np.flatnonzero((basis**2).sum(axis=1) >= GROUP_LEVERAGE / size):
+        combination, found = basis[start], 0.0
+        for _ in range(_STEPS):
+            group = np.argpartition(-np.abs(basis @ combination), size)[:size]
+            _, singular, right = np.linalg.svd(basis[group], full_matrices=False)
+            combination, last, found = right[0], found, float(singular[0]) ** 2
+            if found <= last * (1 + 1e-9):
+                break
+        best = max(best, found)
+    return min(best, 1.0)

@@ -245,7 +245,8 @@ class SitePolicy(_Strict):
     If it is not set: `min_sites`. A site without a policy file has no such rule."""
     max_leverage: Share | None = 0.9
     """Without noise: the largest leverage of one of this site's records in the columns of all exact
-    jobs together. It is 1 if a combination of columns is this record alone. Write 1.0 to allow all.
+    jobs together. It is 1 if a combination of columns is this record alone. If it is below 1, no
+    combination may be zero in all but fewer than `min_records` records. Write 1.0 to allow all.
     A site without a policy file has no such rule."""
     max_levels: int = Field(default=40, ge=2)
     """Without noise: largest number of levels of a categorical column. A column with many levels

@@ -163,8 +163,11 @@ def test_the_question_of_an_own_session_is_not_compared(monkeypatch: pytest.Monk
         guard.check(later, guard.reread(AGE), AGES)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("records", "allowed"), [(20, True), (21, False), (22, True), (18, True)])
-def test_added_records_must_be_min_records_or_more(records: int, allowed: bool) -> None:
+@pytest.mark.parametrize(
+    ("records", "allowed"), [(20, True), (21, False), (22, False), (23, True), (18, False)]
+)
+def test_added_records_must_be_more_than_the_columns(records: int, allowed: bool) -> None:
+    """min_records is 2. Two records are solved from n, the sum and the sum of squares."""
     with Ledger.in_memory(Clock()) as ledger:
         question = Question(AGE, 100, 2)
         policy = SitePolicy(min_sites=3, min_records=2)
@@ -197,6 +200,23 @@ def test_refusals_because_of_records_end_exact_jobs_but_not_noisy_ones() -> None
         assert len(ledger.answers("heart", 30).refused) == 5
         clock.time += timedelta(days=31)
         exact_guard(ledger, "99", question).admit(COUNTING)
+
+
+def test_a_job_that_is_repeated_while_records_change_counts_each_time() -> None:
+    """Otherwise its refusals tell each day, without limit, whether the records changed."""
+    with Ledger.in_memory(Clock()) as ledger:
+        question = Question(AGE, 100, 2)
+        policy = SitePolicy(min_sites=3, min_records=2)
+        released(replace(exact_guard(ledger, "00", question), policy=policy))
+        for i, records in enumerate((21, 21, 19, 18, 17, 16), start=1):
+            guard = replace(exact_guard(ledger, f"{i:02}", question, records), policy=policy)
+            with pytest.raises(PolicyRefusal) as refused:
+                released(guard)
+            guard.refused(COUNTING, refused.value)
+        assert len(ledger.answers("heart", 30).refused) == 5
+        assert len(ledger.answers("heart", 30).unreleased) == 1
+        with pytest.raises(PolicyRefusal):
+            exact_guard(ledger, "99", question).admit(COUNTING)
 
 
 def test_jobs_that_release_nothing_end_other_exact_jobs_but_not_noisy_ones() -> None:

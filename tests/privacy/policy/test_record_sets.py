@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,13 @@ from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.privacy.ledger.records import AskedQuestion, bound
 from secagg.privacy.policy.questions import Question, conflict
-from secagg.privacy.policy.record_sets import ReadQuestion, compare_records, largest_leverage
+from secagg.privacy.policy.record_sets import (
+    ReadQuestion,
+    _basis,
+    compare_records,
+    group_leverage,
+    largest_leverage,
+)
 
 NUMBER: dict[str, Any] = {"type": "continuous", "low": -1, "high": 1, "transform": "none"}
 GRADE: dict[str, Any] = {"type": "categorical", "levels": ["a", "b", "c"]}
@@ -31,9 +39,10 @@ def read(columns: dict[str, Any], values: np.ndarray, complete: Any = None) -> R
 
 def asked(before: ReadQuestion) -> AskedQuestion:
     """Return the question as the ledger keeps it after its release."""
-    plain = before.question.plain() | {"levels": before.level_counts()}
     digest = encoding.digest(before.rows.values).hex()
-    return AskedQuestion(plain, len(before.rows.values), SEED, bound(SEED, digest))
+    return AskedQuestion(
+        before.question.plain(), len(before.rows.values), SEED, bound(SEED, digest)
+    )
 
 
 def decided(
@@ -78,16 +87,52 @@ def test_added_records_may_not_have_few_with_a_level(of_level: int, allowed: boo
     assert decided(today, first, today) == {"questions": allowed}
 
 
-def test_after_records_were_added_the_same_incomplete_ones_are_left_out() -> None:
+@pytest.mark.parametrize(("lacking", "allowed"), [(0, True), (2, False), (3, True)])
+def test_added_records_are_judged_with_what_they_lack(lacking: int, allowed: bool) -> None:
+    """Both jobs before and after ten records were added: `lacking` of the ten have no y."""
     x = np.random.default_rng(1).uniform(-1, 1, (40, 2))
-    old = read({"x": NUMBER}, x[:30, :1])
-    today = read({"x": NUMBER}, x[:, :1])
-    other = read({"x": NUMBER, "y": NUMBER}, x)
-    assert decided(other, old, today) == {"questions": True}
-    lacking = np.arange(40) >= 5
-    fewer = read({"x": NUMBER, "y": NUMBER}, x[lacking], lacking)
-    assert decided(fewer, old, today) == {"questions": False}
-    assert decided(fewer, today, today) == {"questions": True}  # nothing was added
+    has_y = (np.arange(40) >= 5) & (np.arange(40) < 40 - lacking)
+    few, many = {"x": NUMBER}, {"x": NUMBER, "y": NUMBER}
+
+    def question(columns: dict[str, Any], rows: int) -> ReadQuestion:
+        complete = np.ones(rows, dtype=bool) if len(columns) == 1 else has_y[:rows]
+        return read(columns, x[:rows, : len(columns)][complete], complete)
+
+    today = {Question(c, 100, 3).records: question(c, 40).rows for c in (few, many)}
+    before = [asked(question(few, 30)), asked(question(many, 30)), asked(question(few, 40))]
+
+    def reread(columns: Any) -> SiteRecords:
+        return today[Question(columns, 100, 3).records]
+
+    (found,) = compare_records(question(many, 40), before, reread, 3, None)
+    assert found.allowed is allowed
+
+
+@pytest.mark.parametrize("change", ["corrected", "removed", "sorted", "added in front"])
+def test_records_that_changed_otherwise_are_refused(change: str) -> None:
+    x = np.random.default_rng(1).uniform(-1, 1, (40, 1))
+    today = {
+        "corrected": np.concatenate([x[:3], -x[3:4], x[4:], x[:10] / 2]),
+        "removed": x[:20],
+        "sorted": np.sort(x, axis=0),
+        "added in front": np.concatenate([x[:10] / 2, x]),
+    }[change]
+    old, now = read({"x": NUMBER}, x), read({"x": NUMBER}, today)
+    assert decided(now, old, now) == {"questions": False}
+    appended = read({"x": NUMBER}, np.concatenate([x, x[:10] / 2]))
+    assert decided(appended, old, appended) == {"questions": True}
+
+
+def test_records_are_not_added_between_jobs_that_hold_out_records() -> None:
+    x = np.random.default_rng(1).uniform(-1, 1, (40, 1))
+    rows = read({"x": NUMBER}, x).rows
+    holding = ReadQuestion(LAST, rows)
+    old = ReadQuestion(LAST, rows).first(30)
+    assert decided(holding, holding, holding) == {"questions": True}
+    assert decided(holding, old, holding) == {"questions": False}
+    assert decided(ReadQuestion(replace(LAST, held_out=0.0), rows), old, holding) == {
+        "questions": True
+    }
 
 
 def test_leverage_is_the_diagonal_of_the_hat_matrix() -> None:
@@ -100,7 +145,7 @@ def test_leverage_is_the_diagonal_of_the_hat_matrix() -> None:
     questions = [read(columns, wide), read({"y": NUMBER}, x[complete, 1:], complete)]
     z = np.column_stack([np.ones(25), x, complete, complete * x[:, 1]])
     hat = z @ np.linalg.pinv(z)
-    assert largest_leverage(questions) == pytest.approx(hat.diagonal().max(), abs=1e-10)
+    assert largest_leverage(_basis(questions)) == pytest.approx(hat.diagonal().max(), abs=1e-10)
 
 
 @pytest.mark.parametrize(("limit", "allowed"), [(0.9, False), (1.0, True), (None, None)])
@@ -114,10 +159,45 @@ def test_a_combination_that_is_one_record_is_refused(
     plain = read(columns, np.column_stack([x, total]))
     total[7] += 1e-3
     tampered = read(columns, np.column_stack([x, total]))
-    assert largest_leverage([plain]) < 0.5
-    assert largest_leverage([tampered]) == pytest.approx(1)
+    assert largest_leverage(_basis([plain])) < 0.5
+    assert largest_leverage(_basis([tampered])) == pytest.approx(1)
     decisions = compare_records(tampered, [], lambda _: tampered.rows, 3, limit)
     assert {each.rule: each.allowed for each in decisions}.get("max_leverage") is allowed
+
+
+def test_the_leverage_of_a_group_is_found() -> None:
+    """Two columns that differ in four records: their difference is zero elsewhere."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(200, 6))
+    copy = x[:, 0].copy()
+    copy[[3, 50, 51, 199]] += rng.normal(size=4)
+    columns = {f"x{i}": NUMBER for i in range(7)}
+    basis = _basis([read(columns, np.column_stack([x, copy]))])
+    assert group_leverage(basis, 4) == pytest.approx(1)
+    assert group_leverage(basis, 9) == pytest.approx(1)
+    assert group_leverage(basis, 3) < 1 - 1e-6
+    assert group_leverage(_basis([read(columns, rng.normal(size=(200, 7)))]), 9) < 0.7
+
+
+def test_a_groups_leverage_agrees_with_all_groups_of_a_small_table() -> None:
+    rng = np.random.default_rng(2)
+    basis = np.linalg.qr(rng.normal(size=(14, 3)) ** 3)[0]
+    largest = max(
+        np.linalg.norm(basis[list(group)], 2) ** 2 for group in combinations(range(14), 3)
+    )
+    assert 0.9 * largest < group_leverage(basis, 3) <= largest * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("high", [1.0, 1e6, 1e12])
+def test_wide_bounds_do_not_hide_a_combination(high: float) -> None:
+    """The job scales a column to almost nothing; the sums are still exact enough."""
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 2, (2, 60)).astype(float)
+    total = a + b
+    total[7] += 1
+    values = np.column_stack([a, b, -1 + total / high])
+    found = largest_leverage(_basis([read({"a": NUMBER, "b": NUMBER, "sum": NUMBER}, values)]))
+    assert found == pytest.approx(1, abs=1e-3)
 
 
 LAST = Question({"x": NUMBER}, 100, 3, 0.2, "last")
