@@ -74,6 +74,10 @@ class Stage:
     held_out: the share of a site's records that the sum leaves out or covers alone, to test
         predictions; at least one record if it is not 0
     held_out_rows: which ones: "last" of the table, "random", or "" for none
+    few_records: the number of records on which a site's contribution may depend alone, if it draws
+        them at random (a batch); 0 for all records
+    few_sites: the number of sites on which a sum may depend alone, if sites take part at random; 0
+        for all sites
     """
 
     name: str
@@ -84,6 +88,8 @@ class Stage:
     ends_early: bool = True
     held_out: float = 0.0
     held_out_rows: str = ""
+    few_records: int = 0
+    few_sites: int = 0
 
 
 @dataclass(frozen=True)

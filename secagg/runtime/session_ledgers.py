@@ -100,6 +100,8 @@ def contribution_request(
         protocol=job.protocol.name,
         parameters=parameters(stages),
         cohort=(),
+        few_records=min((s.few_records for s in stages if s.few_records), default=0),
+        few_sites=min((s.few_sites for s in stages if s.few_sites), default=0),
         counting=True,
         terms=terms,
         question=question,

@@ -306,3 +306,40 @@ def test_the_held_out_records_of_two_jobs_do_not_differ_by_one(tmp_path: Path) -
     assert seen.sums == {} and set(seen.codes.values()) == {"policy"}
     few = ask(job(folder(tmp_path / "few"), 0.03, 10))  # nine records at Cleveland
     assert few.sums == {} and set(few.codes.values()) == {"records"}
+
+
+@pytest.mark.parametrize("setting", [{"batch": 1}, {"participation": 0.34}])
+def test_rounds_that_depend_on_few_records_or_sites_are_refused(
+    tmp_path: Path, setting: dict[str, Any]
+) -> None:
+    """A step with a batch of one record moves along this record: its values are ratios."""
+    columns = {"age": AGE, "pressure": PRESSURE}
+    method = {
+        "name": "fedavg", "outcome": "age", "predictors": ["pressure"], "intercept": "modelled",
+        "steps": 1, "rounds": 2, **setting,
+    }  # fmt: skip
+    rng = np.random.default_rng(1)
+    tables = {name: patients(rng, 150) for name in SITES}
+    free = ask(moments_job(sites(tmp_path / "free", tables, ""), columns, method=method))
+    assert "fit" in free.sums
+    seen = ask(moments_job(sites(tmp_path / "attack", tables), columns, method=method))
+    assert seen.sums == {} and set(seen.codes.values()) == {"policy"}
+
+
+def test_held_out_records_and_a_second_job_do_not_show_one_patient(tmp_path: Path) -> None:
+    """One of the held-out records has a rarer value. The second job covers all records."""
+    rng = np.random.default_rng(1)
+    tables = {name: patients(rng, 150) for name in SITES}
+    for table in tables.values():
+        table["days"] = rng.integers(0, 20, 150) * (rng.random(150) < 0.4)
+        table.loc[138:, "days"] = 0
+    tables["b"].loc[145, "days"] = 9
+    columns = {"age": AGE, "pressure": PRESSURE, "days": AGE}
+    method = {
+        "name": "fedlin_hm2", "outcome": "age", "predictors": ["pressure", "days"],
+        "intercept": "modelled", "holdout": 12.5 / 150, "holdout_rows": "last",
+    }  # fmt: skip
+    data = sites(tmp_path / "attack", tables)
+    assert "records" in ask(moments_job(data, columns, method=method)).sums
+    seen = ask(moments_job(data, columns))
+    assert seen.sums == {} and seen.codes["b"] == "records"

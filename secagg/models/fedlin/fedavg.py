@@ -43,7 +43,7 @@ a theta that is not finite      `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -150,7 +150,8 @@ class FedAvg(LocalSteps, FedLinModel):
             Field("theta", (self.layout(public).d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
         )
         sees = "the weighted mean of the coefficients that sites reach from those it sent"
-        return Stage(ROUNDS, spec, self.rounds, sees)
+        stage = Stage(ROUNDS, spec, self.rounds, sees)
+        return replace(stage, few_records=self.batch or 0, few_sites=self.few_sites)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
         """Theta."""

@@ -47,7 +47,7 @@ an M that is not finite         `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -156,7 +156,8 @@ class FedLinHm1(LocalSteps, FedLinModel):
             "sums over sites of products of coefficients, now and in earlier rounds; how far they "
             "moved"
         )
-        return Stage(ROUNDS, spec, self.rounds, sees)
+        stage = Stage(ROUNDS, spec, self.rounds, sees)
+        return replace(stage, few_records=self.batch or 0)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
         """M and U."""

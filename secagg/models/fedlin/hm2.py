@@ -201,7 +201,7 @@ class FedLinHm2(Participation, FedLinModel):
             Field("strained", (1,), 1.0, 0, Kind.COUNT),
         )
         sees = "sum over sites of changes of their normal approximations, and of their errors"
-        return Stage(ROUNDS, spec, self.rounds, sees)
+        return Stage(ROUNDS, spec, self.rounds, sees, few_sites=self.few_sites)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
         """q, and the share of the last changes that was taken."""

@@ -45,6 +45,11 @@ class Participation:
         if not 0 < self.participation <= 1:
             raise JobError("method.participation", "must be above 0, at most 1")
 
+    @property
+    def few_sites(self) -> int:
+        """The number of sites on which a sum may depend alone; 0 if all take part."""
+        return 1 if self.participation < 1 else 0
+
     def takes_part(self, rng: np.random.Generator) -> bool:
         """Decide at random whether the site takes part."""
         return bool(rng.random() < self.participation)

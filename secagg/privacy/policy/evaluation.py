@@ -35,6 +35,9 @@ questions             an exact job declares columns as earlier exact releases di
                       `secagg.privacy.policy.questions`
 max_levels            an exact job's categorical columns have at most N levels              before
 min_cell_records      an exact job's release.min_cell_records is N or more                  before
+batch                 no contribution to an exact job depends on a batch of fewer records   before
+                      than min_cell_records
+participation         no sum of an exact job depends on fewer sites than min_level_sites    before
 min_level_sites       an exact job's release.min_level_sites is N or more                   before
 delta                 (always, if there is noise) delta < 1 / total records                noised
 max_parameters_ratio  parameters <= ratio * total records / number of sites                noised
@@ -113,6 +116,7 @@ class PolicyRequest:
     refusals: number of exact jobs that were refused in the policy's period because of the records
     unreleased: number of other exact jobs in this period that were answered and released nothing
     min_cell_records, min_level_sites: of the job's release rules
+    few_records, few_sites: the numbers on which a sum may depend alone (`secagg.contracts.Stage`)
     question: what an exact job asks of the records; None with noise
     asked: the questions of all earlier exact releases of this data set, from the ledger
     """
@@ -132,6 +136,8 @@ class PolicyRequest:
     unreleased: int = 0
     min_cell_records: int = 0
     min_level_sites: int = 0
+    few_records: int = 0
+    few_sites: int = 0
     question: Question | None = None
     asked: tuple[Question, ...] = ()
 
@@ -191,6 +197,8 @@ def on_cohorts(
 
 
 _ADVICE = {
+    "batch": "Leave method.batch out, or set a larger one.",
+    "participation": "Leave method.participation out, so that all sites take part in each round.",
     "held_out": "Set another share in the job: 0, or one that holds out enough records.",
     "max_clipped_share": "Check the bounds and the unit of the column, in the job and in the file.",
     "max_levels": "Merge levels, or leave the column out.",
@@ -341,6 +349,13 @@ def _check_question(policy: SitePolicy, request: PolicyRequest) -> Iterable[Deci
         ("min_level_sites", request.min_level_sites, policy.fewest_level_sites),
     ):
         yield Decision(rule, own >= needed, f"the job's is {own}, {needed} needed")
+    for rule, own, needed, what in (
+        ("batch", request.few_records, policy.smallest_cell, "records of one batch"),
+        ("participation", request.few_sites, policy.fewest_level_sites, "sites in one round"),
+    ):
+        if own:
+            text = f"a sum may depend on {own} {what} alone, {needed} needed"
+            yield Decision(rule, own >= needed, text)
 
 
 def _check_total(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:

@@ -26,7 +26,8 @@ exact job the site checks
 
 5. *held-out records*: a method may leave out a share of the records, to test its predictions. If
    one of two questions does so, both have the same columns. If both do, they hold out the same
-   records: an equal share from the end of the table. At a random choice they never do.
+   records: an equal share from the end of the table. A question whose method chooses them at random
+   is the only one on these columns.
 
 Rules 1, 4 and 5 use public facts only. Rules 2 and 3 use the site's records
 (`secagg.privacy.policy.record_sets`).
@@ -148,9 +149,14 @@ def _other_rows(earlier: Question, new: Question) -> str | None:
             "this job or an earlier exact one holds out records, and then all exact jobs must have "
             "the same columns in the same order. Use the columns of the earlier one"
         )
+    if "random" in (earlier.held_out_rows, new.held_out_rows):
+        return (
+            "this job or an earlier exact one holds out records that are chosen at random, and "
+            "their sums could be computed from the two. Hold out the last records, or none"
+        )
     if earlier.held_out and new.held_out:
         same = (earlier.held_out, earlier.held_out_rows) == (new.held_out, new.held_out_rows)
-        if not same or new.held_out_rows == "random":
+        if not same:
             return (
                 "an earlier exact job held out other records; the difference could be one record. "
                 "Hold out none, or the same share from the end of the table"

@@ -15,6 +15,9 @@ Then the records that were added are known, and the earlier sets do not contain 
 judge the difference. If the digest differs, nobody can say what the difference is, and every exact
 job is refused.
 
+**Held-out records.** A method can leave records out of its sums, to test its predictions. If they
+are the last ones of the table, its set is that of the training records.
+
 **Leverage.** A combination of columns can also be zero in all records except one: suppose that
 cancer = breast + colon in all patients but one. Then the cross products of the three columns with
 another column give this patient's value. Put the columns of all jobs side by side in a matrix Z,
@@ -58,6 +61,10 @@ Not protected:
 * A group outside which a combination is small but not zero. Such combinations exist in every small
   table. To use one, the coordinator has to know it, which is easy only where values repeat.
 * A group that the search misses, because it ends at a smaller local maximum.
+* Pairs of levels among the records that two jobs differ in. That few of them have both levels of a
+  pair is then known, but none of their other values.
+* The number of sites of a difference. If only one site has records that lack a column, the
+  difference of two jobs is a sum over these records, of which there are `min_records` or more.
 * Records of other sites add to a combination, unless it is zero for them too. So the rules on
   leverage are stricter than necessary.
 """
@@ -136,6 +143,15 @@ class ReadQuestion:
         earlier = replace(rows, values=rows.values[:records], complete=complete)
         return ReadQuestion(self.question, earlier)
 
+    def training(self) -> ReadQuestion:
+        """Return the question with the records that its method does not hold out.
+
+        If it chooses them at random, there is no other exact job (rule 5), so no difference.
+        """
+        n, share = len(self.rows.values), self.question.held_out
+        held = max(int(share * n), 1) if share and self.question.held_out_rows == "last" else 0
+        return self.first(n - held)
+
     def columns(self) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
         """Return all variables from 0 to 1, and a column of ones, over the rows, by set."""
         own = self.rows.complete.tobytes()
@@ -183,7 +199,7 @@ def compare_records(
         if why := _changed(earlier, read, new):
             return (Decision("questions", False, why),)
         before[then.records, earlier.records] = read
-    questions = [*before.values()]
+    questions, new = [each.training() for each in before.values()], new.training()
     decisions = []
     if asked:
         alone = isolated(questions, new, minimum)

@@ -246,7 +246,8 @@ def test_a_private_job_gives_a_result_under_any_noise(epsilon):
     first, *others = result.summary["analyses"]
     assert not [of["failed"] for of in (first, *others) if "failed" in of]
     assert NOISE_NOTE not in first["notes"] and first["widened"] > 1
-    assert all(NOISE_NOTE in of["notes"] for of in others)
+    own_notes = ("describe", "ols")  # these have errors that contain the noise
+    assert all(NOISE_NOTE in of["notes"] for of in others if of["method"] not in own_notes)
     assert ("raised" in result.summary["repair"]) == (epsilon == 0.2)
     assert result.summary["noise_sd"] > 0 and result.arrays["released"].shape == (5, 5)
     assert all(np.isfinite([t["ci_low"], t["ci_high"]]).all() for t in first["terms"])

@@ -160,6 +160,12 @@ TABLE = [
     ("protocols", 'protocols = ["masked"]', LATER, None, True),
     ("protocols", 'protocols = ["additive"]', COUNTING, None, False),
     ("protocols", "", PLAIN, None, False),
+    ("batch", "", replace(COUNTING, few_records=9), None, False),
+    ("batch", "", replace(COUNTING, few_records=10), None, True),
+    ("batch", "", COUNTING, None, None),
+    ("participation", "", replace(COUNTING, few_sites=1), None, False),
+    ("participation", "min_level_sites = 1", replace(COUNTING, few_sites=1), None, True),
+    ("participation", "", COUNTING, None, None),
     ("protocols", 'protocols = ["any"]', PLAIN, None, None),
     ("protocols", 'protocols = ["plain"]', PLAIN, None, True),
     ("protocols", "", with_terms(placement=Placement.SUM, protocol="plain"), None, False),
@@ -326,7 +332,7 @@ def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
         noised, terms=None, columns=declaring(50).columns,
         question=Question(declaring(50).columns, 100, 10, held_out=0.2),
         asked=(Question(declaring(49).columns, 1, 1),), refusals=5,
-        unreleased=10, min_cell_records=1, min_level_sites=1,
+        unreleased=10, min_cell_records=1, min_level_sites=1, few_records=1, few_sites=1,
     )  # fmt: skip
     own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2}, {"height": 1}, {"age": 0.6})
     with_noise = {d.rule: d for d in before_data(EVERYTHING, noised)}

@@ -135,6 +135,19 @@ def test_records_are_not_added_between_jobs_that_hold_out_records() -> None:
     }
 
 
+@pytest.mark.parametrize(("with_level", "allowed"), [(0, True), (2, False), (4, True)])
+def test_held_out_records_are_a_set_too(with_level: int, allowed: bool) -> None:
+    """A second job covers all records. The difference is the held-out ones: the last eight."""
+    yes = np.where(np.arange(40) % 2, 1.0, -1.0)
+    yes[-8:] = [1.0] * with_level + [-1.0] * (8 - with_level)
+    everything = read({"yes": YES}, yes[:, None])
+    held = replace(everything.question, held_out=0.2, held_out_rows="last")
+    holding = ReadQuestion(held, everything.rows)
+    assert decided(everything, holding, holding) == {"questions": allowed}
+    assert decided(holding, everything, everything) == {"questions": allowed}
+    assert decided(holding, holding, holding) == {"questions": True}
+
+
 def test_leverage_is_the_diagonal_of_the_hat_matrix() -> None:
     """Two questions over different sets; collinear columns and a constant one change nothing."""
     rng = np.random.default_rng(1)
@@ -212,7 +225,8 @@ RANDOM = Question({"x": NUMBER}, 100, 3, 0.2, "random")
         (LAST, Question({"x": NUMBER}, 100, 3, 0.3, "last"), False),
         (LAST, RANDOM, False),
         (RANDOM, RANDOM, False),
-        (RANDOM, Question({"x": NUMBER}, 100, 3), True),
+        (RANDOM, Question({"x": NUMBER}, 100, 3), False),
+        (Question({"x": NUMBER}, 100, 3), RANDOM, False),
         (LAST, Question({"y": NUMBER}, 100, 3), False),
         (Question({"x": NUMBER, "y": NUMBER}, 100, 3), RANDOM, False),
     ],
