@@ -84,7 +84,7 @@ def describe_noisy(noisy: NoisyMoments) -> NoisyDescription:
     Raises `UsageError` if the noise hides the number of records.
     """
     n, error = noisy.records, noisy.records_error
-    if n < 2 or n < DETECTED * error:
+    if n < 2 or n < error:
         what = f"the noisy number of records is {n} (standard deviation {error:.2g})"
         raise UsageError("analysis", what, "Use more records or less noise.")
     mean, var_s, var_n = noisy.matrix[0, 1:] / n, noisy.variance[0, 1:], noisy.variance[0, 0]
