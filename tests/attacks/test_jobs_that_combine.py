@@ -202,7 +202,7 @@ def test_patients_added_between_jobs_do_not_show_by_what_they_lack(tmp_path: Pat
     before = {}
     for name in SITES:
         before[name] = patients(rng, 100).assign(lipid=rng.normal(200, 30, 100))
-        before[name].loc[:11, "lipid"] = np.nan
+        before[name].loc[:19, "lipid"] = np.nan
     new = patients(rng, 11).assign(lipid=rng.normal(200, 30, 11))
     new.loc[4, "lipid"] = np.nan
     after = before | {"b": pd.concat([before["b"], new])}

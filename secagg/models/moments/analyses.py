@@ -329,7 +329,7 @@ def build_analysis(
     """
     settings = dict(table)
     kind = settings.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         what = "kind is required" if kind is None else f"unknown kind {kind!r}"
         raise JobError(where, what, f"Kinds are {', '.join(KINDS)}.")
     if issubclass(KINDS[kind], Graph):

@@ -26,10 +26,11 @@ _RELEASES: Final = """dataset = ? AND kind = 'entry' AND content NOT LIKE '%"que
 
 @dataclass(frozen=True)
 class Answers:
-    """Requests by their digests; equal requests on the same records count once.
+    """Requests by their digests; equal requests count once, with one exception.
 
-    refused: those that were refused because of the records, each with a digest of the records. A
-        request that is repeated while records are added tells each time whether they changed
+    refused: those that were refused because of the records. A request that the records allowed in
+        another session counts for each session that it was refused in: repeated while records are
+        added, it tells each time whether they changed
     unreleased: these, and those that the records allowed, but whose sessions released nothing but
         counts; without those of the own session
     has_released: whether the own session has released more than counts
@@ -40,18 +41,13 @@ class Answers:
     has_released: bool
 
 
-def answer(
-    time: int, dataset: str, session: str, asked: str, refused: str | None = None, records: str = ""
-) -> Line:
+def answer(time: int, dataset: str, session: str, asked: str, refused: str | None = None) -> Line:
     """Return the line of one answer.
 
     refused: why the records refused the request; None before they are read
-    records: a digest of request and records; "" if the records could not be read
     """
     text = "asked" if refused is None else refused
     content = {"rule": _RULE, "allowed": refused is None, "text": text, "asked": asked}
-    if records:
-        content["records"] = records
     return Line(time, "decision", dataset, session, content=content)
 
 
@@ -64,9 +60,13 @@ def read_answers(
     """
     decisions = where(_ANSWERS, dataset, since)
     released = {line.session for line in where(_RELEASES, dataset, since)}
-    refusals = [line.content for line in decisions if not line.content["allowed"]]
-    refused = {each["asked"] for each in refusals}
-    distinct = {each["asked"] + each.get("records", "") for each in refusals}
+    by_session = {
+        (line.content["asked"], line.session) for line in decisions if not line.content["allowed"]
+    }
+    refused = {asked for asked, _ in by_session}
+    answered = {(line.content["asked"], line.session) for line in decisions} - by_session
+    varying = refused & {asked for asked, _ in answered}
+    distinct = {asked + (where if asked in varying else "") for asked, where in by_session}
     allowed = {line.content["asked"] for line in decisions if line.session != session}
     done = {line.content["asked"] for line in decisions if line.session in released}
     unreleased = frozenset(refused | (allowed - done))

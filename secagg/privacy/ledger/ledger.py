@@ -261,16 +261,13 @@ class Ledger:
                 line = Line(self._time(), "decision", dataset, session, round_, content=content)
                 append(self._db, line)
 
-    def record_refusal(
-        self, dataset: str, session: str, asked: str, text: str, records: str = ""
-    ) -> None:
+    def record_refusal(self, dataset: str, session: str, asked: str, text: str) -> None:
         """Write that a request was refused because of the records.
 
         asked: what the request asked; text: the reason, which never leaves the party
-        records: a digest of request and records; "" if they could not be read
         """
         with self._change():
-            append(self._db, answer(self._time(), dataset, session, asked, text, records))
+            append(self._db, answer(self._time(), dataset, session, asked, text))
 
     def reserve_answer(
         self, dataset: str, session: str, asked: str, days: float, limit: int

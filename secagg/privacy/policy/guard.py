@@ -209,8 +209,7 @@ class Guard:
             # In the count, the answer depends on the job alone. Later it also depends on the total
             # and on messages that the coordinator chooses, so every session asks something else.
             asked = self.job.hex() if request.counting else self.session
-            records = self._records and encoding.digest([asked, self._records]).hex()
-            self.ledger.record_refusal(self.dataset, self.session, asked, error.line(), records)
+            self.ledger.record_refusal(self.dataset, self.session, asked, error.line())
 
     def check_budget(
         self, answers: Sequence[PlannedRelease], load: Callable[[], SiteRecords]

@@ -16,7 +16,8 @@ judge the difference. If the digest differs, nobody can say what the difference 
 job is refused.
 
 **Held-out records.** A method can leave records out of its sums, to test its predictions. If they
-are the last ones of the table, its set is that of the training records.
+are the last ones of the table, its sums are over the training records, and its first sum counts all
+records. Both sets are compared.
 
 **Leverage.** A combination of columns can also be zero in all records except one: suppose that
 cancer = breast + colon in all patients but one. Then the cross products of the three columns with
@@ -35,10 +36,11 @@ that differ in three patients, or the days in intensive care of ten patients who
 two were there. The leverage of a group is the largest share of |Zc|^2 on the group; here it must be
 below 1. m records that two jobs differ in, with d independent columns, always have a combination
 that is zero for d - 1 of them. So m must be at least `min_records` + d - 1. The largest leverage of
-k = `min_records` - 1 records is the largest eigenvalue of Z's hat matrix with k rows
-and columns. The search starts at each record that could belong to such a group, whose own leverage
-is at least 1/k, and improves it by the truncated power method (Yuan and Zhang 2013, Journal of
-Machine Learning Research 14, algorithm 1), which finds a local maximum.
+k = `min_records` - 1 records is the largest eigenvalue of k rows and columns of Z's hat
+matrix. The search starts at the difference of each pair of columns, and at each record that could
+belong to such a group, whose own leverage is at least 1/k. It improves them by the truncated power
+method (Yuan and Zhang 2013, Journal of Machine Learning Research 14, algorithm 1), which finds a
+local maximum.
 
 ==========================================================  =======================================
 case                                                        result
@@ -73,6 +75,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,6 +167,11 @@ class ReadQuestion:
                 found[key, own] = column
         return found
 
+    def counts(self) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
+        """Return those of `columns` that the first sum counts: records, and levels."""
+        coded = {n for n, each in self.question.columns.items() if each["type"] != "continuous"}
+        return {k: v for k, v in self.columns().items() if k[0][0] in {"", *coded}}
+
     def _of_table(self, of_complete: Mask) -> Mask:
         mask = np.zeros(len(self.rows.complete), dtype=np.bool_)
         mask[self.rows.complete] = of_complete
@@ -199,10 +207,10 @@ def compare_records(
         if why := _changed(earlier, read, new):
             return (Decision("questions", False, why),)
         before[then.records, earlier.records] = read
-    questions, new = [each.training() for each in before.values()], new.training()
+    questions = [*before.values()]
     decisions = []
-    if asked:
-        alone = isolated(questions, new, minimum)
+    if asked or new.question.held_out:
+        alone = _isolated_somewhere(questions, new, minimum)
         text = f"combinations of {len(asked) + 1} exact jobs do not isolate few records"
         if alone is not None:
             text = (
@@ -241,14 +249,15 @@ def _way_on(earlier: Sequence[ReadQuestion], new: ReadQuestion) -> str:
 
 
 def _on_leverage(questions: Sequence[ReadQuestion], minimum: int, max_leverage: float) -> Decision:
-    basis = _basis(questions)
+    z = _columns(questions)
+    basis = _basis(z)
     largest = largest_leverage(basis)
     if largest > max_leverage:
         text = (
             f"the largest leverage of a record is {largest:.3g}; at most {max_leverage:g} allowed"
         )
         return Decision("max_leverage", False, text)
-    if max_leverage < 1 and group_leverage(basis, minimum - 1) > GROUP_LEVERAGE:
+    if max_leverage < 1 and group_leverage(basis, z, minimum - 1) > GROUP_LEVERAGE:
         text = f"a combination of columns is zero for all but fewer than {minimum} records"
         return Decision("max_leverage", False, text)
     text = (
@@ -256,6 +265,31 @@ def _on_leverage(questions: Sequence[ReadQuestion], minimum: int, max_leverage: 
         f"for all but fewer than {minimum} records"
     )
     return Decision("max_leverage", True, text)
+
+
+def _sets(question: ReadQuestion) -> list[ReadQuestion]:
+    """Return the question, and with held-out records also the question without them."""
+    return [question, question.training()] if question.question.held_out else [question]
+
+
+def _isolated_somewhere(
+    earlier: Sequence[ReadQuestion], new: ReadQuestion, minimum: int
+) -> str | None:
+    """Return where sums or counts isolate few records; None if nowhere.
+
+    A method's sums are over the training records. The first sum counts all complete records, and
+    those with each level.
+    """
+    sums = isolated([each.training() for each in earlier], new.training(), minimum)
+    if sums is not None:
+        return sums
+    counted = [*chain(*map(_sets, earlier))]
+    for each in _sets(new):
+        where = isolated(counted, each, minimum)
+        if where is not None:
+            return where
+        counted.append(each)
+    return None
 
 
 def isolated(earlier: Sequence[ReadQuestion], new: ReadQuestion, minimum: int) -> str | None:
@@ -292,15 +326,20 @@ def isolates(earlier: Sequence[Mask], new: Mask, minimum: int) -> bool:
     return exposed(before, last, minimum) is not None
 
 
-def _basis(questions: Sequence[ReadQuestion]) -> NDArray[np.float64]:
-    """Return an orthonormal basis of all combinations of columns, over the rows of the table."""
+def _columns(questions: Sequence[ReadQuestion]) -> NDArray[np.float64]:
+    """Return Z, over the rows of the table, without columns of zeros."""
     columns: dict[tuple[Key, bytes], NDArray[np.float64]] = {}
     for each in questions:
-        columns |= each.columns()
+        columns |= each.training().columns()
+        if each.question.held_out:
+            columns |= each.counts()
     z = np.column_stack([*columns.values()])
-    lengths = np.linalg.norm(z, axis=0)
-    z = z[:, lengths > 0] / lengths[lengths > 0]
-    left, singular, _ = np.linalg.svd(z, full_matrices=False)
+    return np.asarray(z[:, z.any(axis=0)])
+
+
+def _basis(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an orthonormal basis of all combinations of columns."""
+    left, singular, _ = np.linalg.svd(z / np.linalg.norm(z, axis=0), full_matrices=False)
     return np.asarray(left[:, singular > _RANK_TOLERANCE * singular.max(initial=0.0)])
 
 
@@ -309,18 +348,23 @@ def largest_leverage(basis: NDArray[np.float64]) -> float:
     return min(float((basis**2).sum(axis=1).max(initial=0.0)), 1.0)  # at most 1, but for rounding
 
 
-def group_leverage(basis: NDArray[np.float64], size: int) -> float:
+def group_leverage(basis: NDArray[np.float64], z: NDArray[np.float64], size: int) -> float:
     """Return the largest leverage of so many records that the search finds.
 
-    basis: orthonormal columns; size: number of records
+    basis: orthonormal columns, of the combinations of the columns of z; size: number of records
     """
     if size < 1 or not basis.size:
         return 0.0
     if size >= len(basis):
         return 1.0
+    at = basis.T @ z  # z in the coordinates of the basis
+    starts = [
+        basis[(basis**2).sum(axis=1) >= GROUP_LEVERAGE / size],
+        *(at[:, i] - at[:, i + 1 :].T for i in range(at.shape[1] - 1)),
+    ]
     best = 0.0
-    for start in np.flatnonzero((basis**2).sum(axis=1) >= GROUP_LEVERAGE / size):
-        combination, found = basis[start], 0.0
+    for start in np.concatenate(starts):
+        combination, found = start, 0.0
         for _ in range(_STEPS):
             group = np.argpartition(-np.abs(basis @ combination), size)[:size]
             _, singular, right = np.linalg.svd(basis[group], full_matrices=False)
@@ -328,4 +372,6 @@ def group_leverage(basis: NDArray[np.float64], size: int) -> float:
             if found <= last * (1 + 1e-9):
                 break
         best = max(best, found)
+        if best > GROUP_LEVERAGE:
+            break
     return min(best, 1.0)

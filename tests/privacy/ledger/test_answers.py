@@ -82,7 +82,20 @@ def test_a_refusal_counts_as_an_answer_even_if_the_job_released_before(ledger: L
     ask(ledger, "02", "aa")
     ledger.record_refusal("heart", "02", "aa", "a record was added")
     answers = ledger.answers("heart", DAYS)
-    assert answers.refused == answers.unreleased == {"aa"}
+    assert answers.unreleased == {"aa"} and len(answers.refused) == 1
+
+
+def test_a_request_that_was_also_answered_counts_for_each_refusal(ledger: Ledger) -> None:
+    """Its answers tell each time whether the records changed."""
+    for session in ("01", "02", "03"):
+        ask(ledger, session, "aa")
+        ask(ledger, session, "bb")
+    for session in ("01", "02", "03"):
+        ledger.record_refusal("heart", session, "bb", "never answered")
+    for session in ("02", "03"):
+        ledger.record_refusal("heart", session, "aa", "answered in session 01")
+    answers = ledger.answers("heart", DAYS)
+    assert len(answers.refused) == 1 + 2 and answers.unreleased == {"aa", "bb"}
 
 
 def test_at_the_limit_only_earlier_jobs_are_answered(tmp_path: Path, clock: Clock) -> None:

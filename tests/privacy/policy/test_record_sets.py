@@ -16,6 +16,7 @@ from secagg.privacy.policy.questions import Question, conflict
 from secagg.privacy.policy.record_sets import (
     ReadQuestion,
     _basis,
+    _columns,
     compare_records,
     group_leverage,
     largest_leverage,
@@ -145,7 +146,17 @@ def test_held_out_records_are_a_set_too(with_level: int, allowed: bool) -> None:
     holding = ReadQuestion(held, everything.rows)
     assert decided(everything, holding, holding) == {"questions": allowed}
     assert decided(holding, everything, everything) == {"questions": allowed}
-    assert decided(holding, holding, holding) == {"questions": True}
+    (alone,) = compare_records(holding, [], lambda _: holding.rows, 3, None)
+    assert alone.allowed is allowed  # its first sum counts all records
+
+
+def test_a_record_added_between_a_job_with_held_out_records_and_another_is_refused() -> None:
+    x = np.random.default_rng(1).uniform(-1, 1, (41, 1))
+    today = read({"x": NUMBER}, x)
+    old = replace(today.question, held_out=0.3, held_out_rows="last")
+    holding = ReadQuestion(old, today.rows)
+    assert decided(today, holding.first(40), holding) == {"questions": False}
+    assert decided(holding, today.first(40), today) == {"questions": False}
 
 
 def test_leverage_is_the_diagonal_of_the_hat_matrix() -> None:
@@ -158,7 +169,9 @@ def test_leverage_is_the_diagonal_of_the_hat_matrix() -> None:
     questions = [read(columns, wide), read({"y": NUMBER}, x[complete, 1:], complete)]
     z = np.column_stack([np.ones(25), x, complete, complete * x[:, 1]])
     hat = z @ np.linalg.pinv(z)
-    assert largest_leverage(_basis(questions)) == pytest.approx(hat.diagonal().max(), abs=1e-10)
+    assert largest_leverage(_basis(_columns(questions))) == pytest.approx(
+        hat.diagonal().max(), abs=1e-10
+    )
 
 
 @pytest.mark.parametrize(("limit", "allowed"), [(0.9, False), (1.0, True), (None, None)])
@@ -172,8 +185,8 @@ def test_a_combination_that_is_one_record_is_refused(
     plain = read(columns, np.column_stack([x, total]))
     total[7] += 1e-3
     tampered = read(columns, np.column_stack([x, total]))
-    assert largest_leverage(_basis([plain])) < 0.5
-    assert largest_leverage(_basis([tampered])) == pytest.approx(1)
+    assert largest_leverage(_basis(_columns([plain]))) < 0.5
+    assert largest_leverage(_basis(_columns([tampered]))) == pytest.approx(1)
     decisions = compare_records(tampered, [], lambda _: tampered.rows, 3, limit)
     assert {each.rule: each.allowed for each in decisions}.get("max_leverage") is allowed
 
@@ -185,11 +198,25 @@ def test_the_leverage_of_a_group_is_found() -> None:
     copy = x[:, 0].copy()
     copy[[3, 50, 51, 199]] += rng.normal(size=4)
     columns = {f"x{i}": NUMBER for i in range(7)}
-    basis = _basis([read(columns, np.column_stack([x, copy]))])
-    assert group_leverage(basis, 4) == pytest.approx(1)
-    assert group_leverage(basis, 9) == pytest.approx(1)
-    assert group_leverage(basis, 3) < 1 - 1e-6
-    assert group_leverage(_basis([read(columns, rng.normal(size=(200, 7)))]), 9) < 0.7
+    z = _columns([read(columns, np.column_stack([x, copy]))])
+    other = _columns([read(columns, rng.normal(size=(200, 7)))])
+    assert group_leverage(_basis(z), z, 4) == pytest.approx(1)
+    assert group_leverage(_basis(z), z, 9) == pytest.approx(1)
+    assert group_leverage(_basis(z), z, 3) < 1 - 1e-6
+    assert group_leverage(_basis(other), other, 9) < 0.7
+
+
+def test_two_coded_columns_that_are_nearly_equal_are_found() -> None:
+    """Three records have the first code only, five the second only."""
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        first = (rng.random(24) < 0.5).astype(float)
+        second = first.copy()
+        second[rng.choice(np.flatnonzero(first), 3, replace=False)] = 0
+        second[rng.choice(np.flatnonzero(first == 0), 5, replace=False)] = 1
+        values = np.column_stack([rng.normal(size=(24, 2)), first, second])
+        z = _columns([read({f"x{i}": NUMBER for i in range(4)}, values)])
+        assert group_leverage(_basis(z), z, 9) > 1 - 1e-9
 
 
 def test_a_groups_leverage_agrees_with_all_groups_of_a_small_table() -> None:
@@ -198,7 +225,7 @@ def test_a_groups_leverage_agrees_with_all_groups_of_a_small_table() -> None:
     largest = max(
         np.linalg.norm(basis[list(group)], 2) ** 2 for group in combinations(range(14), 3)
     )
-    assert 0.9 * largest < group_leverage(basis, 3) <= largest * (1 + 1e-12)
+    assert 0.9 * largest < group_leverage(basis, basis, 3) <= largest * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("high", [1.0, 1e6, 1e12])
@@ -209,7 +236,9 @@ def test_wide_bounds_do_not_hide_a_combination(high: float) -> None:
     total = a + b
     total[7] += 1
     values = np.column_stack([a, b, -1 + total / high])
-    found = largest_leverage(_basis([read({"a": NUMBER, "b": NUMBER, "sum": NUMBER}, values)]))
+    found = largest_leverage(
+        _basis(_columns([read({"a": NUMBER, "b": NUMBER, "sum": NUMBER}, values)]))
+    )
     assert found == pytest.approx(1, abs=1e-3)
 
 
