@@ -51,13 +51,16 @@ from secagg.core.ring import RingVector
 from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
 from secagg.protocols import prg
 
+_MOST_AGGREGATORS = 100
+"""Every party names all of them, so a job could otherwise take any memory."""
+
 
 @dataclass(frozen=True)
 class Additive:
     """Additive secret sharing among S aggregators."""
 
     aggregators: int = 2
-    """Number of aggregators, at least 2."""
+    """Number of aggregators, from 2 to 100."""
 
     name: ClassVar[str] = "additive"
     capabilities: ClassVar[Capabilities] = Capabilities(
@@ -85,8 +88,9 @@ class Additive:
     )
 
     def __post_init__(self) -> None:
-        if self.aggregators < 2:
-            raise JobError("protocol.aggregators", "at least 2 aggregators are required")
+        if not 2 <= self.aggregators <= _MOST_AGGREGATORS:
+            what = f"must be from 2 to {_MOST_AGGREGATORS}"
+            raise JobError("protocol.aggregators", what)
 
     def guarantee_text(self, sites: int) -> str:
         """Return a text which says that at least one aggregator must not collude."""

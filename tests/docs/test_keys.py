@@ -43,7 +43,7 @@ def test_the_table_of_settings_is_generated_correctly(hooks: ModuleType) -> None
     assert hooks.key_table("secagg.protocols.additive", "Additive").splitlines() == [
         "| key | type | default | meaning |",
         "|---|---|---|---|",
-        "| `aggregators` | whole number | `2` | Number of aggregators, at least 2. |",
+        "| `aggregators` | whole number | `2` | Number of aggregators, from 2 to 100. |",
     ]
 
 

@@ -28,7 +28,7 @@ def test_required_settings_come_first() -> None:
 
 def test_a_setting_names_its_limits_and_default() -> None:
     assert settings_of_table("additive") == [
-        Setting("aggregators", "whole number", "`2`", "Number of aggregators, at least 2.")
+        Setting("aggregators", "whole number", "`2`", "Number of aggregators, from 2 to 100.")
     ]
     (rows,) = (each for each in settings_of_table("release") if each.name == "min_records")
     assert (rows.type, rows.default) == ("whole number, at least 1", "not set")

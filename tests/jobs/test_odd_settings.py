@@ -1,0 +1,82 @@
+"""The coordinator writes the job: any value in it is accepted or named as an error of the job."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import random
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from support.checkout import ROOT
+
+from secagg.errors import InternalError, SecaggError
+from secagg.jobs.job import parse_job
+from secagg.runtime.planned_job import plan_job
+
+ODD: list[Any] = [
+    ["x"], [[1]], [], {}, {"a": 1}, [True], [None], ["age", "age"], True, 0, -1, 3, 1.5,
+    float("nan"), float("inf"), -1e308, 10**30, "", "age", "x" * 5000, datetime.date(2020, 1, 1),
+]  # fmt: skip
+JOBS = sorted(ROOT.glob("examples/*/*.toml"))
+
+
+def paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Return where the values of a job are, tables and lists included."""
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from paths(value, (*path, key))
+
+
+def replaced(node: Any, path: tuple[Any, ...], value: Any) -> Any:
+    whole = copy.deepcopy(node)
+    inner = whole
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return whole
+
+
+def plan(raw: dict[str, Any]) -> None:
+    columns = raw["columns"] if isinstance(raw.get("columns"), dict) else {}
+    plan_job(parse_job(raw), {name: pd.DataFrame({c: [] for c in columns}) for name in "abc"})
+
+
+def check(seed: int, times: int) -> None:
+    choose = random.Random(seed)
+    for _ in range(times):
+        raw = tomllib.loads(choose.choice(JOBS).read_text(encoding="utf-8"))
+        raw["sites"] = {"max_rows": 1000}  # the tables come from Python
+        path, value = choose.choice([*paths(raw)]), choose.choice(ODD)
+        try:
+            plan(replaced(raw, path, value))
+        except InternalError as error:
+            raise AssertionError((path, value)) from error
+        except SecaggError as error:
+            assert error.where and error.what, (path, value)
+        except Exception as error:
+            raise AssertionError((path, value)) from error
+
+
+def test_a_kind_that_is_no_text_is_an_error_of_the_job() -> None:
+    raw = tomllib.loads((ROOT / "examples/heart-disease/linear.toml").read_text(encoding="utf-8"))
+    raw["sites"] = {"max_rows": 1000}
+    raw["method"]["analyses"] = [{"kind": ["x"]}]
+    with pytest.raises(SecaggError) as caught:
+        plan(raw)
+    assert caught.value.where == "method.analyses[1]"
+
+
+def test_odd_values_are_named() -> None:
+    check(seed=1, times=80)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(4))
+def test_many_odd_values_are_named(seed: int) -> None:
+    check(seed, times=2500)
