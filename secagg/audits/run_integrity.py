@@ -83,6 +83,7 @@ class Verified:
         not_recomputed says why
     failed: the error code of a run that failed and left only a log; None for a finished run
     unsigned_lines: lines of the log that the countersignatures do not cover, without the last one
+    sums_missing: whether the file with the released sums was taken from the folder of the run
     """
 
     lines: int
@@ -97,6 +98,7 @@ class Verified:
     not_recomputed: str = ""
     failed: str | None = None
     unsigned_lines: int = 0
+    sums_missing: bool = False
 
 
 def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = True) -> Verified:
@@ -142,6 +144,7 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
     return Verified(
         len(entries), entries[-1]["hash"], files, len(releases), signatures + len(signed),
         evidence, signed, unsigned, recomputed.done, recomputed.why, unsigned_lines=uncovered,
+        sums_missing=evidence > 1 and not (folder / SUMS_FILE).exists(),
     )  # fmt: skip
 
 

@@ -152,13 +152,13 @@ def draft_policy(job: Job, source: SiteSource) -> Path:
         raise JobError("--draft", "needs sites.folder", "A policy lies next to a site's file.")
     path = job.sites.folder / f"{source.name}.policy.toml"
     lines = [
-        f"# A first draft, from the job {json.dumps(job.title)}. No record was read for it.",
+        f"# A first draft, from the job {_text(job.title)}. No record was read for it.",
         "# Change what does not fit, and delete what is not needed.",
-        f"dataset = {json.dumps(source.dataset)}",
+        f"dataset = {_text(source.dataset)}",
         f"min_sites = {max(job.release.min_sites or 3, 3)}",
         f"min_records = {job.release.min_records or 10}",
-        f"methods = [{json.dumps(job.method.name)}]",
-        f"protocols = [{json.dumps(job.protocol.name)}]",
+        f"methods = [{_text(job.method.name)}]",
+        f"protocols = [{_text(job.protocol.name)}]",
         "",
         "[columns]",
         *(f"{_key(name)} = {_inline(declared)}" for name, declared in _pinned(job).items()),
@@ -183,9 +183,14 @@ def _pinned(job: Job) -> Mapping[str, Mapping[str, Any]]:
 
 def _key(name: str) -> str:
     bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if bare else json.dumps(name)
+    return name if bare else _text(name)
 
 
 def _inline(declared: Mapping[str, Any]) -> str:
     # JSON strings, numbers and lists are TOML too.
-    return f"{{ {', '.join(f'{k} = {json.dumps(v)}' for k, v in declared.items())} }}"
+    return f"{{ {', '.join(f'{k} = {_text(v)}' for k, v in declared.items())} }}"
+
+
+def _text(value: Any) -> str:
+    """Return JSON, which TOML can read: without surrogates, which stand for characters there."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

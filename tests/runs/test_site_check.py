@@ -138,6 +138,16 @@ def test_a_draft_comes_from_the_job_and_fits_it(tmp_path: Path) -> None:
         draft_policy(job, source)  # never over an existing policy
 
 
+@pytest.mark.parametrize("name", ["größe", "no\nbreak", 'a "b"', "😀", "tab\there", "\x7f", "a.b"])
+def test_a_draft_reads_back_odd_names(tmp_path: Path, name: str) -> None:
+    data = folder(tmp_path)
+    columns = {name: {"type": "binary", "levels": ["no", f"yes {name}"]}}
+    job = parse_job(moments_job(data, columns) | {"title": f"About {name}"})
+    path = draft_policy(job, plan_job(job).sources["hungary"])
+    assert tomllib.loads(path.read_text(encoding="utf-8"))["columns"].keys() == {name}
+    assert read_policy(path).forbids(name, {"type": "binary", "levels": ["no", "yes"]})
+
+
 def test_an_unknown_site_is_refused(tmp_path: Path) -> None:
     planned = plan_job(parse_job(moments_job(folder(tmp_path), LINEAR["columns"])))
     with pytest.raises(UsageError):

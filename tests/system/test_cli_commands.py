@@ -143,6 +143,14 @@ def test_the_verify_command_accepts_intact_and_rejects_changed_runs(
     assert (found["head"], found["releases"], found["signatures"]) == (head, 2, 12)
 
 
+def test_a_folder_without_its_sums_is_not_called_intact(job: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    call("run", job, "--out", folder)
+    (folder / "sums.bin").unlink()
+    assert "sums.bin is missing" in call("verify", folder)[0]
+    assert "intact" not in call("verify", folder)[0]
+
+
 def test_the_list_command_describes_components() -> None:
     for what, name in (("methods", "moments"), ("protocols", "additive")):
         lines = call("list", what)[0].partition("\n\n")[0].splitlines()

@@ -34,7 +34,7 @@ def _verdict(found: Verified, with_head: bool) -> str:
     if found.failed is not None:
         return f"the run failed ({found.failed}) and has no result. Its log is consistent"
     if with_head or (found.evidence > 1 and not found.unsigned and not found.unsigned_lines):
-        return "intact"
+        return "consistent, but sums.bin is missing" if found.sums_missing else "intact"
     return "consistent, but nothing shows that it was not rewritten"
 
 

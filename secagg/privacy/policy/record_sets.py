@@ -214,8 +214,8 @@ def compare_records(
         text = f"combinations of {len(asked) + 1} exact jobs do not isolate few records"
         if alone is not None:
             text = (
-                f"combined with earlier exact jobs, this job isolates fewer than {minimum} "
-                f"records{alone}. {_way_on(questions, new)}"
+                f"{'combined with earlier exact jobs' if asked else 'with its held-out records'}, "
+                f"this job isolates fewer than {minimum} records{alone}. {_way_on(questions, new)}"
             )
         decisions.append(Decision("questions", alone is None, text))
     if max_leverage is not None:
@@ -243,6 +243,8 @@ def _changed(earlier: AskedQuestion, then: ReadQuestion, new: ReadQuestion) -> s
 def _way_on(earlier: Sequence[ReadQuestion], new: ReadQuestion) -> str:
     """Return advice for a job whose set of records differs too little from earlier ones."""
     columns = set(new.question.columns)
+    if not earlier:
+        return "Hold out more records, or none"
     if any(set(each.question.columns) < columns for each in earlier):
         return "Few records lack only the columns that are new in this job. Leave these out"
     return "Keep all columns of an earlier job in [columns]; the method's settings may name fewer"
