@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts.data import Body, PublicFacts, SiteRecords, Stage, State, Update
@@ -127,6 +128,20 @@ class Method(Protocol):
 COLLECTED_DRAWS: Final = "collected"
 """Key in the coordinator's state of a list to which rounds only append. So in each round it is
 enough to write the new items to disk."""
+
+
+@runtime_checkable
+class HasRecordWeights(Protocol):
+    """A method whose sums give records other weights, depending on the coordinator's message."""
+
+    def record_weights(
+        self, rows: SiteRecords, message: Body, public: PublicFacts
+    ) -> Sequence[NDArray[np.float64]]:
+        """Return the weights of the site's records, shape (records,), for each part of the sum.
+
+        Weights are not negative. message: one that `contribute` has accepted
+        """
+        ...
 
 
 @runtime_checkable

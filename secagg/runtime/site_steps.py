@@ -17,7 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from secagg.contracts import Body, HasSiteResult, Method, PublicFacts, SiteRecords, State, Update
+from secagg.contracts import (
+    Body,
+    HasRecordWeights,
+    HasSiteResult,
+    Method,
+    PublicFacts,
+    SiteRecords,
+    State,
+    Update,
+)
 from secagg.core.frames import MAX_COUNT, is_whole
 from secagg.core.identity import Role, Roster
 from secagg.core.randomness import RandomBytes, seeded_random, system_random
@@ -173,6 +182,7 @@ class SiteSteps:
         state = self._check_records(attempt, contribution, state)
         with attempt.step(Step.METHOD), self._counted(contribution):
             vector, memory = self._compute(request, state.method)
+            self._check_weights(request, contribution)
         with attempt.step(Step.LEDGER):
             self._release(contribution, request.message, vector)
         return state if memory is state.method else replace(state, method=memory), vector
@@ -184,6 +194,17 @@ class SiteSteps:
         if contribution.cohort != state.cohort:
             raise PolicyRefusal(self.me, "the sites changed after the first release")
         return state
+
+    def _check_weights(self, request: SiteRequest, contribution: ContributionRequest) -> None:
+        """Refuse a sum that depends mostly on a few of the site's records."""
+        site = self.context
+        if (
+            site.guard is not None
+            and request.stage != COHORT
+            and isinstance(site.method, HasRecordWeights)
+        ):
+            weights = site.method.record_weights(site.rows, request.message, site.public)
+            site.guard.check_weights(contribution, weights)
 
     def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
         """Return the encoded contribution, and the new state of the method."""

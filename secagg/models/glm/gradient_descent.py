@@ -32,6 +32,7 @@ because steps, momentum, resets and averages are computed from the noisy sums al
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -212,14 +213,31 @@ class Gradient:
             raise PeerError("gradient", "the coordinator's coefficients have the wrong shape")
         if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM + 1:  # true for NaN
             raise PeerError("gradient", "the coordinator's coefficients are out of range")
-        x, y = rows.values[:, chosen], rows.values[:, self._outcome(public)]
-        if self.family == "binomial":
-            # The outcome is scaled to -1 and 1. Clipping a record's norm keeps the sign.
-            y = (y > 0).astype(np.float64)
-        residual = residuals(x, y, beta, self.family)
+        x, residual = self._residuals(rows, beta, public)
         square, clip = self._limits(public, len(chosen))
         gradient, size = site_sums(x, residual, square, clip, _grid_bits(public, clip))
         return {"gradient": gradient, "size": np.array([size])}, memory
+
+    def record_weights(
+        self, rows: SiteRecords, message: Body, public: PublicFacts
+    ) -> Sequence[NDArray[np.float64]]:
+        """Return the records' weights in a gradient of the binomial family: |y - mu|.
+
+        The residuals of the gaussian family are linear in the records, so they weigh few records
+        only if a combination of columns does, which has a rule of its own (`max_leverage`).
+        """
+        if self.family != "binomial":
+            return ()
+        return (np.abs(self._residuals(rows, message["beta"], public)[1]),)
+
+    def _residuals(
+        self, rows: SiteRecords, beta: NDArray[np.float64], public: PublicFacts
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        x, y = rows.values[:, self._predictors(public)], rows.values[:, self._outcome(public)]
+        if self.family == "binomial":
+            # The outcome is scaled to -1 and 1. Clipping a record's norm keeps the sign.
+            y = (y > 0).astype(np.float64)
+        return x, residuals(x, y, beta, self.family)
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take one accelerated step. Without noise, check for convergence."""

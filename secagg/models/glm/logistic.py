@@ -5,6 +5,11 @@ Hessians at beta are summed (equations 1 to 3 of `secagg.models.glm.newton`). Th
 of the pooled records, so the fit is the pooled fit. If a step does not raise the log-likelihood
 enough, it is halved. Each beta that is tried takes one round.
 
+If predictors separate the outcomes, the weights of later rounds concentrate on the few records
+nearest to the border, and the sums show these records. So without noise a site with a policy
+refuses a sum whose weights are those of too few records (`Logistic.record_weights`, rule
+`effective_records`). The log-likelihood concentrates like the gradient.
+
 What the transcript determines: the sites keep no state, so every sum is a function of the *pooled*
 records and of a beta that the coordinator already knew. All rounds together reveal nothing about
 how the records are split over sites, except through rounding: each site's sum is rounded to the
@@ -62,6 +67,7 @@ from secagg.models.glm.newton import (
     logistic_sums,
     newton_decrement,
     newton_direction,
+    record_weights,
     units_matrix,
 )
 from secagg.models.numerics.cholesky import TOLERANCE
@@ -160,10 +166,7 @@ class Logistic:
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Compute this site's derivatives at the trial point."""
-        X = np.column_stack([np.ones(len(rows.values)), rows.values[:, self._predictors(public)]])
-        index = outcome_index(public, self.outcome)
-        outcome = public.variables[index]
-        y = outcome.midpoint + outcome.half_range * rows.values[:, index]  # 0 or 1, exactly
+        X, y = self._design(rows, public)
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
@@ -175,6 +178,20 @@ class Logistic:
             "gradient": gradient,
             "hessian": hessian[np.triu_indices(len(hessian))],
         }, memory
+
+    def record_weights(
+        self, rows: SiteRecords, message: Body, public: PublicFacts
+    ) -> Sequence[NDArray[np.float64]]:
+        """Return the records' weights in Hessian and gradient at the trial point."""
+        return record_weights(*self._design(rows, public), message["trial"])
+
+    def _design(
+        self, rows: SiteRecords, public: PublicFacts
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        X = np.column_stack([np.ones(len(rows.values)), rows.values[:, self._predictors(public)]])
+        index = outcome_index(public, self.outcome)
+        outcome = public.variables[index]
+        return X, outcome.midpoint + outcome.half_range * rows.values[:, index]  # 0 or 1, exactly
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Accept or halve the step, compute the next one, check for convergence and separation."""

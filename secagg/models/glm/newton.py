@@ -84,6 +84,16 @@ def logistic_sums(X: Vector, y: Vector, beta: Vector) -> tuple[float, Vector, Ve
     return log_likelihood, gradient, half.T @ half
 
 
+def record_weights(X: Vector, y: Vector, beta: Vector) -> tuple[Vector, Vector]:
+    """Return the records' weights in the Hessian and in the gradient: mu (1 - mu) and |y - mu|.
+
+    Arguments as for `logistic_sums`. If predictors separate the outcomes, both kinds concentrate on
+    the few records nearest to the border while |beta| grows. The sums then show these records.
+    """
+    eta = X @ beta
+    return expit(eta) * expit(-eta), expit(np.where(y == 1, -eta, eta))
+
+
 def newton_direction(
     gradient: Vector, hessian: Vector, names: Sequence[str], tolerance: float = TOLERANCE
 ) -> Vector:

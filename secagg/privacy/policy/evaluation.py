@@ -54,6 +54,7 @@ questions             no combination with earlier exact releases isolates fewer 
                       min_records records: see `secagg.privacy.policy.record_sets`
 max_leverage          no record has a larger leverage in the columns of all exact jobs      with
 held_out              a method holds out no records of the site, or min_records or more     with
+effective_records     the weights of a sum are those of >= min_cell_records records         with
 ====================  ===================================================================  ======
 
 "before" and "with" are the two steps. In the round that counts records, their total is unknown, so
@@ -197,6 +198,7 @@ def on_cohorts(
 
 
 _ADVICE = {
+    "effective_records": "Predictors almost separate the outcomes. Leave out the one that does.",
     "batch": "Leave method.batch out, or set a larger one.",
     "participation": "Leave method.participation out, so that all sites take part in each round.",
     "held_out": "Set another share in the job: 0, or one that holds out enough records.",

@@ -196,6 +196,18 @@ class Guard:
         evaluation.enforce(self.template.site, decisions)
         self._checked = request.facts
 
+    def check_weights(
+        self, request: ContributionRequest, weights: Sequence[record_rules.Weights]
+    ) -> None:
+        """Check that a sum depends on enough records. Raises `PolicyRefusal`.
+
+        weights: of the site's records, in each part of the sum
+        """
+        if self.calibrated is None:
+            decisions = record_rules.on_weights(self.policy, weights)
+            self._write(request, decisions)
+            evaluation.enforce(self.template.site, decisions)
+
     def _note_share(self, records: int, total: int | None) -> None:
         """Remark that this site has almost all records, so that a sum is almost its own data."""
         if not total or self.remarks:

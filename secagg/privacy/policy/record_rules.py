@@ -21,7 +21,7 @@ is a count. A site knows only its own values x1 >= x2 >= ..., with the sum T. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +32,8 @@ from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.site_policy import Dominance, SitePolicy
 
+Weights = NDArray[np.float64]
+"""Weights of a site's records in a sum, not negative."""
 LARGE_SHARE = 0.9
 """If a site has more than this share of all records, it gets a remark."""
 
@@ -44,6 +46,31 @@ def share_remark(site: str, records: int, total: int) -> str:
         f"{site}: has {records / total:.2%} of all records, so the sums are almost its own. The "
         "rule max_site_share of its policy can prevent this."
     )
+
+
+def effective_records(weights: Weights) -> float:
+    """Return (sum w)^2 / sum w^2 (Kish 1965, *Survey Sampling*): n records of one weight have n.
+
+    0 if no record has a weight: then the sum depends on none.
+    """
+    largest = weights.max(initial=0.0)
+    if largest == 0:
+        return 0.0
+    relative = weights / largest  # whose squares do not all underflow
+    return float(relative.sum() ** 2 / (relative**2).sum())
+
+
+def on_weights(policy: SitePolicy, weights: Sequence[NDArray[np.float64]]) -> tuple[Decision, ...]:
+    """Return the decision of the rule `effective_records`: a sum depends on enough records.
+
+    weights: of the site's records, in each part of the sum; all 0 is allowed
+    """
+    found = [n for n in map(effective_records, weights) if n > 0]
+    if not found:
+        return ()
+    allowed = min(found) >= policy.smallest_cell
+    text = "the sum depends on " + ("enough records" if allowed else f"{min(found):.3g} records")
+    return (Decision("effective_records", allowed, f"{text}; {policy.smallest_cell} needed"),)
 
 
 @dataclass(frozen=True, repr=False)

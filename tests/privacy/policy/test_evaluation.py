@@ -343,7 +343,7 @@ def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
     when = {
         "before": {*exact, *with_noise} - noised_only,
         "noised": {*with_noise} & noised_only,
-        "with": {*second, "questions", "max_leverage"},  # decided by the guard
+        "with": {*second, "questions", "max_leverage", "effective_records"},  # by the guard
     }
     rows = re.findall(r"^(\S+)  +.*  (before|noised|with)$", evaluation.__doc__ or "", re.M)
     for rule, phase in rows:
