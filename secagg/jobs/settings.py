@@ -149,7 +149,8 @@ def written(default: Any) -> str:
     if default is None:
         return "not set"
     if isinstance(default, BaseModel):
-        return f"`{default.name}`" if hasattr(default, "name") else "not set"
+        name = getattr(default, "name", None)
+        return "not set" if name is None else f"`{name}`"
     if isinstance(default, enum.Enum):
         default = default.value
     return f"`{json.dumps(default)}`"
