@@ -16,6 +16,7 @@ from support.hospitals import HOSPITALS, Seen, ask, folder, moments_job
 
 from secagg.privacy.policy import record_rules
 from secagg.privacy.policy.record_rules import effective_records
+from secagg.privacy.policy.site_policy import SitePolicy
 
 SITES = ("a", "b", "c")
 COLUMNS = {
@@ -106,3 +107,14 @@ def test_real_records_with_an_outcome_that_a_predictor_defines_are_refused(tmp_p
 )
 def test_equal_weights_count_each_record(weights: list[float], number: float) -> None:
     assert effective_records(np.array(weights, dtype=float)) == pytest.approx(number)
+
+
+@pytest.mark.parametrize(
+    ("rule", "number", "allowed"),
+    [(10, 9, False), (10, 10, True), (100, 10, False), (100, 11, True)],
+)
+def test_weights_of_eleven_records_are_enough(rule: int, number: int, allowed: bool) -> None:
+    """A site that requires a hundred records does not require a hundred of equal weight."""
+    policy = SitePolicy(min_sites=3, min_records=rule)
+    (decision,) = record_rules.on_weights(policy, [np.ones(200), np.ones(number)])
+    assert decision.allowed is allowed

@@ -58,12 +58,16 @@ from secagg.models.common.coefficient_table import (
     regression_columns,
 )
 from secagg.models.common.noisy_moments import NoisyMoments
-from secagg.models.moments.noise_posterior import CHAINS, draw_factors, mixing
+from secagg.models.moments.noise_posterior import CHAINS, DRAWS, draw_factors, mixing
+from secagg.models.moments.noisy_description import describe_noisy
 
 Floats = NDArray[np.float64]
 
 _MAX_NOISE_RATIO = 0.5  # above it a note: coverage depends on the prior
-_MAX_R_HAT = 1.05  # above it a note; Vehtari et al. 2021 require 1.01 of far longer chains
+MAX_R_HAT = 1.05
+"""Above it, more is drawn; then the fit is unusable. Vehtari et al. 2021 require 1.01 of far longer
+chains."""
+_MORE = 4  # times the draws, if the chains disagree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,11 @@ class NoisyLinearFit(Result):
     noise_ratio: the noise's operator norm divided by the smallest eigenvalue of A, estimated
         without the prior; 2 if the noise hides that eigenvalue. Above 1/2 the intervals depend on
         the prior.
+    r_squared_range, residual_std_error_range: between these, the noise leaves the value that the
+        exact moments would give, with the probability `level`. All four are None if the noise hides
+        how much the outcome varies, or `noise_ratio` is above 1/2: then the prior decides
     r_hat: agreement of the chains, near 1
+    converged: whether it is at most `MAX_R_HAT`; otherwise the fit must not be used
     """
 
     method: str = "ols"
@@ -88,13 +96,16 @@ class NoisyLinearFit(Result):
     n: int
     level: float
     terms: tuple[Term, ...]
-    r_squared: float
-    residual_std_error: float
+    r_squared: float | None
+    r_squared_range: tuple[float, float] | None
+    residual_std_error: float | None
+    residual_std_error_range: tuple[float, float] | None
     residual_dof: int
     model_dof: int
     widened: float
     noise_ratio: float
     r_hat: float
+    converged: bool
     notes: tuple[str, ...]
 
 
@@ -121,12 +132,13 @@ def noisy_ols(
             "variance",
             "Use fewer predictors, more records or less noise.",
         )
-    exact = not pooled.variance.any()
-    if exact:
-        L = np.asarray(np.linalg.cholesky(pooled.matrix)[None, None], dtype=np.float64)
+    if pooled.variance.any():
+        fits, r_hat = _drawn_fits(pooled, dof)
     else:
-        L = draw_factors(np.repeat(pooled.matrix[None], CHAINS, axis=0), pooled.variance)
-    fits = fits_of(L, pooled, dof)
+        L = np.asarray(np.linalg.cholesky(pooled.matrix)[None, None], dtype=np.float64)
+        fits, r_hat = fits_of(L, pooled, dof), 1.0
+    noise_ratio = _noise_ratio(pooled)
+    hidden = noise_ratio > _MAX_NOISE_RATIO or _spread_is_hidden(pooled)
     estimates = fits.estimates.reshape(-1, p + 1)
     errors = fits.errors.reshape(-1, p + 1)
     columns = zip((INTERCEPT, *predictors), estimates.T, errors.T, strict=True)
@@ -137,13 +149,16 @@ def noisy_ols(
         n=n,
         level=level,
         terms=terms,
-        r_squared=fits.r_squared,
-        residual_std_error=fits.sigma,
+        r_squared=None if hidden else float(np.median(fits.r_squared)),
+        r_squared_range=None if hidden else _range(fits.r_squared, level),
+        residual_std_error=None if hidden else float(np.median(fits.sigma)),
+        residual_std_error_range=None if hidden else _range(fits.sigma, level),
         residual_dof=dof,
         model_dof=p,
         widened=float(np.median((lengths / np.median(errors, axis=0))[1:])),
-        noise_ratio=_noise_ratio(pooled),
-        r_hat=1.0 if exact else mixing(fits.estimates),
+        noise_ratio=noise_ratio,
+        r_hat=r_hat,
+        converged=r_hat <= MAX_R_HAT,
         notes=(),
     )
     return replace(fit, notes=_notes(fit))
@@ -153,13 +168,38 @@ def noisy_ols(
 class Fits:
     """Textbook fits for every draw of M, in the columns' own units.
 
-    estimates, errors: shape (draws, chains, p + 1), intercept first; sigma, r_squared: medians
+    estimates, errors: shape (draws, chains, p + 1), intercept first
+    sigma, r_squared: shape (draws, chains)
     """
 
     estimates: Floats
     errors: Floats
-    sigma: float
-    r_squared: float
+    sigma: Floats
+    r_squared: Floats
+
+
+def _drawn_fits(pooled: NoisyMoments, dof: int) -> tuple[Fits, float]:
+    """Return the fits of all draws of M, and R-hat; if the chains disagree, draw more."""
+    releases = np.repeat(pooled.matrix[None], CHAINS, axis=0)
+    fits = fits_of(draw_factors(releases, pooled.variance), pooled, dof)
+    r_hat = mixing(fits.estimates)
+    if r_hat > MAX_R_HAT:
+        fits = fits_of(draw_factors(releases, pooled.variance, _MORE * DRAWS), pooled, dof)
+        r_hat = mixing(fits.estimates)
+    return fits, r_hat
+
+
+def _spread_is_hidden(pooled: NoisyMoments) -> bool:
+    """Return whether the noise hides how much the outcome, the last column, varies."""
+    try:
+        return describe_noisy(pooled).columns[-1].sd is None
+    except UsageError:  # it hides the number of records
+        return True
+
+
+def _range(draws: Floats, level: float) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def fits_of(L: Floats, pooled: NoisyMoments, dof: int) -> Fits:
@@ -183,8 +223,8 @@ def fits_of(L: Floats, pooled: NoisyMoments, dof: int) -> Fits:
     return Fits(
         estimates=estimates,
         errors=half[-1] * sigma[..., None] * spread,
-        sigma=float(half[-1] * np.median(sigma)),
-        r_squared=float(1 - np.median(rss / about_mean)),
+        sigma=half[-1] * sigma,
+        r_squared=1 - rss / about_mean,
     )
 
 
@@ -249,6 +289,22 @@ def _notes(fit: NoisyLinearFit) -> tuple[str, ...]:
             "correlation of 0.95. Do not rely on intervals of predictors that may be nearly the "
             "same."
         )
-    if fit.r_hat > _MAX_R_HAT:
-        notes.append(f"The sampler's chains disagree (R-hat {fit.r_hat:.2f}).")
+    if fit.r_squared_range is None or fit.residual_std_error_range is None:
+        notes.append(
+            "The noise hides how much the outcome varies, or how strongly the predictors are "
+            "correlated, so there is no R² and no residual standard error."
+        )
+    elif fit.noise_ratio:
+        (r_low, r_high), (s_low, s_high) = fit.r_squared_range, fit.residual_std_error_range
+        notes.append(
+            f"The noise leaves R² between {r_low:.2f} and {r_high:.2f}, and the residual standard "
+            f"error between {s_low:.3g} and {s_high:.3g} (probability {fit.level:.0%})."
+        )
+    if not fit.converged:
+        reason = (
+            f"The sampler's chains disagree (R-hat {fit.r_hat:.2f}, at most {MAX_R_HAT} allowed): "
+            "the noise is too large for this regression. Use fewer predictors, narrower bounds, "
+            "more records or a larger epsilon."
+        )
+        notes.insert(0, reason)
     return tuple(notes)

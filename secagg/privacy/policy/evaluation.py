@@ -54,7 +54,8 @@ questions             no combination with earlier exact releases isolates fewer 
                       min_records records: see `secagg.privacy.policy.record_sets`
 max_leverage          no record has a larger leverage in the columns of all exact jobs      with
 held_out              a method holds out no records of the site, or min_records or more     with
-effective_records     the weights of a sum are those of >= min_cell_records records         with
+effective_records     the weights of a sum are those of >= min_cell_records records, or of   with
+                      11 if that is less
 ====================  ===================================================================  ======
 
 "before" and "with" are the two steps. In the round that counts records, their total is unknown, so

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest
+from secagg.privacy.policy.questions import LARGEST_MINIMUM
 from secagg.privacy.policy.site_policy import Dominance, SitePolicy
 
 Weights = NDArray[np.float64]
@@ -63,14 +64,18 @@ def effective_records(weights: Weights) -> float:
 def on_weights(policy: SitePolicy, weights: Sequence[NDArray[np.float64]]) -> tuple[Decision, ...]:
     """Return the decision of the rule `effective_records`: a sum depends on enough records.
 
+    More than the largest minimum of a convention is never required: weights of an ordinary fit are
+    uneven too, and a large `min_records` says how many records a site has, not how many may weigh.
+
     weights: of the site's records, in each part of the sum; all 0 is allowed
     """
+    needed = min(policy.smallest_cell, LARGEST_MINIMUM)
     found = [n for n in map(effective_records, weights) if n > 0]
     if not found:
         return ()
-    allowed = min(found) >= policy.smallest_cell
+    allowed = min(found) >= needed
     text = "the sum depends on " + ("enough records" if allowed else f"{min(found):.3g} records")
-    return (Decision("effective_records", allowed, f"{text}; {policy.smallest_cell} needed"),)
+    return (Decision("effective_records", allowed, f"{text}; {needed} needed"),)
 
 
 @dataclass(frozen=True, repr=False)
