@@ -26,7 +26,7 @@ def budget_show(
     from secagg.cli import output  # noqa: PLC0415
     from secagg.runs import budgets  # noqa: PLC0415
 
-    rows = budgets.show(where, budgets.DELTA if delta is None else delta, in_full=as_json)
+    rows = budgets.show(where, delta, in_full=as_json)
     if as_json:
         print_json(rows)
     else:

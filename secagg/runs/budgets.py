@@ -28,7 +28,7 @@ from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 _ENDING: Final = ".ledger"
 _COORDINATOR: Final = "coordinator"
 DELTA: Final = 1e-6
-"""Delta at which the spent epsilon is given if neither a cap nor the user sets one."""
+"""Delta at which the spent epsilon is given if neither the user nor a job sets one."""
 
 _DELTAS: Final = tuple(10.0**-i for i in range(3, 13))
 
@@ -45,6 +45,12 @@ class Place:
     file: Path
     dataset: str | None = None
     caps: tuple[Cap, ...] = ()
+
+
+def _delta_of_job(path: Path) -> float:
+    if path.is_dir() or path.suffix == _ENDING:
+        return DELTA
+    return load_job(path).privacy.delta or DELTA
 
 
 def find_places(path: Path) -> list[Place]:
@@ -91,13 +97,15 @@ def _place(file: Path) -> Place:
     return Place(party, file, ALL_SITES if party == _COORDINATOR else None)
 
 
-def show(path: Path, delta: float = DELTA, *, in_full: bool = False) -> list[dict[str, Any]]:
+def show(path: Path, delta: float | None = None, *, in_full: bool = False) -> list[dict[str, Any]]:
     """Return, for each party and data set: releases, spent epsilon, caps, and remaining budget.
 
-    delta: for the total epsilon; each cap has its own delta
+    delta: for the total epsilon; if it is not set, that of the job, or 1e-6. Each cap has its own
     in_full: add other deltas, and looser accountants
     Raises `UsageError` if there is no ledger.
     """
+    if delta is None:
+        delta = _delta_of_job(path)
     if not 0.0 < delta < 1.0:
         raise UsageError("--delta", f"{delta:g} is not between 0 and 1", "For example 1e-6.")
     return [

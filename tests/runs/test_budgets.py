@@ -284,3 +284,13 @@ def test_history_adds_up_the_releases_of_a_session(
         assert f"session {names[0][:8]} cost {party} epsilon 2 (add_remove), " in shown[0]
         assert f"session {names[1][:8]} cost {party} no finite epsilon for 2" in shown[1]
     assert names[1][:8] not in shown[0] and shown[0].count("releases together") == 6
+
+
+@pytest.mark.parametrize(("given", "shown"), [(None, 1e-4), (1e-7, 1e-7)])
+def test_the_jobs_delta_is_the_default(tmp_path: Path, given: float | None, shown: float) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    job = job_beside(tmp_path)
+    job.write_text(TOML + '\n[privacy]\nplacement = "sum"\nepsilon = 2.0\ndelta = 1e-4\n')
+    assert {row["delta"] for row in budgets.show(job, given)} == {shown}
+    assert {row["delta"] for row in budgets.show(data / "ledgers")} == {budgets.DELTA}
