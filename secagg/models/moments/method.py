@@ -222,8 +222,9 @@ class PooledMoments:
             quality = {
                 "n_error": noisy.records_error,
                 "noise_sd": math.sqrt(variance),
-                "repair": repair.note(),
             }
+            if any(not isinstance(a, Describe | Ols) for a in self._analyses(public)):
+                quality["repair"] = repair.note()  # those two do not use the repaired moments
         summaries: list[Mapping[str, Any]] = []
         means = {} if self.centre == "site" else {"mean": moments.mean}
         arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
