@@ -223,8 +223,9 @@ class PooledMoments:
                 "n_error": noisy.records_error,
                 "noise_sd": math.sqrt(variance),
             }
-            if any(not isinstance(a, Describe | Ols) for a in self._analyses(public)):
-                quality["repair"] = repair.note()  # those two do not use the repaired moments
+            # Those two analyses do not use the repaired moments.
+            others = [a for a in self._analyses(public) if not isinstance(a, Describe | Ols)]
+            quality |= {"repair": repair.note()} if others else {}
         summaries: list[Mapping[str, Any]] = []
         means = {} if self.centre == "site" else {"mean": moments.mean}
         arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
