@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements test test-all check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -39,7 +39,10 @@ test: .venv/.test  ## run the fast tests, which need no browser, data or compile
 test-all: .venv/.test .venv/.data  ## run every test
 	$(PYTEST) $(PYTEST_ARGS)
 
-check: .venv/.test  ## run formatter, linter, type checkers and layer rules, then every test
+neural: .venv/.neural  ## install torch and opacus (CPU, 0.2 GB), then test the neural networks
+	$(PYTEST) -m neural $(PYTEST_ARGS)
+
+check: .venv/.neural  ## run formatter, linter, type checkers and layer rules, then every test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -69,7 +72,8 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in --extra bench --output-file requirements/bench.txt
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
-	  requirements/neural.in --constraint requirements/bench.txt --output-file requirements/neural.txt
+	  requirements/neural.in --constraint requirements/test.txt --constraint requirements/bench.txt \
+	  --output-file requirements/neural.txt
 	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in requirements/docs.in --constraint requirements/run.txt \
 	  --output-file requirements/docs.txt
@@ -122,7 +126,15 @@ help:  ## list these targets
 
 # torch itself has no hash here: its CPU build is another file than an index's CUDA build of the same
 # version, and pip checks the hashes of all files or of none. What it needs is locked.
-# For a CPU build that the index does not have: make bench-neural TORCH=path/to/torch.whl
+# For a CPU build that the index does not have: make neural TORCH=path/to/torch.whl, or
+# make neural TORCH='torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu'
+.venv/.neural: requirements/neural.txt requirements/opacus.txt .venv/.test
+	@echo "Installing torch and opacus into .venv (once):"
+	$(PIP) --require-hashes -r requirements/neural.txt
+	$(PIP) $(TORCH)
+	$(PIP) --no-deps --require-hashes -r requirements/opacus.txt
+	@touch $@
+
 .venv-bench/.neural: requirements/neural.txt .venv-bench/.peers
 	@echo "Installing torch into .venv-bench (once):"
 	$(subst $(BIN),.venv-bench/bin,$(PIP)) --require-hashes -r requirements/neural.txt

@@ -6,6 +6,7 @@
     plan             shows what a job would send and release, before any record is read
     simulate         computes a job's result without messages, for a person who holds all the data
     FedLin           one linear regression for each site, with the interface of scikit-learn
+    FedNGM           a neural graphical model of all columns, with the interface of scikit-learn
     verify_folder    checks that nobody changed the files of a run
 
 `import secagg` is fast, because each name is imported when it is first used. `secagg.errors`
@@ -21,13 +22,15 @@ from secagg.core.version import __version__
 
 if TYPE_CHECKING:
     from secagg.audits.run_integrity import verify_folder
-    from secagg.runs.fedlin_estimator import FedLin
+    from secagg.runs.estimators.fedlin import FedLin
+    from secagg.runs.estimators.fedngm import FedNGM
     from secagg.runs.plan import plan
     from secagg.runs.run import Run, resume, run
     from secagg.runs.simulate import simulate
 
 __all__ = [
     "FedLin",
+    "FedNGM",
     "Run",
     "__version__",
     "plan",
@@ -43,7 +46,8 @@ _HOMES = {
     "Run": "secagg.runs.run",
     "plan": "secagg.runs.plan",
     "simulate": "secagg.runs.simulate",
-    "FedLin": "secagg.runs.fedlin_estimator",
+    "FedLin": "secagg.runs.estimators.fedlin",
+    "FedNGM": "secagg.runs.estimators.fedngm",
     "verify_folder": "secagg.audits.run_integrity",
 }
 

@@ -1,20 +1,21 @@
 """Marks by folder, the place of temporary files, and the additional checks of CI.
 
 `make test` runs the tests marked `default`: all that have none of the marks in `REASONS`, and those
-marked `smoke`. CI sets SECAGG_CPU_LIMIT, which fails a default test that takes more CPU seconds.
+marked `smoke`.
 
-Without Chromium, the tests that need it are skipped. CI sets SECAGG_REQUIRE_BROWSER,
-SECAGG_REQUIRE_DATA and SECAGG_REQUIRE_KERNELS, under which such skips fail; so a run cannot succeed
-if an install step is missing. A processor without the instructions remains a reason to skip.
+Without Chromium, the tests that need it are skipped, and without torch those of neural networks. CI
+sets SECAGG_REQUIRE_BROWSER, SECAGG_REQUIRE_DATA, SECAGG_REQUIRE_KERNELS and SECAGG_REQUIRE_NEURAL,
+under which such skips fail; so a run cannot succeed if an install step is missing. A processor
+without the instructions remains a reason to skip.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -28,10 +29,10 @@ FOLDERS = {
 }  # fmt: skip
 """The mark of every test in a folder below this one."""
 
-REASONS = {*FOLDERS.values(), "browser", "data", "kernels"}
+REASONS = {*FOLDERS.values(), "browser", "data", "kernels", "neural"}
 """The marks of tests that `make test` leaves out."""
 
-CPU_LIMIT = float(os.environ.get("SECAGG_CPU_LIMIT", "inf"))
+HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "opacus"))
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 MIN_SPACE = 1 << 30  # bytes; a complete run needs a tenth of it
@@ -43,6 +44,7 @@ REQUIRED = {
         "browser": "SECAGG_REQUIRE_BROWSER",
         "data": "SECAGG_REQUIRE_DATA",
         "kernels": "SECAGG_REQUIRE_KERNELS",
+        "neural": "SECAGG_REQUIRE_NEURAL",
     }.items()
     if os.environ.get(variable)
 }
@@ -91,19 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if reason := FOLDERS.get(item.path.relative_to(here).parts[0]):
             item.add_marker(reason)
         marks = {mark.name for mark in item.iter_markers()}
+        if "neural" in marks and not HAS_TORCH:
+            item.add_marker(pytest.mark.skip("torch is not installed: make neural"))
         if "smoke" in marks or not marks & REASONS:
             item.add_marker("default")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a default test that passes but takes too long, without its fixtures."""
-    start = time.process_time()
-    result = yield
-    seconds = time.process_time() - start
-    if seconds > CPU_LIMIT and item.get_closest_marker("default"):
-        pytest.fail(f"took {seconds:.2f} CPU seconds; make it faster, or mark why it is slow")
-    return result
 
 
 @pytest.hookimpl(wrapper=True)

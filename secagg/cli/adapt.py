@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from secagg.errors import UsageError
+
+if TYPE_CHECKING:
+    from secagg.runs.adapt.stitched import StitchedSite
 
 
 def adapt(
@@ -16,46 +19,68 @@ def adapt(
     table: Annotated[
         Path, typer.Argument(help="The new site's records, CSV or Parquet.", show_default=False)
     ],
+    columns: Annotated[
+        Path | None,
+        typer.Option(help="TOML file that declares the site's own columns, for a run of fedngm."),
+    ] = None,
     predict: Annotated[
-        Path | None, typer.Option(help="Records to predict the outcome of, CSV or Parquet.")
+        Path | None,
+        typer.Option(help="Records to predict the outcome or the own columns of, CSV or Parquet."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="File for the predictions (CSV), or else for the coefficients (JSON)."),
+        typer.Option(
+            help="File for the predictions (CSV), or else for the coefficients (JSON). Networks "
+            "are written beside it (NPZ)."
+        ),
     ] = None,
     sweeps: Annotated[
         int, typer.Option(min=2, help="Sweeps of a sparse regression's sampler for each draw.")
     ] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Apply a finished run of sparse_regression or fedlin_hm2 to a new site; predict records."""
+    """Apply a finished run of sparse_regression, fedlin_hm2 or fedngm to a site's records."""
     from secagg.cli import output  # noqa: PLC0415  # load only for this command
     from secagg.core.private_files import write_private  # noqa: PLC0415
     from secagg.jobs.site_tables import read_file  # noqa: PLC0415
     from secagg.runs.adapt import adapt as adapt_run  # noqa: PLC0415
 
-    if out is not None and out.exists():
-        raise UsageError(str(out), "exists", "Choose another --out.")
-    adapted = adapt_run(run, read_file(table), sweeps=sweeps)
+    places = _free_places(out, networks=columns is not None and predict is None)
+    adapted = adapt_run(run, read_file(table), columns=columns, sweeps=sweeps)
     summary = adapted.summary()
-    contents = (json.dumps(summary, indent=1) + "\n").encode()
+    contents = [(json.dumps(summary, indent=1) + "\n").encode()]
     if predict is not None:
         records = read_file(predict)
         for name, values in adapted.predictions(records).items():
             records[f"predicted_{name}"] = values
-        contents = records.to_csv(index=False).encode()
-    if out is not None:
+        contents = [records.to_csv(index=False).encode()]
+    elif columns is not None:
+        contents.append(cast("StitchedSite", adapted).arrays_file())
+    for place, content in zip(places, contents, strict=False):
         try:
-            write_private(out, contents)
+            write_private(place, content)
         except OSError as error:
             what = f"cannot be written ({error.strerror})"
-            raise UsageError(str(out), what, "Choose another --out.") from None
+            raise UsageError(str(place), what, "Choose another --out.") from None
     if as_json:
         typer.echo(json.dumps(summary, indent=1))
     elif predict is not None and out is None:
-        typer.echo(contents.decode(), nl=False)
+        typer.echo(contents[0].decode(), nl=False)
         output.show_doubts(summary)
     else:
         output.show_adapted(summary)
-        if out is not None:
-            typer.echo(f"\nwritten: {out}")
+        if places:
+            typer.echo(f"\nwritten: {', '.join(map(str, places))}")
+
+
+def _free_places(out: Path | None, *, networks: bool) -> list[Path]:
+    """Return the files to write, of which none exists: `out`, and an NPZ file for networks."""
+    if out is None:
+        return []
+    if networks and out.suffix != ".json":
+        raise UsageError(str(out), "is not the name of a JSON file", "Choose NAME.json.")
+    places = [out, out.with_suffix(".npz")] if networks else [out]
+    for place in places:
+        if place.exists():
+            raise UsageError(str(place), "exists", "Choose another --out.")
+    return places

@@ -30,6 +30,7 @@ from secagg.cli.options import (
     job_overrides,
     print_json,
 )
+from secagg.cli.query import query
 from secagg.cli.reproduce import app as reproduce
 from secagg.cli.settings import settings
 from secagg.cli.site import site
@@ -49,6 +50,7 @@ app.add_typer(budget, name="budget")
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(site, name="site")
 app.command()(adapt)
+app.command()(query)
 app.command()(settings)
 
 

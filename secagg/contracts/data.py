@@ -60,6 +60,27 @@ Spec = tuple[Field, ...]
 
 
 @dataclass(frozen=True)
+class LocalTraining:
+    """A training at each site in one round, which adds noise in each of its steps.
+
+    The site's contribution is a function of the noisy steps, so it needs no further noise. A step
+    is a sum over a random sample of the site's records.
+
+    steps: number of steps
+    numbers: number of noisy numbers of a step
+    sensitivity: the largest change of a step that one record can cause
+    fraction_bits: the numbers of a step are multiples of 2**-fraction_bits
+    sampling_rate: as for `Stage`
+    """
+
+    steps: int
+    numbers: int
+    sensitivity: Sensitivity
+    fraction_bits: int
+    sampling_rate: float = 1.0
+
+
+@dataclass(frozen=True)
 class Stage:
     """A kind of round. A round computes one sum. A method declares its stages before reading data.
 
@@ -78,6 +99,12 @@ class Stage:
         them at random (a batch); 0 for all records
     few_sites: the number of sites on which a sum may depend alone, if sites take part at random; 0
         for all sites
+    sampling_rate: the probability with which each record takes part in a round, drawn by its site
+        with secret random numbers, independently of other records and rounds; 1 for all records
+    training: under differential privacy, the training at the site that adds all noise of this stage
+    reads_records: whether contributions depend on records other than through what earlier stages
+        left in the site's memory. If false, sites get no records in this stage. Under differential
+        privacy it then costs nothing: what is computed from a noisy result is as private as this
     """
 
     name: str
@@ -90,6 +117,9 @@ class Stage:
     held_out_rows: str = ""
     few_records: int = 0
     few_sites: int = 0
+    sampling_rate: float = 1.0
+    training: LocalTraining | None = None
+    reads_records: bool = True
 
 
 @dataclass(frozen=True)
@@ -126,6 +156,7 @@ class PublicFacts:
     clip: under differential privacy, how every site clips its records; otherwise None
     noise: under differential privacy, the noise of each stage, by the stage's name
     repeated_persons: whether one person may have several records, according to the job
+    min_sites: the smallest number of sites in a sum (release.min_sites); 1 if it is not set
     """
 
     variables: tuple[Variable, ...]
@@ -135,6 +166,7 @@ class PublicFacts:
     clip: Clip | None = None
     noise: Mapping[str, Noise] = field(default_factory=dict)
     repeated_persons: bool = False
+    min_sites: int = 1
 
     @cached_property
     def positions(self) -> Mapping[str, tuple[int, ...]]:
@@ -157,6 +189,7 @@ class SiteRecords:
     clipped_share: for each declared column, `outside` divided by its number of values
     complete: for each row of the site's table, whether it is one of the records; empty if there is
         no table
+    site: the name of the site
     """
 
     values: NDArray[np.float64]
@@ -165,3 +198,4 @@ class SiteRecords:
     remarks: tuple[str, ...] = ()
     clipped_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     complete: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    site: str = ""

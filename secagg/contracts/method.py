@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
@@ -153,6 +153,35 @@ class HasSiteResult(Protocol):
         ...
 
 
+IntegerNoise = Callable[[int], NDArray[np.int64]]
+"""`noise(n)` returns n independent integers from the noise of a stage."""
+
+
+@runtime_checkable
+class TrainsWithNoise(Protocol):
+    """A method with stages in which sites train alone, with noise (`Stage.training`)."""
+
+    def train(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+        noise: IntegerNoise,
+    ) -> tuple[Update, State]:
+        """Return what `contribute` returns, for such a stage under differential privacy.
+
+        What it returns depends on the records through noisy steps only, as many as declared. Each
+        step adds a fresh `noise(numbers)` to its sums, which are multiples of 2**-fraction_bits.
+
+        random: for the samples of records. `random` and `noise` come from a seed that is in the
+            site's ledger: for the same records and message they are the same again
+        """
+        ...
+
+
 @runtime_checkable
 class OneRegression(Protocol):
     """A method whose result is one regression, also under differential privacy.
@@ -169,6 +198,16 @@ class OneRegression(Protocol):
     @property
     def logistic(self) -> bool:
         """Whether the regression is logistic; if false, it is linear."""
+        ...
+
+
+@runtime_checkable
+class RunsNamedCode(Protocol):
+    """A method whose settings name Python code that every party imports and runs."""
+
+    @property
+    def named_code(self) -> tuple[str, ...]:
+        """The names, as `package.module:function`, of code that does not come with secagg."""
         ...
 
 

@@ -195,6 +195,8 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
         ledger = None
         if own in policies:
             ledger = folder / "ledgers" / ledger_name(policy.dataset or path.stem)
+            if policy.ledger is not None:
+                ledger = folder / policy.ledger  # an absolute path stays as it is
         sources[path.stem] = SiteSource(path.stem, FileTable(path), policy, ledger)
     for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
         raise JobError(

@@ -80,7 +80,10 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     privacy = job.privacy
     repeated = privacy.person is not None and privacy.records_per_person > 1
     columns = tuple(job.columns)
-    return PublicFacts(variables, columns, max_rows, sites, clip, repeated_persons=repeated)
+    return PublicFacts(
+        variables, columns, max_rows, sites, clip, repeated_persons=repeated,
+        min_sites=job.release.min_sites or 1,
+    )  # fmt: skip
 
 
 def declarations(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:
@@ -213,4 +216,5 @@ def read_rows(
         scaled = clip_rows(scaled, public.clip)
     incomplete = int(len(table) - complete.sum())
     counts = np.array(outside, dtype=np.float64)
-    return SiteRecords(scaled, incomplete, counts, tuple(remarks), np.array(shares), complete)
+    clipped = np.array(shares)
+    return SiteRecords(scaled, incomplete, counts, tuple(remarks), clipped, complete, who)

@@ -46,10 +46,10 @@ ANALYSES = {
 }
 POLICY = {
     "policy": ("secagg.privacy.policy.site_policy", "SitePolicy"),
-    "dominance": ("secagg.privacy.policy.site_policy", "Dominance"),
-    "budget": ("secagg.privacy.policy.site_policy", "Budget"),
-    "keys": ("secagg.privacy.policy.site_policy", "Keys"),
-    "pinned_column": ("secagg.privacy.policy.site_policy", "PinnedColumn"),
+    "dominance": ("secagg.privacy.policy.policy_tables", "Dominance"),
+    "budget": ("secagg.privacy.policy.policy_tables", "Budget"),
+    "keys": ("secagg.privacy.policy.policy_tables", "Keys"),
+    "pinned_column": ("secagg.privacy.policy.policy_tables", "PinnedColumn"),
 }
 GROUPS = {
     "tables of a job": JOB,

@@ -13,15 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from secagg.contracts.noise import Adjacency, Placement
 from secagg.privacy.accounting.calibration import epsilon_at
-from secagg.privacy.accounting.gaussian_dp import gaussian_delta
+from secagg.privacy.accounting.events import (
+    Event,
+    delta_of,
+    from_data,
+    sampled_event,
+    with_less_noise,
+)
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports.ledgers import LedgerClaims
 from secagg.reports.numbers import ADJACENCIES, declared, probability, significant
 
 Facts = Mapping[str, Any]
 OPERATING_SYSTEM = "operating system"
-_ROUNDING = 1e-9  # relative error of float64 sums in another order
+_GROUP_STEPS = 20  # of an iteration that converges in a few
+_ROUNDING = 1e-8  # relative error of float64 sums in another order
 
 
 @dataclass(frozen=True)
@@ -108,20 +116,34 @@ def _holds(facts: Facts, guarantee: Facts, sums: Mapping[str, int]) -> bool:
     honest = 1 if guarantee["placement"] == "site" else sites - guarantee["colluding"]
     if not all(_stage_noised(s, parts.get(s["stage"]), honest, sums) for s in facts["plan"]):
         return False
-    mus = [mu_of(m, guarantee["adjacency"]) ** 2 * m["releases"] for m in parts.values()]
-    square = math.fsum(mus)
-    spent = gaussian_delta(guarantee["mu"], guarantee["epsilon"])
-    spent += guarantee["delta_for_discreteness"]
+    events = [event_of(m, guarantee) for m in parts.values()]
+    needed = delta_of(events, guarantee["epsilon"])
+    stated = delta_of(events_of(guarantee, guarantee["adjacency"]), guarantee["epsilon"])
+    spent = stated + guarantee["delta_for_discreteness"]
     return bool(
-        square <= guarantee["mu"] ** 2 * (1 + _ROUNDING)
-        and spent <= guarantee["delta"] * (1 + _ROUNDING)
+        needed <= stated * (1 + _ROUNDING) and spent <= guarantee["delta"] * (1 + _ROUNDING)
+    )
+
+
+def event_of(part: Facts, guarantee: Facts) -> Event:
+    """Return the event of all releases of one stage, under the adjacency of the guarantee."""
+    replaced = guarantee["adjacency"] == Adjacency.REPLACE.value
+    return sampled_event(
+        part["mu_add"],
+        part["sampling_rate"],
+        part["releases"] * part["steps"],
+        part["mu_replace"] if replaced else 0.0,
+        elsewhere=replaced and guarantee["placement"] == Placement.SITE.value,
     )
 
 
 def _stage_noised(stage: Facts, part: Facts | None, honest: int, sums: Mapping[str, int]) -> bool:
     """Return whether a stage's releases have the noise that their cost assumes."""
+    if not stage.get("reads_records", True):
+        return part is None  # it is computed from what earlier stages left
     fields = [field for field in stage["fields"] if field["name"] != "clipped"]
-    if part is None or not all(field["noise_tail"] > 0 for field in fields):
+    inside = stage.get("trains_at_sites", False)
+    if part is None or not (inside or all(field["noise_tail"] > 0 for field in fields)):
         return False
     together = math.sqrt(max(honest, 0)) * part["sigma_of_a_site"]
     costs = [(part["mu_add"], part["sensitivity_add"])]
@@ -186,19 +208,32 @@ def distance(guarantee: Facts) -> float:
 
 def epsilon_of_other_adjacency(guarantee: Facts) -> str:
     """Return epsilon at the delta of the guarantee under the other adjacency."""
-    mu, delta = guarantee["mu_other_adjacency"], guarantee["delta"]
-    return _epsilon(epsilon_at(mu, delta, distance(guarantee)))
+    (other,) = set(guarantee["events"]) - {guarantee["adjacency"]}
+    events = events_of(guarantee, other)
+    return _epsilon(epsilon_at(events, guarantee["delta"], distance(guarantee)))
+
+
+def events_of(guarantee: Facts, adjacency: str) -> list[Event]:
+    """Return the events of all releases of the run under an adjacency."""
+    return [from_data(event) for event in guarantee["events"][adjacency]]
 
 
 def epsilon_of_two_units(guarantee: Facts) -> str:
     """Return epsilon at the delta of the guarantee for two records, or persons, together.
 
     Two units move the releases twice as far. With placement "site" they may move the releases of
-    two sites.
+    two sites. With samples, two units may take part in different ones, and the general bound for
+    groups holds: twice the epsilon of delta / (1 + e^epsilon).
     """
+    events = events_of(guarantee, guarantee["adjacency"])
     releases = 2 if guarantee["placement"] == "site" else 1
-    remainder = releases * distance(guarantee)
-    return _epsilon(epsilon_at(2 * guarantee["mu"], guarantee["delta"], remainder))
+    delta, remainder = guarantee["delta"], releases * distance(guarantee)
+    if guarantee["mu"] is not None:
+        return _epsilon(epsilon_at([with_less_noise(e, 2.0) for e in events], delta, remainder))
+    epsilon = guarantee["epsilon"]
+    for _ in range(_GROUP_STEPS):
+        epsilon = epsilon_at(events, delta / (1 + math.exp(min(epsilon, 700.0))), remainder)
+    return _epsilon(2 * epsilon)
 
 
 def _epsilon(epsilon: float) -> str:

@@ -6,6 +6,8 @@ sensitivity, noise and its placement, accountant, epsilon and delta, and composi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from secagg.reports.dp_claims import (
     Facts,
     PrivacyClaims,
@@ -53,8 +55,8 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         ),
         (
             "Accounted ε",
-            f"{significant(guarantee['epsilon_accounted'], 5)} at that δ, from μ = "
-            f"{significant(guarantee['mu'])}",
+            f"{significant(guarantee['epsilon_accounted'], 5)} at that δ"
+            f"{_from_mu(guarantee['mu'])}",
         ),
         ("Accountant", guarantee["accountant"]),
         (
@@ -64,7 +66,7 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         (
             "Under the other adjacency",
             f"{adjacency_in_words(guarantee, other)}: {epsilon_of_other_adjacency(guarantee)} at "
-            f"the same δ, from μ = {significant(guarantee['mu_other_adjacency'])}",
+            f"the same δ{_from_mu(guarantee['mu_other_adjacency'])}",
         ),
         ("Noise", "discrete Gaussian: the sites draw integers and add them to each number"),
         ("Placement", f"“{guarantee['placement']}”: {_PLACEMENT_WORDS[guarantee['placement']]}"),
@@ -100,6 +102,11 @@ def _unit(guarantee: Facts) -> str:
 
 
 def _sampling(guarantee: Facts) -> str:
+    if guarantee["mu"] is None:
+        return (
+            "in each release of some stages, every complete record takes part with the probability "
+            "in the table below; its site draws this at random and in secret"
+        )
     capped = "" if guarantee["unit"] == "record" else ", up to the cap of a person,"
     return f"none: every complete record{capped} is part of each release"
 
@@ -130,6 +137,7 @@ def mechanisms(claims: PrivacyClaims) -> list[tuple[str, list[str]]]:
         ("σ of a site's noise", sizes("sigma_of_a_site")),
         ("σ of the noise in the sum", sizes("sigma_in_the_sum")),
         ("Noise and numbers are multiples of", [step(part["step"]) for part in parts]),
+        *_samples(parts),
         ("μ of one release", [significant(mu_of(part, guarantee["adjacency"])) for part in parts]),
     ]
 
@@ -156,3 +164,18 @@ def noise_exhausted(guarantee: Facts, protocol: str) -> str:
         "site's contribution. Then only that site's own share of the noise protects its records, "
         "and more colluding sites do not change that."
     )
+
+
+def _from_mu(mu: float | None) -> str:
+    return "" if mu is None else f", from μ = {significant(mu)}"
+
+
+def _samples(parts: Sequence[Facts]) -> list[tuple[str, list[str]]]:
+    """Return the rows about samples and steps, if there are any."""
+    rows: list[tuple[str, list[str]]] = []
+    if any(part["steps"] > 1 for part in parts):
+        rows.append(("Noisy sums in one release", [counted(p["steps"], "sum") for p in parts]))
+    if any(part["sampling_rate"] < 1 for part in parts):
+        rates = [significant(part["sampling_rate"]) for part in parts]
+        rows.append(("Probability that a record takes part", rates))
+    return rows

@@ -7,29 +7,31 @@ equally likely before, the chance of success is
     P(right guess) <= Phi(mu / 2) + T.                                                       (1)
 
 (Dong, Roth & Su 2022, section 2: releases of mu-GDP are no easier to tell apart than N(0, 1) and
-N(mu, 1).) T is the total variation between discrete and Gaussian noise. (1) follows from the same
-mu as epsilon, and is a stronger statement than e^epsilon alone.
+N(mu, 1). This is (1 + delta(0)) / 2, which also holds for samples of records.) T is the total
+variation between discrete and Gaussian noise. (1) follows from the same mu as epsilon, and is a
+stronger statement than e^epsilon alone.
 """
 
 from __future__ import annotations
 
 import math
 
-from scipy.special import ndtr
-
+from secagg.privacy.accounting.events import delta_of
 from secagg.reports.dp_claims import (
     Facts,
     PrivacyClaims,
     all_others,
     distance,
     epsilon_of_two_units,
+    events_of,
 )
 from secagg.reports.numbers import count, counted, power_of_e, probability, significant
 
 
 def right_guesses(guarantee: Facts) -> int:
     """Return the bound (1) in percent, rounded up."""
-    chance: float = float(ndtr(guarantee["mu"] / 2)) + distance(guarantee)
+    apart = delta_of(events_of(guarantee, guarantee["adjacency"]), 0.0)
+    chance = (1 + apart) / 2 + distance(guarantee)
     return min(100, math.ceil(100 * chance))
 
 

@@ -25,6 +25,7 @@ from secagg.reports import (
     fedlin,
     ledgers,
     limitations,
+    networks,
     posterior,
     regression,
     results,
@@ -182,6 +183,8 @@ def _block(
             shown |= posterior.of_graph(block)
         case TableKind.SITES:
             shown |= fedlin.of_sites(block, columns)
+        case TableKind.NETWORK:
+            shown |= networks.of_network(block, facts)
         case TableKind.NUMBERS:  # the statistics are its whole result
             pass
     return shown

@@ -65,6 +65,21 @@ class Block:
         return "status" in self.summary or self.summary.get("weights") is not None
 
     @property
+    def ending(self) -> str:
+        """How the search ended, in a sentence."""
+        rounds = self.summary.get("rounds")
+        after = "" if rounds is None else f" after {written.counted(rounds, 'round')}"
+        match self.summary.get("status"):
+            case "finished":
+                return f"Finished{after}."
+            case "out of rounds":
+                return f"Stopped{after}, before the search converged."
+            case "no step lowers the objective":
+                return f"Stopped{after}: no step lowered the objective any further."
+            case _:
+                return f"Converged{after}."
+
+    @property
     def caution(self) -> str:
         """What stands before the result, although it may be used; "" if nothing does."""
         return str(self.summary.get("caution", ""))

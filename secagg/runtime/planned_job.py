@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from secagg.contracts import HasSiteResult, Method, PublicFacts, SecureSum, Stage
+from secagg.contracts import HasSiteResult, Method, PublicFacts, RunsNamedCode, SecureSum, Stage
 from secagg.contracts.noise import Placement
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.identity import COORDINATOR, Role, Roster
 from secagg.core.version import __version__
-from secagg.errors import CapabilityError, DataError, JobError
+from secagg.errors import CapabilityError, DataError, JobError, PolicyRefusal
 from secagg.jobs.data_sources import Data, SiteSource, find_sites
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method, make_protocol, settings_of
 from secagg.privacy.accounting.calibration import Calibrated, calibrate
+from secagg.privacy.policy.site_policy import ANY_MODULE
 from secagg.runtime.evidence import EVIDENCE
 from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
 
@@ -54,6 +55,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         what = f"method {method.name!r} needs several sites, and one site alone has no result"
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
+    _check_named_code(method, sources)
     public = public_facts(job, names)
     private = _calibrate(job, declared_stages(method, public), protocol, len(names))
     if private is not None:
@@ -61,6 +63,19 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         public = replace(public, noise=noise)
     plans = plan_stages(method, public, protocol.capabilities.ring_bits)
     return Planned(job, dict(sources), public, method, protocol, plans, private)
+
+
+def _check_named_code(method: Method, sources: Mapping[str, SiteSource]) -> None:
+    """Refuse code that a site's policy does not list, before it is imported: `PolicyRefusal`."""
+    if not isinstance(method, RunsNamedCode):
+        return
+    for name, source in sources.items():
+        allowed = source.policy.modules
+        for path in method.named_code if ANY_MODULE not in allowed else ():
+            if path not in allowed:
+                what = f"the job names the code {path!r}, which this site's policy does not list"
+                advice = "If its author is trusted: add it to `modules` in the site's policy."
+                raise PolicyRefusal(name, what, advice)
 
 
 def _calibrate(
@@ -140,6 +155,7 @@ def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
             "ring_bits": plan.ring_bits,
             "sum_bits": plan.sum_bits,
             "values": plan.length,
+            **_where_noise_is(plans.stages[name]),
             "fields": [
                 {"name": p.field.name, "kind": p.field.kind.value, "values": p.field.size,
                  "bound": p.field.bound, "fraction_bits": p.field.fraction_bits,
@@ -149,6 +165,13 @@ def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:
         }
         for name, plan in plans.plans.items()
     ]  # fmt: skip
+
+
+def _where_noise_is(stage: Stage) -> dict[str, Any]:
+    """Return how a stage is private if not by noise in its sum; nothing for all others."""
+    if not stage.reads_records:
+        return {"reads_records": False}
+    return {} if stage.training is None else {"trains_at_sites": True}
 
 
 def session_name(roster: Roster, nonce: bytes, agreed: Mapping[str, Any]) -> bytes:

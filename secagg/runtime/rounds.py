@@ -95,7 +95,8 @@ def plan_stages(method: Method, public: PublicFacts, ring_bits: tuple[int, ...])
     Raises `OverflowRefusal` or `JobError`, from public numbers alone.
     """
     stages, sites = declared_stages(method, public), len(public.sites)
-    plans = {s.name: plan_sum(s.spec, sites, ring_bits, public.noise.get(s.name)) for s in stages}
+    noise = {s.name: None if s.training else public.noise.get(s.name) for s in stages}
+    plans = {s.name: plan_sum(s.spec, sites, ring_bits, noise[s.name]) for s in stages}
     return StagePlans(MappingProxyType({s.name: s for s in stages}), MappingProxyType(plans))
 
 

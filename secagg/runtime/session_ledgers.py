@@ -203,7 +203,9 @@ class CoordinatorLedger:
         if self.path is None or (self.private is None and event["stage"] in self._recorded):
             return
         stage, cohort = self.stages[event["stage"]], tuple(event["contributors"])
-        noise = None if self.private is None else self.private.mechanisms[stage.name].noise
+        noise = None
+        if self.private is not None and stage.name in self.private.mechanisms:
+            noise = self.private.mechanisms[stage.name].noise
         privacy = self.job.privacy
         release = Release(
             party="coordinator",
@@ -213,7 +215,7 @@ class CoordinatorLedger:
             stage=stage.name,
             query=query_digest(self.job).hex(),
             placement=privacy.placement,
-            cost=EXACT if self.private is None else self.private.mechanisms[stage.name].cost(),
+            cost=EXACT if self.private is None else self.private.cost(stage.name),
             delta=privacy.delta or 0.0,
             cohort=cohort,
             records=encoding.digest(total).hex(),

@@ -17,6 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from secagg.contracts import (
     Body,
     HasRecordWeights,
@@ -24,7 +27,9 @@ from secagg.contracts import (
     Method,
     PublicFacts,
     SiteRecords,
+    Stage,
     State,
+    TrainsWithNoise,
     Update,
 )
 from secagg.core.frames import MAX_COUNT, is_whole
@@ -180,6 +185,12 @@ class SiteSteps:
             if request.stage != COHORT:
                 state = self._same_cohort(contribution, state)
         state = self._check_records(attempt, contribution, state)
+        if self._trains(request.stage):
+            with attempt.step(Step.LEDGER):
+                seed = self._recorded(contribution, request.message)
+            with attempt.step(Step.METHOD), self._counted(contribution):
+                vector, memory = self._train(request, contribution, state.method, seed)
+            return replace(state, method=memory), vector
         with attempt.step(Step.METHOD), self._counted(contribution):
             vector, memory = self._compute(request, state.method)
             self._check_weights(request, contribution)
@@ -213,30 +224,63 @@ class SiteSteps:
             spec, minimum = self.plans.stages[request.stage].spec, self.policy.min_records or 0
             counts = cohort_update(site.rows, site.public, spec, minimum)
             return encode(plan, counts), memory
-        try:
-            with single_threaded_blas():
-                updates: list[Update] = []
-                for rows in self._parts(site.rows):
-                    update, memory = site.method.contribute(
-                        request.stage, rows, request.message, memory, site.public, site.random
-                    )
-                    updates.append(update)
+        with self._any_error(), single_threaded_blas():
+            updates: list[Update] = []
+            for rows in self._parts(site.rows, self.plans.stages[request.stage]):
+                update, memory = site.method.contribute(
+                    request.stage, rows, request.message, memory, site.public, site.random
+                )
+                updates.append(update)
             if len(updates) == 1:
                 return encode(plan, updates[0]), memory
             return encode_cut_sum(plan, updates), memory
+
+    def _trains(self, stage: str) -> bool:
+        """Return whether the site trains alone in this stage, with noise of its own."""
+        training = self.plans.stages[stage].training
+        return training is not None and stage in self.context.public.noise
+
+    def _train(
+        self, request: SiteRequest, contribution: ContributionRequest, memory: State, seed: bytes
+    ) -> tuple[RingVector, State]:
+        """Return the contribution of a training with the noise of this seed, and the memory."""
+        site, plan = self.context, self.plans.of(request.stage)
+        assert isinstance(site.method, TrainsWithNoise)
+        variance = self._planned_release(contribution, request.message).variance
+        random = seeded_random(seed)
+        noise_random = seeded_random(random(32))
+
+        def noise(numbers: int) -> NDArray[np.int64]:
+            return sample_weighted(variance, (), numbers, noise_random)
+
+        with self._any_error(), single_threaded_blas():
+            update, memory = site.method.train(
+                request.stage, site.rows, request.message, memory, site.public, random, noise
+            )
+            return encode(plan, update), memory
+
+    @contextmanager
+    def _any_error(self) -> Iterator[None]:
+        """Turn any other error into one of ours: the message may have caused it."""
+        try:
+            yield
         except SecaggError:
             raise
-        except Exception as error:  # any error: the message may have caused it
+        except Exception as error:
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             advice = "This is an internal error. Set SECAGG_TRACEBACK=1 and report the output."
             raise InternalError(self.me, what, advice) from error
 
-    def _parts(self, rows: SiteRecords) -> list[SiteRecords]:
+    def _parts(self, rows: SiteRecords, stage: Stage) -> list[SiteRecords]:
         """Return the records, split if they are more than `max_rows`; only under noise they can be.
+
+        In a stage that reads no records, there are none.
 
         With noise, a contribution is a sum over records (`Stage.sensitivity`). Each part is small
         enough for exact sums, and `encode_cut_sum` cuts their total.
         """
+        if not stage.reads_records:
+            return [replace(rows, values=rows.values[:0])]
         limit = self.context.public.max_rows
         starts = range(0, max(len(rows.values), 1), limit)
         return [replace(rows, values=rows.values[i : i + limit]) for i in starts]
@@ -245,14 +289,18 @@ class SiteSteps:
         self, contribution: ContributionRequest, message: Body, vector: RingVector
     ) -> None:
         """Record the contribution in the ledger and add its noise; then it may leave the site."""
-        plan, guard = self.plans.of(contribution.stage), self.context.guard
-        noise = self.context.public.noise.get(contribution.stage)
-        release = self._planned_release(contribution, message)
-        seed = self.random(32) if guard is None else guard.record_release(release, self.random)
-        if noise is not None:
+        plan, noise = self.plans.of(contribution.stage), self.context.public.noise
+        seed = self._recorded(contribution, message)
+        if contribution.stage in noise:
             random = seeded_random(seed)
-            drawn = sample_weighted(release.variance, noise.weights, plan.noised, random)
-            add_noise(plan, vector, drawn)
+            variance = self._planned_release(contribution, message).variance
+            weights = noise[contribution.stage].weights
+            add_noise(plan, vector, sample_weighted(variance, weights, plan.noised, random))
+
+    def _recorded(self, contribution: ContributionRequest, message: Body) -> bytes:
+        """Record the contribution in the ledger and return the seed of its noise."""
+        guard, release = self.context.guard, self._planned_release(contribution, message)
+        return self.random(32) if guard is None else guard.record_release(release, self.random)
 
     # --- checks of consent and contribution ----------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.reports import NEURAL
 
 from secagg.contracts import (
     BatchedLocal,
@@ -55,6 +56,9 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm1": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm2": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
+    "torch_module": {"outcome": "case", "module_settings": {"hidden": [3]}, "rounds": 4},
+    "fedngm": {"hidden": [2], "rounds": 4},
+    "fedngr": {"hidden": [3], "rounds": 4},
 }
 """Settings of every registered method, small, over the columns of `records`."""
 SITES = ("north", "south", "west")
@@ -139,7 +143,12 @@ def played(name: str) -> Played:
     return Played(method, public, rows, rounds, states, memories, result)
 
 
-@pytest.fixture(params=sorted(METHODS))
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.neural if name in NEURAL else ())
+        for name in sorted(METHODS)
+    ]
+)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -242,7 +251,8 @@ def spoilt(message: State) -> Iterator[State]:
             yield {**message, key: value.astype(np.uint64)}
             yield {**message, key: value[..., None]}
             yield {**message, key: np.zeros((0, *value.shape))}
-            for number in (np.nan, np.inf, -1e300, 1e300):
+            whole = value.dtype.kind == "u"
+            for number in (255,) if whole else (np.nan, np.inf, -1e300, 1e300):
                 yield {**message, key: np.full_like(value, number)}
 
 

@@ -59,6 +59,9 @@ def test_each_toml_block_is_a_valid_job_or_part_of_one(
     base = whole[0] if whole else (ROOT / "examples/heart-disease/linear.toml").read_text()
     parsed = parse_job(tomllib.loads(base) | tomllib.loads(text))
     public = public_facts(parsed, ("north", "south"))
+    if parsed.method.name == "torch_module":  # the only one that has to build a network
+        monkeypatch.undo()
+        pytest.importorskip("torch", reason="torch is not installed: make neural")
     assert make_method(parsed.method).stages(public)
     assert make_protocol(parsed.protocol).name == parsed.protocol.name
 

@@ -262,3 +262,18 @@ def test_a_data_set_cannot_have_the_name_of_the_coordinators_ledger(tmp_path: Pa
     (tmp_path / "data/west.policy.toml").write_text(policy)
     with pytest.raises(JobError, match="dataset"):
         find_sites(load_job(job))
+
+
+def test_a_policy_names_the_ledger_wherever_the_records_are(tmp_path: Path) -> None:
+    """A new extract in another folder, with the same policy, must not begin with no history."""
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        for name in ("a", "b"):
+            (tmp_path / folder / f"{name}.csv").write_text("x\n1\n")
+            policy = f'min_sites = 2\nmin_records = 1\nledger = "../kept/{name}.ledger"\n'
+            (tmp_path / folder / f"{name}.policy.toml").write_text(policy)
+    one, two = (
+        find_sites(job_of(folder=tmp_path / folder))["a"].ledger for folder in ("first", "second")
+    )
+    assert one is not None and two is not None
+    assert one.resolve() == two.resolve() == (tmp_path / "kept" / "a.ledger").resolve()

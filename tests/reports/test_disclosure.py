@@ -14,6 +14,7 @@ from support.jobs import raw_job
 from support.ledger_runs import folder_with
 from support.reports import (
     NAMES,
+    NEURAL,
     SHORT_SETTINGS,
     TRUTH,
     Page,
@@ -88,10 +89,12 @@ def kind_of(name: str) -> DisclosureKind:
 def test_only_pooled_methods_have_no_disclosure_headline() -> None:
     assert {kind for kind in DisclosureKind if not headline(kind)} == {DisclosureKind.POOLED}
     pooled = {name for name in METHODS if kind_of(name) is DisclosureKind.POOLED}
-    assert pooled == {"moments", "logistic", "gradient"}
+    assert pooled == {"moments", "logistic", "gradient", "torch_module", "fedngr"}
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(m, marks=pytest.mark.neural if m in NEURAL else ()) for m in METHODS]
+)
 def test_sums_called_pooled_do_not_depend_on_the_division_of_records(name: str) -> None:
     """The same records at other sites: equal to rounding, in every round, or not at all."""
     rng = np.random.default_rng(5)

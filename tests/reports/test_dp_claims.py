@@ -118,6 +118,12 @@ class TestEveryPlacement:
         assert words in Page(render(facts, result)).text
 
 
+def halve_events(facts: Facts) -> None:
+    for events in facts["privacy"]["events"].values():
+        for event in events:
+            event["mu"] /= 2
+
+
 def release_again(facts: Facts) -> None:
     facts["releases"].append(facts["releases"][-1])
 
@@ -132,7 +138,7 @@ SPOILED: dict[str, Callable[[Facts], object]] = {
     "a stage has no noise in the sum": lambda f: f["plan"][1]["fields"][0].update(noise_tail=0),
     "a stage has no mechanism": lambda f: f["privacy"]["mechanisms"].pop(),
     "released once too often": release_again,
-    "mu is lower than its parts": lambda f: f["privacy"].update(mu=f["privacy"]["mu"] / 2),
+    "the events cost less than the parts": halve_events,
     "epsilon is lower than mu": lambda f: (
         f["privacy"].update(epsilon=6.0),
         f["job"]["privacy"].update(epsilon=6.0),
@@ -253,7 +259,9 @@ class TestWords:
 
     def test_two_records_at_two_sites_cost_more_delta(self) -> None:
         """With noise at each site, both sites' releases are discrete: more of delta is used up."""
-        guarantee = {"mu": 1.0, "epsilon": 2.0, "delta": 1e-6, "delta_for_discreteness": 1e-11}
+        events = {"add_remove": [{"law": "gaussian", "mu": 1.0}]}
+        guarantee = {"mu": 1.0, "events": events, "adjacency": "add_remove", "epsilon": 2.0,
+                     "delta": 1e-6, "delta_for_discreteness": 1e-11}  # fmt: skip
         once, twice = (
             float(epsilon_of_two_units(guarantee | {"placement": p}).removeprefix("ε "))
             for p in ("sum", "site")

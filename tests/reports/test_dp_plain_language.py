@@ -41,7 +41,9 @@ from secagg.runtime.planned_job import plan_job
 
 
 def guarantee(mu: float, epsilon: float = 8.0, remainder: float = 0.0) -> dict[str, Any]:
-    return {"mu": mu, "epsilon": epsilon, "delta_for_discreteness": remainder}
+    events = {"add_remove": [{"law": "gaussian", "mu": mu}]}
+    return {"mu": mu, "events": events, "adjacency": "add_remove", "epsilon": epsilon,
+            "delta_for_discreteness": remainder}  # fmt: skip
 
 
 class TestHowMuch:

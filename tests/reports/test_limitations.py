@@ -25,6 +25,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "fedavg": {"outcome": "y"},
     "fedlin_hm1": {"outcome": "y"},
     "fedlin_hm2": {"outcome": "y"},
+    "torch_module": {"outcome": "y"},
 }
 BOUNDED = f"{UNCHECKED}; if all of them have noise, their total cost bounds it."
 

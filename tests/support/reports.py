@@ -40,8 +40,13 @@ SHORT_SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
     "fedlin_hm1": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
     "fedlin_hm2": {"outcome": "y", "predictors": ["x", "z"], "rounds": 2, "draws": 100},
+    "torch_module": {"outcome": "y", "module_settings": {"hidden": [2]}, "rounds": 3},
+    "fedngm": {"variables": NAMES, "hidden": [2], "rounds": 3},
+    "fedngr": {"variables": NAMES, "hidden": [2], "rounds": 3},
 }
 """Settings of each method with which it runs on `tables` in no time."""
+NEURAL = {"torch_module", "fedngm", "fedngr"}
+"""Methods that need torch."""
 TRUTH = [["x", "y"], ["y", "z"], ["z", "x2"]]
 VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 

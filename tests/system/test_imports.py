@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from support.fitted_ngms import ngm_folder
 
 HEAVY = ["torch", "matplotlib", "pandas", "scipy", "phe", "networkx", "sklearn", "causallearn"]
 
@@ -44,3 +46,17 @@ def test_importing_models_directly_is_refused() -> None:
     )
     assert done.returncode == 1
     assert done.stderr.strip().endswith("ImportError: import secagg.models, not models")
+
+
+def test_a_fitted_network_is_used_without_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from secagg.runs.ngm.finished import FinishedNgmRun\n"
+        "from secagg.runs.run_reader import RunFolder\n"
+        f"run = FinishedNgmRun.read(RunFolder.open_finished({str(ngm_folder(tmp_path / 'r'))!r}))\n"
+        "print(len(run.sample(5)), len(run.query({}, ['x'])['columns']), 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "5 1 False\n"

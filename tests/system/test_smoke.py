@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.keys import quick_keys
-from support.reports import SHORT_SETTINGS, job, private_job, tables
+from support.reports import NEURAL, SHORT_SETTINGS, job, private_job, tables
 
 from secagg.audits.run_integrity import verify_folder
 from secagg.jobs.registry import METHODS, PROTOCOLS
@@ -19,7 +19,10 @@ __all__ = ["quick_keys"]  # a fixture
 pytestmark = pytest.mark.smoke
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(m, marks=pytest.mark.neural if m in NEURAL else ()) for m in METHODS],
+)
 def test_each_method_runs(method: str, tmp_path: Path) -> None:
     settings = {"name": method, **SHORT_SETTINGS[method]}
     raw = job("moments", "additive", simulation={}) | {"method": settings}

@@ -4,6 +4,7 @@ from secagg.cli.output.budgets import show_budget, show_history
 from secagg.cli.output.new_site import show_adapted, show_doubts
 from secagg.cli.output.plan import show_plan
 from secagg.cli.output.progress import progress
+from secagg.cli.output.query import show_query
 from secagg.cli.output.run import show_run, warnings
 from secagg.cli.output.site_check import show_site_checks
 
@@ -14,6 +15,7 @@ __all__ = [
     "show_doubts",
     "show_history",
     "show_plan",
+    "show_query",
     "show_run",
     "show_site_checks",
     "warnings",

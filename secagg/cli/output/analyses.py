@@ -14,7 +14,7 @@ from secagg.cli.output.fedlin import show_sites
 from secagg.cli.output.posterior import show_posterior
 from secagg.cli.output.terms import show_terms
 from secagg.contracts import TableKind
-from secagg.reports.numbers import fixed, significant
+from secagg.reports.numbers import counted, fixed, significant
 from secagg.reports.results import Block, description_table, statistics, within_sites
 
 
@@ -51,6 +51,8 @@ def show_analysis(
                 out.print(f"{mark}{_edges_line(analysis, name)}")
             case TableKind.DESCRIPTION:
                 out.print(_description_table(analysis))
+            case TableKind.NETWORK:
+                _show_network(out, block, noised=noised)
             case TableKind.NUMBERS:
                 out.print(_numbers_table(block, noised=noised))
     if not mark and block.notes:
@@ -85,6 +87,24 @@ def _edges_line(analysis: Mapping[str, Any], name: str) -> str:
         if any(edge["kind"] == "undirected" for edge in edges):
             line += " (an undirected edge counts as right if the truth has either direction)"
     return line
+
+
+def _show_network(out: Console, block: Block, *, noised: bool) -> None:
+    """Print how the training ended, the edges, and the numbers."""
+    of = f" of {block.summary['outcome']}" if "outcome" in block.summary else ""
+    out.print(f"[bold]{escape(block.title + of)}[/]: {escape(block.ending)}")
+    if (edges := block.summary.get("edges")) is not None:
+        listed = escape(", ".join(map(_dependency, edges))) or "none"
+        out.print(f"  edges ({len(edges)}): {listed}")
+    out.print(_numbers_table(block, noised=noised))
+
+
+def _dependency(edge: Mapping[str, Any]) -> str:
+    """Return an undirected edge, with its votes or its path norm."""
+    text = " - ".join(edge["between"])
+    if edge.get("votes") is not None:
+        return f"{text} ({counted(edge['votes'], 'vote')})"
+    return f"{text} ({significant(edge['path_norm'], 3)})" if "path_norm" in edge else text
 
 
 def _edge(edge: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What `secagg adapt` prints: a new site's own coefficients, and warnings about them."""
+"""What `secagg adapt` prints: a site's own coefficients or columns, and warnings about them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ def show_adapted(adapted: Mapping[str, Any]) -> None:
     """Print what `summary` returned."""
     out = standard_output()
     _warn(out, adapted)
+    if "new_columns" in adapted:
+        _show_stitched(out, adapted)
+        return
     adapted = shown_result(adapted, {name: f"log({name})" for name in adapted["logarithms"]})
     if "converged" not in adapted:  # HM2's draws are independent
         out.print(_posterior(adapted))
@@ -45,13 +48,37 @@ def show_adapted(adapted: Mapping[str, Any]) -> None:
             show_notes(out, name, result["notes"])
 
 
+def _show_stitched(out: Console, adapted: Mapping[str, Any]) -> None:
+    table = Table(title=f"own columns, of {counted(adapted['records_here'], 'record')}")
+    table.add_column("column", no_wrap=True)
+    table.add_column("depends on")
+    table.add_column("explained", justify="right")
+    for row in adapted["new_columns"]:
+        explained = "–"
+        if row["explained"] is not None:
+            explained = f"{significant(100 * row['explained'], 2)} %"
+        table.add_row(escape(row["column"]), escape(", ".join(row["reads"])), explained)
+    out.print(table)
+    shared = (
+        "Own columns now help to predict the run's columns at this site."
+        if adapted["into_shared"]
+        else "Predictions of the run's columns are exactly those of the run."
+    )
+    out.print(
+        "Explained: the share of variance (for levels, McFadden's pseudo-R²) in these records, so "
+        f"it is optimistic. {shared}",
+        markup=False,
+    )
+
+
 def show_doubts(adapted: Mapping[str, Any]) -> None:
     """Print warnings about predictions to standard error; the predictions go to standard output."""
     _warn(Console(stderr=True, highlight=False), adapted)
 
 
 def _results(adapted: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    return ("the run", adapted["run"]), ("this site's own coefficients", adapted)
+    found = ("this site's own coefficients", adapted)
+    return (("the run", adapted["run"]), found) if "run" in adapted else (found,)
 
 
 def _warn(out: Console, adapted: Mapping[str, Any]) -> None:

@@ -28,14 +28,12 @@ coefficients. Every record's part is truncated towards zero to a multiple of 2^-
 Proof. Gradients are clipped to C (1 - 2^-30), computed in float64. With u = 2^-53 and at most 2^20
 columns, the computed |z| is off by less than a factor (1 + 2^20 u), the quotient and the product by
 (1 + u) each. Together these factors are below 1 + 2^-32, so the computed g_i has a norm below
-C (1 - 2^-31). Scaling by 2^f
-is exact, and truncation never lengthens a vector. h_i is off by a factor below 1 + 4u and is in
-[0, C / 4]. So the squares of a record's part add up to less than C^2 + C^2 / 16, and two gradients
-differ by less than 2C, two sizes by at most C / 4. The other records' parts do not change: a part
-is computed from its own record by operations on single elements, column by column, and not by a
-matrix product, whose rounding may depend on a row's position. Sums are exact: they are integers of
-at most max_rows C 2^f in total, which `exact_bits` keeps within 2^53, so no partial sum in any
-order is rounded.
+C (1 - 2^-31). Scaling by 2^f is exact. h_i is off by a factor below 1 + 4u and is in [0, C / 4].
+`secagg.models.common.clipped_sums` derives the two bounds from this. The other records' parts do
+not change: a part is computed from its own record by operations on single elements, column by
+column, and not by a matrix product, whose rounding may depend on a row's position. Sums are exact:
+they are integers of at most max_rows C 2^f in total, which `exact_bits` keeps within 2^53, so no
+partial sum in any order is rounded.
 
 Not protected: this file does not add the noise, and it does not choose the unit of privacy. One
 record here is one row.
@@ -44,31 +42,16 @@ Without `bits` nothing is clipped or truncated, and the effect of one record is 
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from secagg.contracts.noise import Sensitivity
+from secagg.models.common.clipped_sums import NORM_SLACK
 
 Floats = NDArray[np.float64]
 Family = Literal["gaussian", "binomial"]
-
-_NORM_SLACK = 1 - 2.0**-30
-_MAX_GRID_BITS = 32  # fine enough to treat the noise as continuous, and still within 64 bits
-
-
-def gradient_sensitivity(clip: float) -> Sensitivity:
-    """Return how far one record can move a site's sums of gradients clipped to this norm."""
-    return Sensitivity(add=clip * math.sqrt(17) / 4, replace=clip * math.sqrt(65) / 4)
-
-
-def exact_bits(max_rows: int, clip: float) -> int:
-    """Return the largest f <= 32 with max_rows x clip x 2^f <= 2^53. It may be negative."""
-    mantissa, exponent = math.frexp(max_rows * clip)  # mantissa in [1/2, 1)
-    return min(_MAX_GRID_BITS, 53 - (exponent if mantissa > 0.5 else exponent - 1))
 
 
 def residuals(x: Floats, y: Floats, beta: Floats, family: Family) -> Floats:
@@ -99,7 +82,7 @@ def site_sums(
     columns = (np.ones(len(x)), *x.T)
     if bits is None:
         return np.array([residual @ column for column in columns]), float(size.sum())
-    limit = clip * _NORM_SLACK / np.sqrt(length)
+    limit = clip * NORM_SLACK / np.sqrt(length)
     clipped = np.clip(residual, -limit, limit)
     parts = (*(clipped * column for column in columns), size)
     sums = np.array([np.trunc(part * 2.0**bits).sum() for part in parts]) * 2.0**-bits

@@ -59,13 +59,12 @@ from secagg.contracts import (
 from secagg.contracts.noise import Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
+from secagg.models.common.clipped_sums import exact_bits, gradient_sensitivity
 from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
 from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.clipped_gradients import (
     Family,
-    exact_bits,
-    gradient_sensitivity,
     residuals,
     site_sums,
 )

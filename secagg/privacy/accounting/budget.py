@@ -40,7 +40,17 @@ from typing import Any, Final, Self
 
 from secagg.contracts.noise import Adjacency
 from secagg.errors import PolicyRefusal, UsageError
-from secagg.privacy.accounting.events import Gaussian, delta_of, epsilon_of, from_data, to_data
+from secagg.privacy.accounting.events import (
+    Event,
+    Gaussian,
+    SampledGaussian,
+    delta_of,
+    epsilon_of,
+    from_data,
+    times,
+    to_data,
+    with_less_noise,
+)
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 
 _ROUNDING: Final = 1e-9
@@ -57,11 +67,10 @@ _DELTA_SHARES: Final = (1e-3, 0.1, 0.5)
 """A cap is also checked at smaller epsilons: those at which discreteness uses these shares of
 delta."""
 
-_ROUND_UP_FACTOR: Final = 1 + 2**-50
-"""Covers two products and a root, each with a relative error of at most 2**-53."""
-
 _MAX_BISECTIONS: Final = 50
-"""Enough bisection steps, because epsilon is printed with three digits."""
+_FEW_BISECTIONS: Final = 16
+"""Enough bisection steps, because epsilon is printed with three digits. With samples, each step
+takes up to a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +84,15 @@ class Cost:
     Raises `UsageError` if `distance` is out of range.
     """
 
-    add_remove: Gaussian
-    replace: Gaussian
+    add_remove: Event
+    replace: Event
     distance: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.distance <= 1.0:
             raise UsageError("cost of a release", f"distance {self.distance} is not in [0, 1]")
 
-    def event(self, adjacency: Adjacency) -> Gaussian:
+    def event(self, adjacency: Adjacency) -> Event:
         """Return the event under one adjacency."""
         return self.add_remove if adjacency is Adjacency.ADD_REMOVE else self.replace
 
@@ -146,7 +155,7 @@ class Cap:
         """Return whether releases stay within the cap. costs: how often each cost was paid."""
         return self.allows(_events(costs, self.adjacency), _distance(costs))
 
-    def allows(self, events: Sequence[Gaussian], distance: float) -> bool:
+    def allows(self, events: Sequence[Event], distance: float) -> bool:
         """Return whether releases stay within the cap.
 
         events: the releases, as if their noise were Gaussian, under the cap's adjacency
@@ -182,17 +191,23 @@ def affordable(cap: Cap, spent: Counter[Cost], distance: float, delta: float) ->
     mu = _largest(
         gaussian_mu(cap.epsilon, cap.delta),
         lambda mu: cap.allows([*events, Gaussian(mu)], distance),
+        _bisections(events),
     )
     return gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0
 
 
-def _largest(high: float, fits: Callable[[float], bool]) -> float:
+def _largest(high: float, fits: Callable[[float], bool], steps: int = _MAX_BISECTIONS) -> float:
     """Return the largest number below `high` that fits, by bisection; 0 for none."""
     low = 0.0
-    for _ in range(_MAX_BISECTIONS):
+    for _ in range(steps):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def _bisections(events: Sequence[Event]) -> int:
+    sampled = any(isinstance(event, SampledGaussian) for event in events)
+    return _FEW_BISECTIONS if sampled else _MAX_BISECTIONS
 
 
 def check_caps(
@@ -250,31 +265,24 @@ def _scaled(
     determines the size of its noise. With f times smaller noise, mu is f times larger, in all
     releases of the job and under both adjacencies.
     """
-    mus = {k: math.sqrt(math.fsum(e.mu**2 for e in _events(requested, k))) for k in Adjacency}
+    asked = {k: _events(requested, k) for k in Adjacency}
     before = [
         (cap, _events(costs, cap.adjacency), _distance(costs + requested)) for cap, costs in spent
     ]
+    every = [event for events in asked.values() for event in events]
+    every += [event for _, events, _ in before for event in events]
     factor = _largest(1.0, lambda f: all(
-        cap.allows([*events, Gaussian(f * mus[cap.adjacency])], distance)
+        cap.allows([*events, *(with_less_noise(e, f) for e in asked[cap.adjacency])], distance)
         for cap, events, distance in before
-    ))  # fmt: skip
-    return gaussian_epsilon(factor * mus[adjacency], delta) if factor > 0.0 else 0.0
+    ), _bisections(every))  # fmt: skip
+    if not factor > 0.0:
+        return 0.0
+    return epsilon_of([with_less_noise(e, factor) for e in asked[adjacency]], delta)
 
 
-def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Gaussian]:
-    """Return a short list of events with the joint cost of all these releases, or slightly more.
-
-    n Gaussian events with the same mu cost as much as a single one with mu root(n). The factor
-    `_ROUND_UP_FACTOR` ensures that rounding does not make the cost smaller.
-    """
-    events: list[Gaussian] = []
-    for cost, count in costs.items():
-        event = cost.event(adjacency)
-        if count > 1:
-            events.append(Gaussian(event.mu * math.sqrt(count) * _ROUND_UP_FACTOR))
-        else:
-            events += [event] * count
-    return events
+def _events(costs: Counter[Cost], adjacency: Adjacency) -> list[Event]:
+    """Return a short list of events with the joint cost of all these releases, or slightly more."""
+    return [times(cost.event(adjacency), count) for cost, count in costs.items() if count > 0]
 
 
 def _distance(costs: Counter[Cost]) -> float:

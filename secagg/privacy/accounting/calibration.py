@@ -11,6 +11,13 @@ joint cost of all releases of a run is the root of the sum of their mu^2, exactl
 count of records gets the share `count_share` of this budget, and the method's rounds get equal
 parts of the rest.
 
+Samples. In a stage with a sampling rate q below 1, a round is private for two reasons: its noise,
+and that nobody outside a site knows which records took part. A site that trains alone makes several
+such steps in one round. The joint cost then has no formula (`secagg.privacy.accounting.events`).
+The count of records gets the same noise as without samples; all steps have equal mu, the largest at
+which epsilon and delta hold, found by bisection. A stage in which sites get no records costs
+nothing.
+
 Guarantees
     * If at most `colluding` sites share their knowledge with each other and the coordinator, all
       releases of the run together are (epsilon, delta)-differentially private for one unit. If the
@@ -29,6 +36,7 @@ several rounds                             only placement `round` is allowed
 a stage without a bounded sensitivity      refused: no amount of noise is enough
 delta not below 1 / number of records      refused: it would allow publishing a random record
 person with m records at s sites           Delta is multiplied by m s (`site`: by m root(s))
+the same, with a sampling rate below 1     refused: each record is drawn on its own
 placement `site`, more than `colluding`    same guarantee: each site's own noise is enough
 placement `sum`, all but one site collude  only the noise of this site counts: `if_more_collude`
 =========================================  =====================================================
@@ -45,24 +53,36 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from secagg.contracts import Stage
-from secagg.contracts.noise import Adjacency, Noise, Placement
+from secagg.contracts.noise import Adjacency, Noise, Placement, Sensitivity
 from secagg.errors import CapabilityError, JobError
 from secagg.privacy.accounting.budget import Cost
 from secagg.privacy.accounting.discretisation import distance
-from secagg.privacy.accounting.events import Gaussian
-from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
+from secagg.privacy.accounting.events import (
+    Event,
+    Gaussian,
+    delta_of,
+    epsilon_of,
+    sampled_event,
+    times,
+    with_less_noise,
+)
+from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.sampling.batched_gaussian import MAX_VARIANCE
 from secagg.privacy.sampling.sampler import sample_error
 
 EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
 """The cost of a release without noise."""
+FREE = Cost(Gaussian(0.0), Gaussian(0.0))
+"""The cost of what is computed from earlier releases alone."""
 
 _MIN_MU = 1e-200  # for a smaller mu, variances are too large for a float
 _MAX_ITERATIONS = 50
 _MAX_EPSILON = 700.0  # e^epsilon still fits into a float
 _DELTA_RESERVE = 1e-3
 """Share of delta reserved for the discreteness of the noise."""
+_STEP_PRECISION = 1.001  # of the mu of a sampled step
+_MAX_STEP_MU = 1e3  # a step with less noise protects nobody who takes part
 
 
 @dataclass(frozen=True)
@@ -74,6 +94,9 @@ class Mechanism:
     numbers: how many numbers get noise
     distance: total variation distance between the release and a release with Gaussian noise. In
         placement `site`, the total for all sites that hold records of the unit
+    rate: probability with which each record takes part
+    steps: number of noisy sums in one release: above 1 if a site trains alone. `add`, `replace` and
+        `numbers` are those of one of them
     """
 
     noise: Noise
@@ -82,14 +105,25 @@ class Mechanism:
     replace: float
     numbers: int
     distance: float
+    rate: float = 1.0
+    steps: int = 1
 
     def mu(self, adjacency: Adjacency) -> float:
         """Return mu of one release under this adjacency."""
         return self.add if adjacency is Adjacency.ADD_REMOVE else self.replace
 
+    def event(self, adjacency: Adjacency) -> Event:
+        """Return the event of one release."""
+        if self.steps == 1 and self.rate == 1:
+            return Gaussian(self.mu(adjacency))
+        nu = self.replace if adjacency is Adjacency.REPLACE else 0.0
+        elsewhere = self.noise.placement is Placement.SITE and nu > 0
+        return sampled_event(self.add, self.rate, self.steps, nu, elsewhere=elsewhere)
+
     def cost(self) -> Cost:
         """Return the cost of one release, for a ledger."""
-        return Cost(Gaussian(self.add), Gaussian(self.replace), self.distance)
+        add, replace = (self.event(each) for each in (Adjacency.ADD_REMOVE, Adjacency.REPLACE))
+        return Cost(add, replace, self.distance)
 
 
 @dataclass(frozen=True)
@@ -100,13 +134,34 @@ class Calibrated:
     mechanisms: Mapping[str, Mechanism]
     """by stage; the first is the count of records"""
 
-    def mu(self, adjacency: Adjacency | None = None) -> float:
-        """Return mu of all releases of the run together.
+    @property
+    def sampled(self) -> bool:
+        """Whether a record takes part in some releases by chance."""
+        return any(m.rate < 1 for m in self.mechanisms.values())
+
+    def mu(self, adjacency: Adjacency | None = None) -> float | None:
+        """Return mu of all releases of the run together; None with samples, which have none.
 
         adjacency: None for the adjacency of the job
         """
+        if self.sampled:
+            return None
         chosen = adjacency or self.terms.adjacency
-        return math.sqrt(sum(m.rounds * m.mu(chosen) ** 2 for m in self.mechanisms.values()))
+        return math.sqrt(
+            sum(m.rounds * m.steps * m.mu(chosen) ** 2 for m in self.mechanisms.values())
+        )
+
+    def events(self, adjacency: Adjacency | None = None) -> list[Event]:
+        """Return the events of the whole run, equal ones as one."""
+        chosen = adjacency or self.terms.adjacency
+        mu = self.mu(chosen)
+        if mu is not None:
+            return [Gaussian(mu)]
+        return [times(m.event(chosen), m.rounds) for m in self.mechanisms.values()]
+
+    def cost(self, stage: str) -> Cost:
+        """Return the cost of one release of a stage; nothing if it reads no records."""
+        return self.mechanisms[stage].cost() if stage in self.mechanisms else FREE
 
     def remainder(self, epsilon: float) -> float:
         """Return the delta that the discreteness of all noise adds at this epsilon."""
@@ -114,7 +169,7 @@ class Calibrated:
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon of the whole run at `delta`. This includes the discreteness of noise."""
-        return epsilon_at(self.mu(), delta, self._distance())
+        return epsilon_at(self.events(), delta, self._distance())
 
     def _distance(self) -> float:
         return sum(m.rounds * m.distance for m in self.mechanisms.values())
@@ -136,28 +191,33 @@ class Calibrated:
         rows: list[tuple[int, float]] = []
         for colluding in range(sites):
             unknown = sites - colluding if colluding <= withstands else 1
-            square = sum(
-                m.rounds * m.mu(self.terms.adjacency) ** 2 * m.noise.variance
-                / (unknown * m.noise.site_variance(m.noise.min_sites if i == 0 else sites))
+            events = [
+                with_less_noise(
+                    times(m.event(self.terms.adjacency), m.rounds),
+                    math.sqrt(
+                        m.noise.variance
+                        / (unknown * m.noise.site_variance(m.noise.min_sites if i == 0 else sites))
+                    ),
+                )
                 for i, m in enumerate(self.mechanisms.values())
-            )  # fmt: skip
-            epsilon = epsilon_at(math.sqrt(square), self.terms.delta, self._distance())
+            ]
+            epsilon = epsilon_at(events, self.terms.delta, self._distance())
             rows.append((colluding, epsilon))
         return rows
 
 
-def epsilon_at(mu: float, delta: float, distance: float) -> float:
-    """Return epsilon at `delta` of releases with joint cost mu; infinite if no epsilon holds.
+def epsilon_at(events: Sequence[Event], delta: float, distance: float) -> float:
+    """Return epsilon at `delta` of releases with these events; infinite if no epsilon holds.
 
     distance: total variation distance of all releases from releases with Gaussian noise. It uses
         up (1 + e^epsilon) distance of delta, so epsilon is found by iteration
     """
-    epsilon = gaussian_epsilon(mu, delta)
+    epsilon = epsilon_of(events, delta)
     for _ in range(_MAX_ITERATIONS):
         rest = delta - (1 + math.exp(epsilon)) * distance if epsilon < _MAX_EPSILON else 0.0
         if rest <= 0:
             return math.inf
-        following = gaussian_epsilon(mu, rest)
+        following = epsilon_of(events, rest)
         if following <= epsilon * (1 + 1e-12):
             return following
         epsilon = following
@@ -176,16 +236,20 @@ def calibrate(
     hides: whether the protocol hides contributions from the coordinator
     Raises `JobError` or `CapabilityError` if the guarantee is impossible.
     """
-    counting, *method = stages
+    counting, *all_stages = stages
+    method = [stage for stage in all_stages if stage.reads_records]
     _check(terms, method, min_sites, expected_records, hides)
     mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _DELTA_RESERVE))
     if mu <= _MIN_MU:
         what = f"{terms.delta:g} is too small"
         raise JobError("privacy.delta", what, "A common choice is a tenth of 1 / records.")
-    rounds = sum(stage.max_rounds for stage in method)
-    parts = {counting.name: terms.count_share * mu**2}
-    parts |= {stage.name: (1 - terms.count_share) * mu**2 / rounds for stage in method}
-    mechanisms = {s.name: _mechanism(terms, s, math.sqrt(parts[s.name]), min_sites) for s in stages}
+    noisy_sums = sum(stage.max_rounds * _steps(stage) for stage in method)
+    mus = {counting.name: math.sqrt(terms.count_share * mu**2)}
+    each = math.sqrt((1 - terms.count_share) * mu**2 / noisy_sums)
+    if any(_rate(stage) < 1 for stage in method):
+        each = _largest_mu(terms, method, mus[counting.name], each)
+    mus |= {stage.name: each for stage in method}
+    mechanisms = {s.name: _mechanism(terms, s, mus[s.name], min_sites) for s in (counting, *method)}
     calibrated = Calibrated(terms, mechanisms)
     if calibrated.remainder(terms.epsilon) > _DELTA_RESERVE * terms.delta:
         raise JobError(
@@ -195,10 +259,51 @@ def calibrate(
     return calibrated
 
 
+def _steps(stage: Stage) -> int:
+    return 1 if stage.training is None else stage.training.steps
+
+
+def _rate(stage: Stage) -> float:
+    return stage.sampling_rate if stage.training is None else stage.training.sampling_rate
+
+
+def _sensitivity(stage: Stage) -> Sensitivity | None:
+    return stage.sensitivity if stage.training is None else stage.training.sensitivity
+
+
+def _largest_mu(terms: Terms, method: Sequence[Stage], counting: float, low: float) -> float:
+    """Return the largest mu of each noisy sum at which the run is private enough, rounded down.
+
+    counting: mu of the count of records
+    low: mu that is small enough even if all records took part
+    """
+
+    def private(mu: float) -> bool:
+        events: list[Event] = [Gaussian(counting)]
+        for stage in method:
+            moved = _sensitivity(stage)
+            assert moved is not None
+            steps = _steps(stage) * stage.max_rounds
+            add, nu = mu, 0.0
+            if terms.adjacency is Adjacency.REPLACE:
+                nu, add = mu, mu * moved.add / moved.replace
+            elsewhere = terms.placement is Placement.SITE and nu > 0
+            events.append(sampled_event(add, _rate(stage), steps, nu, elsewhere=elsewhere))
+        return delta_of(events, terms.epsilon) <= terms.delta * (1 - _DELTA_RESERVE)
+
+    high = 2 * low
+    while private(high) and high < _MAX_STEP_MU:
+        low, high = high, 2 * high
+    while high > low * _STEP_PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if private(middle) else (low, middle)
+    return low
+
+
 def _check(
     terms: Terms, method: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
 ) -> None:
-    unbounded = [stage for stage in method if stage.sensitivity is None]
+    unbounded = [stage for stage in method if _sensitivity(stage) is None]
     if unbounded:
         # A stage of the method has more rounds than a count beside it.
         longest = max(unbounded, key=lambda stage: stage.max_rounds)
@@ -211,6 +316,16 @@ def _check(
             "notears use it) and with method gradient ('round'; for logistic regression set "
             "family = 'binomial').",
         )
+    if terms.group() != 1 and any(_rate(stage) < 1 for stage in method):
+        raise JobError(
+            "method.sampling_rate",
+            "must be 1 if a person may have several records, because each is drawn on its own",
+        )
+    alone = [stage for stage in method if stage.training is not None]
+    if alone and terms.placement is not Placement.SITE:
+        raise CapabilityError(
+            "privacy.placement", "sites train alone and add all noise themselves", "Use 'site'."
+        )  # fmt: skip
     once = sum(stage.max_rounds for stage in method) == 1
     if once and terms.placement is Placement.ROUND:
         raise CapabilityError(
@@ -247,22 +362,27 @@ def _check(
 
 
 def _mechanism(terms: Terms, stage: Stage, mu: float, min_sites: int) -> Mechanism:
-    assert stage.sensitivity is not None
-    bits = stage.spec[0].fraction_bits
-    add, replace = (terms.group() * t for t in (stage.sensitivity.add, stage.sensitivity.replace))
-    if terms.placement is Placement.SITE:  # the replacing record may be at another site
-        replace = max(replace, math.sqrt(2) * add)
+    moved, training, rate = _sensitivity(stage), stage.training, _rate(stage)
+    assert moved is not None
+    bits = stage.spec[0].fraction_bits if training is None else training.fraction_bits
+    add, replace = (terms.group() * t for t in (moved.add, moved.replace))
+    if terms.placement is Placement.SITE and rate == 1:
+        replace = max(replace, math.sqrt(2) * add)  # the replacing record may be at another site
     sensitivity = add if terms.adjacency is Adjacency.ADD_REMOVE else replace
     variance = math.ceil((Fraction(sensitivity) * 2**bits / Fraction(mu)) ** 2)
-    weights = stage.sensitivity.weights
+    weights = moved.weights
     noise = Noise(terms.placement, variance, bits, terms.colluding, min_sites, weights)
     sigma = math.sqrt(variance) * 2.0**-bits
     if noise.site_variance(min_sites) * max(weights, default=1) > MAX_VARIANCE:
         raise JobError("privacy.epsilon", "needs noise beyond 64 bits", "Raise it.")
     costs = [math.nextafter(math.nextafter(t / sigma, math.inf), math.inf) for t in (add, replace)]
-    numbers = sum(field.size for field in stage.spec)
+    numbers = sum(field.size for field in stage.spec) if training is None else training.numbers
     shares, affected = min_sites - terms.colluding, 1
     if terms.placement is Placement.SITE:  # a unit and its replacement, each at all its sites
         shares, affected = 1, 2 * terms.sites
-    total = affected * numbers * distance(math.sqrt(variance), shares, sample_error(numbers))
-    return Mechanism(noise, stage.max_rounds, costs[0], costs[1], numbers, total)
+    each = distance(math.sqrt(variance), shares, sample_error(numbers))
+    total = affected * numbers * _steps(stage) * each
+    add, replace = costs
+    return Mechanism(
+        noise, stage.max_rounds, add, replace, numbers, total, rate, _steps(stage)
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 from secagg.contracts.noise import Adjacency, Clip, Placement
 from secagg.privacy.accounting.calibration import Calibrated, Mechanism
+from secagg.privacy.accounting.events import to_data
 
 _DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 UNPROTECTED = (
@@ -24,6 +25,17 @@ UNPROTECTED = (
     "under every job alike. No other refusal depends on the records.",
     "What the job itself declares: columns, bounds, levels, the expected number of records.",
     "A site that leaves out its noise, or invents records within the bounds.",
+)
+
+
+_EXACT = "exact composition of Gaussian mechanisms (Balle and Wang 2018, theorem 8)"
+_PLD = (
+    "privacy-loss distributions of Poisson samples (Zhu, Dong and Wang 2022; Doroshenko and others "
+    "2022), an upper bound"
+)
+_KNOWN_SAMPLES = (
+    "Nothing beyond the noise protects a record from someone who knows in which rounds it took "
+    "part. Sites draw this at random and do not tell."
 )
 
 
@@ -50,7 +62,10 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
         "epsilon_accounted": calibrated.epsilon(terms.delta),
         "delta_for_discreteness": calibrated.remainder(terms.epsilon),
         "curve": [[delta, calibrated.epsilon(delta)] for delta in _DELTAS],
-        "accountant": "exact composition of Gaussian mechanisms (Balle and Wang 2018, theorem 8)",
+        "events": {
+            each.value: [to_data(event) for event in calibrated.events(each)] for each in Adjacency
+        },
+        "accountant": _PLD if calibrated.sampled else _EXACT,
         "record_norm": clip.norm,
         "grid": f"2^-{clip.grid_bits}",
         "colluding": terms.colluding,
@@ -60,7 +75,7 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
             _facts(name, m, m.noise.site_variance(m.noise.min_sites if i == 0 else sites), sites)
             for i, (name, m) in enumerate(calibrated.mechanisms.items())
         ],
-        "unprotected": list(UNPROTECTED),
+        "unprotected": [*UNPROTECTED, *([_KNOWN_SAMPLES] if calibrated.sampled else [])],
     }
 
 
@@ -90,6 +105,8 @@ def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[s
         "step": f"2^-{noise.fraction_bits}",
         "mu_add": mechanism.add,
         "mu_replace": mechanism.replace,
+        "sampling_rate": mechanism.rate,
+        "steps": mechanism.steps,
     }
 
 

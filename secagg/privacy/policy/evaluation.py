@@ -98,8 +98,9 @@ from secagg.errors import PolicyRefusal
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.differencing import exposed
+from secagg.privacy.policy.policy_tables import Budget
 from secagg.privacy.policy.questions import Declarations, Question, conflict
-from secagg.privacy.policy.site_policy import ANY_PROTOCOL, Budget, SitePolicy
+from secagg.privacy.policy.site_policy import ANY_PROTOCOL, SitePolicy
 
 
 @dataclass(frozen=True, kw_only=True)

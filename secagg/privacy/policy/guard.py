@@ -356,12 +356,14 @@ class Guard:
     def _cost(self, stage: str) -> Cost:
         if self.calibrated is None or self.replayable:  # others can subtract replayable noise
             return EXACT
-        return self.calibrated.mechanisms[stage].cost()
+        return self.calibrated.cost(stage)
 
     def _rest(self, request: ContributionRequest) -> list[Cost]:
         """Return the costs of the job's later rounds."""
         rest: list[Cost] = []
         mechanisms = {} if self.calibrated is None else self.calibrated.mechanisms
+        if request.stage not in mechanisms:  # it reads no records, so none that follows does
+            return rest
         for stage, mechanism in reversed(list(mechanisms.items())):
             done = request.before + 1 if stage == request.stage else 0
             rest += [mechanism.cost()] * (mechanism.rounds - done)

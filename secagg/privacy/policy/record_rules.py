@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest
+from secagg.privacy.policy.policy_tables import Dominance
 from secagg.privacy.policy.questions import LARGEST_MINIMUM
-from secagg.privacy.policy.site_policy import Dominance, SitePolicy
+from secagg.privacy.policy.site_policy import SitePolicy
 
 Weights = NDArray[np.float64]
 """Weights of a site's records in a sum, not negative."""

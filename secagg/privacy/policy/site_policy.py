@@ -39,24 +39,22 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PrivateAttr,
-    Tag,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
-from secagg.contracts.noise import Adjacency
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import JobError
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.policy.policy_tables import (
+    Budget,
+    Columns,
+    Dominance,
+    Keys,
+    Names,
+    PinnedColumn,
+    Share,
+    StrictTable,
+)
 from secagg.privacy.policy.release_rules import ReleasePolicy
 
 _DATASHIELD = {"min_sites": 3, "max_parameters_ratio": 0.33}
@@ -75,146 +73,11 @@ PROFILES: Mapping[int, Mapping[str, Any]] = {
 ANY_PROTOCOL = "any"
 """Stands for every protocol in a policy."""
 
-Share = Annotated[float, Field(gt=0, le=1)]
-Names = tuple[Annotated[str, Field(min_length=1)], ...]
+ANY_MODULE = "any"
+"""Stands for every factory of networks in a policy."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Dominance(_Strict):
-    """A few records may not make up most of a total (Hundepool et al. 2012, section 4.2)."""
-
-    largest: int = Field(default=1, ge=1)
-    """The number of largest contributions that `share` limits."""
-    share: Share | None = None
-    """Largest share that they may have of the total at this site: the (n, k) rule with n =
-    `largest` and k = 100 `share`."""
-    remainder: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """The total without the two largest contributions is at least this multiple of the largest: the
-    p% rule with p = 100 `remainder`. Otherwise the owner of the second largest could estimate the
-    largest too closely."""
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Dominance:
-        if self.share is None and self.remainder is None:
-            raise ValueError("set share, remainder, or both")
-        return self
-
-
-class Budget(_Strict):
-    """The epsilon and delta that a job, and all jobs of a period, may cost."""
-
-    epsilon: float | None = Field(default=None, gt=0, le=100)
-    """Largest epsilon that one job may claim for all that it releases."""
-    delta: float | None = Field(default=None, gt=0, lt=1)
-    """Largest delta that one job may claim. Belongs to `epsilon`."""
-    period_epsilon: float | None = Field(default=None, gt=0, le=100)
-    """Largest epsilon that all jobs of a period may cost together, at `period_delta`."""
-    period_delta: float | None = Field(default=None, gt=0, lt=1)
-    """Belongs to `period_epsilon`."""
-    period_days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Length in days of the period, which ends now. If it is not set, all time: only that bounds
-    what someone can learn who keeps all releases. An answer repeated with its first noise
-    (placement `site`) counts when it was first given."""
-    adjacency: tuple[Adjacency, ...] | None = Field(default=None, min_length=1)
-    """The adjacencies that are accepted. If it is not set, both are. The period's budget holds
-    under each of them."""
-    unit: tuple[Literal["record", "person"], ...] | None = Field(default=None, min_length=1)
-    """The units that jobs may protect: a single record, or all records of a person. If it is not
-    set, both are accepted."""
-    person: str | None = Field(default=None, min_length=1)
-    """The column that names persons: jobs must protect persons, by this column. If it is not set,
-    any column is accepted, or none."""
-    colluding: int | None = Field(default=None, ge=1)
-    """The noise must allow for this many sites that reveal their noise to the coordinator, unless
-    this site adds all of it itself (placement `"site"`)."""
-
-    @model_validator(mode="after")
-    def _complete(self) -> Budget:
-        if (self.epsilon is None) != (self.delta is None):
-            raise ValueError("epsilon and delta belong together")
-        if (self.period_epsilon is None) != (self.period_delta is None):
-            raise ValueError("period_epsilon and period_delta belong together")
-        if self.period_days is not None and self.period_epsilon is None:
-            raise ValueError("period_days needs period_epsilon and period_delta")
-        if self.epsilon is None and self.period_epsilon is None:
-            raise ValueError("set epsilon and delta, or period_epsilon and period_delta, or both")
-        return self
-
-    @property
-    def caps(self) -> tuple[Cap, ...]:
-        """The caps for the ledger: the period's epsilon, under each accepted adjacency."""
-        if self.period_epsilon is None or self.period_delta is None:
-            return ()
-        return tuple(
-            Cap(self.period_epsilon, self.period_delta, self.period_days, adjacency)
-            for adjacency in (self.adjacency or tuple(Adjacency))
-        )
-
-
-def _is_key(text: str) -> str:
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        raise ValueError("is not hexadecimal") from None
-    if len(key) != 32:
-        raise ValueError(f"an Ed25519 key has 32 bytes, not {len(key)}")
-    return key.hex()
-
-
-class PinnedColumn(_Strict):
-    """A column as every job must declare it: the same keys as in a job's table `[columns]`."""
-
-    type: Literal["continuous", "binary", "categorical"]
-    """The type of the column."""
-    low: float | None = None
-    """Lower bound of a continuous column."""
-    high: float | None = None
-    """Upper bound of a continuous column."""
-    transform: Literal["none", "log"] = "none"
-    """Transform of a continuous column."""
-    levels: tuple[str, ...] | None = None
-    """Levels of a binary or categorical column, in the job's order."""
-    unit: str = ""
-    """Not compared."""
-
-    @model_validator(mode="after")
-    def _fits_type(self) -> PinnedColumn:
-        if self.type == "continuous":
-            if self.low is None or self.high is None or self.levels is not None:
-                raise ValueError("a continuous column has low and high, and no levels")
-        elif self.low is not None or self.high is not None or self.transform != "none":
-            raise ValueError(f"a {self.type} column has no bounds and no transform")
-        elif self.type == "categorical" and self.levels is None:
-            raise ValueError("a categorical column has levels")
-        return self
-
-    @property
-    def declaration(self) -> dict[str, Any]:
-        """The declaration, as `secagg.privacy.policy.questions.Declarations` have it."""
-        if self.type == "continuous":
-            bounds = {"low": self.low, "high": self.high}
-            return {"type": self.type, **bounds, "transform": self.transform}
-        return {"type": self.type, "levels": list(self.levels or ("0", "1"))}
-
-
-class Keys(_Strict):
-    """The keys of those whose requests the site answers."""
-
-    coordinators: tuple[Annotated[str, AfterValidator(_is_key)], ...] = Field(min_length=1)
-    """The coordinators whose requests are answered: Ed25519 verify keys, 64 hexadecimal digits
-    each."""
-
-
-Columns = Annotated[
-    Annotated[Names, Tag("<names>")] | Annotated[dict[str, PinnedColumn], Tag("<table>")],
-    Discriminator(lambda value: "<table>" if isinstance(value, dict) else "<names>"),
-]
-
-
-class SitePolicy(_Strict):
+class SitePolicy(StrictTable):
     """A site's rules. A rule that is not set does not restrict, except min_sites, min_records."""
 
     profile: Literal[3, 5, 7, 10, 11] | None = None
@@ -223,6 +86,10 @@ class SitePolicy(_Strict):
     """The name under which the ledger records releases of these records. Keep it when the file is
     renamed or rows are added: under another name, the ledger starts again. If it is not set, the
     name is that of the file of records, without its ending."""
+    ledger: str | None = Field(default=None, min_length=1)
+    """The file of this site's ledger. A relative path begins at the policy's folder. If it is not
+    set: `ledgers/DATASET.ledger` in that folder. Set it if the records may ever be given in another
+    folder, for instance as a new extract: there, the default would be a new and empty ledger."""
     min_sites: int | None = Field(default=None, ge=2)
     """Smallest number of sites in a sum. If neither this nor a profile is set, everything is
     refused."""
@@ -293,6 +160,11 @@ class SitePolicy(_Strict):
     """A few records may not make up most of a total."""
     budget: Budget | None = None
     """How much privacy one job, and all jobs together, may cost."""
+    modules: Names = ()
+    """The factories of networks, `package.module:factory`, that jobs may name. A job that names
+    another one is refused before it is imported, because that would run code of the coordinator's
+    choice. Networks that come with secagg are always allowed. A site without a policy file allows
+    all."""
     keys: Keys | None = None
     """Whose requests are answered."""
     _file: str = PrivateAttr(default="")
@@ -353,7 +225,7 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
         min_records=release.min_records,
         min_total_records=release.min_total_records,
         min_level_records=1, min_cell_records=1, min_level_sites=1, max_leverage=None,
-        protocols=(ANY_PROTOCOL,),
+        protocols=(ANY_PROTOCOL,), modules=(ANY_MODULE,),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 Variables stand on an ellipse, evenly spaced in height, so labels never overlap; their order keeps
 edges short. Kinds of edges differ in line style and colour. Undirected edges are double lines. Ends
 at a node are spread, so every arrow head clearly belongs to its own edge. Edges of a Markov random
-field are single lines, marked by their sign. Verdicts are those of `secagg.models.graphs.metrics`.
+field are single lines, marked by their sign, and so are dependencies without a sign. Verdicts are those of `secagg.models.graphs.metrics`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from markupsafe import Markup
 from secagg.reports.numbers import listing
 from secagg.reports.svg import elements
 
-Verdict = Literal["found", "true", "reversed", "extra", "missing", "positive", "negative"]
+Verdict = Literal[
+    "found", "true", "reversed", "extra", "missing", "positive", "negative", "dependent"
+]  # fmt: skip
 SIGNS: tuple[Verdict, ...] = ("positive", "negative", "found")
 """Kinds of edges without a verdict: by sign; the last one is an undecided sign."""
 Point = tuple[float, float]

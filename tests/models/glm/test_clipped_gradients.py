@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from support.gradients import FAMILIES, GRID, contribution, method_of, public_of, stage_of
 
-from secagg.models.glm.clipped_gradients import exact_bits, residuals, site_sums
+from secagg.models.common.clipped_sums import exact_bits
+from secagg.models.glm.clipped_gradients import residuals, site_sums
 
 
 def extremal(p: int, square: float, seed: int) -> list[np.ndarray]:

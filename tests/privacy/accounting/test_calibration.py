@@ -17,6 +17,7 @@ from secagg.contracts.noise import Adjacency, Placement, Sensitivity
 from secagg.errors import CapabilityError, JobError, SecaggError
 from secagg.privacy.accounting.calibration import Calibrated, calibrate, epsilon_at
 from secagg.privacy.accounting.discretisation import distance, rounded_distance
+from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon, gaussian_mu
 from secagg.privacy.accounting.terms import Terms
 
@@ -161,7 +162,7 @@ def test_epsilon_pays_for_discreteness_at_itself(mu: float, apart: float) -> Non
     assert (over(lowest) > 0) == ((mu, apart) in [(4.0, 1e-12), (1.0, 1e-8), (4.0, 1e-8)])
     # gaussian_delta is good to parts in 1e10 of delta, by which epsilon is off less than delta is
     least = math.inf if over(lowest) > 0 else pytest.approx(brentq(over, 1e-6, lowest), rel=1e-8)
-    assert epsilon_at(mu, 1e-6, apart) == least
+    assert epsilon_at([Gaussian(mu)], 1e-6, apart) == least
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.privacy.policy.evaluation import PolicyRequest
+from secagg.privacy.policy.policy_tables import Dominance
 from secagg.privacy.policy.record_rules import OwnRecords, _check_totals, own_records, with_data
-from secagg.privacy.policy.site_policy import Dominance, parse_policy
+from secagg.privacy.policy.site_policy import parse_policy
 
 ABC = ("a", "b", "c")
 REQUEST = PolicyRequest(

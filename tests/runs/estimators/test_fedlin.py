@@ -11,7 +11,8 @@ from sklearn.base import clone
 from sklearn.metrics import r2_score
 
 from secagg.errors import DataError, UsageError
-from secagg.runs.fedlin_estimator import FedLin, columns_of
+from secagg.runs.estimators.fedlin import FedLin
+from secagg.runs.estimators.tables import columns_of
 
 TABLES = dict[str, pd.DataFrame]
 

@@ -1,0 +1,93 @@
+"""What `secagg query` prints: means and probabilities of columns, or the most probable record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from secagg.cli.output.terminal import show_warnings, standard_output
+from secagg.reports.numbers import by_error, fixed, share, significant
+
+_PROBABILITY_DIGITS = 3
+
+
+def show_query(answer: Mapping[str, Any]) -> None:
+    """Print what `FinishedNgmRun.query` or `most_probable` returned."""
+    out = standard_output()
+    clipped = [
+        f"{name} is outside its bounds and was set to the bound" for name in answer["clipped"]
+    ]
+    notes = [(note, False) for note in [*answer["run"]["notes"], *clipped]]
+    if "values" in answer:
+        show_warnings(out, notes)
+        out.print(_most_probable(answer))
+        return
+    disagree = [
+        f"the chains for {row['column']} disagree (R-hat {row['r_hat']:.3f}): do not use its values"
+        for row in answer["columns"]
+        if not row["chains_agree"]
+    ]
+    show_warnings(out, [*notes, *((text, True) for text in disagree)])
+    title = f"{escape(answer['title'])}: {escape(_given(answer))}"
+    numbers = [row for row in answer["columns"] if "mean" in row]
+    if numbers:
+        table = _table(title, "column", "mean", "± MCSE", "sd", "± MCSE", "mode", "R-hat", "ESS")
+        for row in numbers:
+            mean, sd = (by_error(row[key], row[f"{key}_error"]) for key in ("mean", "sd"))
+            errors = (_error(row[f"{key}_error"]) for key in ("mean", "sd"))
+            cells = [mean, next(errors), sd, next(errors), significant(row["mode"], 4)]
+            table.add_row(escape(row["column"]), *cells, *_sampler(row))
+        out.print(table)
+    levels = [row for row in answer["columns"] if "levels" in row]
+    if levels:
+        title = "" if numbers else title
+        table = _table(title, "column", "level", "probability", "± MCSE", "R-hat", "ESS")
+        for row in levels:
+            for i, level in enumerate(row["levels"]):
+                probability = fixed(level["probability"], _PROBABILITY_DIGITS)
+                cells = [level["level"], probability, _error(level["error"])]
+                sampler = ("", "") if i else _sampler(row)
+                table.add_row("" if i else escape(row["column"]), *map(escape, cells), *sampler)
+        out.print(table)
+    if any(not row["exact"] for row in answer["columns"]):
+        out.print(
+            "MCSE: Monte Carlo standard error. Values without one are exact, because all "
+            "neighbours of the column are given.",
+            markup=False,
+        )
+
+
+def _given(answer: Mapping[str, Any]) -> str:
+    given = answer["given"].items()
+    known = ", ".join(f"{n} = {v if isinstance(v, str) else significant(v)}" for n, v in given)
+    return f"given {known}" if known else "nothing given"
+
+
+def _table(title: str, *heads: str) -> Table:
+    table = Table(title=title or None)
+    for i, head in enumerate(heads):
+        left = i == 0 or head == "level"
+        table.add_column(head, no_wrap=True, justify="left" if left else "right")
+    return table
+
+
+def _error(error: float) -> str:
+    return significant(error, 1) if error > 0 else ""
+
+
+def _sampler(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["exact"]:
+        return "", "exact"
+    return fixed(row["r_hat"], 3), significant(row["ess"], 2)
+
+
+def _most_probable(answer: Mapping[str, Any]) -> Table:
+    table = _table(f"{escape(answer['title'])}: most probable record", "column", "value", "")
+    for name, value in answer["values"].items():
+        cell = value if isinstance(value, str) else significant(value)
+        table.add_row(escape(name), escape(cell), "given" if name in answer["given"] else "")
+    table.caption = f"{share(answer['reached'])} of the restarts ended here"
+    return table

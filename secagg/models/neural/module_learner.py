@@ -1,0 +1,163 @@
+"""A user's torch module with a loss by name.
+
+The module comes from a factory, called as `factory(inputs, outputs, **settings)`:
+
+    inputs    number of variables that the network reads
+    outputs   1 for a number; the number of levels for a binary or categorical outcome
+
+The module returns shape (records, outputs). It must compute each record's output from that record
+alone. A module whose buffers change in a forward pass, such as one with BatchNorm, keeps statistics
+of records outside the sums; it is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from secagg.core.arrays import Array
+from secagg.errors import JobError
+from secagg.models.neural.parameters import Block, Blocks
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Loss = Literal["squared_error", "absolute_error", "cross_entropy"]
+Factory = Callable[..., "nn.Module"]
+_TRIAL_RECORDS = 3  # of a forward pass at zero that shows shapes and buffers
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleLearner:
+    """A module and its loss.
+
+    predictors: positions of the variables that the network reads
+    outcome: position of the outcome's variable; of all its indicators if it is categorical
+    loss: of one record, given the network's output
+    """
+
+    factory: Factory
+    settings: Mapping[str, Any]
+    predictors: tuple[int, ...]
+    outcome: tuple[int, ...]
+    loss: Loss
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs: that of the levels for a cross-entropy, else 1."""
+        return len(self.outcome) + 1 if self.loss == "cross_entropy" else 1
+
+    @property
+    def blocks(self) -> Blocks:
+        """The module's parameters, in its own order."""
+        return self._blocks
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        named = self._module.named_parameters()
+        return Blocks(tuple(Block(name, tuple(p.shape)) for name, p in named))
+
+    def initial(self, seed: int) -> Array:
+        """Return the parameters of a new module, with torch's generator seeded."""
+        arrays = {n: p.detach().numpy() for n, p in self._build(seed).named_parameters()}
+        return self.blocks.join(arrays)
+
+    def outputs_of(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
+        """Return the network's outputs, shape (records, outputs)."""
+        from torch.func import functional_call  # noqa: PLC0415
+
+        result: Tensor = functional_call(
+            self._module, dict(parameters), (records[:, list(self.predictors)],)
+        )
+        return result
+
+    def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
+        """Return each record's loss, shape (records,)."""
+        from torch.nn import functional  # noqa: PLC0415
+
+        found = self.outputs_of(parameters, records)
+        truth = records[:, list(self.outcome)]
+        if self.loss == "cross_entropy":
+            return functional.cross_entropy(found, levels(truth), reduction="none")
+        difference = found[:, 0] - truth[:, 0]
+        return difference**2 / 2 if self.loss == "squared_error" else difference.abs()
+
+    @cached_property
+    def _module(self) -> nn.Module:
+        """The module that computes. Raises `JobError` if it does not fit."""
+        import torch  # noqa: PLC0415
+
+        module = self._build(0)
+        before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        try:
+            with torch.random.fork_rng(devices=[]):
+                found = module(torch.zeros(_TRIAL_RECORDS, len(self.predictors)).double())
+        except Exception as error:  # any: it is the user's code
+            what = f"fails on {_TRIAL_RECORDS} records: {type(error).__name__}: {error}"
+            raise JobError("method.module", what.splitlines()[0]) from error
+        shape = (_TRIAL_RECORDS, self.outputs)
+        if tuple(found.shape) != shape:
+            what = f"returns shape {tuple(found.shape)} for {_TRIAL_RECORDS} records, not {shape}"
+            raise JobError("method.module", what)
+        for name, buffer in module.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                what = f"keeps statistics of records in the buffer {name!r}"
+                advice = "Replace BatchNorm by GroupNorm or LayerNorm."
+                raise JobError("method.module", what, advice)
+        return module
+
+    def _build(self, seed: int) -> nn.Module:
+        import torch  # noqa: PLC0415
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            try:
+                module = self.factory(len(self.predictors), self.outputs, **self.settings)
+            except Exception as error:  # any: it is the user's code
+                what = f"{type(error).__name__}: {error}"
+                raise JobError("method.module", what.splitlines()[0]) from error
+        if not isinstance(module, torch.nn.Module):
+            raise JobError("method.module", "the factory does not return a torch.nn.Module")
+        if not any(True for _ in module.parameters()):
+            raise JobError("method.module", "has no parameters")
+        return module.double()
+
+
+@lru_cache(maxsize=16)
+def module_learner(
+    path: str, settings: bytes, predictors: tuple[int, ...], outcome: tuple[int, ...], loss: Loss
+) -> ModuleLearner:
+    """Return a learner. path: see `imported_factory`; settings: of the factory, as JSON."""
+    return ModuleLearner(imported_factory(path), json.loads(settings), predictors, outcome, loss)
+
+
+def levels(indicators: Tensor) -> Tensor:
+    """Return each record's level: 0 for the reference, j for the j-th indicator.
+
+    An indicator of value 1 is stored as a positive number, one of value 0 as a negative one
+    (`secagg.contracts.Variable`), also after a record was clipped.
+    """
+    on = indicators > 0
+    return on.any(dim=1) * (on.double().argmax(dim=1) + 1)
+
+
+def imported_factory(path: str) -> Factory:
+    """Return the factory at `package.module:name`. Raises `JobError` if there is none."""
+    module, separator, name = path.partition(":")
+    if not separator or not module or not name.isidentifier():
+        what = f"{path!r} is not of the form package.module:factory"
+        raise JobError("method.module", what)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        advice = "Install it at every site, or set PYTHONPATH."
+        raise JobError("method.module", str(error), advice) from None
+    except AttributeError:
+        raise JobError("method.module", f"{module} has no {name!r}") from None
+    if not callable(found):
+        raise JobError("method.module", f"{path!r} is not a function")
+    return found  # type: ignore[no-any-return]  # what it returns is checked when it is called

@@ -1,0 +1,1 @@
+"""Federated neural graphical models (Chajewska and Shrivastava 2023)."""

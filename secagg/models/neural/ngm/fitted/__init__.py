@@ -1,0 +1,1 @@
+"""Uses a fitted neural graphical model: probabilities, samples and modes; without torch."""

@@ -1,0 +1,132 @@
+"""The distribution of a continuous column given its neighbours: normal, or with counted residuals.
+
+Equation (2) of `secagg.models.neural.ngm.record_losses` assumes normal residuals with one standard
+deviation. Real columns have skewed residuals, whose spread depends on the prediction. Once the
+networks are fitted, one more secure sum counts residuals. With e = (z - o) / sd for output o,
+
+    count[c, g, b] = number of records with o in group g and e in bin b, for continuous column c (4)
+
+Groups are intervals of o, bins are intervals of e with public ends. The share of a bin in a group
+is shrunk towards the share in all groups, and this towards the normal distribution (both as if
+`_PRIOR_RECORDS` further records were seen). Within a bin, the density is proportional to that of
+the normal distribution. So normal residuals are represented exactly, whatever the bins.
+
+Values are clipped to the public bounds, and not drawn from a distribution truncated there: a job
+clips the records too, so the records that the networks have learned from have the same mass at the
+bounds. Means, standard deviations and draws all include this clipping.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from secagg.core.arrays import Array
+from secagg.errors import UsageError
+
+GROUP_ENDS = np.linspace(-2.5, 2.5, 5)
+"""Inner ends of the groups of outputs, in units of z: the column's pooled standard deviations."""
+BIN_ENDS = np.linspace(-4.0, 4.0, 17)
+"""Inner ends of the bins of residuals, in residual sds; the outer bins are unbounded."""
+SHAPE = (len(GROUP_ENDS) + 1, len(BIN_ENDS) + 1)
+ENDS = np.concatenate([[-np.inf], BIN_ENDS, [np.inf]])
+"""All ends of the bins."""
+NORMAL_SHARES = np.diff(ndtr(ENDS))
+NORMAL_SHARES = (NORMAL_SHARES + NORMAL_SHARES[::-1]) / 2  # the upper ones are inexact
+"""The shares of the bins in the normal distribution."""
+_BELOW = ndtr(ENDS[:-1])
+_PRIOR_RECORDS = 10.0
+
+
+def group_of(outputs: Array) -> NDArray[np.intp]:
+    """Return the group of each output."""
+    return np.asarray(np.searchsorted(GROUP_ENDS, outputs))
+
+
+def count_residuals(z: Array, outputs: Array, sd: Array) -> Array:
+    """Return the counts of equation (4), shape (continuous columns, groups, bins).
+
+    z, outputs: of the continuous columns, shape (columns, records); sd: shape (columns,)
+    """
+    counts = np.zeros((len(sd), *SHAPE))
+    group = group_of(outputs)
+    bins = np.searchsorted(BIN_ENDS, (z - outputs) / sd[:, None])
+    column = np.broadcast_to(np.arange(len(sd))[:, None], z.shape)
+    np.add.at(counts, (column, group, bins), 1)
+    return counts
+
+
+def merged(counts: Array, smallest: int) -> Array:
+    """Return counts that can be shown: no cell of them has 1 to smallest - 1 records.
+
+    Neighbouring groups, and then in each group neighbouring bins, are merged until they have no
+    records, or `smallest` or more. The records of merged bins are spread over them in proportion
+    to the normal distribution, those of merged groups equally. (Setting small counts to 0 instead
+    would cut the tails, and make residual standard deviations too small.)
+    """
+    found = np.zeros_like(counts)
+    for column, of_column in enumerate(counts):
+        for groups in _cells(of_column.sum(axis=1), smallest):
+            row = of_column[groups].sum(axis=0)
+            for bins in _cells(row, smallest):
+                share = NORMAL_SHARES[bins] / NORMAL_SHARES[bins].sum()
+                width = groups.stop - groups.start
+                found[column, groups, bins] = row[bins].sum() * share / width
+    return found
+
+
+def _cells(counts: Array, smallest: int) -> list[slice]:
+    """Return the cells after merging neighbours, each from its first record to its last.
+
+    There are none if all records together are too few.
+    """
+    cells: list[slice] = []
+    inside: list[int] = []
+    for i in np.flatnonzero(counts).tolist():
+        inside.append(i)
+        if counts[inside].sum() >= smallest:
+            cells.append(slice(inside[0], i + 1))
+            inside = []
+    if inside and cells:  # the last ones are too few
+        cells[-1] = slice(cells[-1].start, inside[-1] + 1)
+    return cells
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """The shares of bins, shape (continuous columns, groups, bins), and their sums before a bin."""
+
+    shares: Array
+    below: Array
+
+    @classmethod
+    def of(cls, counts: NDArray[Any], columns: int) -> Self:
+        """Return the distributions of these counts. Raises `UsageError` for other shapes."""
+        if counts.shape != (columns, *SHAPE) or not np.all(np.isfinite(counts) & (counts >= 0)):
+            raise UsageError("the model", "'residuals' are not counts of residuals")
+        pooled = counts.sum(axis=1, keepdims=True) + _PRIOR_RECORDS * NORMAL_SHARES
+        pooled /= pooled.sum(axis=2, keepdims=True)
+        shares = counts + _PRIOR_RECORDS * pooled
+        shares /= shares.sum(axis=2, keepdims=True)
+        return cls(shares, np.cumsum(shares, axis=2) - shares)
+
+    def draws(self, column: int, o: Array, sd: float, uniform: Array) -> Array:
+        """Return o plus residuals; uniform: in [0, 1)."""
+        group = group_of(o)
+        below = self.below[column][group]
+        bins = np.sum(below <= uniform[:, None], axis=1) - 1
+        each = np.arange(len(o))
+        within = (uniform - below[each, bins]) / self.shares[column][group, bins]
+        p = _BELOW[bins] + np.clip(within, 0, 1) * NORMAL_SHARES[bins]
+        return np.asarray(o + sd * ndtri(p))
+
+    def log_density(self, column: int, o: Array, sd: float, z: Array) -> Array:
+        """Return the logarithm of the density of z, per unit of z."""
+        e = (z - o) / sd
+        bins = np.searchsorted(BIN_ENDS, e)
+        ratio = self.shares[column][group_of(o), bins] / NORMAL_SHARES[bins]
+        return np.asarray(np.log(ratio / sd) - e * e / 2 - np.log(2 * np.pi) / 2)

@@ -1,0 +1,373 @@
+"""Federated neural graphical models, with dependencies outside the graph cut by construction.
+
+Chajewska and Shrivastava (2023), "Federated learning with neural graphical models", sections 2.1 to
+2.3. Each site recovers a graph from its own records (`secagg.models.neural.site_graphs`); the merge
+is one secure sum of 0/1 votes for each pair of columns. Then one network for each column
+(`secagg.models.neural.ngm.masked_network`) is trained over secure sums of gradients over records.
+
+The paper sends each site's network to the coordinator, which trains the global network on samples
+from them. A network can be inverted for records that it has fitted closely, so no network of a site
+leaves it here.
+
+What the transcript determines (Guarantees: only this)
+    * The number of records, each variable's pooled mean and variance (if standardised), and for
+      each pair of columns the number of sites whose graph has this edge.
+    * As for `secagg.models.neural.torch_module`: pooled gradients, or sums of the sites' updates.
+
+=====================================  =============================================================
+case                                   result
+=====================================  =============================================================
+a site without a complete record       weight 0, votes for no edge
+one record at a site                   weight 1; its graph is empty
+a column constant at all sites         no error: it has no influence, and its residual sd is minimal
+a level that no record has             its probability tends to 0; the penalty keeps it finite
+a column without an edge               its marginal distribution
+=====================================  =============================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from secagg.contracts import (
+    ANY_MESSAGE,
+    Body,
+    Disclosure,
+    DisclosureKind,
+    Field,
+    IntegerNoise,
+    Kind,
+    Label,
+    PublicFacts,
+    RecordCount,
+    Result,
+    ResultTable,
+    SiteRecords,
+    Stage,
+    State,
+    TableKind,
+    Update,
+)
+from secagg.core.arrays import Array
+from secagg.core.hash_chain_log import canonical_json
+from secagg.core.randomness import RandomBytes
+from secagg.errors import PeerError
+from secagg.models.common.units import records_in
+from secagg.models.neural.graph_votes import merge, pack, vote_level
+from secagg.models.neural.graph_votes import shown as visible
+from secagg.models.neural.local_fit import fit_privately, local_training
+from secagg.models.neural.ngm.distillation import fitted_model, own_network, samples_from
+from secagg.models.neural.ngm.fit_stage import FIT, calibration, fit_counts, fit_fields, shown
+from secagg.models.neural.ngm.fitted.model import FittedNgm
+from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
+from secagg.models.neural.ngm.masked_network import MaskedNetwork
+from secagg.models.neural.ngm.networks import Network, equation_1, leaks
+from secagg.models.neural.ngm.penalty import quadratic_penalty
+from secagg.models.neural.ngm.settings import NgmSettings
+from secagg.models.neural.ngm.shared_network import SharedNetwork
+from secagg.models.neural.ngm.standardisation import (
+    centre_and_scale,
+    checked_units,
+    standardisation_fields,
+    standardisation_sums,
+)
+from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters
+from secagg.models.neural.site_graphs import site_graph
+from secagg.models.neural.torch_import import require_torch
+
+LABELS: Final[dict[str, Label]] = {
+    "loss": ("Loss", "mean over all records, at the end"),
+    "parameters": ("Parameters", "numbers that the networks have"),
+    "rounds": ("Rounds", ""),
+    "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
+}
+
+GRAPH, LOCAL = "graph", "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedNgm(NgmSettings):
+    """A neural graphical model."""
+
+    name: ClassVar[str] = "fedngm"
+    title: ClassVar[str] = "Neural graphical model"
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """What the sums reveal."""
+        votes = "For each pair of columns, how many sites' own graphs have the edge. "
+        facts = "Each variable's pooled mean and variance. " if self.standardise else ""
+        fedavg = self.algorithm == "fedavg"
+        rest = (
+            "How training at a site changes the networks' parameters, on average over the sites."
+            if fedavg
+            else "The gradient of the pooled loss at the parameters of every round."
+        )
+        kind = DisclosureKind.SITES if fedavg or self.edges == "votes" else DisclosureKind.POOLED
+        fit = " How many records have each size of residual." if self._counts_fit else ""
+        text = f"{votes if self.edges == 'votes' else ''}{facts}{rest}{fit}"
+        return Disclosure(kind, text, ANY_MESSAGE)
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return the table of a network."""
+        return (ResultTable(self.title, TableKind.NETWORK, LABELS),)
+
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
+        """Declare the sum of votes, the rounds of training, and the counts of the fit."""
+        layout = ngm_layout(public, self.variables)
+        self.check_settings(layout, public)
+        require_torch(self.name)
+        parameters = self._network(layout, _no_facts(layout)).blocks.size
+        train = self.train_stage(parameters, public)
+        if self.noised(public):
+            return (train,)
+        if public.clip is not None:
+            training = local_training(self.local_rounds, parameters, public)
+            trained = (Field("trained", (1,), 1.0, 0, Kind.COUNT),)
+            local = Stage(LOCAL, trained, 1, "the number of sites", training=training)
+            return local, replace(train, reads_records=False)
+        rows = float(public.max_rows)
+        spec = [Field("records", (1,), rows, 0, Kind.COUNT)]
+        sees = "the number of records"
+        if self.standardise:
+            spec += standardisation_fields(layout.variables, rows)
+            sees += ", each variable's sum and sum of squares"
+        if self.edges == "votes":
+            spec.append(Field("votes", (len(layout.pairs[0]),), 1.0, 0, Kind.COUNT))
+            sees += ", and for each pair of columns the number of sites with this edge"
+        graph = Stage(GRAPH, tuple(spec), 1, sees)
+        if not self._counts_fit:
+            return graph, train
+        sees = "the number of records with each size of residual and each predicted probability"
+        return graph, train, Stage(FIT, fit_fields(layout, rows), 1, sees)
+
+    def initial_state(self, public: PublicFacts) -> State:
+        """Begin with the graph; with noise, where it is given, with training."""
+        layout = ngm_layout(public, self.variables)
+        state: State = {
+            "status": GRAPH,
+            "max_rows": public.max_rows,
+            "noised": self.noised(public),
+            "layout": layout.plain(),
+        }
+        if public.clip is None:
+            return state
+        alone = {} if state["noised"] else {"alone": True}
+        return self._after_graph(state, layout, {}) | alone
+
+    def next_request(self, state: State) -> tuple[str, Body] | None:
+        """Request the votes, then rounds of training, then the counts of the fit."""
+        if state["status"] == GRAPH:
+            return GRAPH, {}
+        if state.get("alone"):
+            return LOCAL, {**state["facts"], "settings": canonical_json(asdict(self)).decode()}
+        training = state["training"]
+        if "ended" not in training:
+            return TRAIN, {"theta": training["optimiser"]["point"], **state["facts"]}
+        private = state["noised"] or "alone" in state
+        if state["status"] == FIT or private or not self._counts_fit:
+            return None
+        return FIT, {"theta": training["optimiser"]["best"], **state["facts"]}
+
+    def contribute(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Vote, return the site's part of a round, or count how the networks fit."""
+        layout = ngm_layout(public, self.variables)
+        if stage == GRAPH:
+            u = rows.values[:, list(layout.chosen)]
+            return self._votes(layout, u, len(public.sites)), memory
+        facts = _checked_facts(message, layout, memory)
+        network = self._network(layout, facts)
+        if stage == FIT and isinstance(network, MaskedNetwork):
+            theta = checked_parameters(message, network.blocks.size)
+            model = fitted_model(network, theta, public)
+            return fit_counts(model, rows.values[:, list(layout.chosen)]), memory
+        memory = memory or facts
+        values, weight = rows.values, None
+        if self.learn_from == "samples" and isinstance(network, MaskedNetwork):
+            if "samples" not in memory:
+                memory = memory | self._samples(network, rows, public, random)
+            values, weight = memory["samples"], memory["weight"]
+        update = self.train_contribution(network, values, message, public, random, weight)
+        return update, memory
+
+    def train(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+        noise: IntegerNoise,
+    ) -> tuple[Update, State]:
+        """Train a network with noise, and keep samples from it."""
+        layout = ngm_layout(public, self.variables)
+        facts = _checked_facts(message, layout, memory)
+        if message.get("settings") != canonical_json(asdict(self)).decode():
+            raise PeerError("message", "the coordinator has other settings")
+        network = self._network(layout, facts)
+        assert isinstance(network, MaskedNetwork)
+        theta = fit_privately(
+            self.local_rounds, network, network.initial(self.seed), rows.values, public, random,
+            noise, self._penalty(network, facts),
+        )  # fmt: skip
+        rng = np.random.default_rng(list(random(32)))
+        model = fitted_model(network, theta, public)
+        samples = samples_from(model, self.samples, len(public.variables), rng)
+        return {"trained": np.ones(1)}, facts | {"samples": samples, "weight": 1.0}
+
+    def _samples(
+        self, network: MaskedNetwork, rows: SiteRecords, public: PublicFacts, random: RandomBytes
+    ) -> State:
+        """Return what stands for the site's records in training, and its weight."""
+        weight = len(rows.values) / public.max_rows
+        if self.site_weights == "equal":
+            weight = float(len(rows.values) > 0)
+        if rows.site in self.public_sites or not len(rows.values):
+            return {"samples": rows.values, "weight": weight}
+        model = own_network(network, rows.values, self._penalty(network, {}), public, self.seed)
+        rng = np.random.default_rng(list(random(32)))
+        samples = samples_from(model, self.samples, rows.values.shape[1], rng)
+        return {"samples": samples, "weight": weight}
+
+    def _votes(self, layout: NgmLayout, u: Array, sites: int) -> Update:
+        update = {"records": np.array([float(len(u))])}
+        if self.standardise:
+            update |= standardisation_sums(u)
+        if self.edges == "votes":
+            alpha = vote_level(len(layout.pairs[0]), sites, self.votes, self.false_edges)
+            columns = [column.positions for column in layout.columns]
+            update["votes"] = pack(site_graph(u, columns, self.recovery, alpha=alpha))
+        return update
+
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
+        """Fix graph and units, or take a step."""
+        layout = NgmLayout.of(state["layout"])
+        if state["status"] == GRAPH:
+            return self._after_graph(state, layout, total)
+        if state.get("alone"):
+            return state | {"alone": False}
+        training = state["training"]
+        if "ended" in training:
+            return state | {"status": FIT, "fit": shown(total)}
+        network = self._network(layout, state["facts"])
+        penalty = self._penalty(network, state["facts"])
+        records = state["records"] or (self.samples * sites if "alone" in state else None)
+        after = self.advance_training(
+            training, total, penalty, None if state["noised"] else records
+        )
+        return state | {"training": after}
+
+    def _after_graph(self, state: State, layout: NgmLayout, total: Update) -> State:
+        """Choose the edges and the units, and begin training."""
+        records = records_in(total) if total else None
+        centre, scale = np.zeros(layout.variables), np.ones(layout.variables)
+        if records is not None and self.standardise:
+            centre, scale = centre_and_scale(total, records)
+        votes = total["votes"] if self.edges == "votes" else np.zeros(len(layout.pairs[0]))
+        if self.edges == "votes":
+            edges = merge(votes, self.votes)
+        elif self.edges == "all":
+            edges = np.ones(len(votes), dtype=np.bool_)
+        else:
+            edges = edge_positions(layout, self.edges, "method.edges")
+        graph = layout.graph(edges).astype(np.uint8)
+        facts = {"graph": graph, "centre": centre, "scale": scale}
+        start = self._network(layout, facts).initial(self.seed)
+        training = self.begin_training(start, state["max_rows"], state["noised"])
+        return {**state, "status": TRAIN, "facts": facts, "votes": votes, "records": records,
+                "training": training}  # fmt: skip
+
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
+        """Return the graph, and the parameters by block."""
+        layout, training = NgmLayout.of(state["layout"]), state["training"]
+        network = self._network(layout, state["facts"])
+        names, graph = layout.names, state["facts"]["graph"]
+        counts = visible(state["votes"], public.min_sites)
+        edges = [
+            {
+                "between": [names[i], names[j]],
+                **({} if self.edges != "votes" else {"votes": count}),
+            }
+            for i, j, count in zip(*layout.pairs, counts, strict=True)
+            if graph[i, j]
+        ]
+        summary: dict[str, Any] = {
+            "method": self.name,
+            "names": list(names),
+            "edges": edges,
+            "parameters": network.blocks.size,
+            **self.training_summary(training),
+        }
+        theta = training["optimiser"]["best"]
+        if isinstance(network, SharedNetwork):
+            summary["derivatives"] = leaks(network, graph, theta, self.seed)
+        arrays = dict(network.blocks.split(theta))
+        arrays |= {name: arrays[name] * mask for name, mask in network.masks.items()}
+        arrays |= state["facts"]
+        if "fit" in state:
+            arrays["residuals"] = state["fit"]["residuals"]
+            model = FittedNgm.of(layout, public, arrays)
+            fit = state["fit"]
+            summary["calibration"] = calibration(model, fit["predicted"], fit["observed"])
+        return Result(summary, arrays)
+
+    @property
+    def _counts_fit(self) -> bool:
+        return self.count_fit and self.network == "masked"
+
+    def _network(self, layout: NgmLayout, facts: State) -> Network:
+        if self.network == "paper":
+            return SharedNetwork(layout, self.hidden, facts["centre"], facts["scale"])
+        named = (facts[name].tobytes() for name in ("graph", "centre", "scale"))
+        return _masked_network(layout, self.hidden, *named)
+
+    def _penalty(self, network: Network, facts: State) -> Penalty:
+        if isinstance(network, SharedNetwork):
+            return equation_1(network, facts["graph"], self.path_penalty)
+        return quadratic_penalty(network.blocks, self.penalty, self.linear_penalty)
+
+
+@lru_cache(maxsize=16)
+def _masked_network(
+    layout: NgmLayout, hidden: tuple[int, ...], graph: bytes, centre: bytes, scale: bytes
+) -> MaskedNetwork:
+    """Return the network of these facts; one object, because what is found out about it is kept."""
+    edges = np.frombuffer(graph, dtype=np.uint8).reshape(layout.d, layout.d)
+    units = (np.frombuffer(each, dtype=np.float64) for each in (centre, scale))
+    return MaskedNetwork(layout, hidden, edges.astype(np.bool_), *units)
+
+
+def _no_facts(layout: NgmLayout) -> State:
+    """Return facts with which a network can be measured."""
+    zeros = np.zeros(layout.variables)
+    graph = np.zeros((layout.d, layout.d), dtype=np.uint8)
+    return {"graph": graph, "centre": zeros, "scale": zeros}
+
+
+def _checked_facts(message: Body, layout: NgmLayout, memory: State) -> State:
+    """Return graph and units of a message. Raises `PeerError`, also if they change in a run."""
+    units, graph = checked_units(message, layout.variables, memory), message.get("graph")
+    if not (
+        isinstance(graph, np.ndarray)
+        and graph.dtype == np.uint8
+        and graph.shape == (layout.d, layout.d)
+    ):
+        raise PeerError("message", "the coordinator's graph has the wrong shape or type")
+    if memory and not np.array_equal(graph, memory["graph"]):
+        raise PeerError("message", "the coordinator changed the graph")
+    if np.any(graph > 1) or np.any(graph != graph.T) or np.any(np.diag(graph)):
+        raise PeerError("message", "the coordinator's graph is not symmetric and without loops")
+    return units | {"graph": graph}

@@ -1,0 +1,119 @@
+"""The settings of federated neural graphical models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from secagg.contracts import PublicFacts
+from secagg.errors import JobError
+from secagg.models.common.checks import check_numbers
+from secagg.models.neural.ngm.layout import NgmLayout, edge_positions
+from secagg.models.neural.ngm.networks import NetworkKind
+from secagg.models.neural.rounds import NetworkRounds
+from secagg.models.neural.site_graphs import Recovery
+
+_MAX_UNITS = 10_000
+_MAX_SAMPLES = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class NgmSettings(NetworkRounds):
+    """What a job may set."""
+
+    variables: tuple[str, ...] | None = None
+    """The columns of the model, at least two. If it is not set, all columns."""
+    edges: tuple[tuple[str, str], ...] | Literal["votes", "all"] = "votes"
+    """The graph. `"votes"`: each site recovers its own, and edges are chosen by votes. `"all"`:
+    every pair of columns. Or a list of pairs of columns, from an expert."""
+    recovery: Recovery = "partial_correlation"
+    """How a site recovers its graph: tests of partial correlations, the graphical lasso, or PC
+    (which needs `pip install 'secagg[graphs]'`)."""
+    false_edges: float = 0.2
+    """With `"partial_correlation"` and `"pc"`: the largest number of edges that the merged graph
+    would have on average if no two columns were associated, above 0. It determines the level of
+    each test."""
+    votes: int = 2
+    """With edges = "votes": the number of sites that must have an edge in their own graph. 1 is the
+    union, as in the paper. In simulations with 3 and 10 sites, 2 found the graph best."""
+    network: NetworkKind = "masked"
+    """`"masked"`: a network for each column, which can read nothing but the column's neighbours.
+    `"paper"`: the paper's single network from all columns to all, with a penalty on dependencies
+    outside the graph. Its outputs copy their own inputs or are constant: for comparison only."""
+    hidden: tuple[int, ...] = (10,)
+    """Units of each hidden layer: of each column's network, or of the single one. `[]`: linear and
+    logistic regression. The paper has two layers, such as `[20, 20]`."""
+    path_penalty: float = 1.0
+    """With network = "paper": factor of the penalty on paths outside the graph, at least 0; lambda
+    of the paper's equation 1 for mean instead of summed losses."""
+    penalty: float = 20.0
+    """Precision of the normal prior on the weights of hidden layers, at least 0, in records: the
+    larger, the closer to a linear model."""
+    linear_penalty: float = 1.0
+    """Precision of the normal prior on the weights of the linear part, at least 0."""
+    standardise: bool = True
+    """Standardise variables by pooled means and standard deviations, which are then released. If
+    false, variables are scaled to [-1, 1] by their public bounds."""
+
+    count_fit: bool = True
+    """Without noise: sum counts of residuals and of predicted probabilities at the end, for samples
+    with the right spread and for calibration. The coordinator sees counts of few records. If
+    false, residuals are normal."""
+    learn_from: Literal["records", "samples"] = "records"
+    """What the global network is trained on. `"records"`: the sites' records. `"samples"`: each
+    site trains a network on its own records and draws samples from it, which stay at the site (the
+    paper's distillation)."""
+    samples: int = 2000
+    """With learn_from = "samples": number of samples of each site."""
+    site_weights: Literal["equal", "records"] = "equal"
+    """With learn_from = "samples": weights of the sites, equal or by their numbers of records."""
+    public_sites: tuple[str, ...] = ()
+    """With learn_from = "samples": sites whose records are public. They contribute gradients over
+    their records instead of samples (the last term of the paper's equation 3)."""
+
+    local_steps: int = 300
+    """With learn_from = "samples" and noise at the sites: number of noisy steps of a site's
+    training."""
+
+    def noised(self, public: PublicFacts) -> bool:
+        """Return whether the sums of the rounds have noise: not if the sites' samples have it."""
+        return super().noised(public) and self.learn_from == "records"
+
+    @property
+    def local_rounds(self) -> NetworkRounds:
+        """The noisy steps of a site's own training."""
+        return NetworkRounds(
+            rounds=self.local_steps, optimiser="adam", learning_rate=self.learning_rate,
+            clip=self.clip, sampling_rate=self.sampling_rate, seed=self.seed,
+        )  # fmt: skip
+
+    def check_settings(self, layout: NgmLayout, public: PublicFacts) -> None:
+        """Raise `JobError` for settings out of range, or that do not fit together."""
+        if public.clip is None or self.learn_from == "records":
+            self.check_rounds(public)
+        check_numbers(self, {"penalty": 0, "linear_penalty": 0, "votes": 1, "path_penalty": 0})
+        if not all(1 <= units <= _MAX_UNITS for units in self.hidden):
+            raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")
+        if self.votes > len(public.sites):
+            raise JobError("method.votes", f"is more than the {len(public.sites)} sites")
+        if not isinstance(self.edges, str):
+            edge_positions(layout, self.edges, "method.edges")
+        if not 1 <= self.samples <= _MAX_SAMPLES:
+            raise JobError("method.samples", f"must be from 1 to {_MAX_SAMPLES}")
+        for name in self.public_sites:
+            if name not in public.sites:
+                raise JobError("method.public_sites", f"no site {name!r}")
+        if self.learn_from == "samples" and self.network == "paper":
+            what = "samples need network = 'masked'"
+            raise JobError("method.learn_from", what, "Write learn_from = 'records'.")
+        if public.clip is None:
+            return
+        if self.standardise or self.edges == "votes":
+            what = "with noise, only the training reads records"
+            advice = "Write standardise = false, and edges = 'all' or a list of pairs."
+            raise JobError("method.standardise", what, advice)
+        if self.learn_from == "samples":
+            self.local_rounds.check_rounds(public)
+            if self.site_weights == "records" or self.public_sites:
+                what = "weights by records, and public sites, have no noise"
+                raise JobError("method.site_weights", what, "Leave them out.")

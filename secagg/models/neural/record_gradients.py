@@ -1,0 +1,109 @@
+"""Each record's own gradient, the same in every bit whatever the other records are.
+
+Under differential privacy, adding one record must change its own term of a sum and nothing else. A
+batch of records is computed much faster than single ones. But in a batch, the rounding of a
+record's gradient depends on its position, and so on which other records there are: with the default
+network, gradients in odd positions differ by a unit in the last place from those in even ones. This
+unit, in each of many records' terms, would not be covered by the noise.
+
+So records are computed in batches of a fixed number of slots (`torch.func.vmap`), of which only
+those are used in which every record has the same gradient; zeros fill the others. `equal_slots`
+finds them before the first batch: it puts each of many random records into each slot. Argument:
+which operations a dense kernel does, and in which order, depends on shapes and not on values. If
+two slots had different orders, some of the many sums of random numbers would be rounded
+differently. Where fewer than two slots are equal, or the module cannot be vectorised, each record
+is computed in a batch of its own.
+
+Not protected: a module whose operations depend on the values of other records in its batch. `vmap`
+gives it one record at a time, so it would have to break out of torch to do so.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.core.arrays import Array
+from secagg.models.neural.parameters import tensors
+
+if TYPE_CHECKING:
+    import torch
+
+    from secagg.models.neural.gradients import Learner
+
+Gradients = Callable[[Array], Array]
+"""From records, shape (n, variables), to their gradients, shape (n, parameters)."""
+
+_SLOTS = 64
+_MAX_PARAMETERS = 2**14  # of a larger network, batches are no faster than single records
+_found: weakref.WeakKeyDictionary[Any, tuple[int, NDArray[np.int64]]] = weakref.WeakKeyDictionary()
+
+
+def record_gradients(learner: Learner, theta: Array, values: Array) -> Iterator[Array]:
+    """Yield batches of the records' gradients, shape (records of the batch, parameters)."""
+    if not len(values):
+        return
+    if learner not in _found:
+        _found[learner] = _usable_slots(learner, theta, values.shape[1])
+    slots, used = _found[learner]
+    if len(used) < 2:
+        gradient = _single(learner, theta)
+        for record in values:
+            yield gradient(record[None])
+        return
+    gradients = _vectorised(learner, theta)
+    for start in range(0, len(values), len(used)):
+        records = values[start : start + len(used)]
+        batch = np.zeros((slots, values.shape[1]))
+        batch[used[: len(records)]] = records
+        yield gradients(batch)[used[: len(records)]]
+
+
+def equal_slots(gradients: Gradients, variables: int, slots: int) -> NDArray[np.int64]:
+    """Return the slots in which all test records have the same gradient as in the first."""
+    rng = np.random.default_rng(0)  # any numbers do, if no two are related
+    records = rng.uniform(-1, 1, (slots, variables))
+    found = np.empty((slots, slots), dtype=object)  # [record, slot]
+    for roll in range(slots):
+        computed = gradients(np.roll(records, roll, axis=0))
+        for slot in range(slots):
+            found[(slot - roll) % slots, slot] = computed[slot].tobytes()
+    equal = np.all(found == found[:, :1], axis=0)
+    return np.flatnonzero(equal)
+
+
+def _usable_slots(learner: Learner, theta: Array, variables: int) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of slots of a batch, and those that may be used."""
+    none = np.zeros(0, dtype=np.int64)
+    if len(theta) > _MAX_PARAMETERS:
+        return 1, none
+    try:
+        return _SLOTS, equal_slots(_vectorised(learner, theta), variables, _SLOTS)
+    except (RuntimeError, ValueError, NotImplementedError):  # of vmap, for what it cannot do
+        return 1, none
+
+
+def _vectorised(learner: Learner, theta: Array) -> Gradients:
+    import torch  # noqa: PLC0415
+
+    def loss(vector: torch.Tensor, record: torch.Tensor) -> torch.Tensor:
+        return learner.losses(tensors(learner.blocks, vector), record[None])[0]
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness="different")
+    vector = torch.tensor(theta, dtype=torch.float64)
+    return lambda records: np.asarray(each(vector, torch.tensor(records)).numpy())
+
+
+def _single(learner: Learner, theta: Array) -> Gradients:
+    import torch  # noqa: PLC0415
+
+    def gradient(record: Array) -> Array:
+        vector = torch.tensor(theta, dtype=torch.float64, requires_grad=True)
+        loss = learner.losses(tensors(learner.blocks, vector), torch.tensor(record)).sum()
+        return np.asarray(torch.autograd.grad(loss, vector)[0].numpy())[None]
+
+    return gradient

@@ -1,0 +1,313 @@
+"""Rounds in which sites sum gradients (FedSGD) or updates (FedAvg) of a network.
+
+McMahan, Moore, Ramage, Hampson and y Arcas (AISTATS 2017), section 2 and algorithm 1; Reddi and
+others (ICLR 2021), algorithm 1, for optimisers at the coordinator ("FedOpt").
+
+In each round the coordinator sends parameters theta. Site k with n_k records contributes, with
+w_k = n_k / max_rows:
+
+    "fedsgd"   w_k, w_k times its mean loss at theta, w_k times the gradient of this mean
+    "fedavg"   w_k, w_k times its mean loss at theta, w_k times its update theta_k - theta, where
+               theta_k comes from E epochs at the site, and the update is clipped to a public norm
+
+With noise, see `secagg.models.neural.private_rounds`. Without, the coordinator divides by the sum
+of the w_k. So it has the pooled mean loss and its gradient; or the mean update, which takes the
+place of the negative gradient in its optimiser. It adds what depends on the parameters alone
+(`Penalty`). With "fedsgd", the run minimises the pooled mean loss plus the penalty, as if all
+records were in one place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from secagg.contracts import Body, Field, Kind, PublicFacts, Stage, State, Update
+from secagg.core.arrays import Array
+from secagg.core.randomness import RandomBytes
+from secagg.errors import DataError, JobError, PeerError
+from secagg.models.common.checks import check_numbers
+from secagg.models.neural.gradients import Learner, gradient_sum
+from secagg.models.neural.local_training import LocalOptimiser, trained
+from secagg.models.neural.optimisers import Optimiser, advance, begin
+from secagg.models.neural.private_rounds import (
+    mean_gradient,
+    private_contribution,
+    private_stage,
+)
+
+TRAIN = "train"
+FRACTION_BITS = 40
+_RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
+_AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
+_BOUND = 2.0**16  # of a contribution's entries: a larger gradient means that the method diverges
+_MAX_ROUNDS = 100_000
+_MAX_PARAMETER = 1e6
+
+Penalty = Callable[[Array, float], tuple[float, Array]]
+"""From parameters and the number of records to a value per record and its gradient."""
+
+
+def no_penalty(theta: Array, records: float) -> tuple[float, Array]:
+    """Return zeros."""
+    return 0.0, np.zeros_like(theta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRounds:
+    """How a network is trained over sites."""
+
+    algorithm: Literal["fedsgd", "fedavg"] = "fedsgd"
+    """What sites contribute in a round: the gradient over their records (`"fedsgd"`), or the change
+    of the parameters after epochs of their own (`"fedavg"`)."""
+    rounds: int = 200
+    """Largest number of rounds."""
+    optimiser: Optimiser | None = None
+    """The coordinator's optimiser: `"lbfgs"` (default of `"fedsgd"`), `"adam"` (with noise, the
+    default), or `"sgd"` (default of `"fedavg"`; with rate 1, it is federated averaging)."""
+    learning_rate: float | None = None
+    """Step size of the coordinator's `"adam"` (default 0.01, with noise 0.03) or `"sgd"` (default
+    1)."""
+    momentum: float = 0.0
+    """Momentum of the coordinator's `"sgd"`, at least 0 and below 1."""
+    tolerance: float = 1e-5
+    """With `"lbfgs"`: the search ends when no entry of the gradient is larger. With 0, all rounds
+    are run."""
+    epochs: int = 1
+    """With `"fedavg"`: number of passes over a site's records in a round."""
+    batch: int | None = None
+    """With `"fedavg"`: number of records in a step. If it is not set, all of a site's records."""
+    local_optimiser: LocalOptimiser = "sgd"
+    """With `"fedavg"`: the sites' optimiser, of torch."""
+    local_learning_rate: float = 0.01
+    """With `"fedavg"`: the sites' step size."""
+    clip: float | None = None
+    """The largest L2 norm. With noise: of one record's gradient (default 1); the noise is
+    proportional to it. With `"fedavg"`: of a site's update (default 10), and the result says how
+    often one was shortened. Otherwise it has no effect."""
+    sampling_rate: float = 1.0
+    """With noise: the probability with which each record takes part in a round, above 0 and at most
+    1. A smaller rate needs less noise for each round, but more rounds."""
+    seed: int = 0
+    """Seed of the first parameters, which are public."""
+
+    def check_rounds(self, public: PublicFacts) -> None:
+        """Raise `JobError` for settings out of range, or that do not fit the noise."""
+        noised = self.noised(public)
+        check_numbers(self, {"rounds": 1, "tolerance": 0, "epochs": 1, "momentum": 0, "seed": 0})
+        if self.rounds > _MAX_ROUNDS:
+            raise JobError("method.rounds", f"must be at most {_MAX_ROUNDS}")
+        if self.momentum >= 1:
+            raise JobError("method.momentum", "must be below 1")
+        if self.batch is not None:
+            check_numbers(self, {"batch": 1})
+        if not 0 < self.sampling_rate <= 1:
+            raise JobError("method.sampling_rate", "must be above 0, at most 1")
+        for name in ("learning_rate", "local_learning_rate", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= _BOUND:
+                raise JobError(f"method.{name}", f"must be above 0, at most {_BOUND:g}")
+        if noised and self.algorithm == "fedavg":
+            advice = "Use algorithm = 'fedsgd'."
+            raise JobError("method.algorithm", "'fedavg' has no noise in the sum", advice)
+        if (noised or self.algorithm == "fedavg") and self.optimiser == "lbfgs":
+            advice = "Use 'adam' or 'sgd'."
+            raise JobError("method.optimiser", "'lbfgs' needs exact gradients", advice)
+        if not noised and self.sampling_rate != 1:
+            what = "has no effect without differential privacy"
+            raise JobError("method.sampling_rate", what, "Leave it out, or add [privacy].")
+
+    def noised(self, public: PublicFacts) -> bool:
+        """Return whether the sums of the rounds have noise."""
+        return public.clip is not None
+
+    def _optimiser(self, noised: bool) -> Optimiser:
+        exact: Optimiser = "lbfgs" if self.algorithm == "fedsgd" else "sgd"
+        return self.optimiser or ("adam" if noised else exact)
+
+    def _rate(self, optimiser: Optimiser, noised: bool) -> float:
+        if self.learning_rate is not None:
+            return self.learning_rate
+        adam = 0.03 if noised else 0.01  # noisy rounds are few
+        return 1.0 if optimiser == "sgd" else adam
+
+    def _clip(self, noised: bool) -> float:
+        return self.clip or (_RECORD_CLIP if noised else _UPDATE_CLIP)
+
+    def train_stage(self, parameters: int, public: PublicFacts) -> Stage:
+        """Declare the rounds of a network with so many parameters."""
+        if self.noised(public):
+            clip = self._clip(noised=True)
+            return private_stage(
+                TRAIN, parameters, self.rounds, clip, self.sampling_rate, public.max_rows
+            )
+        largest = self._clip(noised=False) if self.algorithm == "fedavg" else _BOUND
+        sees = "the mean over all records of the loss at the parameters it sent, and "
+        sees += "its gradient" if self.algorithm == "fedsgd" else "the mean of the sites' updates"
+        spec = [
+            Field("weight", (1,), 1.0, FRACTION_BITS, Kind.WEIGHT),
+            Field("loss", (1,), _BOUND, FRACTION_BITS, Kind.BOUNDED),
+            Field("change", (parameters,), largest, FRACTION_BITS, Kind.BOUNDED),
+        ]
+        if self.algorithm == "fedavg":
+            spec.append(Field("shortened", (1,), 1.0, 0, Kind.COUNT))
+        few = self.batch or 0
+        return Stage(TRAIN, tuple(spec), self.rounds, sees, few_records=few)
+
+    def begin_training(self, start: Array, max_rows: int, noised: bool) -> State:
+        """Return the state before the first round."""
+        state: State = {"optimiser": begin(self._optimiser(noised), start), "rounds": 0,
+                        "noised": noised, "max_rows": max_rows}  # fmt: skip
+        if noised:
+            return state | {"sizes": 0.0, "summed": np.zeros_like(start)}
+        return state | {"losses": [], "largest": [], "shortened": 0}
+
+    def train_contribution(
+        self,
+        learner: Learner,
+        values: Array,
+        message: Body,
+        public: PublicFacts,
+        random: RandomBytes,
+        weight: float | None = None,
+    ) -> Update:
+        """Return a site's part of a round. Raises `PeerError` for parameters out of range.
+
+        weight: of the site, in [0, 1]; None for its number of records divided by max_rows
+        """
+        theta = checked_parameters(message, learner.blocks.size)
+        if self.noised(public):
+            return private_contribution(
+                learner, theta, values, clip=self._clip(noised=True), rate=self.sampling_rate,
+                max_rows=public.max_rows, random=random,
+            )  # fmt: skip
+        if weight is None:
+            weight = len(values) / public.max_rows
+        records = max(len(values), 1)
+        loss, gradient = gradient_sum(learner, theta, values)
+        update = {"weight": np.array([weight]), "loss": np.array([weight * loss / records])}
+        if self.algorithm == "fedsgd":
+            change = weight * gradient / records
+            return _in_range(update | {"change": change})
+        rng = np.random.default_rng(list(random(32)))
+        after = trained(
+            learner, theta, values, epochs=self.epochs, batch=self.batch,
+            optimiser=self.local_optimiser, rate=self.local_learning_rate, rng=rng,
+        )  # fmt: skip
+        step = after - theta
+        norm = float(np.linalg.norm(step))
+        clip = self._clip(noised=False)
+        if norm > clip:
+            step *= clip / norm
+        shortened = np.array([float(norm > clip)])
+        return _in_range(update | {"change": weight * step, "shortened": shortened})
+
+    def advance_training(
+        self,
+        training: State,
+        total: Update,
+        penalty: Penalty = no_penalty,
+        records: float | None = None,
+    ) -> State:
+        """Return the state after a round, with `ended` set at the last.
+
+        records: their number, for the penalty; None if the sites' weights say it
+        """
+        if training["noised"]:
+            return self._advance_noised(training, total, penalty)
+        weight = float(total["weight"][0])
+        if not weight > 0:
+            raise DataError("records", "no site has a complete record")
+        before, done = training["optimiser"], training["rounds"] + 1
+        extra, slope = penalty(before["point"], records or weight * training["max_rows"])
+        mean = total["change"] / weight
+        gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
+        value = float(total["loss"][0]) / weight
+        optimiser = self._optimiser(noised=False)
+        rate = self._rate(optimiser, noised=False)
+        after = advance(optimiser, before, value + extra, gradient, rate, self.momentum)
+        largest = float(np.max(np.abs(gradient), initial=0.0))
+        training = {
+            **training,
+            "optimiser": after,
+            "losses": [*training["losses"], value],
+            "largest": [*training["largest"], largest],
+            "shortened": training["shortened"] + int(total.get("shortened", np.zeros(1))[0]),
+            "rounds": done,
+        }
+        if not math.isfinite(value) or np.any(np.abs(after["point"]) > _MAX_PARAMETER):
+            raise DataError("training", "diverges", "Use a smaller learning_rate.")
+        if largest <= self.tolerance and optimiser == "lbfgs":
+            # The slope was small where it was computed, which need not be the best point so far.
+            return training | {
+                "ended": "converged",
+                "optimiser": {**after, "best": before["point"]},
+            }
+        if after["ended"] or done == self.rounds:
+            return training | {"ended": after["ended"] or "out of rounds"}
+        return training
+
+    def _advance_noised(self, training: State, total: Update, penalty: Penalty) -> State:
+        """Return the state after a round with noise; the estimate is a mean over late rounds."""
+        before, done = training["optimiser"], training["rounds"] + 1
+        sizes = training["sizes"] + float(total["size"][0])
+        mean, size = mean_gradient(total, self._clip(noised=True), sizes, done)
+        _, slope = penalty(before["point"], size / self.sampling_rate)
+        optimiser = self._optimiser(noised=True)
+        rate = self._rate(optimiser, noised=True)
+        after = advance(optimiser, before, 0.0, mean + slope, rate, self.momentum)
+        after["point"] = np.clip(after["point"], -_MAX_PARAMETER, _MAX_PARAMETER)
+        first = self.rounds - max(1, round(_AVERAGED * self.rounds))
+        summed = training["summed"] + (after["point"] if done > first else 0.0)
+        training = {
+            **training,
+            "optimiser": after,
+            "rounds": done,
+            "sizes": sizes,
+            "summed": summed,
+        }
+        if done < self.rounds:
+            return training
+        after["best"] = summed / (self.rounds - first)
+        return training | {"ended": "finished"}
+
+    def training_summary(self, training: State) -> State:
+        """Return how the training went, for the summary of a result."""
+        found = {"status": training["ended"], "rounds": training["rounds"]}
+        if training["noised"]:
+            note = (
+                f"Each record's gradient was clipped to norm {self._clip(noised=True):g}. The "
+                f"parameters are means over the last {_AVERAGED:.0%} of the rounds. Losses are not "
+                "released, so nothing shows whether the training was long enough."
+            )
+            return found | {"notes": [note]}
+        if self.algorithm == "fedavg":
+            found["shortened_updates"] = training["shortened"]
+        losses = training["losses"]
+        return {"loss": losses[-1], **found, "losses": losses, "notes": []}
+
+
+def checked_parameters(message: Body, size: int) -> Array:
+    """Return the parameters of a message, shape (size,). Raises `PeerError`."""
+    theta = message.get("theta")
+    if (
+        isinstance(theta, np.ndarray)
+        and theta.dtype == np.float64
+        and theta.shape == (size,)
+        and bool(np.all(np.abs(theta) <= _MAX_PARAMETER))
+    ):
+        return theta
+    raise PeerError("message", "the coordinator's parameters have a wrong shape or range")
+
+
+def _in_range(update: Update) -> Update:
+    """Raise `DataError` if a site's loss or gradient is not finite or far out of range."""
+    for name, array in update.items():
+        if not np.all(np.abs(array) <= _BOUND):  # also for NaN
+            advice = "Check the loss, scale the columns, or use a smaller learning rate."
+            raise DataError(name, "is not finite, or too large for the sum", advice)
+    return update

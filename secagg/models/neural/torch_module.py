@@ -1,0 +1,180 @@
+"""Any torch module, trained over sites by FedSGD or FedAvg.
+
+The rounds are those of `secagg.models.neural.rounds`; the module and its loss those of
+`secagg.models.neural.module_learner`. Inputs and a continuous outcome are scaled to [-1, 1] by the
+columns' public bounds.
+
+What the transcript determines (Guarantees: only this)
+    * "fedsgd": every sum is the gradient of the pooled loss at parameters that the coordinator
+      chose, the loss there, and the number of records. Sites keep no state, so the sums show
+      nothing about how records are split over sites. About the pooled records they may show
+      everything: with P parameters and T rounds there are P T numbers.
+    * "fedavg": sums over sites of what training at a site does to the parameters. They may depend
+      on how records are split.
+    * A coordinator that deviates can send parameters at which one hidden unit is active for one
+      record only. Its gradient then shows this record (Fowl and others, ICLR 2022, "Robbing the
+      Fed"), and a secure sum does not prevent this. Noise does.
+
+=======================================  ===========================================================
+case                                     result
+=======================================  ===========================================================
+a site without a complete record         weight 0; the result is that of the other sites
+no site with a complete record           `DataError`
+a loss or gradient that is not finite    `DataError` at the site, nothing is sent
+parameters that are not finite           `PeerError`, nothing is sent
+a module with BatchNorm                  `JobError`, before data is read
+torch not installed                      `JobError` with the command that installs it
+=======================================  ===========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from secagg.contracts import (
+    ANY_MESSAGE,
+    Body,
+    Disclosure,
+    DisclosureKind,
+    PublicFacts,
+    RecordCount,
+    Result,
+    ResultTable,
+    SiteRecords,
+    Stage,
+    State,
+    TableKind,
+    Update,
+)
+from secagg.core.hash_chain_log import canonical_json
+from secagg.core.randomness import RandomBytes
+from secagg.errors import JobError
+from secagg.models.common.variables import choose
+from secagg.models.neural.module_learner import Loss, ModuleLearner, module_learner
+from secagg.models.neural.rounds import TRAIN, NetworkRounds
+from secagg.models.neural.torch_import import require_torch
+
+BUILT_IN = ("secagg.models.neural.built_in:mlp",)
+"""Factories that come with secagg."""
+_LABELS = {
+    "loss": ("Loss", "mean over all records, at the end"),
+    "parameters": ("Parameters", "numbers that the network has"),
+    "rounds": ("Rounds", ""),
+    "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchModule(NetworkRounds):
+    """A torch module that predicts one column from others."""
+
+    outcome: str
+    """The column to predict."""
+    predictors: tuple[str, ...] | None = None
+    """The columns that the network reads. If it is not set, all columns but the outcome."""
+    module: str = BUILT_IN[0]
+    """`package.module:factory`: a function `factory(inputs, outputs, **module_settings)` that
+    returns a torch.nn.Module. It must be installed at every site. The default is a multilayer
+    perceptron."""
+    module_settings: Mapping[str, Any] | None = None
+    """Further arguments of the factory. The default: `hidden = [20]` and `activation = "tanh"`."""
+    loss: Loss | None = None
+    """The loss of one record: `"squared_error"` (half of the square; default for a continuous
+    outcome), `"absolute_error"`, or `"cross_entropy"` (for a binary or categorical outcome)."""
+
+    name: ClassVar[str] = "torch_module"
+    title: ClassVar[str] = "Neural network"
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """What the sums reveal."""
+        if self.algorithm == "fedsgd":
+            kind, text = DisclosureKind.POOLED, (
+                "The gradient of the pooled loss at the parameters of every round: for a network "
+                "with P parameters, P numbers in each round. They do not show how records are "
+                "split over sites, but may show much about the pooled records."
+            )  # fmt: skip
+        else:
+            kind, text = DisclosureKind.SITES, (
+                "How training at a site changes the network's parameters, on average over the "
+                "sites, in every round. This may depend on how records are split over sites."
+            )  # fmt: skip
+        single = (
+            " It can choose parameters at which the gradient is that of one record (Fowl and "
+            "others 2022). The protocol does not prevent this; noise does."
+        )
+        return Disclosure(kind, text, f"{ANY_MESSAGE}{single}")
+
+    @property
+    def named_code(self) -> tuple[str, ...]:
+        """The factory, unless it comes with secagg."""
+        return () if self.module in BUILT_IN else (self.module,)
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        """Return the table of a network."""
+        return (ResultTable(self.title, TableKind.NETWORK, _LABELS),)
+
+    def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
+        """Declare the rounds. Builds the module, which needs torch."""
+        self.check_rounds(public)
+        require_torch(self.name)
+        return (self.train_stage(self._learner(public).blocks.size, public),)
+
+    def initial_state(self, public: PublicFacts) -> State:
+        """Begin with the module's own first parameters."""
+        start = self._learner(public).initial(self.seed)
+        return self.begin_training(start, public.max_rows, public.clip is not None)
+
+    def next_request(self, state: State) -> tuple[str, Body] | None:
+        """Send the parameters, until the rounds end."""
+        return None if "ended" in state else (TRAIN, {"theta": state["optimiser"]["point"]})
+
+    def contribute(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+    ) -> tuple[Update, State]:
+        """Return the site's part of a round."""
+        learner = self._learner(public)
+        return self.train_contribution(learner, rows.values, message, public, random), memory
+
+    def aggregate(self, state: State, total: Update, sites: int) -> State:
+        """Take a step."""
+        return self.advance_training(state, total)
+
+    def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
+        """Return the parameters, by block, and the losses by round."""
+        theta, blocks = state["optimiser"]["best"], self._learner(public).blocks
+        summary = {
+            "method": self.name,
+            "outcome": self.outcome,
+            "predictors": [public.variables[i].name for i in self._learner(public).predictors],
+            "parameters": blocks.size,
+            **self.training_summary(state),
+        }
+        return Result(summary, dict(blocks.split(theta)))
+
+    def _learner(self, public: PublicFacts) -> ModuleLearner:
+        outcome = choose(public, [self.outcome], "method.outcome")
+        names = self.predictors
+        if names is None:
+            names = tuple(column for column in public.columns if column != self.outcome)
+        chosen = choose(public, names, "method.predictors", other_than=self.outcome)
+        indicator = public.variables[outcome[0]].indicator
+        loss = self.loss or ("cross_entropy" if indicator else "squared_error")
+        if (loss == "cross_entropy") != indicator:
+            kind = "binary or categorical" if indicator else "continuous"
+            raise JobError("method.loss", f"{loss!r} does not fit, because the outcome is {kind}")
+        return module_learner(
+            self.module,
+            canonical_json(self.module_settings or {}),
+            tuple(chosen.tolist()),
+            tuple(outcome.tolist()),
+            loss,
+        )

@@ -1,0 +1,57 @@
+"""The file in which a site declares columns that only it has, for `secagg adapt --columns`.
+
+    edges = [["income", "weight"], ["income", "smoker"]]
+    into_shared = false
+
+    [columns.income]
+    type = "continuous"
+    low = 0
+    high = 200000
+
+Columns are declared as in a job. Nobody else sees the file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from secagg.core.validation import build
+from secagg.errors import JobError
+from secagg.jobs.job import Column
+
+
+@dataclass(frozen=True)
+class OwnColumns:
+    """What the file declares."""
+
+    columns: Mapping[str, Column]
+    """The site's own columns, as in a job: at least one, none of which the run has."""
+    edges: tuple[tuple[str, str], ...] | Literal["site", "all"] = "site"
+    """Pairs of columns that may depend on each other, at least one of them new. `"site"`: those
+    whose partial correlation in the site's own records differs from 0, by a test with false
+    discovery rate 0.05. `"all"`: every pair with a new column."""
+    into_shared: bool = False
+    """Whether the run's columns may depend on new ones. If false, their predictions stay exactly
+    those of the run. If true, new columns help to predict them at this site."""
+
+
+def read_own_columns(declared: Mapping[str, Any] | str | Path) -> OwnColumns:
+    """Return the declarations, given as a mapping or a TOML file. Raises `JobError`."""
+    where = "columns" if isinstance(declared, Mapping) else str(declared)
+    if not isinstance(declared, Mapping):
+        try:
+            declared = tomllib.loads(Path(declared).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise JobError(where, f"cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise JobError(where, "is not UTF-8 text") from None
+        except tomllib.TOMLDecodeError as error:
+            raise JobError(where, f"is not valid TOML: {error}") from None
+    own = build(OwnColumns, declared, where)
+    if not own.columns:
+        raise JobError(where, "declares no column", "Write [columns.NAME] as in a job.")
+    return own

@@ -1,0 +1,118 @@
+"""The command `secagg query`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fitted_ngms import MEANS, ngm_folder, ngm_job
+from typer.testing import CliRunner
+
+import secagg
+from secagg.cli.main import app
+from secagg.cli.output.query import show_query
+from secagg.errors import DataError, SecaggError, UsageError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ngm_folder(tmp_path_factory.mktemp("run") / "r")
+
+
+def call(*args: str | Path) -> str:
+    done = CliRunner().invoke(app, ["query", *map(str, args)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_json_has_the_columns_asked_for(folder: Path) -> None:
+    out = call(folder, "--given", "g=mild", "--given", "x=99", "--of", "y", "--json")
+    answer = json.loads(out)
+    assert [row["column"] for row in answer["columns"]] == ["y"]
+    assert answer["columns"][0]["mode"] == pytest.approx(np.exp(MEANS[1, 1]))
+    assert answer["given"] == {"x": 10, "g": "mild"} and answer["clipped"] == ["x"]
+
+
+def test_without_of_all_other_columns_are_shown(folder: Path) -> None:
+    out = call(folder, "--given", "x=0.8")
+    assert "Three columns" in out and "x = 0.8" in out and "MCSE" in out
+    rows = [line.split("│")[1:3] for line in out.splitlines() if line.startswith("│")]
+    assert [row[0].strip() for row in rows] == ["y", "g", "", ""]
+    assert [row[1].strip() for row in rows[1:]] == ["none", "mild", "2"]
+    assert "Loss is high." in out
+
+
+def test_an_exact_answer_says_so(folder: Path) -> None:
+    out = call(folder, "--given", "g=2", "--of", "x")
+    assert "exact" in out and "MCSE:" not in out
+
+
+def test_chains_that_disagree_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {
+        "column": "a",
+        "mode": "1",
+        "exact": False,
+        "r_hat": 1.7,
+        "ess": 3,
+        "chains_agree": False,
+    }
+    levels = [{"level": "1", "probability": 0.5, "error": 0.2}]
+    answer = {"title": "t", "given": {}, "clipped": [], "run": {"notes": []}}
+    show_query(answer | {"columns": [row | {"levels": levels}]})
+    assert "! the chains for a disagree" in capsys.readouterr().out
+
+
+def test_the_most_probable_record(folder: Path) -> None:
+    out = call(folder, "--given", "g=2", "--given", "x=30", "--most-probable")
+    assert "given" in out and "restarts" in out and "x is outside its bounds" in out
+    answer = json.loads(call(folder, "--given", "g=2", "--most-probable", "--json"))
+    assert answer["values"]["x"] == pytest.approx(MEANS[0, 2])
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["--given", "x"], UsageError),
+        (["--given", "=3"], UsageError),
+        (["--given", "x=1", "--given", "x=2"], UsageError),
+        (["--given", "z=1"], UsageError),
+        (["--given", "g=severe"], DataError),
+        (["--of", "z"], UsageError),
+        (["--of", "x", "--most-probable"], UsageError),
+        (["--given", "x=1", "--given", "g=2", "--given", "y=1"], UsageError),
+    ],
+)
+def test_wrong_arguments(folder: Path, args: list[str], error: type[SecaggError]) -> None:
+    done = CliRunner().invoke(app, ["query", str(folder), *args])
+    assert type(done.exception) is error
+
+
+def test_only_finished_runs(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["query", str(tmp_path)])
+    assert isinstance(done.exception, UsageError)
+
+
+@pytest.mark.neural
+def test_a_real_runs_folder_is_queried(tmp_path: Path) -> None:
+    """Given its neighbours, a column has the mean of the least squares of all records."""
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    tables = {}
+    for site in "ab":
+        x = rng.normal(size=80)
+        y = 0.5 * x + rng.normal(size=80)
+        tables[site] = pd.DataFrame({"x": x, "y": y})
+    method = {"name": "fedngm", "edges": [["x", "y"]], "hidden": [], "linear_penalty": 0.0}
+    job = ngm_job() | {
+        "columns": {name: {"type": "continuous", "low": -9, "high": 9} for name in "xy"},
+        "method": method,
+    }
+    secagg.run(job, tables, out=tmp_path / "run")
+    answer = json.loads(call(tmp_path / "run", "--given", "x=1", "--of", "y", "--json"))
+    every = pd.concat(tables.values())
+    slope, intercept = np.polyfit(every["x"], every["y"], 1)
+    assert answer["columns"][0]["mode"] == pytest.approx(intercept + slope, rel=1e-3)
+    assert answer["columns"][0]["exact"]

@@ -1,0 +1,84 @@
+"""Counts of residuals, and the distribution that follows from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from secagg.models.neural.ngm.fitted.residuals import (
+    BIN_ENDS,
+    ENDS,
+    GROUP_ENDS,
+    SHAPE,
+    Residuals,
+    count_residuals,
+    merged,
+)
+
+
+def test_every_residual_is_counted_once_in_its_group_and_bin() -> None:
+    rng = np.random.default_rng(0)
+    outputs, sd = 2 * rng.standard_normal((2, 500)), np.array([0.5, 2.0])
+    z = outputs + sd[:, None] * 3 * rng.standard_normal((2, 500))
+    counts = count_residuals(z, outputs, sd)
+    assert counts.shape == (2, *SHAPE) and np.all(counts.sum(axis=(1, 2)) == 500)
+    e = (z[1] - outputs[1]) / 2.0
+    chosen = (outputs[1] > GROUP_ENDS[1]) & (outputs[1] <= GROUP_ENDS[2])
+    chosen &= (e > BIN_ENDS[6]) & (e <= BIN_ENDS[7])
+    assert counts[1, 2, 7] == chosen.sum() > 0
+
+
+def test_without_counts_the_distribution_is_normal_and_with_many_it_is_theirs() -> None:
+    normal = np.diff(norm.cdf(ENDS))
+    none = Residuals.of(np.zeros((1, *SHAPE)), 1)
+    np.testing.assert_allclose(none.shares, np.broadcast_to(normal, (1, *SHAPE)), atol=1e-8)
+    counts = np.zeros((1, *SHAPE))
+    counts[0, 3, 4], counts[0, 3, 9] = 3e6, 1e6
+    many = Residuals.of(counts, 1)
+    np.testing.assert_allclose(many.shares[0, 3, [4, 9]], [0.75, 0.25], atol=1e-4)
+    # A group without records has the shares of all others.
+    np.testing.assert_allclose(many.shares[0, 0, [4, 9]], [0.75, 0.25], atol=1e-4)
+
+
+@pytest.mark.parametrize("records", [0, 3, 40, 900])
+def test_no_shown_cell_has_few_records(records: int) -> None:
+    """And none is lost, if there are enough of them."""
+    rng = np.random.default_rng(records)
+    outputs, z = rng.standard_normal((2, 1, records))
+    counts = count_residuals(z, outputs, np.ones(1))
+    shown = merged(counts, 5)
+    assert shown.sum() == pytest.approx(records if records >= 5 else 0)
+    for row in shown[0]:
+        # Bins that are merged have the same ratio to the normal distribution.
+        ratio = row / np.diff(norm.cdf(ENDS))
+        for value in np.unique(ratio.round(6)):
+            total = row[np.isclose(ratio, value, atol=1e-5)].sum()
+            groups = np.sum(np.all(np.isclose(shown[0], row), axis=1))
+            assert total == 0 or total * groups > 4.99
+
+
+def test_merging_keeps_empty_bins_and_full_ones() -> None:
+    counts = np.zeros((1, *SHAPE))
+    counts[0, 2, [3, 5, 6, 9]] = [7, 2, 4, 1]
+    shown = merged(counts, 5)[0, 2]
+    assert shown[3] == 7 and np.all(shown[[0, 1, 2, 4]] == 0)
+    assert shown[5:].sum() == pytest.approx(7) and shown[7] > 0
+
+
+def test_draws_are_normal_within_a_bin() -> None:
+    counts = np.zeros((1, *SHAPE))
+    counts[0, :, 10] = 1e12
+    uniform = np.linspace(0.001, 0.999, 5)
+    found = Residuals.of(counts, 1).draws(0, np.full(5, 0.5), 2.0, uniform)
+    expected = norm.ppf(norm.cdf(ENDS[10]) + uniform * np.diff(norm.cdf(ENDS[10:12])))
+    np.testing.assert_allclose(found, 0.5 + 2 * expected, rtol=1e-6)
+
+
+def test_draws_and_density_without_counts_are_normal() -> None:
+    residuals, p = Residuals.of(np.zeros((1, *SHAPE)), 1), np.linspace(1e-6, 1 - 1e-6, 101)
+    found = residuals.draws(0, np.zeros(101), 1.0, p)
+    np.testing.assert_allclose(found, norm.ppf(p), atol=1e-6)
+    z = np.linspace(-9, 9, 50)
+    density = residuals.log_density(0, np.full(50, 0.3), 0.7, z)
+    np.testing.assert_allclose(density, norm.logpdf(z, 0.3, 0.7), rtol=1e-9)

@@ -1,0 +1,168 @@
+"""Graph revealers: known graphs, conditions of a minimum, and cases at the edge."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.mixed_graphs import f1, pairwise_mixed
+from support.ngm_layouts import mixed_layout
+
+from secagg.contracts import Result
+from secagg.core.randomness import replayable_random
+from secagg.errors import CapabilityError, JobError
+from secagg.jobs.job import parse_job
+from secagg.models.neural.gradients import gradient_sum
+from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
+from secagg.models.neural.ngm.path_norms import path_slopes
+from secagg.models.neural.ngm.revealer import edge_strengths
+from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
+from secagg.runs.simulate import simulate
+from secagg.runtime.planned_job import plan_job
+
+pytestmark = pytest.mark.neural
+
+
+def revealed(tables: dict[str, pd.DataFrame], **settings: Any) -> Result:
+    first = next(iter(tables.values()))
+    columns: dict[str, dict[str, Any]] = {}
+    for name, cells in first.items():
+        if name == "colour":
+            columns[str(name)] = {"type": "categorical", "levels": ["a", "b", "c"]}
+        elif cells.dtype == float:
+            columns[str(name)] = {"type": "continuous", "low": -8, "high": 8}
+        else:
+            columns[str(name)] = {"type": "binary"}
+    job = parse_job(
+        {
+            "title": "A graph",
+            "sites": {"max_rows": 1000},
+            "columns": columns,
+            "method": {"name": "fedngr", **settings},
+            "protocol": {"name": "plain"},
+            "release": {"min_sites": 2, "min_records": 2},
+        }
+    )
+    return simulate(job, tables, random=replayable_random(1))
+
+
+def split(table: pd.DataFrame, *ends: int) -> dict[str, pd.DataFrame]:
+    bounds = [0, *ends, len(table)]
+    return {f"s{i}": table[a:b] for i, (a, b) in enumerate(pairwise(bounds))}
+
+
+SHORT: dict[str, Any] = {"hidden": [30], "rounds": 150, "learning_rate": 0.03}
+
+
+def test_a_known_mixed_graph_is_found_and_no_column_reads_itself() -> None:
+    table, truth = pairwise_mixed(6, 900, seed=2)
+    result = revealed(split(table, 250, 600), **SHORT)
+    assert f1(result.arrays["graph"].astype(bool), truth) == 1
+    assert result.summary["largest_self_path"] == 0
+    assert result.summary["status"] == "finished"
+    names = [tuple(edge["between"]) for edge in result.summary["edges"]]
+    assert len(names) == 6 and all(edge["path_norm"] > 0.15 for edge in result.summary["edges"])
+
+
+def test_how_records_are_split_over_sites_changes_nothing_but_rounding() -> None:
+    table, _ = pairwise_mixed(4, 300, seed=1)
+    one, other = (
+        revealed(split(table, *ends), **SHORT | {"rounds": 30}) for ends in ((5,), (100, 200))
+    )
+    for name in ("path_norms", "layer_1.weight", "log_sd"):
+        np.testing.assert_allclose(one.arrays[name], other.arrays[name], atol=1e-6)
+
+
+def test_the_end_of_training_is_a_minimum_in_each_layers_weights() -> None:
+    """A weight of 0 has a smaller slope than the penalty's; another one has minus the penalty's."""
+    table, _ = pairwise_mixed(3, 200, seed=0)
+    settings = {"hidden": [5], "sparsity": 0.2, "rounds": 700, "learning_rate": 0.005}
+    arrays = revealed(split(table, 90), **settings).arrays
+    u = np.column_stack([table["v0"] / 8, table["v1"] / 8, table["v2"] - 0.5])
+    layout = NgmLayout(tuple(ModelColumn(f"v{i}", (i,), i == 2) for i in range(3)), (0, 1, 2))
+    network = SharedNetwork(layout, (5,), arrays["centre"], arrays["scale"])
+    theta = network.blocks.join({b.name: arrays[b.name] for b in network.blocks.blocks})
+    gradient = network.blocks.split(gradient_sum(network, theta, u)[1] / len(u))
+    slopes = path_slopes(network.weights(theta), 10 * self_paths(layout) + 0.2)
+    for name, slope, weight in zip(network.layers, slopes, network.weights(theta), strict=True):
+        left, zero = gradient[name], weight == 0
+        assert np.all(np.abs(left[zero]) <= slope[zero] + 1e-9)
+        np.testing.assert_allclose(left[~zero], -np.sign(weight[~zero]) * slope[~zero], atol=0.02)
+        assert 0 < np.sum(zero) < zero.size
+
+
+def test_a_larger_sparsity_leaves_no_edge() -> None:
+    table, _ = pairwise_mixed(4, 300, seed=1)
+    result = revealed(split(table, 100), **SHORT, sparsity=1.0)
+    assert result.summary["edges"] == [] and not result.arrays["graph"].any()
+    assert np.all(result.arrays["path_norms"] < 0.1)
+
+
+def test_logarithms_weaken_the_penalties() -> None:
+    table, _ = pairwise_mixed(4, 300, seed=1)
+    plain, log = (
+        revealed(split(table, 100), **SHORT, sparsity=0.3, log_penalties=on) for on in (False, True)
+    )
+    assert np.sum(log.arrays["path_norms"]) > 1.2 * np.sum(plain.arrays["path_norms"])
+
+
+def test_a_constant_column_has_no_edge_and_levels_count_together() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=400)
+    level = np.where(x + 0.5 * rng.normal(size=400) > 0.7, "c", rng.choice(["a", "b"], 400))
+    table = pd.DataFrame({"x": x, "colour": level, "none": 1.0})
+    result = revealed(split(table, 150), **SHORT)
+    assert [edge["between"] for edge in result.summary["edges"]] == [["x", "colour"]]
+
+
+def test_without_standardising_training_is_the_only_sum() -> None:
+    table, _ = pairwise_mixed(4, 300, seed=1)
+    result = revealed(split(table, 100), **SHORT, standardise=False)
+    np.testing.assert_array_equal(result.arrays["scale"], 1)
+    np.testing.assert_array_equal(result.arrays["centre"], 0)
+
+
+def test_the_largest_path_between_two_columns_counts_as_a_mean_of_both_directions() -> None:
+    norms = np.arange(36.0).reshape(6, 6)  # x, y, colour (two indicators), case, z
+    found = edge_strengths(mixed_layout(), norms)
+    assert found.shape == (5, 5)
+    assert found[0, 1] == found[1, 0] == (1 + 6) / 2
+    assert found[0, 2] == found[2, 0] == (3 + 18) / 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "where"),
+    [
+        ({"hidden": []}, "method.hidden"),
+        ({"hidden": [0]}, "method.hidden"),
+        ({"sparsity": -1.0}, "method.sparsity"),
+        ({"self_penalty": -1.0}, "method.self_penalty"),
+        ({"threshold": -0.1}, "method.threshold"),
+        ({"rounds": 0}, "method.rounds"),
+        ({"learning_rate": 0.0}, "method.learning_rate"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], where: str) -> None:
+    table, _ = pairwise_mixed(4, 20, seed=1)
+    with pytest.raises(JobError) as caught:
+        revealed(split(table, 10), **settings)
+    assert caught.value.where == where
+
+
+def test_noise_is_refused() -> None:
+    table, _ = pairwise_mixed(3, 40, seed=1)
+    reals: dict[str, Any] = {"type": "continuous", "low": -8, "high": 8}
+    job = {
+        "title": "A graph",
+        "sites": {"max_rows": 100},
+        "columns": {"v0": reals, "v1": reals},
+        "method": {"name": "fedngr", "rounds": 3},
+        "protocol": {"name": "masked"},
+        "release": {"min_sites": 2, "min_records": 2},
+        "privacy": {"placement": "round", "epsilon": 8, "delta": 1e-5, "adjacency": "replace"},
+    }
+    with pytest.raises(CapabilityError):
+        plan_job(parse_job(job), split(table, 20))

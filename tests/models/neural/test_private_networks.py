@@ -1,0 +1,130 @@
+"""Networks with differential privacy, as whole runs: in the sum, and at the sites."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.networks import job, tables
+
+from secagg.audits.run_integrity import verify_folder
+from secagg.core.randomness import replayable_random
+from secagg.errors import CapabilityError, JobError, PolicyRefusal
+from secagg.jobs.job import parse_job
+from secagg.models.neural.private_rounds import poisson_sample
+from secagg.runs.run import run
+from secagg.runtime.planned_job import plan_job
+
+pytestmark = pytest.mark.neural
+TORCH = {"name": "torch_module", "outcome": "y", "predictors": ["x"], "rounds": 6,
+         "module_settings": {"hidden": []}}  # fmt: skip
+NGM = {"name": "fedngm", "edges": [["x", "y"], ["x", "case"]], "standardise": False,
+       "hidden": [2], "rounds": 6}  # fmt: skip
+SAMPLED = {"sampling_rate": 0.5}
+ALONE = NGM | {"learn_from": "samples", "local_steps": 5, "samples": 40}
+
+
+def private(
+    method: dict[str, Any], placement: str, epsilon: float = 8.0, **more: Any
+) -> dict[str, Any]:
+    privacy = {"placement": placement, "epsilon": epsilon, "delta": 1e-5, **more}
+    return job(method, "masked", privacy=privacy) | {"release": {"min_sites": 3, "min_records": 20}}
+
+
+@pytest.mark.parametrize(
+    ("method", "placement"),
+    [(TORCH, "round"), (TORCH | SAMPLED, "round"), (NGM | SAMPLED, "round"), (ALONE, "site"),
+     (ALONE | SAMPLED, "site")],
+    ids=["network", "network of samples", "graph", "alone", "alone of samples"],
+)  # fmt: skip
+def test_a_private_run_is_written_and_verified(
+    method: dict[str, Any], placement: str, tmp_path: Path
+) -> None:
+    found = run(private(method, placement), tables(3), out=tmp_path / "run")
+    assert verify_folder(tmp_path / "run").failed is None
+    assert "losses" not in found.result.summary or placement == "site"
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "e⁸" in page
+    sampled = "sampling_rate" in method
+    assert ("Probability that a record takes part" in page) == sampled
+    assert ("Poisson" in page) == sampled
+
+
+def test_much_noise_changes_the_parameters_and_little_does_not() -> None:
+    """With little noise the estimate is near that of least squares of scaled columns."""
+    data = tables(3, rows=150)
+    method = TORCH | {"rounds": 150, "optimiser": "sgd", "learning_rate": 0.5, "clip": 10.0}
+    quiet, loud = (
+        run(private(method, "round", epsilon=epsilon), data).result.arrays["0.weight"][0, 0]
+        for epsilon in (20.0, 0.05)
+    )
+    pooled = pd.concat(data.values())
+    slope = np.polyfit(pooled["x"] / 4, pooled["y"] / 8, 1)[0]
+    # epsilon 20: mu is 3.5, over 150 rounds .28 a round; the sum of 450 gradients clipped to 10 has
+    # noise of 10 / .28 = 36, so their mean .08. A step of .5 adds .04, and the mean of 37 rounds,
+    # in which steps of the slope's curvature .06 forget little, about .04 in all.
+    assert abs(quiet - slope) < 0.2
+    assert abs(loud - slope) > abs(quiet - slope)
+
+
+def test_training_at_the_sites_is_the_same_again_for_the_same_records(tmp_path: Path) -> None:
+    """The noise comes from the site's ledger; a repeated job costs nothing."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, table in tables(3).items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+        budget = "[budget]\nperiod_epsilon = 9.0\nperiod_delta = 1e-4\n"
+        budget += 'adjacency = ["add_remove"]\n'
+        (folder / f"{name}.policy.toml").write_text(f"min_sites = 3\nmin_records = 20\n{budget}")
+    raw = private(ALONE, "site") | {"sites": {"folder": str(folder), "max_rows": 200}}
+    one, two = (run(raw).result for _ in range(2))
+    for name, block in one.arrays.items():
+        np.testing.assert_array_equal(block, two.arrays[name])
+    other = copy.deepcopy(raw)
+    other["method"]["seed"] = 1  # another network: another training, which is paid for
+    with pytest.raises(PolicyRefusal):
+        run(other)
+
+
+@pytest.mark.parametrize(
+    ("method", "placement", "error"),
+    [
+        (TORCH | {"algorithm": "fedavg"}, "round", JobError),
+        (TORCH | {"optimiser": "lbfgs"}, "round", JobError),
+        (TORCH | {"sampling_rate": 0.0}, "round", JobError),
+        (TORCH | {"sampling_rate": 1.5}, "round", JobError),
+        (TORCH, "site", CapabilityError),
+        (TORCH, "sum", CapabilityError),
+        (NGM | {"standardise": True}, "round", JobError),
+        (NGM | {"edges": "votes"}, "round", JobError),
+        (ALONE, "round", CapabilityError),
+        (ALONE | {"site_weights": "records"}, "site", JobError),
+        (ALONE | {"public_sites": ["site0"]}, "site", JobError),
+    ],
+)
+def test_what_noise_cannot_cover_is_refused_before_data_is_read(
+    method: dict[str, Any], placement: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        plan_job(parse_job(private(method, placement)), tables(3))
+
+
+def test_a_sampling_rate_without_noise_is_refused() -> None:
+    with pytest.raises(JobError) as caught:
+        plan_job(parse_job(job(TORCH | {"sampling_rate": 0.5})), tables(3))
+    assert caught.value.where == "method.sampling_rate"
+
+
+def test_a_poisson_sample_takes_each_record_with_its_probability() -> None:
+    """2e5 draws: the share's standard deviation is root(.3 .7 / 2e5) = .001."""
+    random = replayable_random(4)
+    drawn = poisson_sample(200_000, 0.3, random)
+    assert abs(drawn.mean() - 0.3) < 5 * 0.001
+    again = poisson_sample(200_000, 0.3, random)
+    assert abs(np.mean(drawn & again) - 0.09) < 5 * 0.0007
+    assert poisson_sample(7, 1.0, random).all()
+    assert not poisson_sample(1000, 1e-30, random).any()

@@ -1,0 +1,260 @@
+"""A site's own columns: from a run's folder, its declarations, its files, and its predictions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import secagg
+from secagg.cli.main import app
+from secagg.contracts import Result
+from secagg.core.randomness import replayable_random
+from secagg.errors import DataError, EvidenceError, JobError, UsageError
+from secagg.jobs.job import parse_job
+from secagg.runs.adapt import adapt
+from secagg.runs.adapt.own_columns import read_own_columns
+from secagg.runs.adapt.stitched import FinishedNetworks, StitchedSite, read_stitched, stitch
+from secagg.runs.ngm.finished import FinishedNgmRun
+from secagg.runs.simulate import simulate
+
+pytestmark = pytest.mark.neural
+
+
+def table(n: int, seed: int) -> pd.DataFrame:
+    """Return age -> weight and smoker; and income, group, which only one site has."""
+    rng = np.random.default_rng(seed)
+    age = rng.normal(50, 10, n)
+    weight = 80 + 0.5 * (age - 50) + rng.normal(0, 5, n)
+    smoker = np.where(rng.random(n) < 1 / (1 + np.exp(-(age - 50) / 5)), "yes", "no")
+    income = 30 + 2 * (weight - 80) + rng.normal(0, 5, n)
+    group = np.where(rng.random(n) < 0.3, "c", np.where(smoker == "yes", "b", "a"))
+    return pd.DataFrame(
+        {"age": age, "weight": weight, "smoker": smoker, "income": income, "group": group}
+    )
+
+
+SHARED = ["age", "weight", "smoker"]
+OWN: dict[str, Any] = {
+    "columns": {
+        "income": {"type": "continuous", "low": -50, "high": 150},
+        "group": {"type": "categorical", "levels": ["a", "b", "c"]},
+    },
+    "edges": [["income", "weight"], ["group", "smoker"]],
+}
+OWN_TOML = """
+edges = [["income", "weight"], ["group", "smoker"]]
+
+[columns.income]
+type = "continuous"
+low = -50
+high = 150
+
+[columns.group]
+type = "categorical"
+levels = ["a", "b", "c"]
+"""
+
+
+def job(**method: Any) -> dict[str, Any]:
+    return {
+        "title": "A registry",
+        "sites": {"max_rows": 200},
+        "columns": {
+            "age": {"type": "continuous", "low": 0, "high": 100},
+            "sites_own": {"type": "binary"},
+            "weight": {"type": "continuous", "low": 30, "high": 150},
+            "smoker": {"type": "binary", "levels": ["no", "yes"]},
+        },
+        "method": {
+            "name": "fedngm", "edges": [["age", "weight"], ["age", "smoker"]], "hidden": [3],
+            "rounds": 15, "variables": ["smoker", "age", "weight"], **method,
+        },
+        "protocol": {"name": "plain"},
+        "release": {"min_sites": 2, "min_records": 2},
+    }  # fmt: skip
+
+
+TABLES = {name: table(80, i)[SHARED].assign(sites_own=0) for i, name in enumerate("ab")}
+
+
+def fitted(**method: Any) -> Result:
+    return simulate(job(**method), TABLES, random=replayable_random(1))
+
+
+@pytest.fixture(scope="module")
+def run() -> FinishedNetworks:
+    return FinishedNetworks.of(parse_job(job()), fitted())
+
+
+def stitched(run: FinishedNetworks, n: int = 120, **declared: Any) -> StitchedSite:
+    own = read_own_columns(OWN | declared)
+    return stitch(run, table(n, 5), own, random=replayable_random(2))
+
+
+def outputs(model: FinishedNgmRun, records: pd.DataFrame) -> np.ndarray:
+    """Return the networks' outputs for shared columns: smoker, age, weight."""
+    states = model.model.states_of(model.cells.read(records, "records"))
+    return model.model.outputs(states.z)[:3]
+
+
+@pytest.mark.parametrize("into_shared", [False, True])
+def test_shared_columns_keep_their_outputs_unless_told_otherwise(
+    run: FinishedNetworks, into_shared: bool
+) -> None:
+    before = FinishedNgmRun.of(run.job, run.result)
+    site, records = stitched(run, into_shared=into_shared), table(40, 9)
+    change = np.abs(outputs(site.model, records) - outputs(before, records)).max(axis=1)
+    if not into_shared:
+        assert np.all(change < 1e-12)
+    else:  # smoker next to group, weight next to income; age has no new neighbour
+        assert change[0] > 0.01 and change[1] < 1e-12 and change[2] > 0.01
+
+
+def test_new_columns_are_predicted_from_shared_ones(run: FinishedNetworks) -> None:
+    site = stitched(run, 200)
+    records = table(400, 8)[SHARED]
+    found = site.predictions(records, replayable_random(3))
+    truth = 30 + 2 * (records["weight"].to_numpy() - 80)
+    assert np.sqrt(np.mean((found["income_mean"] - truth) ** 2)) < 2  # noise has sd 5
+    assert found["income_sd"] == pytest.approx(5, rel=0.2)
+    smokers = records["smoker"].to_numpy() == "yes"
+    for level, share in {"a": 0.0, "b": 0.7, "c": 0.3}.items():
+        assert np.mean(found[f"group={level}"][smokers]) == pytest.approx(share, abs=0.1)
+
+
+def test_into_shared_new_columns_help_to_predict_shared_ones(run: FinishedNetworks) -> None:
+    records, errors = table(300, 8), {}
+    for into_shared in (False, True):
+        model = stitched(run, 200, into_shared=into_shared).model
+        found = model.predict(records, ["weight"])["weight"].estimates["mean"]
+        errors[into_shared] = np.sqrt(np.mean((found - records["weight"]) ** 2))
+    assert errors[True] < 0.7 * errors[False]  # 5 given age, 2.2 given income as well
+
+
+def test_the_summary_says_what_was_added(run: FinishedNetworks) -> None:
+    summary = stitched(run).summary()
+    assert json.loads(json.dumps(summary)) == summary
+    assert summary["records_here"] == 120
+    first, second = summary["new_columns"]
+    assert first["column"] == "income" and first["reads"] == ["weight"]
+    assert first["explained"] > 0.6 and 0.3 < second["explained"] < 0.5
+    new = [edge["between"] for edge in summary["edges"]][2:]
+    assert sorted(map(sorted, new)) == [["group", "smoker"], ["income", "weight"]]
+
+
+def test_all_edges_may_be_allowed(run: FinishedNetworks) -> None:
+    summary = stitched(run, edges="all").summary()
+    assert summary["new_columns"][0]["reads"] == ["smoker", "age", "weight", "group"]
+    assert len(summary["edges"]) == 2 + 2 * 3 + 1
+
+
+def test_by_default_edges_are_those_of_the_sites_own_graph(run: FinishedNetworks) -> None:
+    """income - weight and group - smoker; the run's edges stay, whatever the site's records say."""
+    own = read_own_columns({"columns": OWN["columns"]})
+    first, second = stitch(run, table(300, 5), own).summary()["new_columns"]
+    assert "weight" in first["reads"] and "group" not in first["reads"]
+    assert second["reads"] == ["smoker"]
+    rng = np.random.default_rng(0)
+    unrelated = {"income": rng.normal(size=40), "group": rng.choice(["a", "b", "c"], 40)}
+    scrambled = table(40, 5).assign(**unrelated)
+    summary = stitch(run, scrambled, own).summary()
+    assert summary["edges"] == run.result.summary["edges"]
+
+
+def test_counts_of_residuals_are_the_runs_where_outputs_are(run: FinishedNetworks) -> None:
+    """age, weight, income; with into_shared, weight's outputs change and so its residuals."""
+    old = run.result.arrays["residuals"]
+    for into_shared in (False, True):
+        found = stitched(run, into_shared=into_shared).result.arrays["residuals"]
+        np.testing.assert_array_equal(found[0], old[0])
+        assert np.array_equal(found[1], old[1]) != into_shared
+        assert found[2].sum() == 120
+
+
+def test_a_constant_column_and_a_missing_cell(run: FinishedNetworks) -> None:
+    records = table(30, 5).assign(income=7.0, group="b")
+    records.loc[3, "age"] = np.nan
+    site = stitch(run, records, read_own_columns(OWN))
+    assert site.records == 29
+    assert [row["explained"] for row in site.summary()["new_columns"]] == [None, None]
+    found = site.predictions(table(4, 1)[SHARED])
+    assert found["income_mean"] == pytest.approx(7, abs=1e-6)
+    assert np.all(found["group=b"] > 0.9)
+
+
+@pytest.mark.parametrize(
+    ("changed", "where"),
+    [
+        ({"columns": {"age": OWN["columns"]["income"]}, "edges": "all"}, "columns.age"),
+        ({"edges": [["age", "weight"]]}, "edges"),
+        ({"edges": [["income", "height"]]}, "edges"),
+        ({"edges": [["income", "income"]]}, "edges"),
+        ({"edges": "none"}, "columns"),
+        ({"columns": {}}, "columns"),
+        ({"into_shard": True}, "columns"),
+    ],
+)
+def test_wrong_declarations_are_refused(
+    run: FinishedNetworks, changed: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(JobError) as caught:
+        stitched(run, **changed)
+    assert caught.value.where == where
+
+
+def test_too_few_records_and_missing_columns_are_refused(run: FinishedNetworks) -> None:
+    for records in (table(1, 5), table(20, 5)[SHARED]):
+        with pytest.raises(DataError) as caught:
+            stitch(run, records, read_own_columns(OWN))
+        assert caught.value.where == "the new site"
+
+
+def test_the_papers_network_cannot_be_stitched() -> None:
+    with pytest.raises(UsageError):
+        FinishedNetworks.of(parse_job(job(network="paper")), fitted(network="paper"))
+
+
+def test_the_command_writes_files_from_which_the_model_is_restored(tmp_path: Path) -> None:
+    secagg.run(parse_job(job()), TABLES, out=tmp_path / "run", random=replayable_random(1))
+    (tmp_path / "own.toml").write_text(OWN_TOML)
+    table(60, 5).to_csv(tmp_path / "here.csv", index=False)
+    table(7, 6)[SHARED].to_csv(tmp_path / "others.csv", index=False)
+    command = ["adapt", str(tmp_path / "run"), str(tmp_path / "here.csv")]
+    columns = ["--columns", str(tmp_path / "own.toml")]
+    out = ["--out", str(tmp_path / "site.json")]
+    shown = CliRunner().invoke(app, [*command, *columns, *out])
+    assert shown.exit_code == 0, shown.output
+    assert "income" in shown.output and "site.npz" in shown.output
+    model = read_stitched(tmp_path / "site.json")
+    assert model.cells.names == ["smoker", "age", "weight", "income", "group"]
+    answer = model.query({"weight": 90.0}, ["income"])["columns"][0]
+    assert answer["exact"] and answer["mean"] == pytest.approx(50, abs=6)
+    assert CliRunner().invoke(app, [*command, *columns, *out]).exit_code != 0  # they exist
+
+    given = ["--predict", str(tmp_path / "others.csv"), "--out", str(tmp_path / "predicted.csv")]
+    shown = CliRunner().invoke(app, [*command, *columns, *given])
+    assert shown.exit_code == 0, shown.output
+    predicted = pd.read_csv(tmp_path / "predicted.csv")
+    assert {"predicted_income_mean", "predicted_group=b"} < set(predicted.columns)
+    assert len(predicted) == 7 and not (tmp_path / "predicted.npz").exists()
+
+    with pytest.raises(UsageError):
+        adapt(tmp_path / "run", table(60, 5))  # no columns declared
+    (tmp_path / "site.npz").unlink()
+    with pytest.raises(EvidenceError):
+        read_stitched(tmp_path / "site.json")
+
+
+def test_a_file_of_declarations_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text("edges = [")
+    for path in (bad, tmp_path / "missing.toml"):
+        with pytest.raises(JobError) as caught:
+            read_own_columns(path)
+        assert caught.value.where == str(path)

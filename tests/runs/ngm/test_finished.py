@@ -1,0 +1,173 @@
+"""Queries, predictions and samples of a finished run, in own units; without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.fitted_ngms import (
+    MEANS,
+    SDS,
+    SHARES,
+    ngm_folder,
+    ngm_job,
+    ngm_result,
+    shares_given,
+)
+
+from secagg.core.randomness import replayable_random
+from secagg.errors import DataError, EvidenceError, UsageError
+from secagg.jobs.job import parse_job
+from secagg.models.neural.ngm.fitted.sampling import Effort
+from secagg.runs.ngm.finished import FinishedNgmRun
+from secagg.runs.run_reader import RunFolder
+
+LEVELS = ["none", "mild", "2"]
+FEW = Effort(chains=50, warm_up=20, sweeps=40)
+
+
+@pytest.fixture(scope="module")
+def run() -> FinishedNgmRun:
+    return FinishedNgmRun.of(parse_job(ngm_job()), ngm_result())
+
+
+def test_an_exact_query_of_a_logarithm_is_in_its_own_unit(run: FinishedNgmRun) -> None:
+    """Mean and sd of a log-normal value, cut far above."""
+    answer = run.query({"g": "mild"}, ["y"])
+    (row,) = answer["columns"]
+    m, s = MEANS[1, 1], SDS[1]
+    assert row["mean"] == pytest.approx(np.exp(m + s**2 / 2), rel=1e-6)
+    assert row["sd"] == pytest.approx(row["mean"] * np.sqrt(np.exp(s**2) - 1), rel=1e-4)
+    assert row["mode"] == pytest.approx(np.exp(m)) and row["exact"] and row["r_hat"] is None
+    assert answer["given"] == {"g": "mild"} and answer["run"]["notes"] == ["Loss is high."]
+
+
+def test_levels_have_their_names(run: FinishedNgmRun) -> None:
+    answer = run.query({"x": 0.8}, ["g", "y"], effort=FEW, random=replayable_random(1))
+    levels = answer["columns"][0]["levels"]
+    assert [row["level"] for row in levels] == LEVELS
+    for row, exact in zip(levels, shares_given(0.8), strict=True):
+        assert abs(row["probability"] - exact) < 4.5 * row["error"]
+    assert answer["columns"][0]["mode"] == LEVELS[int(np.argmax(shares_given(0.8)))]
+    assert answer["columns"][0]["ess"] > 100 and not answer["columns"][0]["exact"]
+
+
+def test_a_column_cannot_be_both_given_and_asked_for(run: FinishedNgmRun) -> None:
+    with pytest.raises(UsageError) as caught:
+        run.query({"x": 1}, ["y", "x"])
+    assert caught.value.where == "of"
+
+
+def test_the_most_probable_record_keeps_what_is_given(run: FinishedNgmRun) -> None:
+    found = run.most_probable({"g": "2"}, random=replayable_random(0))
+    expected = {"x": MEANS[0, 2], "g": "2", "y": np.exp(MEANS[1, 2])}
+    assert found["values"] == {k: v if k == "g" else pytest.approx(v) for k, v in expected.items()}
+    assert found["reached"] == 1
+    each = run.most_probable({"g": "2"}, how="each", random=replayable_random(0))
+    assert each["values"] == found["values"]
+
+
+def test_predictions_keep_the_tables_rows(run: FinishedNgmRun) -> None:
+    table = pd.DataFrame({"g": ["2", None], "y": [1.0, 2.0], "x": [0, 1]}, index=[7, 3])
+    found = run.predict(table, ["x", "g"], effort=FEW, random=replayable_random(0))
+    assert list(found["x"].estimates.index) == [7, 3]
+    assert list(found["x"].estimates.columns) == ["mean", "sd"]
+    assert list(found["g"].estimates.columns) == list(found["g"].errors.columns) == LEVELS
+    np.testing.assert_allclose(found["g"].estimates.sum(axis=1), 1)
+    (alone,) = run.predict(table, ["x"], effort=FEW, random=replayable_random(0)).values()
+    assert alone.estimates.loc[7, "mean"] == pytest.approx(MEANS[0, 2])
+    assert alone.errors.loc[7, "mean"] == 0 < alone.errors.loc[3, "mean"]
+
+
+def test_samples_are_records_in_own_units(run: FinishedNgmRun, monkeypatch: Any) -> None:
+    monkeypatch.setattr("secagg.runs.ngm.finished._MAX_SAMPLES", 3000)
+    n = 4000
+    found = run.sample(n, sweeps=20, random=replayable_random(0), decimals={"x": 2})
+    assert len(found) == n and list(found.columns) == ["x", "g", "y"]
+    np.testing.assert_array_equal(found["x"], found["x"].round(2))
+    for i, level in enumerate(LEVELS):
+        here = found[found["g"] == level]
+        assert abs(len(here) / n - SHARES[i]) < 4.5 * np.sqrt(SHARES[i] * (1 - SHARES[i]) / n)
+        error = SDS[1] / np.sqrt(len(here))
+        assert abs(np.log(here["y"]).mean() - MEANS[1, i]) < 4.5 * error
+    again = run.sample(n, sweeps=20, random=replayable_random(0), decimals={"x": 2})
+    pd.testing.assert_frame_equal(found, again)
+
+
+def test_samples_and_marginals_have_the_pooled_shares() -> None:
+    """Also if the networks say otherwise; with a given column they are asked as they are."""
+    result, pooled = ngm_result(), np.array([0.3, 0.4, 0.3])
+    arrays = result.arrays
+    arrays["centre"][1:3] = 2 * pooled[1:] - 1
+    arrays["output.bias"] += arrays["linear.weight"] @ arrays["centre"]  # the same networks
+    run = FinishedNgmRun.of(parse_job(ngm_job()), result)
+    found = run.sample(3000, sweeps=20, random=replayable_random(0))
+    shares = [(found["g"] == level).mean() for level in LEVELS]
+    np.testing.assert_allclose(shares, pooled, atol=0.05)  # the networks' are .5, .3, .2
+    for given, expected in (({}, pooled), ({"x": 0.8}, shares_given(0.8))):
+        answer = run.query(given, ["g"], effort=FEW, random=replayable_random(0))
+        told = [level["probability"] for level in answer["columns"][0]["levels"]]
+        np.testing.assert_allclose(told, expected, atol=0.05)
+
+
+@pytest.mark.parametrize("wrong", [{"n": 0}, {"n": 1, "sweeps": 0}])
+def test_no_sample_and_no_sweep_are_refused(run: FinishedNgmRun, wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        run.sample(**wrong)
+
+
+def test_the_pseudo_likelihood_needs_complete_records(run: FinishedNgmRun) -> None:
+    table = pd.DataFrame({"g": ["2", None], "y": [1.0, 2.0], "x": [0, 1]})
+    assert len(run.log_pseudo_likelihood(table[:1])) == 1
+    with pytest.raises(DataError):
+        run.log_pseudo_likelihood(table)
+
+
+def test_the_graph_has_votes(run: FinishedNgmRun) -> None:
+    edges = list(run.graph.edges(data="votes"))
+    assert edges == [("x", "g", 2), ("g", "y", 1)] and list(run.graph) == ["x", "g", "y"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "moments"},
+        {"name": "fedngm", "network": "paper"},
+        {"name": "fedngm", "hidden": [3]},
+    ],
+)
+def test_other_results_are_refused(method: dict[str, Any]) -> None:
+    job, result = parse_job(ngm_job() | {"method": method}), ngm_result()
+    if "hidden" in method:
+        del result.arrays["output.bias"]
+    with pytest.raises(UsageError):
+        FinishedNgmRun.of(job, result)
+
+
+def test_a_run_of_fedngr_is_used_in_the_same_way(run: FinishedNgmRun) -> None:
+    """A shared network without hidden layers has the same parameters, under other names."""
+    result = ngm_result()
+    for kind, name in (("weight", "linear.weight"), ("bias", "output.bias")):
+        result.arrays[f"layer_1.{kind}"] = result.arrays.pop(name)
+    job = parse_job(ngm_job() | {"method": {"name": "fedngr"}})
+    other = FinishedNgmRun.of(job, result)
+    assert other.query({"g": "2"}, ["x"]) == run.query({"g": "2"}, ["x"])
+
+
+def test_a_repr_is_one_short_line(run: FinishedNgmRun) -> None:
+    assert len(repr(run)) < 100
+
+
+def test_a_folder_is_read(tmp_path: Path, run: FinishedNgmRun) -> None:
+    read = FinishedNgmRun.read(RunFolder.open_finished(ngm_folder(tmp_path / "r")))
+    assert read.query({"g": "2"}, ["x"]) == run.query({"g": "2"}, ["x"])
+
+
+def test_a_folder_without_edges_is_malformed(tmp_path: Path) -> None:
+    folder = ngm_folder(tmp_path / "r")
+    (folder / "result.json").write_text('{"notes": []}')
+    with pytest.raises(EvidenceError):
+        FinishedNgmRun.read(RunFolder.open_finished(folder))

@@ -1,0 +1,98 @@
+"""Factories of torch modules that tests name in jobs, good ones and bad ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def linear(inputs: int, outputs: int) -> Any:
+    from torch import nn
+
+    return nn.Linear(inputs, outputs)
+
+
+def batch_norm(inputs: int, outputs: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs))
+
+
+def wrong_shape(inputs: int, outputs: int) -> Any:
+    from torch import nn
+
+    return nn.Linear(inputs, outputs + 1)
+
+
+def no_parameters(inputs: int, outputs: int) -> Any:
+    from torch import nn
+
+    return nn.Flatten()
+
+
+def not_a_module(inputs: int, outputs: int) -> Any:
+    return 3
+
+
+def failing(inputs: int, outputs: int) -> Any:
+    raise RuntimeError("out of neurons")
+
+
+def root(inputs: int, outputs: int) -> Any:
+    """A module with NaN outputs where a record is negative: the log-root of its first input."""
+    import torch
+
+    class Root(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(inputs, outputs)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x) + x[:, :1].sqrt()
+
+    return Root()
+
+
+def closure(inputs: int, outputs: int) -> Any:
+    """A module that cannot be pickled."""
+    from torch import nn
+
+    module = nn.Linear(inputs, outputs)
+    module.remember = lambda x: x
+    return module
+
+
+COLUMNS: dict[str, dict[str, Any]] = {
+    "x": {"type": "continuous", "low": -4, "high": 4},
+    "w": {"type": "continuous", "low": 0, "high": 10},
+    "y": {"type": "continuous", "low": -8, "high": 8},
+    "case": {"type": "binary"},
+    "kind": {"type": "categorical", "levels": ["a", "b", "c"]},
+}
+
+
+def tables(sites: int = 3, rows: int = 60, seed: int = 0) -> dict[str, pd.DataFrame]:
+    """Return tables in which x and w drive y, case and kind."""
+    rng = np.random.default_rng([11, seed])
+    found = {}
+    for i in range(sites):
+        x, w = rng.normal(size=rows), rng.uniform(1, 9, rows)
+        y = np.clip(np.sin(2 * x) + 0.3 * w + rng.normal(scale=0.3, size=rows), -8, 8)
+        case = (rng.random(rows) < 1 / (1 + np.exp(-x))).astype(int)
+        kind = np.array(["a", "b", "c"])[np.clip((x + rng.normal(size=rows) + 1).astype(int), 0, 2)]
+        found[f"site{i}"] = pd.DataFrame({"x": x, "w": w, "y": y, "case": case, "kind": kind})
+    return found
+
+
+def job(method: dict[str, Any], protocol: str = "plain", **changes: Any) -> dict[str, Any]:
+    """Return a job over `tables`."""
+    return {
+        "title": "networks",
+        "sites": {"max_rows": 200},
+        "columns": COLUMNS,
+        "method": method,
+        "protocol": {"name": protocol},
+        "release": {"min_sites": 2, "min_records": 1, "min_cell_records": 1, "min_level_sites": 1},
+    } | changes
