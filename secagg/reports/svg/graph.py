@@ -3,7 +3,8 @@
 Variables stand on an ellipse, evenly spaced in height, so labels never overlap; their order keeps
 edges short. Kinds of edges differ in line style and colour. Undirected edges are double lines. Ends
 at a node are spread, so every arrow head clearly belongs to its own edge. Edges of a Markov random
-field are single lines, marked by their sign, and so are dependencies without a sign. Verdicts are those of `secagg.models.graphs.metrics`.
+field are single lines, marked by their sign; dependencies without a sign are single lines too.
+Verdicts are those of `secagg.models.graphs.metrics`.
 """
 
 from __future__ import annotations

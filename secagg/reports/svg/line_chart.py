@@ -81,7 +81,7 @@ def calibration_picture(points: Sequence[tuple[float, float, float]], title: str
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
         _line(drawing, "grid", (x(0), y(tick)), (x(1), y(tick)))
         _line(drawing, "axis", (x(tick), y(0)), (x(tick), y(0) + 5))
-        if tick != 0.25 and tick != 0.75:
+        if tick not in {0.25, 0.75}:
             _text(drawing, f"{tick:g}", x(0) - 6, y(tick) + 4, "end")
             _text(drawing, f"{tick:g}", x(tick), y(0) + 18)
     _line(drawing, "reference", (x(0), y(0)), (x(1), y(1)))
