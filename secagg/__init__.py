@@ -7,6 +7,7 @@
     simulate         computes a job's result without messages, for a person who holds all the data
     FedLin           one linear regression for each site, with the interface of scikit-learn
     FedNGM           a neural graphical model of all columns, with the interface of scikit-learn
+    FedModule        a torch module over sites, with the interface of scikit-learn
     verify_folder    checks that nobody changed the files of a run
 
 `import secagg` is fast, because each name is imported when it is first used. `secagg.errors`
@@ -23,6 +24,7 @@ from secagg.core.version import __version__
 if TYPE_CHECKING:
     from secagg.audits.run_integrity import verify_folder
     from secagg.runs.estimators.fedlin import FedLin
+    from secagg.runs.estimators.fedmodule import FedModule
     from secagg.runs.estimators.fedngm import FedNGM
     from secagg.runs.plan import plan
     from secagg.runs.run import Run, resume, run
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FedLin",
+    "FedModule",
     "FedNGM",
     "Run",
     "__version__",
@@ -47,6 +50,7 @@ _HOMES = {
     "plan": "secagg.runs.plan",
     "simulate": "secagg.runs.simulate",
     "FedLin": "secagg.runs.estimators.fedlin",
+    "FedModule": "secagg.runs.estimators.fedmodule",
     "FedNGM": "secagg.runs.estimators.fedngm",
     "verify_folder": "secagg.audits.run_integrity",
 }

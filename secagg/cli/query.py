@@ -28,7 +28,7 @@ def query(
 ) -> None:
     """Show means and probabilities of columns, given others, after fedngm or fedngr."""
     from secagg.cli import output  # noqa: PLC0415  # load only for this command
-    from secagg.runs.ngm.finished import FinishedNgmRun  # noqa: PLC0415
+    from secagg.runs.networks.finished_ngm import FinishedNgmRun  # noqa: PLC0415
     from secagg.runs.run_reader import RunFolder  # noqa: PLC0415
 
     if of and most_probable:

@@ -20,6 +20,23 @@ def batch_norm(inputs: int, outputs: int) -> Any:
     return nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs))
 
 
+def batch_mean(inputs: int, outputs: int) -> Any:
+    """A module without buffers that reads other records, too."""
+    import torch
+
+    class Centred(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x - x.mean(dim=0))
+
+    return Centred(inputs, outputs)
+
+
+def dropout(inputs: int, outputs: int) -> Any:
+    from torch import nn
+
+    return nn.Sequential(nn.Dropout(0.01), nn.Linear(inputs, outputs))
+
+
 def wrong_shape(inputs: int, outputs: int) -> Any:
     from torch import nn
 

@@ -51,7 +51,7 @@ def test_importing_models_directly_is_refused() -> None:
 def test_a_fitted_network_is_used_without_torch(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from secagg.runs.ngm.finished import FinishedNgmRun\n"
+        "from secagg.runs.networks.finished_ngm import FinishedNgmRun\n"
         "from secagg.runs.run_reader import RunFolder\n"
         f"run = FinishedNgmRun.read(RunFolder.open_finished({str(ngm_folder(tmp_path / 'r'))!r}))\n"
         "print(len(run.sample(5)), len(run.query({}, ['x'])['columns']), 'torch' in sys.modules)\n"

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from support.checkout import ROOT, copy_checkout
 
 FIRST_SCREEN = ["make demo", "make test"]
@@ -29,11 +30,18 @@ SPARSE_RUN = (
     " || [ $? = 7 ]"  # too few rounds for a result that may be used
 )
 """Makes what the block of sparse_regression's page opens in ArviZ."""
+NEED_TORCH = ("fedngm", "FedModule", "import torch")
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
     text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(r"^```(\S*)\n(.*?)^```$", text, re.M | re.S)
+
+
+def marked(page: str) -> str | ParameterSet:
+    """Return the page, marked if its blocks need torch."""
+    needs_torch = any(word in text for _, text in blocks(page) for word in NEED_TORCH)
+    return pytest.param(page, marks=pytest.mark.neural) if needs_torch else page
 
 
 PAGES = [
@@ -101,7 +109,7 @@ def test_readme_shows_what_its_example_prints(copy: Path) -> None:
     assert found[i + 1] == ("text", python(found[i][1], copy))
 
 
-@pytest.mark.parametrize("page", ["README.md", *PAGES])
+@pytest.mark.parametrize("page", ["README.md", *map(marked, PAGES)])
 def test_bash_and_python_blocks_run(page: str, copy: Path) -> None:
     """One test a page and not one a block: later blocks use what earlier ones wrote."""
     if "runs/sparse" in "".join(text for _, text in blocks(page)):

@@ -6,8 +6,12 @@ The module comes from a factory, called as `factory(inputs, outputs, **settings)
     outputs   1 for a number; the number of levels for a binary or categorical outcome
 
 The module returns shape (records, outputs). It must compute each record's output from that record
-alone. A module whose buffers change in a forward pass, such as one with BatchNorm, keeps statistics
-of records outside the sums; it is refused.
+alone, and the same output each time. A trial on random records refuses a module whose buffers
+change, such as one with BatchNorm (they keep statistics of records outside the sums), one that
+draws random numbers, such as one with Dropout, and one that mixes records.
+
+Not protected: the trial cannot see what a module does only later or on other records. Sites list
+the modules that jobs may name, because a module is code that runs at the site.
 """
 
 from __future__ import annotations
@@ -19,16 +23,19 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.neural.parameters import Block, Blocks
+from secagg.models.neural.torch_import import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Loss = Literal["squared_error", "absolute_error", "cross_entropy"]
 Factory = Callable[..., "nn.Module"]
-_TRIAL_RECORDS = 3  # of a forward pass at zero that shows shapes and buffers
+_TRIAL_RECORDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +73,25 @@ class ModuleLearner:
         arrays = {n: p.detach().numpy() for n, p in self._build(seed).named_parameters()}
         return self.blocks.join(arrays)
 
+    def trained(self, arrays: Mapping[str, Array]) -> nn.Module:
+        """Return a new module with these parameters, by block."""
+        import torch  # noqa: PLC0415
+
+        module = self._build(0)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(torch.tensor(arrays[name]))
+        return module
+
+    @one_thread()
+    def outputs_for(self, arrays: Mapping[str, Array], values: Array) -> Array:
+        """Return the outputs for scaled records, (records, variables): (records, outputs)."""
+        import torch  # noqa: PLC0415
+
+        given = {name: torch.tensor(array) for name, array in arrays.items()}
+        with torch.no_grad():
+            return np.asarray(self.outputs_of(given, torch.tensor(values)).numpy())
+
     def outputs_of(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
         """Return the network's outputs, shape (records, outputs)."""
         from torch.func import functional_call  # noqa: PLC0415
@@ -93,12 +119,15 @@ class ModuleLearner:
 
         module = self._build(0)
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        try:
-            with torch.random.fork_rng(devices=[]):
-                found = module(torch.zeros(_TRIAL_RECORDS, len(self.predictors)).double())
-        except Exception as error:  # any: it is the user's code
-            what = f"fails on {_TRIAL_RECORDS} records: {type(error).__name__}: {error}"
-            raise JobError("method.module", what.splitlines()[0]) from error
+        given = torch.rand(
+            (_TRIAL_RECORDS, len(self.predictors)),
+            generator=torch.Generator().manual_seed(0),
+            dtype=torch.float64,
+        )
+        with torch.random.fork_rng(devices=[]):
+            state = torch.random.get_rng_state()
+            found = _tried(module, given)
+            draws = not torch.equal(state, torch.random.get_rng_state())
         shape = (_TRIAL_RECORDS, self.outputs)
         if tuple(found.shape) != shape:
             what = f"returns shape {tuple(found.shape)} for {_TRIAL_RECORDS} records, not {shape}"
@@ -108,6 +137,15 @@ class ModuleLearner:
                 what = f"keeps statistics of records in the buffer {name!r}"
                 advice = "Replace BatchNorm by GroupNorm or LayerNorm."
                 raise JobError("method.module", what, advice)
+        if draws:
+            advice = "Leave out Dropout and other random layers."
+            raise JobError("method.module", "draws random numbers", advice)
+        alone = torch.cat([_tried(module, record[None]) for record in given])
+        # A unit of rounding may depend on the number of records, a statistic changes far more.
+        if not torch.allclose(found, alone, rtol=1e-6, atol=1e-9, equal_nan=True):
+            what = "computes the output of a record from other records, too"
+            advice = "Normalise over the variables of a record, not over records."
+            raise JobError("method.module", what, advice)
         return module
 
     def _build(self, seed: int) -> nn.Module:
@@ -125,6 +163,18 @@ class ModuleLearner:
         if not any(True for _ in module.parameters()):
             raise JobError("method.module", "has no parameters")
         return module.double()
+
+
+def _tried(module: nn.Module, records: Tensor) -> Tensor:
+    """Return the outputs of a trial. Raises `JobError` if the module fails."""
+    try:
+        found: Tensor = module(records).detach()
+    except Exception as error:  # any: it is the user's code
+        number, variables = records.shape
+        of = f"{number} record{'s' if number > 1 else ''} of {variables} variables"
+        what = f"fails on {of}: {type(error).__name__}: {error}"
+        raise JobError("method.module", what.splitlines()[0]) from error
+    return found
 
 
 @lru_cache(maxsize=16)

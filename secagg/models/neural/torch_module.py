@@ -22,7 +22,7 @@ a site without a complete record         weight 0; the result is that of the oth
 no site with a complete record           `DataError`
 a loss or gradient that is not finite    `DataError` at the site, nothing is sent
 parameters that are not finite           `PeerError`, nothing is sent
-a module with BatchNorm                  `JobError`, before data is read
+a module with BatchNorm or Dropout       `JobError`, before data is read
 torch not installed                      `JobError` with the command that installs it
 =======================================  ===========================================================
 """
@@ -120,11 +120,11 @@ class TorchModule(NetworkRounds):
         """Declare the rounds. Builds the module, which needs torch."""
         self.check_rounds(public)
         require_torch(self.name)
-        return (self.train_stage(self._learner(public).blocks.size, public),)
+        return (self.train_stage(self.learner(public).blocks.size, public),)
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin with the module's own first parameters."""
-        start = self._learner(public).initial(self.seed)
+        start = self.learner(public).initial(self.seed)
         return self.begin_training(start, public.max_rows, public.clip is not None)
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -141,7 +141,7 @@ class TorchModule(NetworkRounds):
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Return the site's part of a round."""
-        learner = self._learner(public)
+        learner = self.learner(public)
         return self.train_contribution(learner, rows.values, message, public, random), memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
@@ -150,17 +150,18 @@ class TorchModule(NetworkRounds):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the parameters, by block, and the losses by round."""
-        theta, blocks = state["optimiser"]["best"], self._learner(public).blocks
+        theta, blocks = state["optimiser"]["best"], self.learner(public).blocks
         summary = {
             "method": self.name,
             "outcome": self.outcome,
-            "predictors": [public.variables[i].name for i in self._learner(public).predictors],
+            "predictors": [public.variables[i].name for i in self.learner(public).predictors],
             "parameters": blocks.size,
             **self.training_summary(state),
         }
         return Result(summary, dict(blocks.split(theta)))
 
-    def _learner(self, public: PublicFacts) -> ModuleLearner:
+    def learner(self, public: PublicFacts) -> ModuleLearner:
+        """Return the module and its loss. Raises `JobError` if they do not fit the columns."""
         outcome = choose(public, [self.outcome], "method.outcome")
         names = self.predictors
         if names is None:

@@ -28,6 +28,7 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import UsageError
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
+from secagg.jobs.records_to_predict import SITES
 from secagg.jobs.registry import make_method
 from secagg.models.fedlin.design import INTERCEPT, Layout
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
@@ -36,7 +37,7 @@ from secagg.models.fedlin.posterior.selection import select
 from secagg.models.fedlin.posterior.site_posterior import drawn_level
 from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import Natural
-from secagg.runs.adapt.new_records import SITES, as_recorded, predictors_of, site_records
+from secagg.runs.adapt.new_records import as_recorded, predictors_of, site_records
 from secagg.runs.run_reader import RunFolder
 
 DRAWS = 4000

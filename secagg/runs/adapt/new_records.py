@@ -1,29 +1,20 @@
-"""Reads a new site's records, and records to predict, for a finished regression.
-
-A job declares bounds for sums. Records to predict are not summed, so they may lie outside the
-bounds and are not clipped; how far to trust a regression there is the user's decision. Only a value
-without a logarithm is read as in the job: as the smallest allowed value.
-"""
+"""Reads a new site's records, and records to predict, for a finished regression."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from secagg.contracts import SiteRecords, Variable
+from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
-from secagg.errors import DataError
 from secagg.jobs.design_matrix import public_facts, read_rows
-from secagg.jobs.job import Column, Continuous, Job
+from secagg.jobs.job import Continuous, Job
+from secagg.jobs.records_to_predict import SITES, in_own_units
 from secagg.models.fedlin.design import Layout
-
-NEW_RECORDS_SOURCE = "the table to predict"
-SITES = ("newcomer", "run")
-"""Names of sites for `public_facts`; they do not affect the result."""
 
 
 def site_records(job: Job, table: pd.DataFrame | Mapping[str, Any]) -> SiteRecords:
@@ -40,7 +31,7 @@ def predictors_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
     Raises `DataError` for records that lack a predictor, or a table that does not fit.
     """
     variables = public_facts(job, SITES).variables
-    raw = _read(job, [variables[i] for i in layout.columns[1:]], table, "a predictor")
+    raw = in_own_units(job, [variables[i] for i in layout.columns[1:]], table, "a predictor")
     if layout.degree == 1:
         return raw
     return layout.powers((raw[:, 0] - layout.midpoint[1]) / layout.half_range[1])
@@ -52,7 +43,7 @@ def outcomes_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
     Raises `DataError` for records that lack it, or a table that does not fit.
     """
     outcome = public_facts(job, SITES).variables[layout.columns[0]]
-    return as_recorded(job, layout, _read(job, [outcome], table, "the outcome")[:, 0])
+    return as_recorded(job, layout, in_own_units(job, [outcome], table, "the outcome")[:, 0])
 
 
 def as_recorded(job: Job, layout: Layout, y: Array) -> Array:
@@ -63,49 +54,3 @@ def as_recorded(job: Job, layout: Layout, y: Array) -> Array:
     outcome = public_facts(job, SITES).variables[layout.columns[0]]
     column = job.columns[outcome.column]
     return np.exp(y) if isinstance(column, Continuous) and column.transform == "log" else y
-
-
-def _read(job: Job, variables: Sequence[Variable], table: pd.DataFrame, what: str) -> Array:
-    """Return these variables, in that order, in own units (records, variables)."""
-    used = {v.column for v in variables}
-    columns = {name: column for name, column in job.columns.items() if name in used}
-    present = {
-        name: column for name, column in columns.items() if (table.columns == name).sum() == 1
-    }
-    table = table.assign(**{n: _raised(c, table[n]) for n, c in present.items()})
-    wide = columns | {name: _wide(column, table[name]) for name, column in present.items()}
-    sites = job.sites.model_copy(update={"max_rows": max(len(table), 1)})
-    public = public_facts(job.model_copy(update={"columns": wide, "sites": sites}), SITES)
-    rows = read_rows(wide, table, public, NEW_RECORDS_SOURCE)
-    if rows.incomplete:
-        one = rows.incomplete == 1
-        lack = f"{rows.incomplete} record{' lacks' if one else 's lack'} {what}"
-        raise DataError(NEW_RECORDS_SOURCE, lack, f"Leave {'it' if one else 'them'} out.")
-    position = {v.name: i for i, v in enumerate(public.variables)}
-    order = [position[v.name] for v in variables]
-    midpoints = np.array([public.variables[i].midpoint for i in order])
-    half = np.array([public.variables[i].half_range for i in order])
-    raw: Array = midpoints + half * rows.values[:, order]
-    return raw
-
-
-def _numbers(cells: pd.Series[Any]) -> Array:
-    return pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
-
-
-def _raised(column: Column, cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Return the cells, with numbers that have no logarithm raised to `low` if the job takes it."""
-    if not (isinstance(column, Continuous) and column.transform == "log"):
-        return cells
-    numbers = _numbers(cells)
-    return cells.astype(object).mask((numbers <= 0) & np.isfinite(numbers), column.low)
-
-
-def _wide(column: Column, cells: pd.Series[Any]) -> Column:
-    """Return a column's declaration with bounds widened to contain all cells."""
-    if not isinstance(column, Continuous):
-        return column
-    numbers = _numbers(cells)
-    numbers = numbers[np.isfinite(numbers)]
-    low, high = min([column.low, *numbers]), max([column.high, *numbers])
-    return column.model_copy(update={"low": float(low), "high": float(high)})

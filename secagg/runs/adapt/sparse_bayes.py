@@ -23,6 +23,7 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Continuous, Job
+from secagg.jobs.records_to_predict import NEW_RECORDS_SOURCE, SITES
 from secagg.models.common.posterior_summary import (
     Posterior,
     median,
@@ -35,7 +36,7 @@ from secagg.models.sparse_bayes.new_site import NewSiteDraws, fit_new_site, have
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.models.sparse_bayes.result import MAX_R_HAT
 from secagg.models.sparse_bayes.sums import own_deviations
-from secagg.runs.adapt.new_records import NEW_RECORDS_SOURCE, SITES, site_records
+from secagg.runs.adapt.new_records import site_records
 from secagg.runs.run_reader import RunFolder
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, EvidenceError, JobError, UsageError
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Job, Named, parse_job
+from secagg.jobs.records_to_predict import SITES
 from secagg.jobs.registry import make_method
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.fitted.residuals import count_residuals
@@ -35,9 +36,8 @@ from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.stitching import StitchedNetwork, own_units
 from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
-from secagg.runs.adapt.new_records import SITES
 from secagg.runs.adapt.own_columns import OwnColumns
-from secagg.runs.ngm.finished import FinishedNgmRun
+from secagg.runs.networks.finished_ngm import FinishedNgmRun
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 
 _MIN_RECORDS = 2

@@ -22,7 +22,7 @@ from secagg.jobs.job import Job
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.runs.estimators.base import Estimator
 from secagg.runs.estimators.tables import Tables, clipped_values, incomplete_rows, left_out
-from secagg.runs.ngm.finished import FinishedNgmRun
+from secagg.runs.networks.finished_ngm import FinishedNgmRun
 
 
 class FedNGM(Estimator):

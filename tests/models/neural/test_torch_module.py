@@ -119,6 +119,8 @@ def test_bits_are_equal_under_every_protocol(protocol: str) -> None:
     ("factory", "settings"),
     [
         ("support.networks:batch_norm", {}),
+        ("support.networks:batch_mean", {}),
+        ("support.networks:dropout", {}),
         ("support.networks:wrong_shape", {}),
         ("support.networks:no_parameters", {}),
         ("support.networks:not_a_module", {}),

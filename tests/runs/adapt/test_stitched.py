@@ -20,7 +20,7 @@ from secagg.jobs.job import parse_job
 from secagg.runs.adapt import adapt
 from secagg.runs.adapt.own_columns import read_own_columns
 from secagg.runs.adapt.stitched import FinishedNetworks, StitchedSite, read_stitched, stitch
-from secagg.runs.ngm.finished import FinishedNgmRun
+from secagg.runs.networks.finished_ngm import FinishedNgmRun
 from secagg.runs.simulate import simulate
 
 pytestmark = pytest.mark.neural

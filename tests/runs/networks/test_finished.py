@@ -22,7 +22,7 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.models.neural.ngm.fitted.sampling import Effort
-from secagg.runs.ngm.finished import FinishedNgmRun
+from secagg.runs.networks.finished_ngm import FinishedNgmRun
 from secagg.runs.run_reader import RunFolder
 
 LEVELS = ["none", "mild", "2"]
@@ -83,7 +83,7 @@ def test_predictions_keep_the_tables_rows(run: FinishedNgmRun) -> None:
 
 
 def test_samples_are_records_in_own_units(run: FinishedNgmRun, monkeypatch: Any) -> None:
-    monkeypatch.setattr("secagg.runs.ngm.finished._MAX_SAMPLES", 3000)
+    monkeypatch.setattr("secagg.runs.networks.finished_ngm._MAX_SAMPLES", 3000)
     n = 4000
     found = run.sample(n, sweeps=20, random=replayable_random(0), decimals={"x": 2})
     assert len(found) == n and list(found.columns) == ["x", "g", "y"]

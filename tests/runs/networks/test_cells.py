@@ -9,7 +9,7 @@ from support.fitted_ngms import ngm_job
 
 from secagg.errors import DataError, SecaggError, UsageError
 from secagg.jobs.job import parse_job
-from secagg.runs.ngm.cells import ModelCells
+from secagg.runs.networks.cells import ModelCells
 
 CELLS = ModelCells(parse_job(ngm_job()).columns)
 

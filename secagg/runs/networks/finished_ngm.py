@@ -37,7 +37,7 @@ from secagg.models.neural.ngm.fitted.sampling import Effort, shifts, start, swee
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.revealer import FedNgr
-from secagg.runs.ngm.cells import ModelCells
+from secagg.runs.networks.cells import ModelCells
 from secagg.runs.run_reader import RunFolder
 
 QUERY_EFFORT = Effort(chains=40, warm_up=200, sweeps=1000)

@@ -1,0 +1,1 @@
+"""What a finished run of a neural network answers."""
