@@ -22,6 +22,9 @@ from secagg.models.neural.ngm.fitted.sampling import start, sweep
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.rounds import Penalty
 
+MAX_SAMPLES = 1_000_000
+OVER_SAMPLES = "over samples from networks that each site trained on its own records."
+"""Ends a sentence on what the sums reveal."""
 _SWEEPS = 100  # far more than the pseudo-Gibbs sampler needs from independent starts
 _LOCAL_STEPS = 300
 

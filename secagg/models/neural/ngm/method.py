@@ -60,7 +60,12 @@ from secagg.models.common.units import records_in
 from secagg.models.neural.graph_votes import merge, pack, vote_level
 from secagg.models.neural.graph_votes import shown as visible
 from secagg.models.neural.local_fit import fit_privately, local_training
-from secagg.models.neural.ngm.distillation import fitted_model, own_network, samples_from
+from secagg.models.neural.ngm.distillation import (
+    OVER_SAMPLES,
+    fitted_model,
+    own_network,
+    samples_from,
+)
 from secagg.models.neural.ngm.fit_stage import FIT, calibration, fit_counts, fit_fields, shown
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
@@ -107,7 +112,11 @@ class FedNgm(NgmSettings):
             if fedavg
             else "The gradient of the pooled loss at the parameters of every round."
         )
-        kind = DisclosureKind.SITES if fedavg or self.edges == "votes" else DisclosureKind.POOLED
+        samples = self.learn_from == "samples"
+        if samples:
+            rest = f"{rest.removesuffix('.')}, {OVER_SAMPLES}"
+        sites = fedavg or samples or self.edges == "votes"
+        kind = DisclosureKind.SITES if sites else DisclosureKind.POOLED
         fit = " How many records have each size of residual." if self._counts_fit else ""
         text = f"{votes if self.edges == 'votes' else ''}{facts}{rest}{fit}"
         return Disclosure(kind, text, ANY_MESSAGE)

@@ -11,6 +11,11 @@ Two columns have an edge if the larger path norm between their variables, as a m
 directions, exceeds `threshold`. The training runs over secure sums of gradients over records, like
 that of `fedngm`. The coordinator alone computes the penalty.
 
+With `learn_from = "samples"`, the paper's consensus by distillation: each site finds its own graph
+in the same way, trains the networks of `fedngm` on it, and draws samples. The sums are then over
+samples. In the paper, each site sends its revealer to the coordinator, which draws the samples;
+here nothing of it leaves the site.
+
 How the paper's training is changed (docs/methods/fedngr.md has the figures):
     * Steps are proximal (`secagg.models.neural.ngm.proximal`). Gradient steps never make a path
       norm exactly 0, and the graphs are worse.
@@ -24,7 +29,8 @@ noise at each round, tried with 3000 records of 6 columns and epsilon 8, no edge
 What the transcript determines (Guarantees: only this)
     * The number of records, each variable's pooled mean and variance (if standardised).
     * The pooled loss and its gradient at the parameters of every round. Sites keep no state and
-      send no graph, so nothing depends on how records are split over sites.
+      send no graph, so nothing depends on how records are split over sites. With samples, loss and
+      gradient are means over the sites' samples, which depend on the split.
 
 =====================================  =============================================================
 case                                   result
@@ -39,9 +45,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.contracts import (
     ANY_MESSAGE,
@@ -65,8 +72,16 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.units import records_in
+from secagg.models.neural.ngm.distillation import (
+    MAX_SAMPLES,
+    OVER_SAMPLES,
+    own_network,
+    samples_from,
+)
 from secagg.models.neural.ngm.layout import NgmLayout, ngm_layout
+from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.path_norms import path_norms
+from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.ngm.proximal import proximal_step
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.models.neural.ngm.standardisation import (
@@ -81,6 +96,9 @@ from secagg.models.neural.torch_import import require_torch
 
 UNITS = "units"
 _MAX_UNITS = 10_000
+_OWN_HIDDEN: Final = (10,)  # of the networks that a site's samples come from: defaults of `fedngm`
+_OWN_PENALTY: Final = 20.0
+_OWN_LINEAR_PENALTY: Final = 1.0
 _LABELS = {
     "loss": ("Loss", "mean over all records, at the end"),
     "parameters": ("Parameters", "numbers that the network has"),
@@ -115,6 +133,12 @@ class FedNgr:
     standardise: bool = True
     """Standardise variables by pooled means and standard deviations, which are then released. If
     false, variables are scaled to [-1, 1] by their public bounds."""
+    learn_from: Literal["records", "samples"] = "records"
+    """What the graph is learned from. `"records"`: the sites' records. `"samples"`: samples from
+    networks that each site trained on its own records and graph; they stay at the site, and all
+    sites have equal weights (the paper's distillation)."""
+    samples: int = 2000
+    """With learn_from = "samples": number of samples of each site."""
     seed: int = 0
     """Seed of the first parameters, which are public."""
 
@@ -125,8 +149,10 @@ class FedNgr:
     def disclosure(self) -> Disclosure:
         """What the sums reveal."""
         facts = "Each variable's pooled mean and variance. " if self.standardise else ""
-        text = f"{facts}The gradient of the pooled loss at the parameters of every round."
-        return Disclosure(DisclosureKind.POOLED, text, ANY_MESSAGE)
+        text = f"{facts}The gradient of the pooled loss at the parameters of every round"
+        if self.learn_from == "records":
+            return Disclosure(DisclosureKind.POOLED, f"{text}.", ANY_MESSAGE)
+        return Disclosure(DisclosureKind.SITES, f"{text}, {OVER_SAMPLES}", ANY_MESSAGE)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of a network."""
@@ -139,6 +165,8 @@ class FedNgr:
         check_numbers(self, {"sparsity": 0, "self_penalty": 0, "threshold": 0})
         if not (self.hidden and all(1 <= units <= _MAX_UNITS for units in self.hidden)):
             raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")
+        if not 1 <= self.samples <= MAX_SAMPLES:
+            raise JobError("method.samples", f"must be from 1 to {MAX_SAMPLES}")
         layout = ngm_layout(public, self.variables)
         require_torch(self.name)
         rows = float(public.max_rows)
@@ -183,8 +211,14 @@ class FedNgr:
             return {"records": np.array([float(len(u))]), **standardisation_sums(u)}, memory
         units = checked_units(message, layout.variables, memory)
         network = self._network(layout, units)
+        values, weight = rows.values, None
+        if self.learn_from == "samples" and len(values):
+            if "samples" not in memory:
+                memory = units | {"samples": self._samples(rows, units, public, random)}
+            values, weight = memory["samples"], 1.0
         training = self._training
-        return training.train_contribution(network, rows.values, message, public, random), units
+        update = training.train_contribution(network, values, message, public, random, weight)
+        return update, memory or units
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Fix the units, or take a proximal step."""
@@ -205,9 +239,8 @@ class FedNgr:
         """Return the graph, the path norms, and the parameters by block."""
         layout, training = NgmLayout.of(state["layout"]), state["training"]
         network, theta = self._network(layout, state["units"]), training["optimiser"]["best"]
-        norms = path_norms(network.weights(theta))
-        strength = edge_strengths(layout, norms)
-        graph = (strength > self.threshold) & ~np.eye(layout.d, dtype=np.bool_)
+        norms = self._path_norms(state)
+        graph, strength = self._graph(layout, norms)
         edges = [
             {"between": [layout.names[i], layout.names[j]], "path_norm": float(strength[i, j])}
             for i, j in zip(*layout.pairs, strict=True)
@@ -225,6 +258,26 @@ class FedNgr:
         arrays = {**network.blocks.split(theta), **state["units"], "path_norms": strength}
         return Result(summary, arrays | {"graph": graph.astype(np.uint8)})
 
+    def _samples(
+        self, rows: SiteRecords, units: State, public: PublicFacts, random: RandomBytes
+    ) -> Array:
+        """Return samples of networks on the site's own graph, (samples, variables of the job)."""
+        layout = ngm_layout(public, self.variables)
+        alone = replace(self, learn_from="records")
+        # The site plays the coordinator of a study of its own.
+        plain = {"layout": layout.plain(), "max_rows": public.max_rows}
+        state, none = alone._begin(plain, units), State()
+        while (request := alone.next_request(state)) is not None:
+            stage, message = request
+            update, _ = alone.contribute(stage, rows, message, none, public, random)
+            state = alone.aggregate(state, update, 1)
+        graph, _ = self._graph(layout, alone._path_norms(state))
+        network = MaskedNetwork(layout, _OWN_HIDDEN, graph, units["centre"], units["scale"])
+        penalty = quadratic_penalty(network.blocks, _OWN_PENALTY, _OWN_LINEAR_PENALTY)
+        model = own_network(network, rows.values, penalty, public, self.seed)
+        rng = np.random.default_rng(list(random(32)))
+        return samples_from(model, self.samples, rows.values.shape[1], rng)
+
     @cached_property
     def _training(self) -> NetworkRounds:
         """How the rounds run: like those of `fedngm`, with Adam."""
@@ -241,6 +294,15 @@ class FedNgr:
         zeros = np.zeros(layout.variables)
         centre, scale = (units["centre"], units["scale"]) if units else (zeros, zeros)
         return SharedNetwork(layout, self.hidden, centre, scale)
+
+    def _path_norms(self, state: State) -> Array:
+        network = self._network(NgmLayout.of(state["layout"]), state["units"])
+        return path_norms(network.weights(state["training"]["optimiser"]["best"]))
+
+    def _graph(self, layout: NgmLayout, norms: Array) -> tuple[NDArray[np.bool_], Array]:
+        """Return the graph, and the path norms between columns."""
+        strength = edge_strengths(layout, norms)
+        return (strength > self.threshold) & ~np.eye(layout.d, dtype=np.bool_), strength
 
     def _penalised(self, network: SharedNetwork, theta: Array) -> Array:
         """Return the factor of each path norm in (1), shape (outputs, inputs)."""

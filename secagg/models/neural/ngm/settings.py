@@ -8,13 +8,13 @@ from typing import Literal
 from secagg.contracts import PublicFacts
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.neural.ngm.distillation import MAX_SAMPLES
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions
 from secagg.models.neural.ngm.networks import NetworkKind
 from secagg.models.neural.rounds import NetworkRounds
 from secagg.models.neural.site_graphs import Recovery
 
 _MAX_UNITS = 10_000
-_MAX_SAMPLES = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,8 @@ class NgmSettings(NetworkRounds):
             raise JobError("method.votes", f"is more than the {len(public.sites)} sites")
         if not isinstance(self.edges, str):
             edge_positions(layout, self.edges, "method.edges")
-        if not 1 <= self.samples <= _MAX_SAMPLES:
-            raise JobError("method.samples", f"must be from 1 to {_MAX_SAMPLES}")
+        if not 1 <= self.samples <= MAX_SAMPLES:
+            raise JobError("method.samples", f"must be from 1 to {MAX_SAMPLES}")
         for name in self.public_sites:
             if name not in public.sites:
                 raise JobError("method.public_sites", f"no site {name!r}")

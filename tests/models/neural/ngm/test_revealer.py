@@ -166,3 +166,23 @@ def test_noise_is_refused() -> None:
     }
     with pytest.raises(CapabilityError):
         plan_job(parse_job(job), split(table, 20))
+
+
+def test_a_graph_is_learned_from_samples_of_the_sites_own_networks() -> None:
+    """Consensus by distillation; a site without records has no samples and no weight."""
+    table, truth = pairwise_mixed(6, 900, seed=2)
+    tables = split(table, 300, 600, 900)  # the last site has no record
+    settings = SHORT | {"learn_from": "samples", "samples": 400}
+    result = revealed(tables, **settings)
+    assert f1(result.arrays["graph"].astype(bool), truth) == 1
+    over_records = revealed(tables, **SHORT)
+    assert not np.allclose(result.arrays["path_norms"], over_records.arrays["path_norms"])
+    again = revealed(tables, **settings)
+    np.testing.assert_array_equal(result.arrays["path_norms"], again.arrays["path_norms"])
+
+
+def test_the_number_of_samples_is_checked() -> None:
+    table, _ = pairwise_mixed(3, 30, seed=0)
+    with pytest.raises(JobError) as caught:
+        revealed(split(table, 10), learn_from="samples", samples=0)
+    assert caught.value.where == "method.samples"
