@@ -12,7 +12,13 @@ from secagg.errors import UsageError
 
 
 def query(
-    run: Annotated[Path, typer.Argument(help="Folder of the finished run.", show_default=False)],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of the finished run, or a JSON file of `secagg adapt --columns`.",
+            show_default=False,
+        ),
+    ],
     given: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN=VALUE", help="A known cell of the record; may be repeated."),
@@ -28,13 +34,17 @@ def query(
 ) -> None:
     """Show means and probabilities of columns, given others, after fedngm or fedngr."""
     from secagg.cli import output  # noqa: PLC0415  # load only for this command
+    from secagg.runs.adapt.stitched import read_stitched  # noqa: PLC0415
     from secagg.runs.networks.finished_ngm import FinishedNgmRun  # noqa: PLC0415
     from secagg.runs.run_reader import RunFolder  # noqa: PLC0415
 
     if of and most_probable:
         what = "cannot be used with --of, because it shows all columns"
         raise UsageError("--most-probable", what, "Leave out one of the two.")
-    finished = FinishedNgmRun.read(RunFolder.open_finished(run))
+    if run.is_file():
+        finished = read_stitched(run)
+    else:
+        finished = FinishedNgmRun.read(RunFolder.open_finished(run))
     known = _pairs(given or [])
     if most_probable:
         answer = finished.most_probable(known)

@@ -235,6 +235,9 @@ def test_the_command_writes_files_from_which_the_model_is_restored(tmp_path: Pat
     assert model.cells.names == ["smoker", "age", "weight", "income", "group"]
     answer = model.query({"weight": 90.0}, ["income"])["columns"][0]
     assert answer["exact"] and answer["mean"] == pytest.approx(50, abs=6)
+    asked = ["query", str(tmp_path / "site.json"), "--given", "weight=90", "--of", "income"]
+    shown = CliRunner().invoke(app, [*asked, "--json"])
+    assert json.loads(shown.stdout)["columns"][0]["mean"] == answer["mean"]
     assert CliRunner().invoke(app, [*command, *columns, *out]).exit_code != 0  # they exist
 
     given = ["--predict", str(tmp_path / "others.csv"), "--out", str(tmp_path / "predicted.csv")]
