@@ -36,6 +36,7 @@ SCRIPTS = {
     "bench_sparse.py": [],
     "bench_sparse_floor.py": [],
     "bench_fedlin.py": [],
+    "bench_networks.py": [],
 }
 """Each script, and what makes it quick where it knows no --quick."""
 

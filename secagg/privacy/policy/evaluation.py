@@ -214,7 +214,7 @@ _ADVICE = {
     "[privacy].",
     "constant_columns": "Leave the column out, or use [privacy].",
     "dominance": 'Declare transform = "log", lower the upper bound, or use [privacy].',
-    "max_parameters_ratio": "Use fewer columns.",
+    "max_parameters_ratio": "Use fewer columns; in a network also fewer hidden units or edges.",
     "min_residual_dof": "Use fewer columns.",
     "budget": "Lower privacy.epsilon or privacy.delta, or ask the policy's owner.",
     "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
