@@ -165,6 +165,38 @@ def fedlin(
     _run_figure(experiment, out or Path("reproductions") / "fedlin", jobs, as_json)
 
 
+@app.command(name="fedngm")
+def fedngm(
+    table: Annotated[
+        int,
+        typer.Option(min=2, max=4, help="Number in the paper: 2, 3 or 4.", show_default=False),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with the linked births of 2015, as CDC or NBER publish them.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs (default: 10; quick: 2).")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The first of three tables of births, and fewer runs.")
+    ] = False,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder (default: reproductions/fedngm); continues there."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Chajewska and Shrivastava (2023): FedNGM, neural graphical models. Needs torch."""
+    from secagg.reproductions.fedngm import tables as paper  # noqa: PLC0415
+
+    runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+    figure = paper.table(table, runs, data, quick=quick)
+    _run_figure(figure, out or Path("reproductions") / "fedngm", jobs, as_json)
+
+
 def _run_figure(figure: Figure, folder: Path, jobs: int | None, as_json: bool) -> None:
     from secagg.cli.output.reproductions import show_figure  # noqa: PLC0415
     from secagg.reproductions.harness.pages import write  # noqa: PLC0415

@@ -65,7 +65,9 @@ def run(*args: str | Path) -> tuple[int, str, str]:
         (["notears-admm", "--figure", "5"], "Invalid value for '--figure'"),
         (["notears-admm"], "Missing option '--figure'"),
         (["notears-admm", "--figure", "1", "--skip", "x"], "--skip: unknown method 'x'"),
-        (["fedngm"], "No such command 'fedngm'"),
+        (["fedngm"], "Missing option '--table'"),
+        (["fedngm", "--table", "1"], "Invalid value for '--table'"),
+        (["fedngx"], "No such command 'fedngx'"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(args: list[str], line: str, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ from secagg.core import encoding
 from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.reproductions.harness.types import Numbers, Plain, Settings
 
-LIBRARIES = ("numpy", "scipy", "causal-learn")  # each result records the installed versions
+LIBRARIES = ("numpy", "scipy", "causal-learn", "scikit-learn", "torch")
+"""Each result records the versions of those that are installed."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 A figure has panels, and a panel has columns (for example numbers of variables or sites). Each
 method has one *point* per column and seed. Several points may use the same cell: a method that does
 not depend on the number of sites is computed once, and local fits serve every method built on them.
+If a cell has numbers "METHOD COLUMN", they are those of the method at this column.
 
 The standard error of a mean over n seeds is s / sqrt(n), where s is the standard deviation with
 divisor n - 1; a single seed has none. `paired_comparison` tests the paper's claims.
@@ -170,10 +171,10 @@ Entries = Mapping[Place, Entry]
 
 def read_entries(figure: Figure, outcomes: Mapping[Cell, Outcome]) -> dict[Place, Entry]:
     """Return the entry of each place, from the outcomes computed so far."""
-    return {place: _entry(place.method, runs, outcomes) for place, runs in figure.points.items()}
+    return {place: _entry(place, runs, outcomes) for place, runs in figure.points.items()}
 
 
-def _entry(method: str, runs: Mapping[int, Cell], outcomes: Mapping[Cell, Outcome]) -> Entry:
+def _entry(place: Place, runs: Mapping[int, Cell], outcomes: Mapping[Cell, Outcome]) -> Entry:
     values: dict[str, dict[int, float]] = {CONVERGED: {}, SECONDS: {}}
     failed, waiting = dict[int, str](), list[int]()
     for seed, cell in runs.items():
@@ -185,7 +186,9 @@ def _entry(method: str, runs: Mapping[int, Cell], outcomes: Mapping[Cell, Outcom
             failed[seed] = outcome.failed or ""
             continue
         values[SECONDS][seed] = outcome.seconds
-        for metric, value in outcome.numbers[method].items():
+        here = f"{place.method} {place.column:g}"
+        name = here if here in outcome.numbers else place.method
+        for metric, value in outcome.numbers[name].items():
             values.setdefault(metric, {})[seed] = float(value)
     unconverged = sum(not value for value in values[CONVERGED].values())
     return Entry(values, failed, unconverged, tuple(waiting))

@@ -98,6 +98,18 @@ def test_entries_count_failed_and_unconverged_runs() -> None:
     assert len(figure.cells()) == 12
 
 
+def test_a_cell_may_have_numbers_for_each_column() -> None:
+    both = cell("t", 1.0, seed=0)
+    figure, _ = toy()
+    places = {place: {0: both} for place in (A2, A4, B2)}
+    numbers = {"a 2": {"shd": 1.0, "converged": 1.0}, "a": {"shd": 3.0, "converged": 1.0},
+               "b": {"shd": 5.0, "converged": 1.0}}  # fmt: skip
+    found = read_entries(
+        replace(figure, points=places), {both: Outcome(numbers, None, 1.0, "v1")}
+    )  # fmt: skip
+    assert [found[place].values["shd"][0] for place in places] == [1, 3, 5]
+
+
 def test_missing_runs_are_counted() -> None:
     figure, outcomes = toy()
     first = {cell: o for cell, o in outcomes.items() if dict(cell.settings)["seed"] == 0}
