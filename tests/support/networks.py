@@ -37,6 +37,25 @@ def dropout(inputs: int, outputs: int) -> Any:
     return nn.Sequential(nn.Dropout(0.01), nn.Linear(inputs, outputs))
 
 
+def frozen(inputs: int, outputs: int) -> Any:
+    """A module whose first layer is random and stays as it is."""
+    from torch import nn
+
+    module = nn.Sequential(nn.Linear(inputs, 5), nn.Tanh(), nn.Linear(5, outputs))
+    module[0].requires_grad_(False)
+    return module
+
+
+def all_frozen(inputs: int, outputs: int) -> Any:
+    return linear(inputs, outputs).requires_grad_(False)
+
+
+def lazy(inputs: int, outputs: int) -> Any:
+    from torch import nn
+
+    return nn.LazyLinear(outputs)
+
+
 def wrong_shape(inputs: int, outputs: int) -> Any:
     from torch import nn
 

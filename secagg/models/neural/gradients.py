@@ -68,6 +68,16 @@ def gradient_sum(learner: Learner, theta: Array, values: Array) -> tuple[float, 
 
 
 @one_thread()
+def loss_sum(learner: Learner, theta: Array, values: Array) -> float:
+    """Return the sum of the records' losses at theta, the same bits as that of `gradient_sum`."""
+    total = 0.0
+    for start in range(0, len(values), _CHUNK):
+        loss, _ = _loss(learner, theta, values[start : start + _CHUNK])
+        total += float(loss.detach())
+    return total
+
+
+@one_thread()
 def clipped_gradient_sum(
     learner: Learner, theta: Array, values: Array, clip: float, bits: int
 ) -> Array:
@@ -90,7 +100,14 @@ def clipped_gradient_sum(
 def _loss_and_gradient(learner: Learner, theta: Array, values: Array) -> tuple[float, Array]:
     import torch  # noqa: PLC0415
 
-    vector = torch.tensor(theta, dtype=torch.float64, requires_grad=True)
-    loss = learner.losses(tensors(learner.blocks, vector), torch.tensor(values)).sum()
+    loss, vector = _loss(learner, theta, values)
     (gradient,) = torch.autograd.grad(loss, vector)
     return float(loss.detach()), gradient.numpy()
+
+
+def _loss(learner: Learner, theta: Array, values: Array) -> tuple[Tensor, Tensor]:
+    """Return the sum of the losses, and the parameters by which it can be differentiated."""
+    import torch  # noqa: PLC0415
+
+    vector = torch.tensor(theta, dtype=torch.float64, requires_grad=True)
+    return learner.losses(tensors(learner.blocks, vector), torch.tensor(values)).sum(), vector

@@ -39,14 +39,20 @@ def trained(
     """
     import torch  # noqa: PLC0415
 
-    vector = torch.tensor(theta, dtype=torch.float64, requires_grad=True)
-    steps = getattr(torch.optim, _CLASSES[optimiser])([vector], lr=rate)
-    records, size = torch.tensor(values), len(values) if batch is None else batch
+    vector, records = torch.tensor(theta), torch.tensor(values)
+    # The optimiser takes steps in each block, a view of the vector. Steps in the vector would need a
+    # gradient of the whole vector from every block.
+    parameters = {n: b.detach().requires_grad_() for n, b in tensors(learner.blocks, vector).items()}
+    leaves = list(parameters.values())
+    steps = getattr(torch.optim, _CLASSES[optimiser])(leaves, lr=rate)
+    size = len(values) if batch is None else batch
     for _ in range(epochs if len(values) else 0):
         order = torch.from_numpy(rng.permutation(len(values)))
         for start in range(0, len(values), size):
             chosen = records[order[start : start + size]]
-            loss = learner.losses(tensors(learner.blocks, vector), chosen).mean()
-            vector.grad = torch.autograd.grad(loss, vector)[0]
+            loss = learner.losses(parameters, chosen).mean()
+            gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
+            for leaf, gradient in zip(leaves, gradients, strict=True):
+                leaf.grad = gradient
             steps.step()
-    return np.asarray(vector.detach().numpy().copy())
+    return np.asarray(vector.numpy())

@@ -10,6 +10,9 @@ alone, and the same output each time. A trial on random records refuses a module
 change, such as one with BatchNorm (they keep statistics of records outside the sums), one that
 draws random numbers, such as one with Dropout, and one that mixes records.
 
+Parameters that the factory freezes (`requires_grad = False`) stay as it makes them, with torch's
+generator seeded with 0.
+
 Not protected: the trial cannot see what a module does only later or on other records. Sites list
 the modules that jobs may name, because a module is code that runs at the site.
 """
@@ -60,17 +63,17 @@ class ModuleLearner:
 
     @property
     def blocks(self) -> Blocks:
-        """The module's parameters, in its own order."""
+        """The parameters that are trained, in the module's own order."""
         return self._blocks
 
     @cached_property
     def _blocks(self) -> Blocks:
-        named = self._module.named_parameters()
-        return Blocks(tuple(Block(name, tuple(p.shape)) for name, p in named))
+        named = _trained(self._module)
+        return Blocks(tuple(Block(name, tuple(p.shape)) for name, p in named.items()))
 
     def initial(self, seed: int) -> Array:
         """Return the parameters of a new module, with torch's generator seeded."""
-        arrays = {n: p.detach().numpy() for n, p in self._build(seed).named_parameters()}
+        arrays = {n: p.detach().numpy() for n, p in _trained(self._build(seed)).items()}
         return self.blocks.join(arrays)
 
     def trained(self, arrays: Mapping[str, Array]) -> nn.Module:
@@ -79,7 +82,7 @@ class ModuleLearner:
 
         module = self._build(0)
         with torch.no_grad():
-            for name, parameter in module.named_parameters():
+            for name, parameter in _trained(module).items():
                 parameter.copy_(torch.tensor(arrays[name]))
         return module
 
@@ -160,9 +163,18 @@ class ModuleLearner:
                 raise JobError("method.module", what.splitlines()[0]) from error
         if not isinstance(module, torch.nn.Module):
             raise JobError("method.module", "the factory does not return a torch.nn.Module")
-        if not any(True for _ in module.parameters()):
-            raise JobError("method.module", "has no parameters")
+        parameters = list(module.parameters())
+        if any(torch.nn.parameter.is_lazy(p) or not p.is_floating_point() for p in parameters):
+            advice = "Give every layer its sizes, and use real numbers."
+            raise JobError("method.module", "has parameters without a size or real values", advice)
+        if not any(parameter.requires_grad for parameter in parameters):
+            raise JobError("method.module", "has no parameters to train")
         return module.double()
+
+
+def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name; shared ones once."""
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
 
 
 def _tried(module: nn.Module, records: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import DataError, JobError, PeerError
 from secagg.models.common.checks import check_numbers
-from secagg.models.neural.gradients import Learner, gradient_sum
+from secagg.models.neural.gradients import Learner, gradient_sum, loss_sum
 from secagg.models.neural.local_training import LocalOptimiser, trained
 from secagg.models.neural.optimisers import Optimiser, advance, begin
 from secagg.models.neural.private_rounds import (
@@ -188,11 +188,12 @@ class NetworkRounds:
         if weight is None:
             weight = len(values) / public.max_rows
         records = max(len(values), 1)
-        loss, gradient = gradient_sum(learner, theta, values)
-        update = {"weight": np.array([weight]), "loss": np.array([weight * loss / records])}
+        update = {"weight": np.array([weight])}
         if self.algorithm == "fedsgd":
-            change = weight * gradient / records
-            return _in_range(update | {"change": change})
+            loss, gradient = gradient_sum(learner, theta, values)
+            update["loss"] = np.array([weight * loss / records])
+            return _in_range(update | {"change": weight * gradient / records})
+        update["loss"] = np.array([weight * loss_sum(learner, theta, values) / records])
         rng = np.random.default_rng(list(random(32)))
         after = trained(
             learner, theta, values, epochs=self.epochs, batch=self.batch,

@@ -15,9 +15,17 @@ from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, JobError, PolicyRefusal
 from secagg.jobs.job import parse_job
+from secagg.runs.networks.finished_module import FinishedModuleRun
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate
 from secagg.runtime.planned_job import plan_job
+
+
+def torch_tensor(values: np.ndarray) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.float64)
+
 
 pytestmark = pytest.mark.neural
 SCALE = {"x": (0.0, 4.0), "w": (5.0, 5.0), "y": (0.0, 8.0)}
@@ -57,6 +65,25 @@ def test_a_linear_module_with_cross_entropy_is_logistic_regression(outcome: str)
     exact = np.asarray(sm.MNLogit(levels, X).fit(disp=0).params)
     weights = np.column_stack([found.arrays["0.bias"], found.arrays["0.weight"]])
     np.testing.assert_allclose((weights - weights[0])[1:].T, exact, atol=1e-5)
+
+
+def test_frozen_parameters_stay_as_they_are() -> None:
+    """The last layer is then least squares on the first one's outputs."""
+    data = tables()
+    found = fitted(data, outcome="y", module="support.networks:frozen", tolerance=1e-9)
+    assert list(found.arrays) == ["2.weight", "2.bias"]
+    method = {"name": "torch_module", "outcome": "y", "module": "support.networks:frozen"}
+    run = FinishedModuleRun.of(parse_job(job(method)), found)
+    features = run.module[:2]  # type: ignore[index]
+    pooled = pd.concat(data.values())
+    inputs = np.column_stack(
+        [(pooled["x"]) / 4, (pooled["w"] - 5) / 5, 2 * pooled["case"] - 1,
+         *(np.where(pooled["kind"] == level, 1, -1) for level in "bc")]
+    )  # fmt: skip
+    assert [v.name for v in run.public.variables][3:] == ["case", "kind=b", "kind=c"]
+    hidden = features(torch_tensor(inputs)).detach().numpy()
+    exact = sm.OLS(pooled["y"].to_numpy(), sm.add_constant(hidden)).fit().fittedvalues
+    np.testing.assert_allclose(run.predict(pooled), exact, atol=1e-4)
 
 
 def test_the_split_into_sites_does_not_matter_to_fedsgd() -> None:
@@ -120,6 +147,8 @@ def test_bits_are_equal_under_every_protocol(protocol: str) -> None:
     [
         ("support.networks:batch_norm", {}),
         ("support.networks:batch_mean", {}),
+        ("support.networks:all_frozen", {}),
+        ("support.networks:lazy", {}),
         ("support.networks:dropout", {}),
         ("support.networks:wrong_shape", {}),
         ("support.networks:no_parameters", {}),
