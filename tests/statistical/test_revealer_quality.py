@@ -13,6 +13,8 @@ from sklearn.covariance import GraphicalLassoCV
 from support.mixed_graphs import Graph, curved, f1, pairwise_mixed
 
 from secagg.jobs.job import parse_job
+from secagg.models.neural.graph_votes import vote_level
+from secagg.models.neural.site_graphs import site_graph
 from secagg.runs.simulate import simulate
 
 pytestmark = pytest.mark.neural
@@ -38,6 +40,16 @@ def revealed(table: pd.DataFrame) -> Graph:
     tables = {"a": table[:300], "b": table[300:600], "c": table[600:]}
     found = simulate(parse_job(job), tables).arrays["graph"]
     return np.asarray(found != 0)
+
+
+def voted(table: pd.DataFrame, votes: int = 2) -> Graph:
+    """Return the pairs with two votes of three sites, as in `fedngm`."""
+    d = table.shape[1]
+    alpha = vote_level(d * (d - 1) // 2, 3, votes, 0.2)
+    parts = np.split(table.to_numpy(np.float64), [300, 600])
+    columns = [[j] for j in range(d)]
+    graphs = [site_graph(part, columns, "partial_correlation", alpha=alpha) for part in parts]
+    return np.asarray(np.sum(graphs, axis=0) >= votes)
 
 
 def pooled_lasso(table: pd.DataFrame) -> Graph:
@@ -66,3 +78,16 @@ def test_graphs_are_as_good_as_the_lassos_and_better_where_dependence_is_curved(
     mean, error = np.mean(scores, axis=0), np.std(scores, axis=0, ddof=1) / np.sqrt(len(scores))
     print(f"\n{simulated.__name__}: revealer, lasso = {mean.round(3)} +- {error.round(3)}")
     assert mean[0] >= least and mean[0] >= mean[1] + gain
+
+
+@pytest.mark.parametrize(("simulated", "low", "high"), [(pairwise_mixed, 0.97, 1.0),
+                                                        (curved, 0.4, 0.7)])  # fmt: skip
+def test_votes_find_linear_dependences_and_half_of_the_curved_ones(
+    simulated: Callable[[int, int, int], tuple[pd.DataFrame, Graph]], low: float, high: float
+) -> None:
+    scores = []
+    for seed in range(10):
+        table, truth = simulated(10, RECORDS, seed)
+        scores.append(f1(voted(table), truth))
+    print(f"\n{simulated.__name__}: votes {np.mean(scores):.3f} +- {np.std(scores) / 3:.3f}")
+    assert low <= np.mean(scores) <= high
