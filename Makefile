@@ -64,17 +64,17 @@ docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warn
 data: .venv/.data  ## install the packages whose data files the examples read
 
 lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versions)
-	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in --output-file requirements/run.txt
-	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in requirements/test.in --extra parquet --extra graphs --extra arviz \
 	  --constraint requirements/run.txt --output-file requirements/test.txt
-	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in --extra bench --output-file requirements/bench.txt
-	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  requirements/neural.in --constraint requirements/test.txt --constraint requirements/bench.txt \
 	  --output-file requirements/neural.txt
-	$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in requirements/docs.in --constraint requirements/run.txt \
 	  --output-file requirements/docs.txt
 
