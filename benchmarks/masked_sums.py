@@ -54,6 +54,7 @@ class MaskedSums:
     protocol: Masked
     sites: int
     values: Values
+    fraction_bits: int = FRACTION_BITS
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     sent: dict[str, int] = field(default_factory=dict)
     """bytes that a site sends in a phase"""
@@ -66,7 +67,7 @@ class MaskedSums:
         identities = {name: Identity.generate(name, role, system_random) for name, role in roles}
         roster = Roster({name: identity.public for name, identity in identities.items()})
         session = roster.session(system_random(16), b"benchmark")
-        spec = (Field("x", self.values.shape, BOUND, FRACTION_BITS, Kind.BOUNDED),)
+        spec = (Field("x", self.values.shape, BOUND, self.fraction_bits, Kind.BOUNDED),)
         self.plan: SumPlan = plan_sum(spec, self.sites, self.protocol.capabilities.ring_bits)
         self.cohort = names
         self.contexts = {
@@ -94,7 +95,7 @@ class MaskedSums:
         assert isinstance(outcome, Total)
         total = outcome.values
         fields, _ = self.clock("server: decode", lambda: decode(self.plan, total))
-        step = 2.0**-FRACTION_BITS
+        step = 2.0**-self.fraction_bits
         expected = np.rint(self.values / step) * len(outcome.contributors) * step
         np.testing.assert_array_equal(fields["x"], expected)
         self.cohort = sorted(outcome.contributors)

@@ -97,12 +97,16 @@ class TimedParty:
 
 
 def run_session(
-    protocol: SecureSum, sites: int, values: int, rounds: int = 1
+    protocol: SecureSum,
+    sites: int,
+    values: int,
+    rounds: int = 1,
+    fraction_bits: int = FRACTION_BITS,
 ) -> tuple[Ledger, int]:
     """Run a session; return its ledger and the increase of its memory peak in bytes."""
     rng = np.random.default_rng(1)
     numbers = {f"site_{i:03}": rng.normal(0, 1, values) for i in range(sites)}
-    method = SumNumbers((values,), bound=BOUND, fraction_bits=FRACTION_BITS, rounds=rounds)
+    method = SumNumbers((values,), bound=BOUND, fraction_bits=fraction_bits, rounds=rounds)
     world = World(protocol, numbers, method, random=system_random)
     ledger = Ledger(frozenset(phase.name for phase in (CONSENT, *protocol.setup)))
     parties = world.engine.parties.items()
@@ -127,6 +131,6 @@ def run_session(
         step = world.coordinator.advance(step.state, frames)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     for total in step.state.method["totals"]:
-        half_steps = 0.51 * sites * 2.0**-FRACTION_BITS  # of rounding to fixed point, and a little
+        half_steps = 0.51 * sites * 2.0**-fraction_bits  # of rounding to fixed point, and a little
         np.testing.assert_allclose(total, sum(numbers.values()), rtol=0, atol=half_steps)
     return ledger, 1024 * peak  # Linux counts in KiB

@@ -40,9 +40,12 @@ def trained(
     import torch  # noqa: PLC0415
 
     vector, records = torch.tensor(theta), torch.tensor(values)
-    # The optimiser takes steps in each block, a view of the vector. Steps in the vector would need a
-    # gradient of the whole vector from every block.
-    parameters = {n: b.detach().requires_grad_() for n, b in tensors(learner.blocks, vector).items()}
+    # The optimiser takes steps in each block, a view of the vector. For steps in the whole vector,
+    # torch would first fill a gradient as long as the vector for every block.
+    parameters = {
+        name: block.detach().requires_grad_()
+        for name, block in tensors(learner.blocks, vector).items()
+    }
     leaves = list(parameters.values())
     steps = getattr(torch.optim, _CLASSES[optimiser])(leaves, lr=rate)
     size = len(values) if batch is None else batch

@@ -41,8 +41,6 @@ PICKLES = {  # ending of the file's path -> SHA-256
         "ab1a8fd2e21443379e6c06c9b1b0e4ac763a6200146800bc4e7fcff69c1365b3"
     ),
 }
-SITE_RECORDS, PUBLIC_RECORDS = 220, 223
-"""Sizes of the parts of births14 in our earlier measurements."""
 _OVERSAMPLING = 3.0  # how much more likely a birth of a site's kind is drawn for it
 
 Kind = Callable[[pd.DataFrame], "pd.Series[bool]"]

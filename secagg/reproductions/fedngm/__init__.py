@@ -1,0 +1,1 @@
+"""The experiments of FedNGM (Chajewska and Shrivastava, 2023)."""

@@ -1,0 +1,1 @@
+"""Tasks of the cells of FedNGM's tables."""
