@@ -65,6 +65,10 @@ _GLOBAL = (
         "votes for an edge.",
     ),
     Method(
+        "all", "Global NGM, federated, all pairs",
+        note="the same without a graph: every column reads all others (`edges = \"all\"`).",
+    ),
+    Method(
         "linear", "Least squares, logistic regression",
         note="on the records of all sites together, with all other columns as predictors.",
     ),

@@ -7,6 +7,7 @@ Chajewska and Shrivastava (2023). A target is predicted given all other columns 
                 the sites' own networks (section 2.3)
     federated   the same graph, trained on the sites' records over sums of gradients
     votes       as `federated`, with this package's graph: tests of partial correlations, two votes
+    all         as `federated`, without a graph: each column reads all others
     linear      least squares and logistic regression on all records
     boosting    gradient boosting on all records
     constant    the mean, and the shares of the levels, of all records
@@ -45,6 +46,7 @@ NGMS: dict[str, dict[str, object]] = {
     "distilled": {**PAPER_GRAPH, "learn_from": "samples"},
     "federated": PAPER_GRAPH,
     "votes": {},
+    "all": {"edges": "all"},
 }
 ROUNDS = 1000  # largest number, far more than training needs
 
