@@ -91,6 +91,23 @@ def root(inputs: int, outputs: int) -> Any:
     return Root()
 
 
+def steep(inputs: int, outputs: int) -> Any:
+    """A module whose outputs are e^-5 at first, and beyond any range after a usual step."""
+    import torch
+
+    class Steep(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(inputs, outputs)
+            torch.nn.init.zeros_(self.layer.weight)
+            torch.nn.init.zeros_(self.layer.bias)
+
+        def forward(self, x: Any) -> Any:
+            return (200 * self.layer(x) - 5).exp()
+
+    return Steep()
+
+
 def closure(inputs: int, outputs: int) -> Any:
     """A module that cannot be pickled."""
     from torch import nn

@@ -10,6 +10,9 @@ w_k = n_k / max_rows:
     "fedavg"   w_k, w_k times its mean loss at theta, w_k times its update theta_k - theta, where
                theta_k comes from E epochs at the site, and the update is clipped to a public norm
 
+A site whose loss or contribution is not finite or out of range contributes zeros, and a count says
+so. L-BFGS then tries a shorter step; the others cannot go on.
+
 With noise, see `secagg.models.neural.private_rounds`. Without, the coordinator divides by the sum
 of the w_k. So it has the pooled mean loss and its gradient; or the mean update, which takes the
 place of the negative gradient in its optimiser. It adds what depends on the parameters alone
@@ -152,6 +155,7 @@ class NetworkRounds:
             Field("weight", (1,), 1.0, FRACTION_BITS, Kind.WEIGHT),
             Field("loss", (1,), _BOUND, FRACTION_BITS, Kind.BOUNDED),
             Field("change", (parameters,), largest, FRACTION_BITS, Kind.BOUNDED),
+            Field("out_of_range", (1,), 1.0, 0, Kind.COUNT),
         ]
         if self.algorithm == "fedavg":
             spec.append(Field("shortened", (1,), 1.0, 0, Kind.COUNT))
@@ -192,7 +196,7 @@ class NetworkRounds:
         if self.algorithm == "fedsgd":
             loss, gradient = gradient_sum(learner, theta, values)
             update["loss"] = np.array([weight * loss / records])
-            return _in_range(update | {"change": weight * gradient / records})
+            return _checked(update | {"change": weight * gradient / records})
         update["loss"] = np.array([weight * loss_sum(learner, theta, values) / records])
         rng = np.random.default_rng(list(random(32)))
         after = trained(
@@ -205,7 +209,7 @@ class NetworkRounds:
         if norm > clip:
             step *= clip / norm
         shortened = np.array([float(norm > clip)])
-        return _in_range(update | {"change": weight * step, "shortened": shortened})
+        return _checked(update | {"change": weight * step, "shortened": shortened})
 
     def advance_training(
         self,
@@ -224,24 +228,35 @@ class NetworkRounds:
         if not weight > 0:
             raise DataError("records", "no site has a complete record")
         before, done = training["optimiser"], training["rounds"] + 1
-        extra, slope = penalty(before["point"], records or weight * training["max_rows"])
-        mean = total["change"] / weight
-        gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
-        value = float(total["loss"][0]) / weight
         optimiser = self._optimiser(noised=False)
         rate = self._rate(optimiser, noised=False)
-        after = advance(optimiser, before, value + extra, gradient, rate, self.momentum)
-        largest = float(np.max(np.abs(gradient), initial=0.0))
+        searches = optimiser == "lbfgs" and before["steps"] > 0  # it may try a shorter step
+        if not total["out_of_range"][0]:
+            extra, slope = penalty(before["point"], records or weight * training["max_rows"])
+            mean = total["change"] / weight
+            gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
+            loss = float(total["loss"][0]) / weight
+            largest = float(np.max(np.abs(gradient), initial=0.0))
+            after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum)
+        elif searches:
+            loss, largest = training["losses"][-1], training["largest"][-1]
+            after = _shorter_step(before)
+        else:
+            what = f"losses or gradients of {total['out_of_range'][0]:g} sites are out of range"
+            advice = "Check the loss, scale the columns, or use a smaller learning rate."
+            raise DataError("training", what, advice)
+        while searches and np.any(np.abs(after["point"]) > _MAX_PARAMETER):
+            after = _shorter_step(after)
+        if np.any(np.abs(after["point"]) > _MAX_PARAMETER):
+            raise DataError("training", "diverges", "Use a smaller learning_rate.")
         training = {
             **training,
             "optimiser": after,
-            "losses": [*training["losses"], value],
+            "losses": [*training["losses"], loss],
             "largest": [*training["largest"], largest],
             "shortened": training["shortened"] + int(total.get("shortened", np.zeros(1))[0]),
             "rounds": done,
         }
-        if not math.isfinite(value) or np.any(np.abs(after["point"]) > _MAX_PARAMETER):
-            raise DataError("training", "diverges", "Use a smaller learning_rate.")
         if largest <= self.tolerance and optimiser == "lbfgs":
             # The slope was small where it was computed, which need not be the best point so far.
             return training | {
@@ -305,10 +320,17 @@ def checked_parameters(message: Body, size: int) -> Array:
     raise PeerError("message", "the coordinator's parameters have a wrong shape or range")
 
 
-def _in_range(update: Update) -> Update:
-    """Raise `DataError` if a site's loss or gradient is not finite or far out of range."""
-    for name, array in update.items():
-        if not np.all(np.abs(array) <= _BOUND):  # also for NaN
-            advice = "Check the loss, scale the columns, or use a smaller learning rate."
-            raise DataError(name, "is not finite, or too large for the sum", advice)
-    return update
+def _shorter_step(state: State) -> State:
+    """Return L-BFGS's state after a value that is not finite."""
+    return advance("lbfgs", state, math.inf, np.zeros_like(state["point"]), 0.0, 0.0)
+
+
+def _checked(update: Update) -> Update:
+    """Return a contribution; all but the weight is zero if an entry is not finite or too large."""
+    good = all(np.all(np.abs(array) <= _BOUND) for array in update.values())  # False for NaN
+    if not good:
+        update = {
+            name: array if name == "weight" else np.zeros_like(array)
+            for name, array in update.items()
+        }
+    return update | {"out_of_range": np.array([float(not good)])}

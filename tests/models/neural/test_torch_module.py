@@ -201,9 +201,21 @@ def test_a_module_that_cannot_be_pickled_works() -> None:
     assert found.summary["rounds"] == 2
 
 
-def test_a_loss_that_is_not_finite_stops_at_the_site() -> None:
+@pytest.mark.parametrize("optimiser", ["lbfgs", "adam"])
+def test_a_loss_that_is_not_finite_at_the_start_is_an_error(optimiser: str) -> None:
+    with pytest.raises(DataError) as caught:
+        fitted(tables(), outcome="y", module="support.networks:root", optimiser=optimiser)
+    assert caught.value.where == "training" and caught.value.advice
+
+
+def test_a_step_to_losses_out_of_range_is_shortened() -> None:
+    """The first step of L-BFGS leads to losses of e^100 and more: it is tried again, shorter."""
+    found = fitted(tables(), outcome="y", module="support.networks:steep", rounds=60)
+    losses = found.summary["losses"]
+    assert losses[1] == losses[0]  # a round without a value
+    assert losses[-1] < 0.9 * losses[0]
     with pytest.raises(DataError):
-        fitted(tables(), outcome="y", module="support.networks:root", rounds=2)
+        fitted(tables(), outcome="y", module="support.networks:steep", optimiser="sgd")
 
 
 def test_sites_with_few_records_and_columns_without_variation() -> None:
