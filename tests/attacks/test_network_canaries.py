@@ -31,7 +31,7 @@ LINEAR = {"optimiser": "sgd", "learning_rate": 0.001, "rounds": 20, "clip": 1.0}
 IN_THE_SUM = {"name": "torch_module", "outcome": "y", "module_settings": {"hidden": []}, **LINEAR}
 AT_THE_SITE = {
     "name": "fedngm", "hidden": [], "edges": "all", "standardise": False, "learn_from": "samples",
-    "optimiser": "lbfgs", "rounds": 40, "samples": 1000, "local_steps": 100,
+    "optimiser": "lbfgs", "rounds": 40, "samples": 1000, "local_steps": 40,
 }  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_sums_of_noisy_gradients_stay_below_the_claim(
             fields, _ = decode(planned.plans.of(item.stage), item.total)
             scores -= fields["change"][: len(inside)]  # the prediction is below the canaries' y
     lower = bound(scores, inside)
-    assert lower <= epsilon if epsilon else lower > 3
+    assert lower <= epsilon if epsilon else lower > 2.5
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0, None])
