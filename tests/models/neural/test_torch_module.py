@@ -129,7 +129,7 @@ def test_a_long_update_is_shortened_and_counted() -> None:
     assert np.sqrt(moved) <= 2e-3 + 1e-9
 
 
-@pytest.mark.parametrize("protocol", ["additive", "masked"])
+@pytest.mark.parametrize("protocol", ["additive", "masked", "paillier"])
 def test_bits_are_equal_under_every_protocol(protocol: str) -> None:
     method = {
         "name": "torch_module",

@@ -70,7 +70,7 @@ def test_the_split_into_sites_does_not_matter() -> None:
         np.testing.assert_allclose(block, two.arrays[name], atol=1e-7)
 
 
-@pytest.mark.parametrize("protocol", ["additive", "masked"])
+@pytest.mark.parametrize("protocol", ["additive", "masked", "paillier"])
 def test_bits_are_equal_under_every_protocol(protocol: str) -> None:
     method = {"name": "fedngm", "edges": "all", "hidden": [2], "rounds": 3}
     one, two = (run(job(method, name), tables()).result for name in ("plain", protocol))
