@@ -63,7 +63,11 @@ def test_a_linear_module_predicts_as_pooled_least_squares() -> None:
     assert model.predict(far)[0] > exact.max() + 3
 
 
-@pytest.mark.parametrize("module", [linear, partial(linear), "support.networks:linear"], ids=str)
+@pytest.mark.parametrize(
+    "module",
+    [linear, partial(linear), "support.networks:linear"],
+    ids=["function", "partial", "name"],
+)
 @pytest.mark.neural
 def test_a_factory_is_told_the_shapes(module: Any) -> None:
     data = tables()
