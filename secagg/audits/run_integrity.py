@@ -5,6 +5,7 @@ The checks, in this order:
 1. run.json has exactly the bytes that secagg writes.
 2. The hash chain of the log holds line by line, and no line is missing at the end.
 3. run.json and every other file match the digests in the log, and there is no other file.
+   The folder `transcript` may have been taken away.
 4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this
    job, these bounds and these rules.
 5. Each site of the run signed its consent to that before the first release.
@@ -61,6 +62,7 @@ from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.runs.released_sums import SUMS_FILE
 from secagg.runs.run_files import facts_digest, file_digest, release_counts
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
+from secagg.runs.transcript_file import MESSAGES_FILE, TRANSCRIPT
 from secagg.runtime.attestations import check_consent, read_attestations
 from secagg.runtime.planned_job import session_name
 
@@ -218,10 +220,12 @@ def _check_facts(
 
 
 def _check_files(folder: Path, end: LogEnd) -> tuple[str, ...]:
-    for path in sorted(folder.iterdir()):
-        if path.name not in (*_FILES, *_RECORDS):
-            raise EvidenceError(path.name, "was added: a run does not write such a file")
     written = {**end.result["files"], **end.report["files"]}
+    known = {*_FILES, *_RECORDS, *({TRANSCRIPT} if MESSAGES_FILE in written else ())}
+    for path in sorted(folder.iterdir()):
+        if path.name not in known:
+            raise EvidenceError(path.name, "was added: a run does not write such a file")
+    _check_transcript(folder, written)
     drawn = end.countersigned is None or "why" not in end.report
     for name in _FILES:
         if name == "report.html" and not drawn and name not in written:
@@ -233,6 +237,20 @@ def _check_files(folder: Path, end: LogEnd) -> tuple[str, ...]:
         if file_digest(folder / name) != written[name]:
             raise EvidenceError(name, "was changed after the run")
     return tuple(name for name in _FILES if name in written)
+
+
+def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
+    """Check the messages, unless they were taken from the folder: nobody else needs them."""
+    if not (folder / TRANSCRIPT).exists():
+        return
+    for path in sorted((folder / TRANSCRIPT).iterdir()):
+        if path != folder / MESSAGES_FILE:
+            where = f"{TRANSCRIPT}/{path.name}"
+            raise EvidenceError(where, "was added: a run does not write such a file")
+    if not (folder / MESSAGES_FILE).is_file():
+        raise EvidenceError(MESSAGES_FILE, "is missing", f"Or remove {TRANSCRIPT}/, too.")
+    if file_digest(folder / MESSAGES_FILE) != written[MESSAGES_FILE]:
+        raise EvidenceError(MESSAGES_FILE, "was changed after the run")
 
 
 def _roster(facts: Mapping[str, Any]) -> Roster:

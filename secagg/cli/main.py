@@ -72,6 +72,9 @@ def run(
     settings: Settings = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     key: Key = None,
+    transcript: Annotated[
+        bool, typer.Option("--transcript", help="Write every message, too, for secagg audit.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a job and write its result, evidence and report."""
@@ -87,6 +90,7 @@ def run(
             overrides=job_overrides(protocol, engine, settings),
             progress=show,
             key=key,
+            transcript=transcript,
         )
     _show_run(done, folder, as_json)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -240,3 +240,11 @@ class Delivery:
     recipient: str
     size: int
     """bytes"""
+
+
+Recorder = Callable[[Delivery, bytes], None]
+"""Called with each frame that an engine delivers."""
+
+
+def record_nothing(delivery: Delivery, frame: bytes) -> None:
+    """Record no frame: the default."""

@@ -38,6 +38,7 @@ from secagg.runs.run_folder import (
     writing,
 )
 from secagg.runs.session_loop import Run, play_session
+from secagg.runs.transcript_file import TRANSCRIPT
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
 from secagg.runtime.journal import still_to_log
 from secagg.runtime.planned_job import Planned, plan_job
@@ -58,6 +59,7 @@ def run(
     tamper: Tamper | None = None,
     random: RandomBytes = system_random,
     key: str | Path | None = None,
+    transcript: bool = False,
 ) -> Run:
     """Run a job on this computer and return its result.
 
@@ -72,6 +74,8 @@ def run(
     tamper: see `secagg.runtime.engines.memory`
     random: any generator but the operating system's removes all protection; the run records this
     key: file with the coordinator's own keys (`secagg key`), which sites' policies may require
+    transcript: also write every message into `out` (`secagg.runs.transcript_file`), for
+        `secagg audit`
     Engine "processes" does not accept `data`, `tamper` or `random`.
 
     Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`; `out` is then unchanged. If sums were
@@ -83,13 +87,15 @@ def run(
     check_headers(planned.job, planned.sources)
     own = None if key is None else read_key(Path(key), COORDINATOR)
     target = None if out is None else Path(out).absolute()
+    if transcript and target is None:
+        raise UsageError("transcript", "is written into a folder", "Give `out`, too.")
     if target is not None:
         check_target(target, overwrite)
     if planned.job.engine.name == "processes":
         if tamper is not None or random is not system_random:
             raise UsageError("engine", "'processes' accepts neither `random` nor `tamper`")
         found = _name_sites(planned, progress)
-        finished = _run_in_processes(planned, target, overwrite, progress, own)
+        finished = _run_in_processes(planned, target, overwrite, progress, own, transcript)
         return _as_returned(finished, out, found)
     if target is not None:
         discard_unfinished(target, overwrite, only_check=True)
@@ -101,7 +107,9 @@ def run(
             found = _name_sites(planned, progress)
             session = open_session(planned, random, tamper, coordinator=own)
             written = None if target is None else folder
-            finished = play_session(session, log, None, progress, target or folder, written)
+            finished = play_session(
+                session, log, None, progress, target or folder, written, transcript=transcript
+            )
             if target is not None:
                 with writing(target):
                     finish_folder(folder, finished.facts, log)
@@ -171,7 +179,9 @@ def resume(
             progress(log.events[0])  # what the run is, and its number of rounds
         event = {"event": "resumed", "round": step.state.round, "deadline": deadline}
         first = replace(entry, step=replace(step, events=(*step.events, event)))
-        finished = play_session(session, log, first, progress, place, place / "run")
+        written = place / "run"
+        recorded = (written / TRANSCRIPT).exists()
+        finished = play_session(session, log, first, progress, place, written, transcript=recorded)
         finished = _finish(finished, log, place, target, overwrite)
         return replace(finished, folder=folder if folder.absolute() == target else target)
 
@@ -182,6 +192,7 @@ def _run_in_processes(
     overwrite: bool,
     progress: Progress | None,
     own: Identity | None,
+    transcript: bool,
 ) -> Run:
     policy = as_policy(planned.job.release)  # checked first, before any process starts
     check_invitation(policy, COORDINATOR, planned.public.sites, None)
@@ -189,7 +200,9 @@ def _run_in_processes(
         log = RunLog(place / "log.jsonl", utc_now)
         with start_session(planned, place, overwrite, progress, own) as session:
             written = None if target is None else place / "run"
-            finished = play_session(session, log, None, progress, place, written)
+            finished = play_session(
+                session, log, None, progress, place, written, transcript=transcript
+            )
         return finished if target is None else _finish(finished, log, place, target, overwrite)
 
 

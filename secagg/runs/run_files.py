@@ -28,6 +28,7 @@ from secagg.contracts import Result
 from secagg.core.hash_chain_log import RunLog, canonical_json
 from secagg.core.private_files import RESTART_ADVICE, write_private
 from secagg.errors import EvidenceError
+from secagg.runs.transcript_file import MESSAGES_FILE
 
 TROUBLE = ("missing", "rejected", "restarted", "stopped", "resumed")
 """Events that record a failure, or how the run continued after it."""
@@ -59,7 +60,10 @@ def write_result(folder: Path, result: Result, run_facts: Mapping[str, Any]) -> 
     write_json(folder / "result.json", result.summary)
     write_private(folder / "arrays.npz", arrays.getvalue())
     write_json(folder / "run.json", recorded)
-    digests = {name: file_digest(folder / name) for name in ("result.json", "arrays.npz")}
+    names = ["result.json", "arrays.npz"]
+    if (folder / MESSAGES_FILE).exists():
+        names.append(MESSAGES_FILE)
+    digests = {name: file_digest(folder / name) for name in names}
     return {"event": "result", "files": digests, "facts": facts_digest(recorded)}
 
 

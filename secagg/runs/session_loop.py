@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from secagg.contracts import Result
-from secagg.core.frames import Delivery
+from secagg.core.frames import Delivery, record_nothing
 from secagg.core.hash_chain_log import RunLog
+from secagg.core.item_file import ItemFile
 from secagg.core.randomness import system_random
 from secagg.errors import RecordsRefusal, SecaggError, UsageError
 from secagg.runs import facts as run_facts
-from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, SumsFile
+from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, append_sum
 from secagg.runs.run_end import is_result_logged, report_remarks, write_end
 from secagg.runs.run_files import log_facts, read_facts
 from secagg.runs.run_folder import (
@@ -30,6 +31,7 @@ from secagg.runs.run_folder import (
     writing,
 )
 from secagg.runs.site_baselines import fit_each_site_only
+from secagg.runs.transcript_file import append_message, transcript_file
 from secagg.runtime.coordinator import Step
 from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.loopback import LoopbackEngine
@@ -72,11 +74,14 @@ def play_session(
     progress: Progress | None,
     place: Path,
     folder: Path | None = None,
+    *,
+    transcript: bool = False,
 ) -> Run:
     """Play a session to its end, from its beginning or from the journal's last entry.
 
     place: the name of the run's folder in error messages
     folder: for the run's files, except run.json, which the caller completes; None: write no files
+    transcript: whether to write every message, too (`secagg.runs.transcript_file`)
     """
     began = time.process_time()
     engine, planned, progress = session.engine, session.planned, _remarks_once(progress)
@@ -89,6 +94,8 @@ def play_session(
         entry = Entry(replace(step, events=(opening, *step.events)), 0, log.head, [], 0.0)
     engine.transcript[:] = entry.delivered
     sums = _sums_file(session, folder, log, entry.step)
+    if folder is not None and transcript and not is_result_logged(log):
+        _record_messages(session, folder, len(entry.delivered))
     earlier = entry.seconds - began
 
     def keep(step: Step) -> Entry:
@@ -112,14 +119,11 @@ def play_session(
         with closing(session):
             state = _loop(session, entry.step, keep, write, progress, sums)
     except SecaggError as error:
-        # In one process the party's own error is available; otherwise only its code arrives.
-        errors = engine.errors if isinstance(engine, MemoryEngine) else {}
-        own = errors.get(error.where)
-        same = own is not None and error.code in (own.code, RecordsRefusal.code)
-        shown = own if own is not None and same else error
+        shown = _own_error(engine, error)
         raise shown from shown.__cause__  # of an internal error
+    engine.record = record_nothing
     result = _result(session, state)
-    facts = _final_facts(session, state, log, folder, earlier)
+    facts = _final_facts(session, state, log, folder, earlier, transcript=transcript)
 
     def record(event: Mapping[str, Any]) -> None:
         keep(Step(state, events=(dict(event),)))
@@ -137,6 +141,13 @@ def play_session(
     return Run(result, facts, log.events, None, engine.transcript, remarks, left)
 
 
+def _own_error(engine: MemoryEngine | LoopbackEngine, error: SecaggError) -> SecaggError:
+    """Return the party's own error, which one process has; otherwise only its code arrives."""
+    own = engine.errors.get(error.where) if isinstance(engine, MemoryEngine) else None
+    same = own is not None and error.code in (own.code, RecordsRefusal.code)
+    return own if own is not None and same else error
+
+
 def _result(session: Session, state: CoordinatorState) -> Result:
     result = run_facts.result_of(session.planned, state)
     if not session.planned.job.simulation.site_alone:
@@ -146,12 +157,20 @@ def _result(session: Session, state: CoordinatorState) -> Result:
 
 
 def _final_facts(
-    session: Session, state: CoordinatorState, log: RunLog, folder: Path | None, earlier: float
+    session: Session,
+    state: CoordinatorState,
+    log: RunLog,
+    folder: Path | None,
+    earlier: float,
+    *,
+    transcript: bool,
 ) -> dict[str, Any]:
     """Return the facts of the finished run; those that were written before the run was resumed."""
     if folder is not None and is_result_logged(log):
         return {**read_facts(folder), **log_facts(log.events)}
     facts = run_facts.facts(session, state, log.events, (log.events[0]["time"], utc_now()))
+    if transcript:
+        facts["transcript"] = len(session.engine.transcript)
     facts["seconds"] = run_facts.processor_seconds(session, earlier + time.process_time())
     return facts
 
@@ -176,7 +195,7 @@ def _loop(
     keep: Callable[[Step], Entry],
     write: Progress,
     progress: Progress | None,
-    sums: SumsFile | None,
+    sums: ItemFile | None,
 ) -> CoordinatorState:
     """Step until done: save, log, send, advance."""
     while True:
@@ -201,7 +220,7 @@ def _loop(
                     session.ledger.record_release(following.events[-1], following.state.total)
                 if sums is not None:
                     with writing(sums.path):
-                        sums.append(_released_sum(session, following.state))
+                        append_sum(sums, _released_sum(session, following.state))
         except SecaggError as error:
             _log_stop(error, session, entry, restarts, write)
             raise
@@ -229,11 +248,24 @@ def _remarks(session: Session) -> tuple[str, ...]:
     return tuple(remark for side in session.sites.values() for remark in side.remarks)
 
 
-def _sums_file(session: Session, folder: Path | None, log: RunLog, step: Step) -> SumsFile | None:
+def _record_messages(session: Session, folder: Path, delivered: int) -> None:
+    """Write each message from now on; the file has those that were delivered before."""
+    with writing(folder):
+        file = transcript_file(folder, sync=session.journal is not None)
+        file.keep(delivered)
+
+    def record(delivery: Delivery, frame: bytes) -> None:
+        with writing(file.path):
+            append_message(file, delivery, frame)
+
+    session.engine.record = record
+
+
+def _sums_file(session: Session, folder: Path | None, log: RunLog, step: Step) -> ItemFile | None:
     """Return the file of the released sums, with those whose release is in the log or the step."""
     if folder is None:
         return None
-    sums = SumsFile(folder / SUMS_FILE, sync=session.journal is not None)
+    sums = ItemFile(folder / SUMS_FILE, sync=session.journal is not None)
     releases = [event for event in (*log.events, *step.events) if event["event"] == "release"]
     with writing(folder):
         folder.mkdir(mode=0o700, exist_ok=True)

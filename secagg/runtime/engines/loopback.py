@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from secagg.core.frames import Delivery, peek_header
+from secagg.core.frames import Delivery, Recorder, peek_header, record_nothing
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.core.randomness import system_random
 from secagg.errors import PeerError
@@ -79,6 +79,7 @@ class LoopbackEngine:
         self.deadline, self.restart = job.engine.deadline, job.engine.restart
         self.limit = LIMIT
         self.transcript: list[Delivery] = []
+        self.record: Recorder = record_nothing
         self.restarted: list[str] = []
         self.silent: list[str] = []
         self.on_start: Callable[[int, int], None] = lambda started, parties: None
@@ -141,12 +142,17 @@ class LoopbackEngine:
         for name, request in requests.items():
             round_, phase = peek_header(request)
             if name in reached:
-                self.transcript.append(Delivery(round_, phase, me, name, len(request)))
+                self._delivered(Delivery(round_, phase, me, name, len(request)), request)
             if name in replies:
+                reply = replies[name]
                 with contextlib.suppress(PeerError):  # not a frame: the coordinator rejects it
-                    round_, phase = peek_header(replies[name])
-                self.transcript.append(Delivery(round_, phase, name, me, len(replies[name])))
+                    round_, phase = peek_header(reply)
+                self._delivered(Delivery(round_, phase, name, me, len(reply)), reply)
         return list(replies.values())
+
+    def _delivered(self, delivery: Delivery, frame: bytes) -> None:
+        self.transcript.append(delivery)
+        self.record(delivery, frame)
 
     # --- one party ---------------------------------------------------------------------------
 

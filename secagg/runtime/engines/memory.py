@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from secagg.contracts import Result
-from secagg.core.frames import Delivery, peek_header
+from secagg.core.frames import Delivery, Recorder, peek_header, record_nothing
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import SecaggError
 from secagg.runtime.party import Party
@@ -33,6 +33,7 @@ class MemoryEngine:
     tamper: Tamper | None = None
     states: dict[str, bytes] = field(default_factory=dict, repr=False)  # hold private keys
     transcript: list[Delivery] = field(default_factory=list)
+    record: Recorder = record_nothing
     errors: dict[str, SecaggError] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     """processor time of each party"""
@@ -61,7 +62,7 @@ class MemoryEngine:
     def _deliver(self, sender: str, recipient: str, frame: bytes) -> Sequence[bytes]:
         round_, phase = peek_header(frame)
         arrived = [frame] if self.tamper is None else self.tamper(sender, recipient, frame)
-        self.transcript += [
-            Delivery(round_, phase, sender, recipient, len(data)) for data in arrived
-        ]
+        for data in arrived:
+            self.transcript.append(Delivery(round_, phase, sender, recipient, len(data)))
+            self.record(self.transcript[-1], data)
         return arrived
