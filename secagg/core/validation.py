@@ -31,6 +31,7 @@ _EXAMPLES = {  # example of a list, by key
     "truth": '[["cause", "effect"]]',
     "lags": '[["age_1", "bmi_1"]]',
     "analyses": '[{ kind = "pc" }]',
+    "edges": '[["age", "bmi"]]',
 }
 
 Settings = TypeVar("Settings")
@@ -51,12 +52,15 @@ def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Sett
 
 
 def _first(errors: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the first error. For "true, false or a word", pydantic has one error for each."""
+    """Return the first error. For each kind that a value may have, pydantic has an error."""
     first = errors[0]
     words = [each for each in errors[1:] if each["type"] == "literal_error"]
     if first["type"].startswith("bool_") and words and words[0]["loc"][0] == first["loc"][0]:
         message = f"must be true, false or {words[0]['ctx']['expected']}"
         return {**first, "loc": first["loc"][:-1], "msg": message}
+    if first["type"] == "tuple_type" and words and len(first["loc"]) == 2:  # a list or a word
+        message = f"must be {words[0]['ctx']['expected']}, or a list"
+        return {**first, "loc": first["loc"][:1], "msg": message, "type": "list_or_word"}
     return first
 
 

@@ -29,6 +29,12 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     assert clip is not None  # with noise, records are always clipped
     if job.privacy.expected_records is None:
         return {"verdict": None, "words": "not judged: set privacy.expected_records"}
+    if not isinstance(method, OneRegression) and any(
+        stage.training or (stage.sensitivity and stage.max_rounds > 1)
+        for stage in planned.plans.stages.values()
+    ):
+        words = "not judged: no error is predicted for a network; try it with simulated records"
+        return {"verdict": None, "words": words}
     used, logistic = set(job.columns), False
     if isinstance(method, OneRegression):
         used, logistic = set(method.columns_used), method.logistic

@@ -67,7 +67,7 @@ def test_chains_that_disagree_are_reported(capsys: pytest.CaptureFixture[str]) -
 
 def test_the_most_probable_record(folder: Path) -> None:
     out = call(folder, "--given", "g=2", "--given", "x=30", "--most-probable")
-    assert "given" in out and "restarts" in out and "x is outside its bounds" in out
+    assert "given" in out and "searches" in out and "x is outside its bounds" in out
     answer = json.loads(call(folder, "--given", "g=2", "--most-probable", "--json"))
     assert answer["values"]["x"] == pytest.approx(MEANS[0, 2])
 

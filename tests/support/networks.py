@@ -91,21 +91,20 @@ def root(inputs: int, outputs: int) -> Any:
     return Root()
 
 
-def steep(inputs: int, outputs: int) -> Any:
-    """A module whose outputs are e^-5 at first, and beyond any range after a usual step."""
+def plateau(inputs: int, outputs: int) -> Any:
+    """A module that is constant, 2, where a parameter is above 0.2: a usual step leads there."""
     import torch
 
-    class Steep(torch.nn.Module):
+    class Plateau(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = torch.nn.Linear(inputs, outputs)
-            torch.nn.init.zeros_(self.layer.weight)
-            torch.nn.init.zeros_(self.layer.bias)
+            self.level = torch.nn.Parameter(torch.zeros(1))
 
         def forward(self, x: Any) -> Any:
-            return (200 * self.layer(x) - 5).exp()
+            slope = torch.where(self.level > 0.2, torch.full_like(self.level, 2.0), self.level)
+            return slope.expand(len(x), 1)
 
-    return Steep()
+    return Plateau()
 
 
 def closure(inputs: int, outputs: int) -> Any:

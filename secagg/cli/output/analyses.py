@@ -104,6 +104,8 @@ def _dependency(edge: Mapping[str, Any]) -> str:
     text = " - ".join(edge["between"])
     if edge.get("votes") is not None:
         return f"{text} ({counted(edge['votes'], 'vote')})"
+    if "votes" in edge:
+        return f"{text} (too few votes to show)"
     return f"{text} ({significant(edge['path_norm'], 3)})" if "path_norm" in edge else text
 
 

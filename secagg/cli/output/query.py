@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output.terminal import show_warnings, standard_output
-from secagg.reports.numbers import by_error, fixed, share, significant
+from secagg.reports.numbers import by_error, fixed, significant
 
 _PROBABILITY_DIGITS = 3
 
@@ -52,12 +52,16 @@ def show_query(answer: Mapping[str, Any]) -> None:
                 sampler = ("", "") if i else _sampler(row)
                 table.add_row("" if i else escape(row["column"]), *map(escape, cells), *sampler)
         out.print(table)
+    text = (
+        "These are values of the fitted model. Its own error, from sampling and from noise if the "
+        "run had any, is not shown."
+    )
     if any(not row["exact"] for row in answer["columns"]):
-        out.print(
-            "MCSE: Monte Carlo standard error. Values without one are exact, because all "
-            "neighbours of the column are given.",
-            markup=False,
+        text += (
+            " MCSE: Monte Carlo standard error of the draws. A value without one needed no draws, "
+            "because all neighbours of its column are given."
         )
+    out.print(text, markup=False)
 
 
 def _given(answer: Mapping[str, Any]) -> str:
@@ -89,5 +93,7 @@ def _most_probable(answer: Mapping[str, Any]) -> Table:
     for name, value in answer["values"].items():
         cell = value if isinstance(value, str) else significant(value)
         table.add_row(escape(name), escape(cell), "given" if name in answer["given"] else "")
-    table.caption = f"{share(answer['reached'])} of the restarts ended here"
+    table.caption = (
+        f"{100 * answer['reached']:.0f} % of the searches, from random starts, ended here"
+    )
     return table

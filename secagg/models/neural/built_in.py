@@ -11,7 +11,7 @@ from secagg.errors import JobError
 if TYPE_CHECKING:
     from torch import nn
 
-_MAX_UNITS = 100_000
+_MAX_UNITS = 10_000
 
 
 def mlp(

@@ -23,8 +23,6 @@ nothing hides a single record (`secagg.models.neural.site_graphs`).
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
@@ -41,14 +39,6 @@ def pack(graph: Graph) -> Array:
     return graph[np.triu_indices(len(graph), k=1)].astype(np.float64)
 
 
-def unpack(edges: Graph) -> Graph:
-    """Return the symmetric graph, shape (columns, columns), from one entry for each pair."""
-    d = (1 + int(np.sqrt(1 + 8 * len(edges)))) // 2
-    graph = np.zeros((d, d), dtype=np.bool_)
-    graph[np.triu_indices(d, k=1)] = edges
-    return np.asarray(graph | graph.T)
-
-
 def vote_level(pairs: int, sites: int, votes: int, false_edges: float) -> float:
     """Return alpha, the level of each test at a site.
 
@@ -63,13 +53,12 @@ def vote_level(pairs: int, sites: int, votes: int, false_edges: float) -> float:
     return min(float(betaincinv(votes, sites - votes + 1, share)), 0.5)
 
 
-def merge(votes: Array, rule: Literal["union"] | int) -> Graph:
+def merge(votes: Array, needed: int) -> Graph:
     """Return for each pair of columns whether it has an edge.
 
     votes: the sums over sites, one for each pair
-    rule: "union", or the smallest number of votes of an edge, at least 1
+    needed: the smallest number of votes of an edge, at least 1; with 1, it is the union
     """
-    needed = 1 if rule == "union" else rule
     if needed < 1:
         raise UsageError("graph", f"an edge needs at least 1 vote, not {needed}")
     return np.asarray(votes >= needed)

@@ -14,7 +14,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import DataError
 from secagg.models.neural.gradients import Learner, gradient_sum
 from secagg.models.neural.optimisers import advance, begin
-from secagg.models.neural.rounds import NetworkRounds, Penalty, no_penalty
+from secagg.models.neural.rounds import NetworkRounds, Penalty, no_penalty, rises_not
 
 
 def fit_locally(
@@ -43,9 +43,11 @@ def fit_locally(
             total = np.where(free, total, 0.0)
         if not np.isfinite(loss) and not state["steps"]:
             raise DataError("loss", "is not finite at the first parameters")
-        if np.max(np.abs(total), initial=0.0) <= tolerance:
+        value = loss / records + extra
+        flat = np.max(np.abs(total), initial=0.0) <= tolerance
+        if flat and rises_not(value, state["value"]):
             return np.asarray(state["point"])
-        state = advance("lbfgs", state, loss / records + extra, total, 0.0, 0.0)
+        state = advance("lbfgs", state, value, total, 0.0, 0.0)
         if state["ended"]:
             break
     return np.asarray(state["best"])

@@ -158,7 +158,7 @@ class ModuleLearner:
             torch.manual_seed(seed)
             try:
                 module = self.factory(len(self.predictors), self.outputs, **self.settings)
-            except Exception as error:  # any: it is the user's code
+            except (Exception, SystemExit) as error:  # any: it is the user's code
                 what = f"{type(error).__name__}: {error}"
                 raise JobError("method.module", what.splitlines()[0]) from error
         if not isinstance(module, torch.nn.Module):
@@ -181,7 +181,7 @@ def _tried(module: nn.Module, records: Tensor) -> Tensor:
     """Return the outputs of a trial. Raises `JobError` if the module fails."""
     try:
         found: Tensor = module(records).detach()
-    except Exception as error:  # any: it is the user's code
+    except (Exception, SystemExit) as error:  # any: it is the user's code
         number, variables = records.shape
         of = f"{number} record{'s' if number > 1 else ''} of {variables} variables"
         what = f"fails on {of}: {type(error).__name__}: {error}"

@@ -3,7 +3,7 @@
 Each optimiser is a pair of functions on plain state, so that a run can stop after any round and go
 on. The state's key "point" is where the next value and gradient are wanted; "best" is the estimate.
 
-    "sgd"    point - rate * gradient, with heavy-ball momentum 0.9 if `momentum`
+    "sgd"    point - rate * gradient, with heavy-ball `momentum`
     "adam"   Kingma and Ba (2015), algorithm 1, with their constants
     "lbfgs"  limited-memory BFGS (Nocedal and Wright 2006, algorithms 7.4 and 7.5)
 
@@ -14,6 +14,7 @@ the parabola through what is known (their 3.57), and not below a tenth of the la
 differences of positions and gradients is kept only if it has positive curvature, so the
 approximated Hessian stays positive definite. If no step of a search direction lowers the value, the
 search restarts from the steepest direction, and ends if that fails too: then rounding limits it.
+No step changes a parameter by more than 1: values far away may be beyond the bounds of a sum.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _LONGEST: Final = 0.5
 _MAX_TRIALS: Final = 20  # of one line search: the last is at most 2^-20 as long as the first
 _MAX_HISTORY: Final = 20  # pairs; more hardly help (Nocedal and Wright 2006, section 7.2)
 _MAX_HISTORY_NUMBERS: Final = 2**23  # 64 MiB on disk and in memory
+_LONGEST_MOVE: Final = 1.0  # of a parameter, in one step
 _MIN_CURVATURE: Final = 1e-12  # cosine between a pair's differences
 
 
@@ -115,6 +117,8 @@ def _searching(state: State, gradient: Array) -> State:
     size = float(np.linalg.norm(gradient))
     # The first step has no curvature to go by: its length is at most 1.
     length = 1.0 if len(state["moves"]) else min(1.0, 1.0 / size) if size > 0 else 0.0
+    furthest = length * float(np.max(np.abs(direction), initial=0.0))
+    length *= min(1.0, _LONGEST_MOVE / furthest) if furthest > 0 else 1.0
     point = state["best"] + length * direction
     return {**state, "direction": direction, "length": length, "trial": 0, "point": point}
 

@@ -8,11 +8,12 @@ unit, in each of many records' terms, would not be covered by the noise.
 
 So records are computed in batches of a fixed number of slots (`torch.func.vmap`), of which only
 those are used in which every record has the same gradient; zeros fill the others. `equal_slots`
-finds them before the first batch: it puts each of many random records into each slot. Argument:
-which operations a dense kernel does, and in which order, depends on shapes and not on values. If
-two slots had different orders, some of the many sums of random numbers would be rounded
-differently. Where fewer than two slots are equal, or the module cannot be vectorised, each record
-is computed in a batch of its own.
+finds them before the first batch: it puts each of many random records into each slot, at random
+parameters. Both are fixed: a coordinator that chose them could choose zeros, at which all slots
+look equal. Argument: which operations a dense kernel does, and in which order, depends on shapes
+and not on values. If two slots had different orders, some of the many sums of random numbers would
+be rounded differently. Where fewer than two slots are equal, or the module cannot be vectorised,
+each record is computed in a batch of its own.
 
 Not protected: a module whose operations depend on the values of other records in its batch. `vmap`
 gives it one record at a time, so it would have to break out of torch to do so.
@@ -48,7 +49,7 @@ def record_gradients(learner: Learner, theta: Array, values: Array) -> Iterator[
     if not len(values):
         return
     if learner not in _found:
-        _found[learner] = _usable_slots(learner, theta, values.shape[1])
+        _found[learner] = _usable_slots(learner, len(theta), values.shape[1])
     slots, used = _found[learner]
     if len(used) < 2:
         gradient = _single(learner, theta)
@@ -76,11 +77,14 @@ def equal_slots(gradients: Gradients, variables: int, slots: int) -> NDArray[np.
     return np.flatnonzero(equal)
 
 
-def _usable_slots(learner: Learner, theta: Array, variables: int) -> tuple[int, NDArray[np.int64]]:
+def _usable_slots(
+    learner: Learner, parameters: int, variables: int
+) -> tuple[int, NDArray[np.int64]]:
     """Return the number of slots of a batch, and those that may be used."""
     none = np.zeros(0, dtype=np.int64)
-    if len(theta) > _MAX_PARAMETERS:
+    if parameters > _MAX_PARAMETERS:
         return 1, none
+    theta = np.random.default_rng(1).standard_normal(parameters)
     try:
         return _SLOTS, equal_slots(_vectorised(learner, theta), variables, _SLOTS)
     except (RuntimeError, ValueError, NotImplementedError):  # of vmap, for what it cannot do

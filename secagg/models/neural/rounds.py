@@ -10,8 +10,10 @@ w_k = n_k / max_rows:
     "fedavg"   w_k, w_k times its mean loss at theta, w_k times its update theta_k - theta, where
                theta_k comes from E epochs at the site, and the update is clipped to a public norm
 
-A site whose loss or contribution is not finite or out of range contributes zeros, and a count says
-so. L-BFGS then tries a shorter step; the others cannot go on.
+A site whose loss or contribution is not finite, or beyond the bounds, sends nothing, and the run
+ends. (If it sent zeros or bounds instead, a coordinator could choose parameters at which all sites
+but one do so, and would see that one's contribution.) The bounds are wide, and L-BFGS changes no
+parameter by more than 1 at a time, so that this happens only where training fails.
 
 With noise, see `secagg.models.neural.private_rounds`. Without, the coordinator divides by the sum
 of the w_k. So it has the pooled mean loss and its gradient; or the mean update, which takes the
@@ -44,12 +46,15 @@ from secagg.models.neural.private_rounds import (
 )
 
 TRAIN = "train"
-FRACTION_BITS = 40
+FRACTION_BITS = 32
 _RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
 _AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
-_BOUND = 2.0**16  # of a contribution's entries: a larger gradient means that the method diverges
+_BOUND = 2.0**24  # of a contribution's entries: a larger gradient means that the method diverges
+_NO_RISE = 1e-9  # relative change of a value that may be rounding
 _MAX_ROUNDS = 100_000
 _MAX_PARAMETER = 1e6
+_MAX_PARAMETERS = 10_000_000  # each site's sum then has 80 MB
+_MAX_SEED = 2**63 - 1  # of torch's generator
 
 Penalty = Callable[[Array, float], tuple[float, Array]]
 """From parameters and the number of records to a value per record and its gradient."""
@@ -78,8 +83,8 @@ class NetworkRounds:
     momentum: float = 0.0
     """Momentum of the coordinator's `"sgd"`, at least 0 and below 1."""
     tolerance: float = 1e-5
-    """With `"lbfgs"`: the search ends when no entry of the gradient is larger. With 0, all rounds
-    are run."""
+    """With `"lbfgs"`: the search ends when no entry of the gradient is larger, or when no step
+    lowers the value."""
     epochs: int = 1
     """With `"fedavg"`: number of passes over a site's records in a round."""
     batch: int | None = None
@@ -102,6 +107,8 @@ class NetworkRounds:
         """Raise `JobError` for settings out of range, or that do not fit the noise."""
         noised = self.noised(public)
         check_numbers(self, {"rounds": 1, "tolerance": 0, "epochs": 1, "momentum": 0, "seed": 0})
+        if self.seed > _MAX_SEED:
+            raise JobError("method.seed", f"must be at most {_MAX_SEED}")
         if self.rounds > _MAX_ROUNDS:
             raise JobError("method.rounds", f"must be at most {_MAX_ROUNDS}")
         if self.momentum >= 1:
@@ -143,6 +150,9 @@ class NetworkRounds:
 
     def train_stage(self, parameters: int, public: PublicFacts) -> Stage:
         """Declare the rounds of a network with so many parameters."""
+        if parameters > _MAX_PARAMETERS:
+            what = f"makes a network of {parameters:,} parameters; {_MAX_PARAMETERS:,} is the limit"
+            raise JobError("method", what, "Use fewer or smaller hidden layers.")
         if self.noised(public):
             clip = self._clip(noised=True)
             return private_stage(
@@ -155,7 +165,6 @@ class NetworkRounds:
             Field("weight", (1,), 1.0, FRACTION_BITS, Kind.WEIGHT),
             Field("loss", (1,), _BOUND, FRACTION_BITS, Kind.BOUNDED),
             Field("change", (parameters,), largest, FRACTION_BITS, Kind.BOUNDED),
-            Field("out_of_range", (1,), 1.0, 0, Kind.COUNT),
         ]
         if self.algorithm == "fedavg":
             spec.append(Field("shortened", (1,), 1.0, 0, Kind.COUNT))
@@ -168,7 +177,7 @@ class NetworkRounds:
                         "noised": noised, "max_rows": max_rows}  # fmt: skip
         if noised:
             return state | {"sizes": 0.0, "summed": np.zeros_like(start)}
-        return state | {"losses": [], "largest": [], "shortened": 0}
+        return state | {"losses": [], "best_loss": math.inf, "largest": [], "shortened": 0}
 
     def train_contribution(
         self,
@@ -196,7 +205,7 @@ class NetworkRounds:
         if self.algorithm == "fedsgd":
             loss, gradient = gradient_sum(learner, theta, values)
             update["loss"] = np.array([weight * loss / records])
-            return _checked(update | {"change": weight * gradient / records})
+            return _in_range(update | {"change": weight * gradient / records})
         update["loss"] = np.array([weight * loss_sum(learner, theta, values) / records])
         rng = np.random.default_rng(list(random(32)))
         after = trained(
@@ -209,7 +218,7 @@ class NetworkRounds:
         if norm > clip:
             step *= clip / norm
         shortened = np.array([float(norm > clip)])
-        return _checked(update | {"change": weight * step, "shortened": shortened})
+        return _in_range(update | {"change": weight * step, "shortened": shortened})
 
     def advance_training(
         self,
@@ -228,37 +237,30 @@ class NetworkRounds:
         if not weight > 0:
             raise DataError("records", "no site has a complete record")
         before, done = training["optimiser"], training["rounds"] + 1
+        extra, slope = penalty(before["point"], records or weight * training["max_rows"])
+        mean = total["change"] / weight
+        gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
+        loss = float(total["loss"][0]) / weight
         optimiser = self._optimiser(noised=False)
         rate = self._rate(optimiser, noised=False)
-        searches = optimiser == "lbfgs" and before["steps"] > 0  # it may try a shorter step
-        if not total["out_of_range"][0]:
-            extra, slope = penalty(before["point"], records or weight * training["max_rows"])
-            mean = total["change"] / weight
-            gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
-            loss = float(total["loss"][0]) / weight
-            largest = float(np.max(np.abs(gradient), initial=0.0))
-            after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum)
-        elif searches:
-            loss, largest = training["losses"][-1], training["largest"][-1]
-            after = _shorter_step(before)
-        else:
-            what = f"losses or gradients of {total['out_of_range'][0]:g} sites are out of range"
-            advice = "Check the loss, scale the columns, or use a smaller learning rate."
-            raise DataError("training", what, advice)
-        while searches and np.any(np.abs(after["point"]) > _MAX_PARAMETER):
-            after = _shorter_step(after)
-        if np.any(np.abs(after["point"]) > _MAX_PARAMETER):
-            raise DataError("training", "diverges", "Use a smaller learning_rate.")
+        after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum)
+        largest = float(np.max(np.abs(gradient), initial=0.0))
+        flat = largest <= self.tolerance and optimiser == "lbfgs"
+        # A small slope at a trial point counts only if the value is as small as the best so far.
+        converged = flat and rises_not(loss + extra, before["value"])
+        is_best = optimiser != "lbfgs" or converged or after["steps"] > before["steps"]
         training = {
             **training,
             "optimiser": after,
             "losses": [*training["losses"], loss],
+            "best_loss": loss if is_best else training["best_loss"],
             "largest": [*training["largest"], largest],
             "shortened": training["shortened"] + int(total.get("shortened", np.zeros(1))[0]),
             "rounds": done,
         }
-        if largest <= self.tolerance and optimiser == "lbfgs":
-            # The slope was small where it was computed, which need not be the best point so far.
+        if np.any(np.abs(after["point"]) > _MAX_PARAMETER):
+            raise DataError("training", "diverges", "Use a smaller learning_rate.")
+        if converged:
             return training | {
                 "ended": "converged",
                 "optimiser": {**after, "best": before["point"]},
@@ -304,7 +306,7 @@ class NetworkRounds:
         if self.algorithm == "fedavg":
             found["shortened_updates"] = training["shortened"]
         losses = training["losses"]
-        return {"loss": losses[-1], **found, "losses": losses, "notes": []}
+        return {"loss": training["best_loss"], **found, "losses": losses, "notes": []}
 
 
 def checked_parameters(message: Body, size: int) -> Array:
@@ -320,17 +322,15 @@ def checked_parameters(message: Body, size: int) -> Array:
     raise PeerError("message", "the coordinator's parameters have a wrong shape or range")
 
 
-def _shorter_step(state: State) -> State:
-    """Return L-BFGS's state after a value that is not finite."""
-    return advance("lbfgs", state, math.inf, np.zeros_like(state["point"]), 0.0, 0.0)
+def rises_not(value: float, best: float) -> bool:
+    """Return whether a value is at most the best one so far, but for rounding."""
+    return value <= best + _NO_RISE * abs(best)
 
 
-def _checked(update: Update) -> Update:
-    """Return a contribution; all but the weight is zero if an entry is not finite or too large."""
-    good = all(np.all(np.abs(array) <= _BOUND) for array in update.values())  # False for NaN
-    if not good:
-        update = {
-            name: array if name == "weight" else np.zeros_like(array)
-            for name, array in update.items()
-        }
-    return update | {"out_of_range": np.array([float(not good)])}
+def _in_range(update: Update) -> Update:
+    """Raise `DataError` if a site's loss or gradient is not finite or far out of range."""
+    for name, array in update.items():
+        if not np.all(np.abs(array) <= _BOUND):  # also for NaN
+            advice = "Check the loss, scale the columns, or use a smaller learning rate."
+            raise DataError(name, "is not finite, or too large for the sum", advice)
+    return update

@@ -59,7 +59,7 @@ from secagg.models.neural.torch_import import require_torch
 BUILT_IN = ("secagg.models.neural.built_in:mlp",)
 """Factories that come with secagg."""
 _LABELS = {
-    "loss": ("Loss", "mean over all records, at the end"),
+    "loss": ("Loss", "mean over all records; with adam and sgd, before the last step"),
     "parameters": ("Parameters", "numbers that the network has"),
     "rounds": ("Rounds", ""),
     "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),

@@ -76,6 +76,7 @@ _LEGENDRE = np.polynomial.legendre.leggauss(12)
 _NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # on [0, 1]
 _MAX_WIDTH = 0.5  # of a cell of the quadrature, in standard deviations
 _MAX_LOSS = 700.0  # e^loss is a float
+_MAX_MU = 30.0  # up to here, losses above `_MAX_LOSS` have a probability below 1e-16
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,8 @@ class Composed:
 @lru_cache(maxsize=64)
 def composed(steps: tuple[Step, ...], gaussian_mu: float) -> Composed:
     """Return the law of the total loss. gaussian_mu: joint mu of releases of all records."""
+    if max(gaussian_mu, *(max(step.mu, step.nu) for step in steps)) > _MAX_MU:
+        return Composed(np.zeros(0), np.zeros(0), 1.0, 0.0)  # no bound that a float holds
     laws = [(_law(step), step.count) for step in steps]
     if gaussian_mu > 0:
         whole = Step("remove", gaussian_mu, 1.0, 0.0, 1)
@@ -137,6 +140,8 @@ def composed(steps: tuple[Step, ...], gaussian_mu: float) -> Composed:
     spacing = min(law.sd for law, _ in laws) / _PER_SD
     total_sd = math.sqrt(sum(count * law.sd**2 for law, count in laws))
     spacing = max(spacing, 80 * total_sd / _MAX_POINTS)
+    # A law of almost constant loss may have a long tail. A coarser grid only rounds up more.
+    spacing = max(spacing, *(law.width / _MAX_POINTS for law, _ in laws))
     while True:
         grids = [(law.on_grid(spacing), count) for law, count in laws]
         low, high = _range(grids)
@@ -167,7 +172,8 @@ class _Grid:
     def log_moment(self, t: float) -> float:
         """Return an upper bound on log E exp(t L), for finite L."""
         masses, low, high = self._coarse
-        exponents = t * (high if t > 0 else low)
+        possible = masses > 0
+        masses, exponents = masses[possible], t * (high if t > 0 else low)[possible]
         largest = float(np.max(exponents))
         return largest + math.log(float(masses @ np.exp(exponents - largest)))
 
@@ -244,6 +250,11 @@ class _Law:
         mean = np.trapezoid(weight * loss, x) / np.trapezoid(weight, x)
         return math.sqrt(float(np.trapezoid(weight * (loss - mean) ** 2, x)))
 
+    @cached_property
+    def width(self) -> float:
+        """The distance between the smallest and the largest loss."""
+        return float(np.ptp(self.loss(np.array(self.ends))))
+
     def on_grid(self, spacing: float) -> _Grid:
         """Return the law with each mass split onto the two grid points around it."""
         bounds = np.sort(self.loss(np.array(self.ends)))
@@ -298,13 +309,17 @@ def _law(step: Step) -> _Law:
         return (1 - q) * normal(x) + q * normal(x - mu)
 
     def loss(x: Floats) -> Floats:
-        return np.log1p(q * np.expm1(np.clip(mu * x - mu * mu / 2, -_MAX_LOSS, _MAX_LOSS)))
+        ratio = np.clip(mu * x - mu * mu / 2, -_MAX_LOSS, _MAX_LOSS)
+        if q == 1:  # where log1p would be infinite
+            return np.asarray(ratio)
+        return np.log1p(q * np.expm1(ratio))
 
     def inverse(losses: Floats) -> Floats:
         ratio = (np.expm1(losses) + q) / q
         with np.errstate(divide="ignore", invalid="ignore"):
-            x = (np.log(ratio) + mu * mu / 2) / mu
-        return np.where(ratio > 0, x, -math.inf)
+            log = losses if q == 1 else np.log(ratio)
+            x = (log + mu * mu / 2) / mu
+        return np.where((ratio > 0) | (q == 1), x, -math.inf)
 
     if step.pattern == "replace":
         return _replacing(mu, step.nu, q, tail)

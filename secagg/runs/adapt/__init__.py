@@ -51,7 +51,7 @@ def adapt(
         return stitched.stitch(networks, table, read_own_columns(columns), random=random)
     if columns is not None:
         what = f"is a run of {run.method.name!r}, to which no column can be added"
-        raise UsageError(str(folder), what, "Leave out --columns.")
+        raise UsageError(str(folder), what, f"Columns can be added to runs of {FedNgm.name!r}.")
     match run.method:
         case SparseRegression():
             finished = sparse_bayes.FinishedSparseRun.read(run)

@@ -37,6 +37,7 @@ from secagg.models.neural.ngm.fitted.sampling import Effort, shifts, start, swee
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.revealer import FedNgr
+from secagg.models.neural.torch_module import TorchModule
 from secagg.runs.networks.cells import ModelCells
 from secagg.runs.run_reader import RunFolder
 
@@ -74,8 +75,10 @@ class FinishedNgmRun:
         """Return the run of a result in memory. Raises `UsageError` for another method."""
         method = make_method(job.method)
         if not isinstance(method, FedNgm | FedNgr):
-            what = f"is a run of {job.method.name!r}"
-            raise UsageError("the run", what, "Give one of 'fedngm' or 'fedngr'.")
+            what, advice = f"is a run of {job.method.name!r}", "Give one of 'fedngm' or 'fedngr'."
+            if isinstance(method, TorchModule):
+                advice += " In Python, FinishedModuleRun predicts from this run."
+            raise UsageError("the run", what, advice)
         if isinstance(method, FedNgm) and method.network != "masked":
             what = f"has network = {method.network!r}, which reads each column to predict itself"
             raise UsageError("the run", what, 'Only network = "masked" has probabilities.')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,15 @@ import pytest
 from support.networks import job, tables
 
 from secagg.audits.run_integrity import verify_folder
+from secagg.contracts import SiteRecords
 from secagg.core.randomness import replayable_random
 from secagg.errors import CapabilityError, JobError, PolicyRefusal
 from secagg.jobs.job import parse_job
+from secagg.models.neural.local_fit import fit_privately, local_training
+from secagg.models.neural.module_learner import module_learner
+from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.private_rounds import poisson_sample
+from secagg.models.neural.torch_module import BUILT_IN
 from secagg.runs.run import run
 from secagg.runtime.planned_job import plan_job
 
@@ -106,6 +112,11 @@ def test_training_at_the_sites_is_the_same_again_for_the_same_records(tmp_path: 
         (ALONE, "round", CapabilityError),
         (ALONE | {"site_weights": "records"}, "site", JobError),
         (ALONE | {"public_sites": ["site0"]}, "site", JobError),
+        (ALONE | {"rounds": 0}, "site", JobError),
+        (ALONE | {"local_steps": 0}, "site", JobError),
+        (ALONE | {"algorithm": "fedavg", "batch": 0}, "site", JobError),
+        (ALONE | {"algorithm": "fedavg", "optimiser": "lbfgs"}, "site", JobError),
+        (ALONE | {"momentum": 5.0}, "site", JobError),
     ],
 )
 def test_what_noise_cannot_cover_is_refused_before_data_is_read(
@@ -130,3 +141,64 @@ def test_a_poisson_sample_takes_each_record_with_its_probability() -> None:
     assert abs(np.mean(drawn & again) - 0.09) < 5 * 0.0007
     assert poisson_sample(7, 1.0, random).all()
     assert not poisson_sample(1000, 1e-30, random).any()
+
+
+@pytest.mark.parametrize("kind", ["add", "replace"])
+def test_one_record_moves_gradient_and_size_by_at_most_the_sensitivity(kind: str) -> None:
+    """At the bound: gradients longer than the clip, all in one direction, or in opposite ones."""
+    planned = plan_job(parse_job(private(TORCH | {"clip": 0.25}, "round")), tables(3))
+    stage, learner = planned.plans.stages["train"], planned.method.learner(planned.public)
+    assert stage.sensitivity is not None
+    theta, values = np.zeros(learner.blocks.size), np.full((9, len(planned.public.variables)), 0.5)
+    y = next(i for i, v in enumerate(planned.public.variables) if v.name == "y")
+    values[:4, y] = -0.5
+
+    def summed(records: np.ndarray) -> np.ndarray:
+        rows = SiteRecords(records, 0, np.zeros(1))
+        update, _ = planned.method.contribute(
+            "train", rows, {"theta": theta}, {}, planned.public, replayable_random(1)
+        )
+        return np.concatenate([update["change"], update["size"]])
+
+    others = np.delete(values, 0, axis=0)
+    moved, bound = summed(values) - summed(others), stage.sensitivity.add
+    if kind == "replace":
+        other = values[:1].copy()
+        other[:, y] *= -1
+        moved, bound = (
+            summed(values) - summed(np.vstack([others, other])),
+            stage.sensitivity.replace,
+        )
+        # Both have the size C / 4, so the bound, which allows for an incomplete record, is not met.
+        assert np.linalg.norm(moved) > 0.99 * 2 * 0.25
+    assert np.linalg.norm(moved) <= bound
+    if kind == "add":
+        assert np.linalg.norm(moved) > 0.999 * bound
+
+
+def test_a_training_alone_has_noise_in_every_number_of_every_step() -> None:
+    """And the records of a site with more than max_rows count all, in parts."""
+    planned = plan_job(parse_job(private(ALONE, "site")), tables(3))
+    method, public = planned.method, planned.public
+    assert isinstance(method, FedNgm)
+    rounds, asked = method.local_rounds, list[int]()
+    module = module_learner(BUILT_IN[0], b'{"hidden":[]}', (0,), (2,), "squared_error")
+    start, values = module.initial(1), np.random.default_rng(3).uniform(-0.5, 0.5, (50, 4))
+    declared = local_training(rounds, len(start), public)
+
+    def noise(numbers: int) -> np.ndarray:
+        asked.append(numbers)
+        return np.full(numbers, loud)
+
+    def fit(limit: int) -> np.ndarray:
+        facts = replace(public, max_rows=limit)
+        return fit_privately(rounds, module, start, values, facts, replayable_random(1), noise)
+
+    loud = 0
+    exact = fit(public.max_rows)
+    assert sum(asked) == declared.steps * declared.numbers
+    np.testing.assert_allclose(fit(20), exact, atol=1e-6)  # 50 records in parts of 20, grid 2^-32
+    loud = 2**40  # far more than the sum of the gradients: every step of Adam goes down
+    moved = fit(public.max_rows) - start
+    np.testing.assert_allclose(moved, moved[0], rtol=1e-3)
+    assert moved[0] < -0.05

@@ -73,14 +73,22 @@ def test_without_records_nothing_is_computed(network: ModuleLearner) -> None:
 
 
 @pytest.mark.neural
+@pytest.mark.parametrize("first", ["random", "zeros"])
 @pytest.mark.parametrize("hidden", ["[20]", "[7, 5]", "[]"])
-def test_a_gradient_has_the_same_bits_whatever_the_other_records_are(hidden: str) -> None:
-    """Without the choice of slots this fails: odd ones differ from even ones."""
+def test_a_gradient_has_the_same_bits_whatever_the_other_records_are(
+    hidden: str, first: str
+) -> None:
+    """Without the choice of slots this fails: odd ones differ from even ones.
+
+    first: the coordinator's first parameters. At zeros all slots look equal
+    """
     module_learner.cache_clear()
     settings = f'{{"hidden":{hidden}}}'.encode()
     path = "secagg.models.neural.built_in:mlp"
     network = module_learner(path, settings, (0, 1), (2,), "squared_error")
     theta, values = network.initial(1), np.random.default_rng(2).uniform(-1, 1, (70, 3))
+    if first == "zeros":
+        list(record_gradients(network, np.zeros_like(theta), values))
     whole = np.vstack(list(record_gradients(network, theta, values)))
     for left_out in (0, 1, 33, 69):
         fewer = np.vstack(list(record_gradients(network, theta, np.delete(values, left_out, 0))))

@@ -18,6 +18,7 @@ from secagg.jobs.job import parse_job
 from secagg.runs.networks.finished_module import FinishedModuleRun
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate
+from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
 
 
@@ -184,6 +185,13 @@ def test_settings_out_of_range_are_refused(key: str, value: Any) -> None:
     assert caught.value.where == f"method.{key}"
 
 
+@pytest.mark.parametrize("hidden", [[5000, 5000], [10_001]])
+def test_too_large_a_network_is_refused_before_it_is_summed(hidden: list[int]) -> None:
+    method = {"name": "torch_module", "outcome": "y", "module_settings": {"hidden": hidden}}
+    with pytest.raises(JobError):
+        plan_job(parse_job(job(method)), tables())
+
+
 def test_lbfgs_is_refused_with_fedavg() -> None:
     with pytest.raises(JobError):
         fitted(tables(), outcome="y", algorithm="fedavg", optimiser="lbfgs")
@@ -202,20 +210,40 @@ def test_a_module_that_cannot_be_pickled_works() -> None:
 
 
 @pytest.mark.parametrize("optimiser", ["lbfgs", "adam"])
-def test_a_loss_that_is_not_finite_at_the_start_is_an_error(optimiser: str) -> None:
-    with pytest.raises(DataError) as caught:
-        fitted(tables(), outcome="y", module="support.networks:root", optimiser=optimiser)
-    assert caught.value.where == "training" and caught.value.advice
-
-
-def test_a_step_to_losses_out_of_range_is_shortened() -> None:
-    """The first step of L-BFGS leads to losses of e^100 and more: it is tried again, shorter."""
-    found = fitted(tables(), outcome="y", module="support.networks:steep", rounds=60)
-    losses = found.summary["losses"]
-    assert losses[1] == losses[0]  # a round without a value
-    assert losses[-1] < 0.9 * losses[0]
+def test_a_loss_that_is_not_finite_stops_at_the_site(optimiser: str) -> None:
     with pytest.raises(DataError):
-        fitted(tables(), outcome="y", module="support.networks:steep", optimiser="sgd")
+        fitted(tables(), outcome="y", module="support.networks:root", optimiser=optimiser)
+
+
+def test_a_site_out_of_range_is_not_left_out_of_a_sum() -> None:
+    """The coordinator chooses parameters at which all sites but one fail: it gets no sum."""
+    data = tables()
+    data["site2"] = data["site2"].assign(x=0.0)
+    method = {"name": "torch_module", "outcome": "y", "predictors": ["x"]}
+    planned = plan_job(parse_job(job(method | {"module_settings": {"hidden": []}})), data)
+    theta = np.array([1e6, 0.0])  # weight and bias: the loss is 0 only where x is
+    for name, source in planned.sources.items():
+        rows = read_records(planned, source)
+        arguments = "train", rows, {"theta": theta}, {}, planned.public, replayable_random(1)
+        if name == "site2":
+            planned.method.contribute(*arguments)
+        else:
+            with pytest.raises(DataError):
+                planned.method.contribute(*arguments)
+
+
+def test_a_search_does_not_end_on_a_plateau_above_its_best_value() -> None:
+    found = fitted(tables(), outcome="y", module="support.networks:plateau")
+    assert min(found.summary["losses"]) == pytest.approx(found.summary["loss"], abs=1e-9)
+
+
+@pytest.mark.parametrize("rounds", [5, 6, 17])
+def test_the_loss_is_that_of_the_returned_parameters(rounds: int) -> None:
+    settings = {"outcome": "kind", "module_settings": {"hidden": [2]}}
+    found = fitted(tables(), **settings, rounds=rounds)
+    again = fitted(tables(), **settings, rounds=300)
+    assert found.summary["loss"] == min(found.summary["losses"])
+    assert found.summary["loss"] in again.summary["losses"]
 
 
 def test_sites_with_few_records_and_columns_without_variation() -> None:

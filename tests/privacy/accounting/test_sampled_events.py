@@ -121,6 +121,20 @@ def test_other_data_are_refused(changes: dict[str, Any]) -> None:
         from_data({**to_data(SAMPLED), **changes})
 
 
+@pytest.mark.parametrize("mu", [0.9, 3.0, 8.0, 20.0])
+def test_samples_after_releases_of_all_records_cost_more_than_either(mu: float) -> None:
+    """Also where the Gaussian's loss is far below 0, as with several jobs in one ledger."""
+    both = epsilon_of([Gaussian(mu), SAMPLED], 1e-5)
+    apart = epsilon_of([Gaussian(mu)], 1e-5), epsilon_of([SAMPLED], 1e-5)
+    assert max(apart) < both < sum(apart)
+
+
+@pytest.mark.parametrize("mu", [5.0, 20.0, 50.0])
+def test_hardly_any_noise_in_a_sample_costs_without_bound(mu: float) -> None:
+    assert epsilon_of([SampledGaussian(mu, 0.5, 100)], 1e-5) == math.inf
+    assert epsilon_of([SampledGaussian(50, 0.01, 1)], 1e-5) == math.inf
+
+
 def test_edge_cases() -> None:
     assert epsilon_of([SAMPLED], 1.0) == 0.0
     assert epsilon_of([SAMPLED], 0.0) == math.inf

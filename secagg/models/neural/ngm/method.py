@@ -85,7 +85,7 @@ from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
 
 LABELS: Final[dict[str, Label]] = {
-    "loss": ("Loss", "mean over all records, at the end"),
+    "loss": ("Loss", "mean over all records; with adam and sgd, before the last step"),
     "parameters": ("Parameters", "numbers that the networks have"),
     "rounds": ("Rounds", ""),
     "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
@@ -115,6 +115,8 @@ class FedNgm(NgmSettings):
         samples = self.learn_from == "samples"
         if samples:
             rest = f"{rest.removesuffix('.')}, {OVER_SAMPLES}"
+            if self.public_sites:
+                rest += " Public sites contribute gradients over their records."
         sites = fedavg or samples or self.edges == "votes"
         kind = DisclosureKind.SITES if sites else DisclosureKind.POOLED
         fit = " How many records have each size of residual." if self._counts_fit else ""

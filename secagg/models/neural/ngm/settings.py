@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from secagg.contracts import PublicFacts
@@ -73,7 +74,7 @@ class NgmSettings(NetworkRounds):
 
     local_steps: int = 300
     """With learn_from = "samples" and noise at the sites: number of noisy steps of a site's
-    training."""
+    training, by Adam with `learning_rate` (default 0.03)."""
 
     def noised(self, public: PublicFacts) -> bool:
         """Return whether the sums of the rounds have noise: not if the sites' samples have it."""
@@ -89,30 +90,48 @@ class NgmSettings(NetworkRounds):
 
     def check_settings(self, layout: NgmLayout, public: PublicFacts) -> None:
         """Raise `JobError` for settings out of range, or that do not fit together."""
-        if public.clip is None or self.learn_from == "records":
+        if self.learn_from == "records" or public.clip is None:
             self.check_rounds(public)
+        else:  # the noise is in the sites' own training, and the sums are exact
+            replace(self, sampling_rate=1.0).check_rounds(replace(public, clip=None))
         check_numbers(self, {"penalty": 0, "linear_penalty": 0, "votes": 1, "path_penalty": 0})
         if not all(1 <= units <= _MAX_UNITS for units in self.hidden):
             raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")
+        if not 0 < self.false_edges < math.inf:
+            raise JobError("method.false_edges", "must be above 0, and finite")
         if self.votes > len(public.sites):
             raise JobError("method.votes", f"is more than the {len(public.sites)} sites")
         if not isinstance(self.edges, str):
             edge_positions(layout, self.edges, "method.edges")
+        self._check_samples(public)
+        if public.clip is not None:
+            self._check_noised(public)
+
+    def _check_samples(self, public: PublicFacts) -> None:
+        """Raise `JobError` for settings of `learn_from` that do not fit together."""
         if not 1 <= self.samples <= MAX_SAMPLES:
             raise JobError("method.samples", f"must be from 1 to {MAX_SAMPLES}")
+        if self.public_sites and self.learn_from == "records":
+            what = "has an effect only with learn_from = 'samples'"
+            raise JobError("method.public_sites", what, "Leave it out.")
         for name in self.public_sites:
             if name not in public.sites:
                 raise JobError("method.public_sites", f"no site {name!r}")
         if self.learn_from == "samples" and self.network == "paper":
             what = "samples need network = 'masked'"
             raise JobError("method.learn_from", what, "Write learn_from = 'records'.")
-        if public.clip is None:
-            return
+
+    def _check_noised(self, public: PublicFacts) -> None:
+        """Raise `JobError` for settings that noise does not cover."""
         if self.standardise or self.edges == "votes":
             what = "with noise, only the training reads records"
-            advice = "Write standardise = false, and edges = 'all' or a list of pairs."
+            advice = (
+                "Write standardise = false, and edges = 'all' or a list of pairs. Placement "
+                "'round' has the noise in the sum; 'site', with learn_from = 'samples', at sites."
+            )
             raise JobError("method.standardise", what, advice)
         if self.learn_from == "samples":
+            check_numbers(self, {"local_steps": 1})
             self.local_rounds.check_rounds(public)
             if self.site_weights == "records" or self.public_sites:
                 what = "weights by records, and public sites, have no noise"

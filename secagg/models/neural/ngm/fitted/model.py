@@ -144,8 +144,8 @@ class FittedNgm:
 
         They follow from the pooled means, so none is known without `standardise`.
         """
-        at = {c: list(self.layout.columns[c].positions) for c, n in enumerate(self.levels) if n}
-        return tuple(c for c, positions in at.items() if np.any(self.centre[positions] != 0))
+        standardised = bool(np.any(self.centre != 0))  # a single centre may be 0
+        return tuple(c for c, n in enumerate(self.levels) if n and standardised)
 
     @cached_property
     def marginals(self) -> tuple[Array, ...]:

@@ -19,6 +19,7 @@ bounds. Means, standard deviations and draws all include this clipping.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -63,8 +64,8 @@ def count_residuals(z: Array, outputs: Array, sd: Array) -> Array:
 def merged(counts: Array, smallest: int) -> Array:
     """Return counts that can be shown: no cell of them has 1 to smallest - 1 records.
 
-    Neighbouring groups, and then in each group neighbouring bins, are merged until they have no
-    records, or `smallest` or more. The records of merged bins are spread over them in proportion
+    Neighbouring groups, and then in each group neighbouring bins, are merged until they have
+    `smallest` records or more. The records of merged bins are spread over them in proportion
     to the normal distribution, those of merged groups equally. (Setting small counts to 0 instead
     would cut the tails, and make residual standard deviations too small.)
     """
@@ -80,20 +81,19 @@ def merged(counts: Array, smallest: int) -> Array:
 
 
 def _cells(counts: Array, smallest: int) -> list[slice]:
-    """Return the cells after merging neighbours, each from its first record to its last.
+    """Return cells that tile the whole axis, each with at least `smallest` records.
 
-    There are none if all records together are too few.
+    A cell reaches to the next one, so that its end does not show where single records are. There
+    are no cells if all records together are too few.
     """
-    cells: list[slice] = []
-    inside: list[int] = []
-    for i in np.flatnonzero(counts).tolist():
-        inside.append(i)
-        if counts[inside].sum() >= smallest:
-            cells.append(slice(inside[0], i + 1))
-            inside = []
-    if inside and cells:  # the last ones are too few
-        cells[-1] = slice(cells[-1].start, inside[-1] + 1)
-    return cells
+    ends: list[int] = []
+    inside = 0.0
+    for i, count in enumerate(counts):
+        inside += count
+        if inside >= smallest:
+            ends.append(i + 1)
+            inside = 0.0
+    return [slice(a, b) for a, b in pairwise([0, *ends[:-1], len(counts)])] if ends else []
 
 
 @dataclass(frozen=True, eq=False)
