@@ -126,7 +126,7 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
         _check_head(entries, end.result, head)
         _check_facts(facts, entries[0], end.result, releases)
         files = _check_files(folder, end)
-        roster = _roster(facts)
+        roster = roster_of(facts)
         session = _check_session(entries[0], roster)
         cohort = facts["cohort"]
     signatures = _check_signatures(entries, releases, cohort, roster, session)
@@ -158,7 +158,7 @@ def _verify_failed(run: RunFolder, head: str | None) -> Verified:
     _check_head(entries, {}, head)
     with run.well_formed("log"):
         evidence = entries[0].get("evidence", 1)
-        roster = _roster(entries[0])
+        roster = roster_of(entries[0])
         session = _check_session(entries[0], roster)
         cohort = releases[0]["contributors"]
     signatures = _check_signatures(entries, releases, cohort, roster, session)
@@ -253,7 +253,8 @@ def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
         raise EvidenceError(MESSAGES_FILE, "was changed after the run")
 
 
-def _roster(facts: Mapping[str, Any]) -> Roster:
+def roster_of(facts: Mapping[str, Any]) -> Roster:
+    """Return the roster in run.json or in the log's first line."""
     return Roster(
         {
             p["name"]: PublicIdentity(

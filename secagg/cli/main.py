@@ -1,9 +1,9 @@
 """The command line. Each command is a few lines over the Python interface.
 
 Exit codes: 0 success; 1 internal error; 2 wrong usage, job or data; 3 refused by a release rule;
-4 the protocol aborted; 6 a run folder was changed; 7 a result must not be used. `plan` ends with 3
-if a run would be refused. An error is one line on standard error (with --json, one object): where,
-what, advice.
+4 the protocol aborted; 5 an audit found a leak; 6 a run folder was changed; 7 a result must not be
+used. `plan` ends with 3 if a run would be refused. An error is one line on standard error (with
+--json, one object): where, what, advice.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from secagg.cli.adapt import adapt
+from secagg.cli.audit import audit
 from secagg.cli.budget import budget
 from secagg.cli.failures import InterruptedRun, Interruption, exit_with, on_signal
 from secagg.cli.options import (
@@ -50,6 +51,7 @@ app.add_typer(budget, name="budget")
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(site, name="site")
 app.command()(adapt)
+app.command()(audit)
 app.command()(query)
 app.command()(settings)
 
@@ -59,6 +61,7 @@ class Listed(StrEnum):
 
     METHODS = "methods"
     PROTOCOLS = "protocols"
+    ATTACKS = "attacks"
 
 
 @app.command()
@@ -211,11 +214,16 @@ def verify(
 
 @app.command(name="list")
 def list_(what: Listed, as_json: AsJson = False) -> None:
-    """List methods or protocols."""
+    """List methods, protocols or attacks."""
     from secagg.jobs import registry  # noqa: PLC0415
 
-    table = registry.METHODS if what is Listed.METHODS else registry.PROTOCOLS
-    described = registry.describe(table)
+    if what is Listed.ATTACKS:
+        from secagg.audits.catalogue import make_attacks  # noqa: PLC0415
+
+        described = [(attack.name, attack.title) for attack in make_attacks()]
+    else:
+        table = registry.METHODS if what is Listed.METHODS else registry.PROTOCOLS
+        described = registry.describe(table)
     if as_json:
         print_json(dict(described))
     else:

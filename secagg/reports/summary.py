@@ -260,8 +260,8 @@ def questions(facts: Facts, claims: PrivacyClaims, *, fits: bool) -> list[Questi
                           "The check fails."), "bounds"),
         *_questions_on_noise(facts, claims),
         Question("Was this run attacked to measure what leaks?", "needs a person",
-                 "No run is: secagg plays attacks in its own tests, and has no command that "
-                 "attacks a run. Decide whether that is enough.", "unprotected"),
+                 "Not this run. Whoever holds all records, or simulated ones, can attack the same "
+                 "job: secagg audit JOB. Decide whether that is needed.", "unprotected"),
         Question("Is the record of this run unchanged?", "needs a person",
                  "Run the check, with the chain head kept elsewhere.", "integrity"),
     ]  # fmt: skip

@@ -162,8 +162,8 @@ def test_a_signer_reads_no_letter_for_a_number_of_sites() -> None:
     assert not re.search(r"\bk\b", Page(render(facts, result)).text)
 
 
-def test_no_run_is_blamed_for_an_attack_that_no_command_makes() -> None:
+def test_a_run_that_was_not_attacked_says_how_to_attack_its_job() -> None:
     for run in (small_run("logistic", "additive"), noised_run("sum")):
         page = page_of(run)
         assert statuses(page)["Was this run attacked to measure what leaks?"] == "needs a person"
-        assert "no command that attacks a run" in Page(page).text
+        assert "secagg audit JOB" in Page(page).text

@@ -35,7 +35,7 @@ from scipy.optimize import least_squares
 
 from secagg.core.arrays import Array
 
-_ROUNDING = 1e-19  # half a sum of squares: 1e-21 by rounding, 1e-9 and more in other minima
+SOLVED = 1e-19  # half a sum of squares: 1e-21 by rounding, 1e-9 and more in other minima
 _STEPS = 1000  # largest number of steps of a search
 
 
@@ -120,7 +120,7 @@ def recover_covariances(rounds: Sequence[AdmmRound], sites: int, starts: int = 8
             max_nfev=_STEPS,
         )
         best = fit if best is None or fit.cost < best.cost else best
-        if best.cost < _ROUNDING:
+        if best.cost < SOLVED:
             break
     assert best is not None
     return Recovered(_matrices(best.x, d), float(best.cost))

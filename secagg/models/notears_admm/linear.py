@@ -206,7 +206,8 @@ class NotearsAdmm:
         )
 
     @cached_property
-    def _schedule(self) -> Schedule:
+    def schedule(self) -> Schedule:
+        """The penalties of all rounds, which all parties know."""
         used = self._in_force
         return Schedule(
             used["solver"], self.rho1, self.rho2, used["gamma1"], used["gamma2"], used["rounds"]
@@ -232,9 +233,9 @@ class NotearsAdmm:
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
-        self._schedule.check()
+        self.schedule.check()
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
-        graph, chosen = self._graph(public), self._chosen(public)
+        graph, chosen = self._graph(public), self.chosen(public)
         check_truth(self.truth, self._names(public), public)
         check_chosen(self._in_force["standardise"])
         half, rows = halves(public, chosen), float(public.max_rows)
@@ -243,7 +244,7 @@ class NotearsAdmm:
             Field("records", (1,), rows, 0, Kind.COUNT),
             Field("squares", (len(chosen),), rows, SQUARES_BITS, Kind.WEIGHT),
         )
-        bits = bits_for(float(np.max(self._units(half))), self.rho2)
+        bits = bits_for(float(np.max(self.units(half))), self.rho2)
         answers = (Field("responses", graph.shape, FIELD_BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(
@@ -256,7 +257,7 @@ class NotearsAdmm:
             Stage(
                 CONSENSUS,
                 answers,
-                self._schedule.rounds,
+                self.schedule.rounds,
                 "sum over sites of rho2 B_k + beta_k, less the W it sent: the slopes of the sites' "
                 "losses at their own solutions",
             ),
@@ -264,12 +265,12 @@ class NotearsAdmm:
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count."""
-        state = begin(self._schedule, np.zeros(self._graph(public).shape))
+        state = begin(self.schedule, np.zeros(self._graph(public).shape))
         return {
             **state,
             "status": "counting",
-            "columns": [public.variables[i].name for i in self._chosen(public)],
-            "scale": halves(public, self._chosen(public)),
+            "columns": [public.variables[i].name for i in self.chosen(public)],
+            "scale": halves(public, self.chosen(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -290,27 +291,27 @@ class NotearsAdmm:
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or solve problem (4) and respond."""
-        u = centred(rows.values[:, self._chosen(public)])
+        u = centred(rows.values[:, self.chosen(public)])
         if stage == RECORDS:
             return {"records": np.array([float(len(u))]), "squares": np.sum(u * u, axis=0)}, memory
         graph = self._graph(public)
         received, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
         check_facts(memory, facts, len(u))
         if self._own_units:
-            check_own_units(facts, halves(public, self._chosen(public)))
+            check_own_units(facts, halves(public, self.chosen(public)))
         if not memory:
             Q, L = spectrum(u * facts["scale"], facts["records"])
             memory = {**begin_site(Q, L, graph.d), **facts}
-        V, memory = answer(memory, received["W"], self._schedule.next_rho2(memory["rho2"]))
-        return {"responses": within_bound(V / self._units(facts["scale"]))}, memory
+        V, memory = answer(memory, received["W"], self.schedule.next_rho2(memory["rho2"]))
+        return {"responses": within_bound(V / self.units(facts["scale"]))}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Process the count, or compute the next W."""
         if state["status"] == "counting":
             return self._after_count(state, total)
         graph = self._graph_of(total["responses"].shape[1])
-        V = total["responses"] * self._units(state["scale"])
-        return advance(state, V, sites, graph, self._schedule)
+        V = total["responses"] * self.units(state["scale"])
+        return advance(state, V, sites, graph, self.schedule)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, in the units analysed."""
@@ -319,13 +320,13 @@ class NotearsAdmm:
             state,
             names,
             graph,
-            self._schedule,
+            self.schedule,
             self.threshold,
             deviations=state["deviations"],
             acyclic=self.acyclic,
             standardised=self._standardised,
         )
-        schedule = self._schedule
+        schedule = self.schedule
         settings = {
             **fit.settings,
             "standardise": self._in_force["standardise"],
@@ -334,7 +335,7 @@ class NotearsAdmm:
         result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
         result.summary["status"] = state["status"]
         if self._standardised:  # to undo it
-            half = halves(public, self._chosen(public))
+            half = halves(public, self.chosen(public))
             result.arrays["deviations"] = half / state["scale"]
         if graph.lags:
             lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
@@ -354,7 +355,7 @@ class NotearsAdmm:
         facts = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
         return {**state, "status": "running", **facts}
 
-    def _units(self, scale: Array) -> Array:
+    def units(self, scale: Array) -> Array:
         """Return the divisors of V_k when it is sent, shape (q, d)."""
         d = len(scale) // (1 + len(self.lags))
         return np.outer(scale, scale[:d]) if self._own_units else np.ones((len(scale), d))
@@ -368,11 +369,11 @@ class NotearsAdmm:
 
     def _names(self, public: PublicFacts) -> tuple[str, ...]:
         """Return the names of the graph's variables."""
-        chosen = self._chosen(public)
+        chosen = self.chosen(public)
         d = len(chosen) // (1 + len(self.lags))
         return tuple(public.variables[i].name for i in chosen[:d])
 
-    def _chosen(self, public: PublicFacts) -> NDArray[np.int64]:
+    def chosen(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the variables, then of their values at each lag."""
         lagged = [choose(public, lag, "method.lags") for lag in self.lags]
         if self.variables is None:

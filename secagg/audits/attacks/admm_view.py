@@ -1,0 +1,47 @@
+"""The view of a coordinator of linear NOTEARS-ADMM, in the notation of the paper."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secagg.audits.attacks.admm_covariance import AdmmRound
+from secagg.audits.views import View
+from secagg.contracts import SiteRecords
+from secagg.core.arrays import Array
+from secagg.models.notears_admm.linear import NotearsAdmm
+from secagg.models.notears_admm.range import CONSENSUS
+
+
+def is_static(view: View) -> bool:
+    """Return whether it is a run of linear NOTEARS-ADMM without lags."""
+    method = view.planned.method
+    return isinstance(method, NotearsAdmm) and not method.lags
+
+
+def admm_rounds(view: View) -> list[AdmmRound]:
+    """Return W, rho2 and the sum of every round."""
+    method = view.planned.method
+    assert isinstance(method, NotearsAdmm)
+    found, rho2 = list[AdmmRound](), 0.0
+    for seen in view.rounds:
+        if seen.stage == CONSENSUS:
+            rho2 = method.schedule.next_rho2(rho2)
+            units = method.units(seen.message["scale"])
+            found.append(AdmmRound(seen.message["W"], rho2, seen.total["responses"] * units))
+    return found
+
+
+def covariance_of(view: View, rows: SiteRecords) -> Array:
+    """Return the S of a site's records, in the units of the run."""
+    method = view.planned.method
+    assert isinstance(method, NotearsAdmm)
+    message = next(seen.message for seen in view.rounds if seen.stage == CONSENSUS)
+    u = rows.values[:, method.chosen(view.planned.public)] * message["scale"]
+    u = u - u.mean(axis=0)
+    return np.asarray(u.T @ u / message["records"])
+
+
+def relative_error(found: Array, true: Array) -> float:
+    """Return the largest error of an entry over the largest entry; infinite if it is undefined."""
+    error = float(np.max(np.abs(found - true)) / np.max(np.abs(true)))
+    return error if np.isfinite(error) else float("inf")

@@ -1,0 +1,121 @@
+"""What an attack must provide, and what it finds.
+
+An attack is a pure function of a view (`secagg.audits.views`) and a generator. `run` returns a
+guess. `score` compares the guess with the truth, which the attack never gets. Where the truth is
+not at hand, for example for a folder of somebody else's run, only `run` is called.
+
+A finding counts as a leak if its number exceeds the limit: the attack's own, or the user's. That no
+leak was found counts only if the same attack finds the leak in a run that has it, the *positive
+control*: the same job under `plain`, without noise; and if the attack does not know itself that it
+failed. Otherwise the verdict is "inconclusive".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from secagg.audits.views import View, Who
+from secagg.contracts import SiteRecords
+from secagg.core.arrays import Array
+
+
+class Verdict(StrEnum):
+    """What an audit says about one attack."""
+
+    LEAK = "leak"
+    NO_LEAK_FOUND = "no leak found"
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the scorer knows.
+
+    sites: the records that took part, by site
+    others: complete records that did not take part, scaled in the same way, of all sites in random
+        order, shape (records, variables)
+    """
+
+    sites: Mapping[str, SiteRecords]
+    others: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The largest number without a leak; or the smallest, if `errors`: then smaller is worse."""
+
+    number: float
+    errors: bool = False
+
+    def exceeded_by(self, value: float) -> bool:
+        """Return whether a number is a leak."""
+        return value < self.number if self.errors else value > self.number
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.errors else '<='} {self.number:.4g}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A number with its interval (95 %), and the number of the same guess without the transcript.
+
+    low, high: equal to the value where it is exact
+    details: plain data for the report
+    failed: why the attack itself knows that it did not succeed, for example a search that ended
+        elsewhere; a number without a leak then shows nothing
+    """
+
+    value: float
+    low: float
+    high: float
+    baseline: float
+    details: Mapping[str, Any] = field(default_factory=dict)
+    failed: str = ""
+
+    @classmethod
+    def exact(cls, value: float, baseline: float, **details: Any) -> Finding:
+        """Return a finding without sampling error."""
+        return cls(value, value, value, baseline, details)
+
+
+class Attack(Protocol):
+    """An attack. The registry is `secagg.audits.catalogue`; a new attack is a file and a line."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """What is attacked, in a line."""
+    source: ClassVar[str]
+    """The publication, or where the derivation is."""
+    knows: ClassVar[str]
+    """What the attacker knows besides the view, as a phrase."""
+    who: ClassVar[Who]
+    metric: ClassVar[str]
+    """The name of the number, as in a file of limits."""
+    meaning: ClassVar[str]
+    """What the number is, as a phrase."""
+
+    def why_not(self, view: View) -> str:
+        """Return why the attack does not apply to a run; "" if it does."""
+        ...
+
+    def limit(self, view: View) -> Limit:
+        """Return the limit if the user sets none."""
+        ...
+
+    def run(self, view: View, rng: np.random.Generator) -> Any:
+        """Return the guess."""
+        ...
+
+    def score(self, guess: Any, view: View, truth: Truth) -> Finding:
+        """Compare the guess with the truth."""
+        ...
+
+    def control(self, plain: View) -> View:
+        """Return the view with the planted leak. plain: of the same job, in clear, without noise"""
+        ...

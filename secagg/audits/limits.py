@@ -1,0 +1,46 @@
+"""Limits of an audit, in a TOML file: the name of a metric, and the numbers that are no leak.
+
+excess_share = "<= 0.1"
+covariance_error = ">= 0.5"
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from pathlib import Path
+
+from secagg.audits.catalogue import make_attacks
+from secagg.audits.contract import Limit
+from secagg.core.validation import unknown_key
+from secagg.errors import UsageError
+
+_LIMIT = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
+
+
+def read_limits(path: Path) -> dict[str, Limit]:
+    """Return the limits in a file, by metric. Raises `UsageError` that names the wrong line."""
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(str(path), f"is not TOML: {error}") from None
+    known = {attack.metric for attack in make_attacks()}
+    for metric in given:
+        if metric not in known:
+            raise UsageError(str(path), *unknown_key("", metric, known).args[1:])
+    return {metric: _limit(f"{path}, {metric}", text) for metric, text in given.items()}
+
+
+def _limit(where: str, text: object) -> Limit:
+    advice = 'Write for example "<= 0.1" or ">= 0.5".'
+    match = _LIMIT.fullmatch(text) if isinstance(text, str) else None
+    try:
+        number = float(match[2]) if match else math.nan
+    except ValueError:
+        number = math.nan
+    if match is None or math.isnan(number):
+        raise UsageError(where, f"{text!r} is not a limit", advice)
+    return Limit(number, errors=match[1] == ">=")

@@ -1,0 +1,173 @@
+"""What an attacker holds after a run: its messages and the sums that were opened.
+
+A *view* is made from a finished run with a transcript (`secagg.runs.transcript_file`). It has no
+record. The coordinator's messages are functions of the sums before them. So they are computed from
+the sums, as `secagg verify` does, and need no place in the transcript.
+
+    coordinator   the message and the opened sum of each round, and what the frames of the sites
+                  hold if they are read as contributions (`SeenRound.parts`): the contributions
+                  themselves under `plain`, and masked numbers under `masked`. Encrypted
+                  contributions, and shares for aggregators, cannot be read and are left out
+    outsider      the result only
+
+Guarantees: a view is a function of the run folder. The truth is given to the scorer of an attack,
+and never to the attack (`secagg.audits.contract`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+
+from secagg.contracts import Body, Result, Update
+from secagg.core import ring
+from secagg.core.frames import read_frame
+from secagg.core.identity import Role, Roster
+from secagg.errors import EvidenceError, PeerError, ProtocolAbort
+from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, read_sums
+from secagg.runs.run_reader import RunFolder
+from secagg.runs.transcript_file import MESSAGES_FILE, Message, read_messages
+from secagg.runtime.fixed_point import decode
+from secagg.runtime.planned_job import Planned
+from secagg.runtime.rounds import COHORT
+from secagg.runtime.sum_plan import SumPlan
+
+
+class Who(StrEnum):
+    """Whose view it is."""
+
+    COORDINATOR = "coordinator"
+    OUTSIDER = "outsider"
+
+
+@dataclass(frozen=True)
+class SeenRound:
+    """One sum of the method, as its coordinator saw it.
+
+    message: to all sites; total: the opened sum
+    parts: by site, its frame read as a contribution, whatever the frame holds; NaN if that gives
+        numbers out of range
+    """
+
+    stage: str
+    message: Body
+    total: Update
+    parts: Mapping[str, Update]
+
+
+@dataclass(frozen=True)
+class View:
+    """What one attacker holds. planned: the job, which is public; rounds: none for an outsider."""
+
+    who: Who
+    planned: Planned
+    sites: tuple[str, ...]
+    rounds: tuple[SeenRound, ...]
+    result: Result
+
+    @cached_property
+    def in_clear(self) -> bool:
+        """Whether the frames hold the contributions: they add up to every opened sum."""
+        return bool(self.rounds) and all(
+            set(seen.parts) == set(self.sites) and _adds_up(seen) for seen in self.rounds
+        )
+
+    def first(self, rounds: int) -> View:
+        """Return the view after the first rounds."""
+        return replace(self, rounds=self.rounds[:rounds])
+
+    def alone(self, site: str) -> View:
+        """Return the view of a coordinator to which one site's contributions are the sums."""
+        rounds = tuple(replace(seen, total=seen.parts[site]) for seen in self.rounds)
+        return replace(self, sites=(site,), rounds=rounds)
+
+
+def _adds_up(seen: SeenRound) -> bool:
+    """Return whether the parts sum up to the total, but for the rounding of floats."""
+    for name, total in seen.total.items():
+        parts = [part[name] for part in seen.parts.values()]
+        size = sum(abs(part) for part in parts) + abs(total)
+        if not (abs(sum(parts) - total) <= 1e-9 * size).all():  # NaN is no sum either
+            return False
+    return True
+
+
+def coordinator_view(folder: RunFolder, planned: Planned, roster: Roster, session: bytes) -> View:
+    """Return what the coordinator of a finished run holds.
+
+    Raises `EvidenceError` if a file is malformed or a message was changed.
+    """
+    parts = _readable_parts(folder, planned, roster, session)
+    method, rounds = planned.method, list[SeenRound]()
+    state = method.initial_state(planned.public)
+    sites = tuple(sorted(folder.facts["cohort"]))
+    for item in read_sums(folder.path / SUMS_FILE):
+        if item.stage == COHORT:
+            continue
+        rounds.append(_seen(planned, item, method.next_request(state), parts))
+        state = method.aggregate(state, rounds[-1].total, len(sites))
+    return View(Who.COORDINATOR, planned, sites, tuple(rounds), folder.result)
+
+
+def outsider_view(view: View) -> View:
+    """Return what a reader of the result holds."""
+    return replace(view, who=Who.OUTSIDER, rounds=())
+
+
+def _seen(
+    planned: Planned,
+    item: ReleasedSum,
+    request: tuple[str, Body] | None,
+    parts: Mapping[int, Mapping[str, ring.RingVector]],
+) -> SeenRound:
+    plan = planned.plans.of(item.stage)
+    assert request is not None and request[0] == item.stage  # as in the run
+    total, _ = decode(plan, item.total)
+    own = {site: _read(plan, vector) for site, vector in parts.get(item.round, {}).items()}
+    return SeenRound(item.stage, request[1], total, own)
+
+
+def _read(plan: SumPlan, vector: ring.RingVector) -> Update:
+    """Return a vector read as a contribution; NaN if it holds numbers out of range."""
+    try:
+        return decode(plan, vector)[0]
+    except ProtocolAbort:
+        fields = (each.field for each in plan.fields[:-1])
+        return {field.name: np.full(field.shape, np.nan) for field in fields}
+
+
+def _readable_parts(
+    folder: RunFolder, planned: Planned, roster: Roster, session: bytes
+) -> dict[int, dict[str, ring.RingVector]]:
+    """Return by round and site what is in a frame to the coordinator and looks like numbers."""
+    sites = set(roster.with_role(Role.SITE))
+    contributing = {phase.name for phase in planned.protocol.phases if phase.contributes}
+    items = planned.plans.message_items(len(roster.parties))
+    stages = {item.round: item.stage for item in read_sums(folder.path / SUMS_FILE)}
+    found: dict[int, dict[str, ring.RingVector]] = {}
+    for message in read_messages(folder.path):
+        if message.sender not in sites or message.phase not in contributing:
+            continue
+        plan = planned.plans.of(stages.get(message.round))
+        vector = _vector_in(message, plan, roster, session, items)
+        if vector is not None:
+            found.setdefault(message.round, {})[message.sender] = vector
+    return found
+
+
+def _vector_in(
+    message: Message, plan: SumPlan, roster: Roster, session: bytes, items: int
+) -> ring.RingVector | None:
+    """Return the numbers in a message. Raises `EvidenceError` if its signature is not valid."""
+    try:
+        body = read_frame(message.frame, roster, message.recipient, session, items).body
+    except PeerError as error:
+        raise EvidenceError(MESSAGES_FILE, f"a message was changed: {error.what}") from None
+    for value in body.values():
+        if ring.is_vector(value, plan.length, plan.ring_bits):
+            return value
+    return None

@@ -1,0 +1,286 @@
+"""`secagg audit`: what it finds in runs whose leaks are known, and in runs without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from secagg.audits.attacks.tracing import second_moments, traces
+from secagg.audits.audit import Attacked, audit_job
+from secagg.audits.contract import Limit, Verdict
+from secagg.audits.membership import area_under_roc
+from secagg.cli.main import app
+from secagg.errors import EvidenceError, PolicyRefusal, UsageError
+from secagg.runs.transcript_file import MESSAGES_FILE
+
+HALF = 4.0
+
+
+def tables(sites: int, d: int, rows: int = 30, seed: int = 3) -> dict[str, pd.DataFrame]:
+    rng, found = np.random.default_rng(seed), {}
+    for k in range(sites):
+        values = rng.normal(size=(rows, d)) @ rng.normal(size=(d, d)) * 0.3
+        found[f"s{k}"] = pd.DataFrame(values, columns=[f"x{j}" for j in range(d)]).clip(-HALF, HALF)
+    return found
+
+
+def job(method: dict[str, Any], d: int, protocol: str = "masked", **more: Any) -> dict[str, Any]:
+    column = {"type": "continuous", "low": -HALF, "high": HALF}
+    return {
+        "title": "Audited",
+        "sites": {"max_rows": 2000},
+        "columns": {f"x{j}": column for j in range(d)},
+        "method": method,
+        "protocol": {"name": protocol},
+        "release": {"min_sites": 2, "min_records": 5},
+    } | more
+
+
+def attacked(data: dict[str, pd.DataFrame], name: str, *args: Any, **more: Any) -> Attacked:
+    d = len(data["s0"].columns)
+    (found,) = audit_job(job(*args, d=d, **more), data, attacks=[name]).attacked
+    return found
+
+
+# --- identified share -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sites", [3, 4, 8])
+def test_one_sum_of_moments_identifies_one_kth_and_nothing_beyond(sites: int) -> None:
+    found = attacked(tables(sites, 2), "identified_share", {"name": "moments"})
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.value < 1e-9
+    shares = found.finding.details["mean_shares"]["1"]
+    # Two means and three entries of the covariance matrix.
+    assert (2 * shares["means"] + 3 * shares["covariances"]) / 5 == pytest.approx(1 / sites)
+    assert found.control is not None and found.control.value == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(("d", "sites"), [(2, 2), (3, 3)])
+def test_rounds_of_admm_identify_every_covariance_and_no_mean(d: int, sites: int) -> None:
+    found = attacked(tables(sites, d), "identified_share", {"name": "notears_admm"})
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    for shares in found.finding.details["sites"].values():
+        assert shares["covariances"] > 0.999 and shares["means"] < 0.01
+    first = found.finding.details["mean_shares"]["1"]
+    # The first sum has each column's pooled variance: d numbers for K d (d + 1) / 2 unknowns.
+    assert first["covariances"] == pytest.approx(2 / (sites * (d + 1)), abs=1e-6)
+
+
+def test_noise_leaves_little_of_what_the_sum_identifies() -> None:
+    privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
+    found = attacked(tables(3, 2), "identified_share", {"name": "moments"}, privacy=privacy)
+    assert found.finding is not None
+    assert found.finding.details["mean_shares"]["1"]["covariances"] < 0.05
+
+
+def test_sites_that_draw_random_numbers_are_not_covered() -> None:
+    settings = {"name": "sparse_regression", "outcome": "x1", "rounds": 60, "warmup": 20}
+    found = attacked(tables(3, 2), "identified_share", settings)
+    assert found.verdict is Verdict.NOT_APPLICABLE and "random" in found.why
+
+
+# --- attacks on NOTEARS-ADMM ----------------------------------------------------------------------
+
+
+@pytest.mark.attack
+def test_a_message_in_clear_is_a_covariance_and_a_masked_one_is_nothing() -> None:
+    data, method = tables(3, 3), {"name": "notears_admm"}
+    clear = attacked(data, "admm_messages", method, protocol="plain")
+    assert clear.verdict is Verdict.LEAK and clear.finding is not None
+    assert max(clear.finding.details["errors"].values()) < 1e-5  # 40 bits of the first response
+    masked = attacked(data, "admm_messages", method)
+    assert masked.verdict is Verdict.NO_LEAK_FOUND and masked.finding is not None
+    assert masked.finding.value > 1 and masked.control is not None
+    assert masked.control.value < 1e-5
+    hidden = attacked(data, "admm_messages", method, protocol="additive")
+    assert hidden.verdict is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("seed", [3, 4])
+def test_masked_sums_are_solved_for_both_sites(seed: int) -> None:
+    found = attacked(tables(2, 2, seed=seed), "admm_sums", {"name": "notears_admm"})
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert max(found.finding.details["errors"].values()) < 1e-6 < found.finding.baseline
+
+
+def test_a_search_that_does_not_reach_the_sums_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from secagg.audits.attacks import admm_covariance
+
+    monkeypatch.setattr(admm_covariance, "_STEPS", 2)
+    found = attacked(tables(2, 2), "admm_sums", {"name": "notears_admm"})
+    assert found.verdict is Verdict.INCONCLUSIVE and "search" in found.why
+
+
+def test_attacks_on_other_methods_say_why_they_do_not_apply() -> None:
+    audit = audit_job(job({"name": "moments"}, 2), tables(3, 2))
+    assert {a.attack.name for a in audit.attacked if a.verdict is Verdict.NOT_APPLICABLE} == {
+        "admm_messages", "admm_sums", "tracing",
+    }  # fmt: skip
+    assert all(a.why for a in audit.attacked if a.verdict is Verdict.NOT_APPLICABLE)
+
+
+# --- tracing --------------------------------------------------------------------------------------
+
+
+def wide(rows: int) -> dict[str, pd.DataFrame]:
+    """Two sites of one population, with many columns."""
+    rng = np.random.default_rng(8)
+    names = [f"x{j}" for j in range(80)]
+    return {
+        f"s{k}": pd.DataFrame(rng.normal(0, 0.8, (rows, 80)).clip(-HALF, HALF), columns=names)
+        for k in range(2)
+    }
+
+
+@pytest.mark.parametrize(("n", "area"), [(100, 0.985), (500, 0.865), (5000, 0.633)])
+def test_the_areas_are_those_of_an_independent_demonstration(n: int, area: float) -> None:
+    """Fifty normal columns, many reference records; figures of another program, +- 0.03."""
+    rng, found = np.random.default_rng(1), []
+    for _ in range(3):
+        members, others = rng.normal(size=(n, 50)), rng.normal(size=(1000, 50))
+        M, P = second_moments(members), np.eye(51)
+        found.append(area_under_roc(traces(members, M, P), traces(others, M, P)).value)
+    assert np.mean(found) == pytest.approx(area, abs=0.03)
+
+
+@pytest.mark.attack
+def test_few_records_are_traced_in_exact_moments_and_noised_ones_are_not() -> None:
+    method = {"name": "moments"}
+    few = attacked(wide(250), "tracing", method)
+    assert few.verdict is Verdict.LEAK and few.finding is not None and few.finding.low > 0.5
+    privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
+    noised = attacked(wide(250), "tracing", method, privacy=privacy)
+    assert noised.verdict is Verdict.NO_LEAK_FOUND and noised.finding is not None
+    assert noised.finding.low < 0.5 < noised.finding.high
+
+
+# --- the audit ------------------------------------------------------------------------------------
+
+
+def test_an_audit_is_repeatable_and_depends_on_its_seed() -> None:
+    one, same, other = (
+        audit_job(job({"name": "moments"}, 80), wide(250), attacks=["tracing"], seed=seed)
+        for seed in (1, 1, 2)
+    )
+    values = [each.attacked[0].finding for each in (one, same, other)]
+    assert values[0] == values[1] != values[2]
+
+
+def test_a_limit_of_the_user_decides() -> None:
+    limits = {"excess_share": Limit(2.0)}
+    method = {"name": "moments"}
+    (found,) = audit_job(
+        job(method, 2, "plain"), tables(3, 2), attacks=["identified_share"], limits=limits
+    ).attacked
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.limit == limits["excess_share"]
+
+
+def test_without_the_planted_leak_the_verdict_is_inconclusive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from secagg.audits.attacks.identified_share import IdentifiedShare
+
+    monkeypatch.setattr(IdentifiedShare, "limit", lambda *_: Limit(1.5))
+    found = attacked(tables(3, 2), "identified_share", {"name": "moments"})
+    assert found.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_refused_job_has_nothing_to_attack() -> None:
+    refused = job({"name": "moments"}, 2, release={"min_sites": 5, "min_records": 5})
+    with pytest.raises(PolicyRefusal):
+        audit_job(refused, tables(3, 2))
+
+
+def test_an_unknown_attack_is_named() -> None:
+    with pytest.raises(UsageError) as caught:
+        audit_job(job({"name": "moments"}, 2), tables(3, 2), attacks=["tracking"])
+    assert "tracing" in caught.value.advice
+
+
+def test_a_changed_message_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from secagg.audits import audit
+    from secagg.core.item_file import ItemFile, read_items
+
+    real = audit.run
+
+    def tampered(*args: Any, out: Path, **more: Any) -> None:
+        real(*args, out=out, **more)
+        path = out / MESSAGES_FILE
+        items = list(read_items(path))
+        items[-1][4] = items[-1][4][:-1] + bytes([items[-1][4][-1] ^ 1])
+        path.write_bytes(b"")
+        ItemFile(path, sync=False).append(items)
+
+    monkeypatch.setattr(audit, "run", tampered)
+    with pytest.raises(EvidenceError) as caught:
+        audit_job(job({"name": "moments"}, 2, "plain"), tables(3, 2))
+    assert caught.value.where == MESSAGES_FILE and caught.value.exit_code == 6
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def leaking(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    for name, table in tables(3, 2).items():
+        table.to_csv(tmp_path / "data" / f"{name}.csv", index=False)
+    columns = "\n".join(f'x{j} = {{ type = "continuous", low = -4, high = 4 }}' for j in range(2))
+    path = tmp_path / "job.toml"
+    path.write_text(
+        f'title = "t"\n[sites]\nfolder = "data"\nmax_rows = 100\n[columns]\n{columns}\n'
+        '[method]\nname = "moments"\n[protocol]\nname = "plain"\n'
+        "[release]\nmin_sites = 2\nmin_records = 5\n"
+    )
+    return path
+
+
+def call(*args: str | Path) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["audit", *map(str, args)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_leak_ends_with_5_and_a_line(leaking: Path) -> None:
+    code, out, err = call(leaking)
+    assert code == 5 and "leak" in out
+    line = next(line for line in err.splitlines() if line.startswith("secagg: leak"))
+    assert "identified_share" in line and "coordinator" in line and "0.05" in line
+    code, out, err = call(leaking, "--protocol", "masked")
+    assert code == 0 and "no leak found" in out and "leak:" not in err
+    assert not list(leaking.parent.glob("**/*.ledger*")) and not (leaking.parent / "runs").exists()
+
+
+def test_json_and_limits(leaking: Path, tmp_path: Path) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text('excess_share = "<= 1.5"\n')
+    code, out, _ = call(leaking, "--limits", limits, "--json", "--attack", "identified_share")
+    (found,) = json.loads(out)["attacks"]
+    assert code == 0 and found["verdict"] == "no leak found" and found["limit"] == "<= 1.5"
+    assert found["control"]["value"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text", ["exces_share = '<= 1'", "excess_share = 1", "excess_share = '< 1'", "x", None]
+)
+def test_bad_limits_are_named(leaking: Path, tmp_path: Path, text: str | None) -> None:
+    limits = tmp_path / "limits.toml"
+    if text is not None:
+        limits.write_text(text)
+    code = CliRunner().invoke(app, ["audit", str(leaking), "--limits", str(limits)])
+    assert isinstance(code.exception, UsageError) and str(limits) in code.exception.where
+
+
+def test_attacks_are_listed() -> None:
+    done = CliRunner().invoke(app, ["list", "attacks"])
+    assert done.exit_code == 0 and "tracing" in done.stdout
