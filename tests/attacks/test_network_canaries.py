@@ -31,7 +31,7 @@ LINEAR = {"optimiser": "sgd", "learning_rate": 0.001, "rounds": 20, "clip": 1.0}
 IN_THE_SUM = {"name": "torch_module", "outcome": "y", "module_settings": {"hidden": []}, **LINEAR}
 AT_THE_SITE = {
     "name": "fedngm", "hidden": [], "edges": "all", "standardise": False, "learn_from": "samples",
-    "optimiser": "lbfgs", "rounds": 40, "samples": 1000, "local_steps": 40,
+    "optimiser": "lbfgs", "rounds": 30, "samples": 500, "local_steps": 30,
 }  # fmt: skip
 
 
@@ -94,8 +94,8 @@ def test_sums_of_noisy_gradients_stay_below_the_claim(
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0, None])
 def test_a_model_of_samples_of_noisy_networks_stays_below_the_claim(epsilon: float | None) -> None:
     """The scores are the weights from each canary's column to y, in the global model."""
-    data, inside = drawn(30, seed=2)
+    data, inside = drawn(20, seed=2)
     found = run(job(data, AT_THE_SITE, "site", epsilon), data, random=replayable_random(6)).result
     to_y = found.arrays["linear.weight"][-1, :-1]
     lower = bound(to_y, inside)
-    assert lower <= epsilon if epsilon else lower > 1
+    assert lower <= epsilon if epsilon else lower > 0.5
