@@ -16,6 +16,9 @@ from support.checkout import ROOT
 from support.reports import job, tables
 from typer.testing import CliRunner
 
+from secagg.audits.catalogue import make_attacks
+from secagg.audits.contract import Limit
+from secagg.audits.limits import read_limits
 from secagg.cli.main import app
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
@@ -29,6 +32,7 @@ from secagg.runs.simulate import simulate_sites
 DOCS = ROOT / "docs"
 EXAMPLES = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*/*.toml")]
 POLICIES = DOCS / "how-to" / "policies.md"  # its blocks are policies: tests/privacy/policy
+LIMITS = DOCS / "how-to" / "audit.md"
 
 
 def read(page: str) -> str:
@@ -42,7 +46,7 @@ def toml_blocks(page: Path) -> list[str]:
 BLOCKS = [
     pytest.param(page, text, id=f"{page.relative_to(DOCS)}-{i}")
     for page in sorted(DOCS.rglob("*.md"))
-    if page != POLICIES
+    if page not in (POLICIES, LIMITS)
     for i, text in enumerate(toml_blocks(page))
 ]
 
@@ -64,6 +68,20 @@ def test_each_toml_block_is_a_valid_job_or_part_of_one(
         pytest.importorskip("torch", reason="torch is not installed: make neural")
     assert make_method(parsed.method).stages(public)
     assert make_protocol(parsed.protocol).name == parsed.protocol.name
+
+
+def test_the_limits_of_an_audit_can_be_read(tmp_path: Path) -> None:
+    (text,) = toml_blocks(LIMITS)
+    (tmp_path / "limits.toml").write_text(text)
+    assert read_limits(tmp_path / "limits.toml") == {
+        "excess_share": Limit(0.01), "tracing_auc": Limit(0.55),
+    }  # fmt: skip
+
+
+def test_every_attack_is_in_the_page_on_audits() -> None:
+    text = LIMITS.read_text(encoding="utf-8")
+    for attack in make_attacks():
+        assert f"`{attack.name}`" in text and f"`{attack.metric}`" in text
 
 
 def test_every_method_and_protocol_has_its_page_in_the_lists() -> None:

@@ -15,7 +15,7 @@ from support.networks import job, tables
 from secagg.audits.run_integrity import verify_folder
 from secagg.contracts import SiteRecords
 from secagg.core.randomness import replayable_random
-from secagg.errors import CapabilityError, JobError, PolicyRefusal
+from secagg.errors import CapabilityError, JobError, PeerError, PolicyRefusal
 from secagg.jobs.job import parse_job
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.module_learner import module_learner
@@ -23,6 +23,7 @@ from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.private_rounds import poisson_sample
 from secagg.models.neural.torch_module import BUILT_IN
 from secagg.runs.run import run
+from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
 
 pytestmark = pytest.mark.neural
@@ -202,3 +203,20 @@ def test_a_training_alone_has_noise_in_every_number_of_every_step() -> None:
     moved = fit(public.max_rows) - start
     np.testing.assert_allclose(moved, moved[0], rtol=1e-3)
     assert moved[0] < -0.05
+
+
+def test_a_site_does_not_train_with_other_settings_than_the_jobs() -> None:
+    """Its ledger knows the job's: a coordinator could otherwise ask for other steps of one draw."""
+    planned = plan_job(parse_job(private(ALONE, "site")), tables(3))
+    method, public = planned.method, planned.public
+    assert isinstance(method, FedNgm)
+    rows = read_records(planned, planned.sources["site0"])
+    stage, message = method.next_request(method.initial_state(public)) or ("", {})
+    random = replayable_random(1)
+
+    def train(sent: dict[str, Any]) -> None:
+        method.train(stage, rows, sent, {}, public, random, lambda n: np.zeros(n, dtype=np.int64))
+
+    train(message)
+    with pytest.raises(PeerError):
+        train(message | {"settings": message["settings"].replace('"seed":0', '"seed":1')})

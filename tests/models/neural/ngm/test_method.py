@@ -201,3 +201,18 @@ def test_a_changed_graph_or_unit_is_refused() -> None:
                 method.contribute(
                     stage, rows, {**message, key: 0 * message[key]}, memory, public, random
                 )
+
+
+def test_a_graph_with_a_loop_or_one_direction_is_refused() -> None:
+    planned = plan_job(parse_job(job({"name": "fedngm", "edges": "all", **SMALL})), tables())
+    method, public = planned.method, planned.public
+    rows, random = read_records(planned, planned.sources["site0"]), replayable_random(1)
+    total, _ = method.contribute("graph", rows, {}, {}, public, random)
+    request = method.next_request(method.aggregate(method.initial_state(public), total, 1))
+    assert request is not None
+    graph = request[1]["graph"]
+    loop, one_way = graph.copy(), graph.copy()
+    loop[0, 0], one_way[0, 1] = 1, 0
+    for wrong in (loop, one_way, 2 * graph):
+        with pytest.raises(PeerError):
+            method.contribute("train", rows, {**request[1], "graph": wrong}, {}, public, random)
