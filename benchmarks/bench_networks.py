@@ -24,7 +24,7 @@ from secagg.contracts import SecureSum
 from secagg.protocols.masked.protocol import Masked
 from secagg.protocols.plain import Plain
 
-PROTOCOLS = (PLAIN, "additive", "masked", "paillier", "threshold_paillier")
+PROTOCOLS = (PLAIN, "additive", "masked", "paillier")
 COLUMNS, RECORDS, HIDDEN = 20, 1000, 900
 ROUNDS, TURNS = 4, 3
 LEARNERS: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ MISSING = "torch is not installed (make bench-neural): not measured."
 def small(quick: bool) -> str:
     """Return the table of a network under every protocol, by the way of training."""
     columns, records, units = (3, 50, 4) if quick else (COLUMNS, RECORDS, HIDDEN)
-    protocols = PROTOCOLS[:4] if quick else PROTOCOLS
+    protocols = PROTOCOLS
     data, found = tables(records, columns), list[list[object]]()
     for name, learner in LEARNERS.items():
         method = {
