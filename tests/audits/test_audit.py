@@ -74,6 +74,20 @@ def test_rounds_of_admm_identify_every_covariance_and_no_mean(d: int, sites: int
     assert first["covariances"] == pytest.approx(2 / (sites * (d + 1)), abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("method", "moments_only"),
+    [({"name": "moments"}, True), ({"name": "notears_admm"}, True), ({"name": "notears_mlp_admm"}, False)],
+    ids=lambda value: value["name"] if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_methods_of_moments_are_told_from_methods_of_records(
+    method: dict[str, Any], moments_only: bool
+) -> None:
+    more = {} if method["name"] == "moments" else {"rounds": 4}
+    found = attacked(tables(3, 2), "identified_share", method | more)
+    assert found.finding is not None
+    assert found.finding.details["moments_only"] == moments_only
+
+
 def test_noise_leaves_little_of_what_the_sum_identifies() -> None:
     privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
     found = attacked(tables(3, 2), "identified_share", {"name": "moments"}, privacy=privacy)

@@ -14,6 +14,9 @@ unknowns: over all sites and statistics, its mean share is 1/K. The *excess shar
 with such a sum over the same sites, without noise: (s - r) / (1 - r), with s the mean share over
 sites and r that of one sum of moments; of means or of covariances, whichever is larger.
 
+If a method reads more of the records than means and covariances (`moments_only` in the details is
+false), the share is that of an attacker who knows all else about the records, so it is too large.
+
 What the result means. (1) is local: it says that no other solution is near, not that there is none
 elsewhere, nor that a search finds it. The derivatives need the truth, so this is the auditor's
 number and no attack; `admm_sums` and `hm1_sums` are attacks.
@@ -38,6 +41,7 @@ from secagg.audits.site_statistics import (
     derivatives,
     directions,
     draws_random_numbers,
+    reads_moments_only,
     resolutions,
 )
 from secagg.audits.views import View, Who
@@ -76,6 +80,8 @@ class IdentifiedShare:
             why = "sites draw random numbers, so the sums are no functions of their records"
             return Finding(float("nan"), float("nan"), float("nan"), 0.0, {"why_not": why})
         J, R, groups = _information(view, truth)
+        rng = np.random.default_rng(0)
+        moments_only = all(reads_moments_only(view, truth.sites[s], rng) for s in view.sites)
         rounds = sorted({*(r for r in _SOME_ROUNDS if r < len(J)), len(J)})
         after = {r: _shares(J[:r], R[:r], groups, view.in_clear) for r in rounds}
         shares = {r: _means(each) for r, each in after.items()}
@@ -84,7 +90,7 @@ class IdentifiedShare:
         excess = max((last[name] - r) / (1 - r) for name, r in reference.items() if r < 1)
         return Finding.exact(
             max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in shares.items()},
-            one_sum_of_moments=reference, sites=after[len(J)],
+            one_sum_of_moments=reference, sites=after[len(J)], moments_only=moments_only,
         )  # fmt: skip
 
     def control(self, plain: View) -> View:
