@@ -75,14 +75,12 @@ def test_rounds_of_admm_identify_every_covariance_and_no_mean(d: int, sites: int
 
 
 @pytest.mark.parametrize(
-    ("method", "moments_only"),
-    [({"name": "moments"}, True), ({"name": "notears_admm"}, True), ({"name": "notears_mlp_admm"}, False)],
-    ids=lambda value: value["name"] if isinstance(value, dict) else "",
-)  # fmt: skip
-def test_methods_of_moments_are_told_from_methods_of_records(
-    method: dict[str, Any], moments_only: bool
-) -> None:
-    more = {} if method["name"] == "moments" else {"rounds": 4}
+    ("name", "moments_only"),
+    [("moments", True), ("notears_admm", True), ("notears_mlp_admm", False)],
+)
+def test_methods_of_moments_are_told_from_methods_of_records(name: str, moments_only: bool) -> None:
+    method: dict[str, Any] = {"name": name}
+    more = {} if name == "moments" else {"rounds": 4}
     found = attacked(tables(3, 2), "identified_share", method | more)
     assert found.finding is not None
     assert found.finding.details["moments_only"] == moments_only
