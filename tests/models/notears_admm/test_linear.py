@@ -67,7 +67,7 @@ def test_a_run_equals_the_simulation_without_parties(variant, sizes: tuple[int, 
     rounds = 30 if variant == "paper" else 200
     method = NotearsAdmm(variant=variant, rounds=rounds, standardise=False)
     result, _ = run(method, parts)
-    fit = learn(parts, schedule=Schedule(method._schedule.solver, rounds=rounds), names=NAMES)
+    fit = learn(parts, schedule=Schedule(method.schedule.solver, rounds=rounds), names=NAMES)
     # The same numbers but for rounding of V_k to 2^-41 in units of up to half^2. What (5) makes of
     # that is bounded by where its solvers stop: changes of W of 1e-6; L-BFGS, whose every bit
     # counts at a kink, stops at slopes of up to 2 lambda, and the curvature is K rho2.
