@@ -11,8 +11,8 @@
 
 Guarantees: an attack gets a view and a generator, and no record. Only its scorer gets the truth.
 
-Not protected: whoever audits a job holds all records in one place. This is for a person who has
-them, or has simulated ones.
+Not protected: the person who audits a job holds all records in one place. Audit jobs over records
+that one person may hold, or over simulated ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import pandas as pd
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Attack, Finding, Limit, Truth, Verdict
 from secagg.audits.run_integrity import roster_of
-from secagg.audits.views import View, Who, coordinator_view, outsider_view
+from secagg.audits.views import View, coordinator_view
 from secagg.core.randomness import replayable_random
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import SecaggError
@@ -104,10 +104,6 @@ class _Run:
             view = coordinator_view(folder, planned, roster_of(folder.facts), session)
         return cls(view, _truth(planned, kept, aside))
 
-    def seen_by(self, who: Who) -> View:
-        """Return what a party holds."""
-        return self.view if who is Who.COORDINATOR else outsider_view(self.view)
-
 
 def audit_job(
     job: Job | Mapping[str, Any] | str | Path,
@@ -149,7 +145,7 @@ def _attacked(
 ) -> Attacked:
     """Run one attack on the run and on the control."""
     began = time.perf_counter()
-    view = run.seen_by(attack.who)
+    view = run.view
     if why := attack.why_not(view):
         return Attacked(attack, Verdict.NOT_APPLICABLE, why)
     limit = limit or attack.limit(view)

@@ -8,7 +8,6 @@ the sums, as `secagg verify` does, and need no place in the transcript.
                   hold if they are read as contributions (`SeenRound.parts`): the contributions
                   themselves under `plain`, and masked numbers under `masked`. Encrypted
                   contributions, and shares for aggregators, cannot be read and are left out
-    outsider      the result only
 
 Guarantees: a view is a function of the run folder. The truth is given to the scorer of an attack,
 and never to the attack (`secagg.audits.contract`).
@@ -41,7 +40,6 @@ class Who(StrEnum):
     """Whose view it is."""
 
     COORDINATOR = "coordinator"
-    OUTSIDER = "outsider"
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class SeenRound:
 
 @dataclass(frozen=True)
 class View:
-    """What one attacker holds. planned: the job, which is public; rounds: none for an outsider."""
+    """What one attacker holds. planned: the job, which is public."""
 
     who: Who
     planned: Planned
@@ -75,10 +73,6 @@ class View:
         return bool(self.rounds) and all(
             set(seen.parts) == set(self.sites) and _adds_up(seen) for seen in self.rounds
         )
-
-    def first(self, rounds: int) -> View:
-        """Return the view after the first rounds."""
-        return replace(self, rounds=self.rounds[:rounds])
 
     def alone(self, site: str) -> View:
         """Return the view of a coordinator to which one site's contributions are the sums."""
@@ -111,11 +105,6 @@ def coordinator_view(folder: RunFolder, planned: Planned, roster: Roster, sessio
         rounds.append(_seen(planned, item, method.next_request(state), parts))
         state = method.aggregate(state, rounds[-1].total, len(sites))
     return View(Who.COORDINATOR, planned, sites, tuple(rounds), folder.result)
-
-
-def outsider_view(view: View) -> View:
-    """Return what a reader of the result holds."""
-    return replace(view, who=Who.OUTSIDER, rounds=())
 
 
 def _seen(

@@ -34,7 +34,7 @@ def audit(
 ) -> None:
     """Run a job in a scratch folder, attack the run, and compare with the true records.
 
-    For whoever holds all records, or simulated ones. Nothing is released, no ledger is charged.
+    It needs the records of all sites, or simulated ones. It releases nothing and charges no ledger.
     """
     from secagg.audits.audit import audit_job  # noqa: PLC0415  # each command loads what it needs
     from secagg.audits.limits import read_limits  # noqa: PLC0415

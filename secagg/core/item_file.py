@@ -1,7 +1,7 @@
 """Private files to which whole items are appended, so that an interrupted run loses none.
 
 Each item has its length in 8 little-endian bytes, and then its encoding (`secagg.core.encoding`).
-Nothing here detects a forged item: whoever reads a file compares it with digests in a log.
+Nothing here detects a forged item. The reader of a file compares it with digests in a log.
 """
 
 from __future__ import annotations

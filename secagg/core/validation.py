@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -33,6 +34,8 @@ _EXAMPLES = {  # example of a list, by key
     "analyses": '[{ kind = "pc" }]',
     "edges": '[["age", "bmi"]]',
 }
+
+_LIST_TYPE = re.compile(r"\.tuple\[.*\]")  # in pydantic's place of an error, for "a list or a word"
 
 Settings = TypeVar("Settings")
 
@@ -87,6 +90,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def describe(first: Mapping[str, Any], key: str) -> str:
     """Return one line that describes pydantic's first error. key: the key that is wrong."""
     kind, is_item = first["type"], any(isinstance(part, int) for part in first["loc"][-1:])
+    key = _LIST_TYPE.sub("", key)
     if is_item and kind in ("tuple_type", "dict_type"):
         key = key.rpartition(".")[0]
         message = f"must be a list of {'lists' if kind == 'tuple_type' else 'tables'}"

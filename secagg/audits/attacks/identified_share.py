@@ -65,6 +65,8 @@ class IdentifiedShare:
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
+        if any(stage.training for stage in view.planned.plans.stages.values()):
+            return "sites train alone with noise"
         return "" if view.rounds else "the run opened no sum of the method"
 
     def limit(self, view: View) -> Limit:

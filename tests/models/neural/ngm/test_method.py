@@ -10,7 +10,7 @@ import pytest
 import statsmodels.api as sm
 from support.networks import job, tables
 
-from secagg.contracts import Result
+from secagg.contracts import PublicFacts, Result, SiteRecords
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PeerError, UsageError
 from secagg.jobs.job import parse_job
@@ -186,14 +186,20 @@ def test_settings_out_of_range_are_refused(key: str, value: Any) -> None:
     assert caught.value.where in {f"method.{key}", "method"}
 
 
-def test_a_changed_graph_or_unit_is_refused() -> None:
+def first_round() -> tuple[Any, PublicFacts, SiteRecords, dict[str, Any]]:
+    """Return a method, a site's records, and the message that follows the graph."""
     planned = plan_job(parse_job(job({"name": "fedngm", "edges": "all", **SMALL})), tables())
     method, public = planned.method, planned.public
-    rows, random = read_records(planned, planned.sources["site0"]), replayable_random(1)
-    total, _ = method.contribute("graph", rows, {}, {}, public, random)
+    rows = read_records(planned, planned.sources["site0"])
+    total, _ = method.contribute("graph", rows, {}, {}, public, replayable_random(1))
     request = method.next_request(method.aggregate(method.initial_state(public), total, 1))
     assert request is not None
-    message = request[1]
+    return method, public, rows, request[1]
+
+
+def test_a_changed_graph_or_unit_is_refused() -> None:
+    method, public, rows, message = first_round()
+    random = replayable_random(1)
     _, memory = method.contribute("train", rows, message, {}, public, random)
     for key in ("graph", "centre", "scale"):
         for stage in ("train", "fit"):
@@ -203,16 +209,19 @@ def test_a_changed_graph_or_unit_is_refused() -> None:
                 )
 
 
+@pytest.mark.parametrize(("edges", "words"), [("vote", "'votes' or 'all'"), (["x", "w"], '[["age')])
+def test_edges_of_a_wrong_form_are_named(edges: Any, words: str) -> None:
+    with pytest.raises(JobError) as caught:
+        plan_job(parse_job(job({"name": "fedngm", "edges": edges})), tables())
+    assert caught.value.what.startswith("edges:") and words in caught.value.what
+
+
 def test_a_graph_with_a_loop_or_one_direction_is_refused() -> None:
-    planned = plan_job(parse_job(job({"name": "fedngm", "edges": "all", **SMALL})), tables())
-    method, public = planned.method, planned.public
-    rows, random = read_records(planned, planned.sources["site0"]), replayable_random(1)
-    total, _ = method.contribute("graph", rows, {}, {}, public, random)
-    request = method.next_request(method.aggregate(method.initial_state(public), total, 1))
-    assert request is not None
-    graph = request[1]["graph"]
+    method, public, rows, message = first_round()
+    random = replayable_random(1)
+    graph = message["graph"]
     loop, one_way = graph.copy(), graph.copy()
     loop[0, 0], one_way[0, 1] = 1, 0
     for wrong in (loop, one_way, 2 * graph):
         with pytest.raises(PeerError):
-            method.contribute("train", rows, {**request[1], "graph": wrong}, {}, public, random)
+            method.contribute("train", rows, {**message, "graph": wrong}, {}, public, random)
