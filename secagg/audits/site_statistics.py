@@ -13,7 +13,8 @@ direction (c, E), E symmetric, is
 which changes the means by h c and S by h E + O(h^2). Directions are in units that make all
 statistics comparable: c = sqrt(L_i) U_i, and E = sqrt(L_i L_j) (U_i U_j' + U_j U_i') / 2 for i < j,
 or L_i U_i U_i'. A change of 1 in these units is one standard deviation of a mean, and 100 % of a
-variance. Directions in which the records do not vary are left out.
+variance. Directions in which the records do not vary are left out, and so are variables that the
+job declares and does not analyse (`used_variables`).
 
 Some methods read records only through means and covariances (and numbers of records). This is
 tested (`reads_moments_only`): records are mixed by a random orthogonal matrix that keeps both, and
@@ -22,7 +23,7 @@ no contribution may change. For other methods (1) is one of many changes of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -97,41 +98,66 @@ def reads_moments_only(view: View, rows: SiteRecords, rng: np.random.Generator) 
     return True
 
 
-def directions(rows: SiteRecords) -> list[tuple[Array, Array]]:
-    """Return (c, E) of each statistic of a site, in comparable units."""
-    p = rows.values.shape[1]
-    L, U = np.linalg.eigh(np.cov(rows.values.T, bias=True).reshape(p, p))
-    used = np.flatnonzero(np.maximum(L, 0.0) > _VARIES * L[-1])  # none if no column varies
-    scaled = U[:, used] * np.sqrt(L[used])
+def used_variables(view: View, rows: SiteRecords) -> list[int]:
+    """Return the variables on which a site's contributions depend: those that a job analyses."""
+    base, used = [flat(update) for update in replayed(view, rows)], []
+    for j in range(rows.values.shape[1]):
+        values = rows.values.copy()
+        values[:, j] = values[:, j] * (1 - 2 * _STEP) + _STEP * np.linspace(-1, 1, len(values))
+        other = [flat(update) for update in replayed(view, replace(rows, values=values))]
+        if any(not np.array_equal(a, b) for a, b in zip(base, other, strict=True)):
+            used.append(j)
+    return used
+
+
+def directions(rows: SiteRecords, used: Sequence[int]) -> list[tuple[Array, Array]]:
+    """Return (c, E) of each statistic of the used variables, in comparable units."""
+    p = len(used)
+    L, U = np.linalg.eigh(_covariance(rows, used))
+    varies = np.flatnonzero(np.maximum(L, 0.0) > _VARIES * np.max(L, initial=0.0))
+    scaled = U[:, varies] * np.sqrt(L[varies])
     zero, none = np.zeros((p, p)), np.zeros(p)
     found = [(column, zero) for column in scaled.T]
-    for i in range(len(used)):
+    for i in range(len(varies)):
         for j in range(i + 1):
             E = np.outer(scaled[:, i], scaled[:, j])
             found.append((none, (E + E.T) / 2))
     return found
 
 
-def changed(rows: SiteRecords, direction: tuple[Array, Array], h: float) -> SiteRecords:
-    """Return the records after (1)."""
+def changed(
+    rows: SiteRecords, used: Sequence[int], direction: tuple[Array, Array], h: float
+) -> SiteRecords:
+    """Return the records after (1), in the used variables."""
     c, E = direction
-    m = rows.values.mean(axis=0)
-    S = np.cov(rows.values.T, bias=True).reshape(len(m), len(m))
-    B = np.linalg.pinv(S, rcond=_VARIES, hermitian=True) @ E / 2
-    return replace(rows, values=m + (rows.values - m) @ (np.eye(len(m)) + h * B) + h * c)
+    values, x = rows.values.copy(), rows.values[:, used]
+    m = x.mean(axis=0)
+    B = np.linalg.pinv(_covariance(rows, used), rcond=_VARIES, hermitian=True) @ E / 2
+    values[:, used] = m + (x - m) @ (np.eye(len(m)) + h * B) + h * c
+    return replace(rows, values=values)
 
 
-def derivatives(view: View, rows: SiteRecords) -> Iterator[list[Array]]:
+def _covariance(rows: SiteRecords, used: Sequence[int]) -> Array:
+    return np.cov(rows.values[:, used].T, bias=True).reshape(len(used), len(used))
+
+
+def derivatives(view: View, rows: SiteRecords, used: Sequence[int]) -> Iterator[list[Array]]:
     """Yield for each statistic of a site the derivative of its contribution in each round."""
-    for direction in directions(rows):
-        one, two = (_central(view, rows, direction, step) for step in (_STEP, 2 * _STEP))
+    for direction in directions(rows, used):
+        one, two = (_central(view, rows, used, direction, step) for step in (_STEP, 2 * _STEP))
         yield [(4 * near - far) / 3 for near, far in zip(one, two, strict=True)]
 
 
 def _central(
-    view: View, rows: SiteRecords, direction: tuple[Array, Array], step: float
+    view: View,
+    rows: SiteRecords,
+    used: Sequence[int],
+    direction: tuple[Array, Array],
+    step: float,
 ) -> list[Array]:
-    ahead, behind = (replayed(view, changed(rows, direction, sign * step)) for sign in (1, -1))
+    ahead, behind = (
+        replayed(view, changed(rows, used, direction, sign * step)) for sign in (1, -1)
+    )
     return [(flat(up) - flat(down)) / (2 * step) for up, down in zip(ahead, behind, strict=True)]
 
 

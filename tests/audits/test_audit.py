@@ -86,6 +86,15 @@ def test_methods_of_moments_are_told_from_methods_of_records(name: str, moments_
     assert found.finding.details["moments_only"] == moments_only
 
 
+@pytest.mark.attack
+def test_columns_that_the_method_does_not_use_do_not_hide_a_leak() -> None:
+    method = {"name": "notears_admm", "variables": ["x0", "x2"]}
+    found = attacked(tables(2, 5), "identified_share", method)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    for shares in found.finding.details["sites"].values():
+        assert shares["covariances"] > 0.999
+
+
 def test_noise_leaves_little_of_what_the_sum_identifies() -> None:
     privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
     found = attacked(tables(3, 2), "identified_share", {"name": "moments"}, privacy=privacy)

@@ -30,7 +30,7 @@ random dropout of sites).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -43,6 +43,7 @@ from secagg.audits.site_statistics import (
     draws_random_numbers,
     reads_moments_only,
     resolutions,
+    used_variables,
 )
 from secagg.audits.views import View, Who
 from secagg.core.arrays import Array
@@ -81,13 +82,17 @@ class IdentifiedShare:
         if any(draws_random_numbers(view, truth.sites[site]) for site in view.sites):
             why = "sites draw random numbers, so the sums are no functions of their records"
             return Finding(float("nan"), float("nan"), float("nan"), 0.0, {"why_not": why})
-        J, R, groups = _information(view, truth)
+        used = sorted({j for site in view.sites for j in used_variables(view, truth.sites[site])})
+        if not used:
+            why = "the sums do not depend on the records' values"
+            return Finding(float("nan"), float("nan"), float("nan"), 0.0, {"why_not": why})
+        J, R, groups = _information(view, truth, used)
         rng = np.random.default_rng(0)
         moments_only = all(reads_moments_only(view, truth.sites[s], rng) for s in view.sites)
         rounds = sorted({*(r for r in _SOME_ROUNDS if r < len(J)), len(J)})
         after = {r: _shares(J[:r], R[:r], groups, view.in_clear) for r in rounds}
         shares = {r: _means(each) for r, each in after.items()}
-        reference = _means(_shares([_moments_derivatives(view, truth)], [np.ones(1)], groups))
+        reference = _means(_shares([_moments_derivatives(view, truth, used)], [np.ones(1)], groups))
         last = shares[len(J)]
         excess = max((last[name] - r) / (1 - r) for name, r in reference.items() if r < 1)
         return Finding.exact(
@@ -104,14 +109,16 @@ Groups = list[tuple[str, dict[str, slice]]]
 """By site, the columns of J of its means and of its covariances."""
 
 
-def _information(view: View, truth: Truth) -> tuple[list[Array], list[Array], Groups]:
+def _information(
+    view: View, truth: Truth, used: Sequence[int]
+) -> tuple[list[Array], list[Array], Groups]:
     """Return by round J (numbers, statistics of all sites) and root R; and the columns of J."""
     blocks, groups, at = list[list[Array]](), Groups(), 0
     for site in view.sites:
         rows = truth.sites[site]
-        by_statistic = list(derivatives(view, rows))
+        by_statistic = list(derivatives(view, rows, used))
         blocks.append([np.array(each).T for each in zip(*by_statistic, strict=True)])
-        means, all_ = sum(bool(c.any()) for c, _ in directions(rows)), len(by_statistic)
+        means, all_ = sum(bool(c.any()) for c, _ in directions(rows, used)), len(by_statistic)
         columns = {"means": slice(at, at + means), "covariances": slice(at + means, at + all_)}
         groups.append((site, columns))
         at += all_
@@ -123,13 +130,13 @@ def _information(view: View, truth: Truth) -> tuple[list[Array], list[Array], Gr
     return J, R, groups
 
 
-def _moments_derivatives(view: View, truth: Truth) -> Array:
+def _moments_derivatives(view: View, truth: Truth, used: Sequence[int]) -> Array:
     """Return J of one sum of moments, sum x and sum x x', nearly without rounding."""
     columns = []
     for site in view.sites:
-        values = truth.sites[site].values
+        values = truth.sites[site].values[:, used]
         n, m = len(values), values.mean(axis=0) if len(values) else 0.0
-        for c, E in directions(truth.sites[site]):
+        for c, E in directions(truth.sites[site], used):
             products = E + np.outer(c, m) + np.outer(m, c)
             columns.append(n * np.concatenate([c, products[np.triu_indices(len(c))]]))
     return np.array(columns).T / _ROUNDING
