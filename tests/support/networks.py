@@ -92,7 +92,7 @@ def root(inputs: int, outputs: int) -> Any:
 
 
 def plateau(inputs: int, outputs: int) -> Any:
-    """A module that is constant, 2, where a parameter is above 0.2: a usual step leads there."""
+    """A module that is constant, 2, where a parameter is above 0.1: the first step leads there."""
     import torch
 
     class Plateau(torch.nn.Module):
@@ -101,7 +101,7 @@ def plateau(inputs: int, outputs: int) -> Any:
             self.level = torch.nn.Parameter(torch.zeros(1))
 
         def forward(self, x: Any) -> Any:
-            slope = torch.where(self.level > 0.2, torch.full_like(self.level, 2.0), self.level)
+            slope = torch.where(self.level > 0.1, torch.full_like(self.level, 2.0), self.level)
             return slope.expand(len(x), 1)
 
     return Plateau()
