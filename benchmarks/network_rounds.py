@@ -24,7 +24,7 @@ from secagg.runs.run import run
 PLAIN = "plain"
 SITES = 3
 HALF = 5.0  # of the columns' range
-FRACTION_BITS = 32  # of the numbers in these sums: see secagg.models.neural.rounds
+FRACTION_BITS = 40  # of the numbers in these sums: see secagg.models.neural.rounds
 TRAIN = "train"
 
 

@@ -12,8 +12,8 @@ w_k = n_k / max_rows:
 
 A site whose loss or contribution is not finite, or beyond the bounds, sends nothing, and the run
 ends. (If it sent zeros or bounds instead, a coordinator could choose parameters at which all sites
-but one do so, and would see that one's contribution.) The bounds are wide, and L-BFGS changes no
-parameter by more than 1 at a time, so that this happens only where training fails.
+but one do so, and would see that one's contribution.) L-BFGS changes no parameter by more than 1 at
+a time, which keeps its trial points within the bounds, as a rule.
 
 With noise, see `secagg.models.neural.private_rounds`. Without, the coordinator divides by the sum
 of the w_k. So it has the pooled mean loss and its gradient; or the mean update, which takes the
@@ -46,10 +46,10 @@ from secagg.models.neural.private_rounds import (
 )
 
 TRAIN = "train"
-FRACTION_BITS = 32
+FRACTION_BITS = 40
 _RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
 _AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
-_BOUND = 2.0**24  # of a contribution's entries: a larger gradient means that the method diverges
+_BOUND = 2.0**16  # of a contribution's entries: a larger gradient means that the method diverges
 _NO_RISE = 1e-9  # relative change of a value that may be rounding
 _MAX_ROUNDS = 100_000
 _MAX_PARAMETER = 1e6
