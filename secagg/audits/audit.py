@@ -7,7 +7,8 @@
    policy files are not read. All draws, noise included, come from a seed, so an audit can be
    repeated.
 3. The control: the same job under `plain`, without noise and with the weakest release rules.
-4. Each attack is run on the view of the run, and on the view of the control with the planted leak.
+4. Each attack is run on its views of the run, and on those of the control with the planted leak.
+   An attack that asks the sites, asks a `secagg.audits.deployment`; that of the control forgets.
 
 Guarantees: an attack gets a view and a generator, and no record. Only its scorer gets the truth.
 
@@ -21,7 +22,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ import pandas as pd
 
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Attack, Finding, Limit, Truth, Verdict
+from secagg.audits.deployment import Deployment, session_with_sites
 from secagg.audits.run_integrity import roster_of
-from secagg.audits.views import View, coordinator_view
+from secagg.audits.views import AskSites, View, Who, coordinator_view
 from secagg.core.randomness import replayable_random
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import SecaggError
@@ -54,6 +56,7 @@ class Attacked:
     """
 
     attack: Attack
+    who: Who
     verdict: Verdict
     why: str = ""
     finding: Finding | None = None
@@ -93,16 +96,40 @@ class _Run:
         kept: Mapping[str, pd.DataFrame],
         aside: Mapping[str, pd.DataFrame],
         seed: int,
+        scratch: Path,
+        *,
+        control: bool = False,
     ) -> _Run:
-        """Run a job with a transcript in a scratch folder."""
+        """Run a job with a transcript in a scratch folder. control: its sites forget."""
         planned = plan_job(job, kept)
-        with tempfile.TemporaryDirectory(prefix="secagg-audit-") as scratch:
-            out = Path(scratch) / "run"
-            run(job, kept, out=out, transcript=True, random=replayable_random(seed))
-            folder = RunFolder.open_finished(out)
-            session = bytes.fromhex(folder.facts["session"])
-            view = coordinator_view(folder, planned, roster_of(folder.facts), session)
-        return cls(view, _truth(planned, kept, aside))
+        out = scratch / "run"
+        run(job, kept, out=out, transcript=True, random=replayable_random(seed))
+        folder = RunFolder.open_finished(out)
+        session = bytes.fromhex(folder.facts["session"])
+        view = coordinator_view(folder, planned, roster_of(folder.facts), session)
+        truth = _truth(planned, kept, aside)
+        random = replayable_random(seed + 1)
+        deployment = Deployment(job, kept, scratch, random, remembers=not control)
+
+        def open_session() -> AskSites:
+            return session_with_sites(planned, truth.sites, random)
+
+        view = replace(view, open_session=open_session, ask=deployment.ask)
+        return cls(view, truth)
+
+    def seen_by(self, who: Who, colluding: int) -> View:
+        """Return the view of a party; of a coalition with so many of the largest sites."""
+        view = self.view
+        sizes = {site: len(self.truth.sites[site].values) for site in view.sites}
+        largest = sorted(view.sites, key=lambda site: (-sizes[site], site))
+        match who:
+            case Who.COALITION:
+                return view.for_coalition({s: self.truth.sites[s] for s in largest[:colluding]})
+            case Who.SITE:
+                return view.for_site(largest[0], self.truth.sites[largest[0]])
+            case Who.OUTSIDER:
+                return view.for_outsider()
+        return replace(view, who=who)
 
 
 def audit_job(
@@ -111,6 +138,7 @@ def audit_job(
     *,
     overrides: Mapping[str, str] | None = None,
     attacks: Sequence[str] = (),
+    views: Sequence[Who] = (),
     limits: Mapping[str, Limit] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
@@ -118,7 +146,8 @@ def audit_job(
     """Audit a job.
 
     data: records by site name instead of the job's sites
-    attacks: their names; without any, all; limits: by metric, instead of the attacks' own
+    attacks: their names; without any, all; views: whose; without any, all that the attacks have
+    limits: by metric, instead of the attacks' own
     seed: of all draws; progress: called with what is done next
     Raises what `secagg.run` raises, and `UsageError` for an unknown attack.
     """
@@ -126,34 +155,39 @@ def audit_job(
     job = read_job(job, overrides)
     tables = {name: source.read() for name, source in find_sites(job, data).items()}
     kept, aside = _set_aside(tables, np.random.default_rng([seed, 0]))
-    progress("the job")
-    run_ = _Run.of(job, kept, aside, seed)
-    progress("the control")
-    control = _Run.of(_control(job), kept, aside, seed)
     done = []
-    for i, attack in enumerate(chosen):
-        progress(attack.name)
-        limit = (limits or {}).get(attack.metric)
-        done.append(_attacked(attack, run_, control, limit, [seed, 1 + i]))
+    with tempfile.TemporaryDirectory(prefix="secagg-audit-") as scratch:
+        progress("the job")
+        run_ = _Run.of(job, kept, aside, seed, Path(scratch) / "job")
+        progress("the control")
+        planted = _control(job)
+        control = _Run.of(planted, kept, aside, seed, Path(scratch) / "control", control=True)
+        for i, attack in enumerate(chosen):
+            limit = (limits or {}).get(attack.metric)
+            for who in attack.views:
+                if not views or who in views:
+                    progress(f"{attack.name} ({who})")
+                    done.append(_attacked(attack, who, run_, control, limit, [seed, 1 + i]))
     truth, view = run_.truth, run_.view
     records = sum(len(truth.sites[site].values) for site in view.sites)
     return Audit(job, view.sites, records, len(truth.others), seed, tuple(done))
 
 
 def _attacked(
-    attack: Attack, run: _Run, control: _Run, limit: Limit | None, seed: list[int]
+    attack: Attack, who: Who, run: _Run, control: _Run, limit: Limit | None, seed: list[int]
 ) -> Attacked:
-    """Run one attack on the run and on the control."""
+    """Run one attack on one view of the run and of the control."""
     began = time.perf_counter()
-    view = run.view
+    colluding = attack.colluding(len(run.view.sites))
+    view = run.seen_by(who, colluding)
     if why := attack.why_not(view):
-        return Attacked(attack, Verdict.NOT_APPLICABLE, why)
+        return Attacked(attack, who, Verdict.NOT_APPLICABLE, why)
     limit = limit or attack.limit(view)
     with single_threaded_blas():
         finding = attack.score(attack.run(view, np.random.default_rng(seed)), view, run.truth)
         if math.isnan(finding.value):
-            return Attacked(attack, Verdict.NOT_APPLICABLE, str(finding.details["why_not"]))
-        planted = attack.control(control.view)
+            return Attacked(attack, who, Verdict.NOT_APPLICABLE, str(finding.details["why_not"]))
+        planted = attack.control(control.seen_by(who, colluding))
         guess = attack.run(planted, np.random.default_rng(seed))
         planted_finding = attack.score(guess, planted, control.truth)
     verdict, why = Verdict.NO_LEAK_FOUND, ""
@@ -164,7 +198,7 @@ def _attacked(
     elif not attack.limit(planted).exceeded_by(planted_finding.value):
         verdict, why = Verdict.INCONCLUSIVE, "the attack does not find the planted leak either"
     spent = time.perf_counter() - began
-    return Attacked(attack, verdict, why, finding, planted_finding, limit, spent)
+    return Attacked(attack, who, verdict, why, finding, planted_finding, limit, spent)
 
 
 def _control(job: Job) -> Job:

@@ -11,10 +11,10 @@ from secagg.core.validation import unknown_key
 from secagg.errors import UsageError
 
 ATTACKS = {
-    "identified_share": ("secagg.audits.attacks.identified_share", "IdentifiedShare"),
-    "admm_messages": ("secagg.audits.attacks.admm_messages", "AdmmMessages"),
-    "admm_sums": ("secagg.audits.attacks.admm_sums", "AdmmSums"),
-    "tracing": ("secagg.audits.attacks.tracing", "Tracing"),
+    "identified_share": ("secagg.audits.attacks.statistics.identified_share", "IdentifiedShare"),
+    "admm_messages": ("secagg.audits.attacks.statistics.admm_messages", "AdmmMessages"),
+    "admm_sums": ("secagg.audits.attacks.statistics.admm_sums", "AdmmSums"),
+    "tracing": ("secagg.audits.attacks.records.tracing", "Tracing"),
 }
 
 

@@ -12,10 +12,11 @@ failed. Otherwise the verdict is "inconclusive".
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,8 +84,14 @@ class Finding:
         """Return a finding without sampling error."""
         return cls(value, value, value, baseline, details)
 
+    @classmethod
+    def impossible(cls, why: str) -> Finding:
+        """Return that the attack does not apply, for a reason that only the truth shows."""
+        nan = float("nan")
+        return cls(nan, nan, nan, nan, {"why_not": why})
 
-class Attack(Protocol):
+
+class Attack(ABC):
     """An attack. The registry is `secagg.audits.catalogue`; a new attack is a file and a line."""
 
     name: ClassVar[str]
@@ -94,28 +101,37 @@ class Attack(Protocol):
     """The publication, or where the derivation is."""
     knows: ClassVar[str]
     """What the attacker knows besides the view, as a phrase."""
-    who: ClassVar[Who]
+    views: ClassVar[tuple[Who, ...]] = (Who.COORDINATOR,)
+    """Whose views it attacks."""
     metric: ClassVar[str]
     """The name of the number, as in a file of limits."""
     meaning: ClassVar[str]
     """What the number is, as a phrase."""
 
+    def colluding(self, sites: int) -> int:
+        """Return how many of so many sites are in a coalition."""
+        return 1
+
+    @abstractmethod
     def why_not(self, view: View) -> str:
         """Return why the attack does not apply to a run; "" if it does."""
-        ...
 
+    @abstractmethod
     def limit(self, view: View) -> Limit:
         """Return the limit if the user sets none."""
-        ...
 
+    @abstractmethod
     def run(self, view: View, rng: np.random.Generator) -> Any:
         """Return the guess."""
-        ...
 
+    @abstractmethod
     def score(self, guess: Any, view: View, truth: Truth) -> Finding:
         """Compare the guess with the truth."""
-        ...
+
+    def without_truth(self, guess: Any, view: View) -> Finding | None:
+        """Return what the attacker itself can tell of its guess; None: nothing."""
+        return None
 
     def control(self, plain: View) -> View:
         """Return the view with the planted leak. plain: of the same job, in clear, without noise"""
-        ...
+        return plain

@@ -15,14 +15,15 @@ and never to the attack (`secagg.audits.contract`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
-from secagg.contracts import Body, Result, Update
+from secagg.contracts import Body, Result, SiteRecords, Update
 from secagg.core import ring
 from secagg.core.frames import read_frame
 from secagg.core.identity import Role, Roster
@@ -35,11 +36,39 @@ from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.sum_plan import SumPlan
 
+AskSites = Callable[[str, Body], Update]
+"""Sends a message of a stage to all sites and returns the sum of their answers, as it is opened."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a job's sites answered: the opened sums with their stages, or codes of refusal by site.
+
+    sites: those of the sums
+    """
+
+    sums: tuple[tuple[str, Update], ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    sites: tuple[str, ...] = ()
+
+
+class AskJob(Protocol):
+    """Has the sites answer a changed job, after all jobs that they answered before."""
+
+    def __call__(self, changes: Mapping[str, Any], absent: Collection[str] = ()) -> Answer:
+        """Return the answer. changes: dotted keys of the job to values; absent: sites left out"""
+        ...
+
 
 class Who(StrEnum):
     """Whose view it is."""
 
     COORDINATOR = "coordinator"
+    DISHONEST = "dishonest coordinator"
+    COALITION = "coalition"
+    SITE = "site"
+    AGGREGATOR = "aggregator"
+    OUTSIDER = "outsider"
 
 
 @dataclass(frozen=True)
@@ -59,13 +88,21 @@ class SeenRound:
 
 @dataclass(frozen=True)
 class View:
-    """What one attacker holds. planned: the job, which is public."""
+    """What one attacker holds.
+
+    planned: the job, which is public; own: the records of the colluding sites, by site
+    open_session: starts a new session with the sites, for a coordinator that chooses its messages
+    ask: has the sites answer another job, for a coordinator that chooses its jobs
+    """
 
     who: Who
     planned: Planned
     sites: tuple[str, ...]
     rounds: tuple[SeenRound, ...]
     result: Result
+    own: Mapping[str, SiteRecords] = field(default_factory=dict)
+    open_session: Callable[[], AskSites] | None = None
+    ask: AskJob | None = None
 
     @cached_property
     def in_clear(self) -> bool:
@@ -73,6 +110,19 @@ class View:
         return bool(self.rounds) and all(
             set(seen.parts) == set(self.sites) and _adds_up(seen) for seen in self.rounds
         )
+
+    def for_outsider(self) -> View:
+        """Return the view of a person who has the result only."""
+        return replace(self, who=Who.OUTSIDER, rounds=())
+
+    def for_coalition(self, own: Mapping[str, SiteRecords]) -> View:
+        """Return the view of the coordinator together with these sites."""
+        return replace(self, who=Who.COALITION, own=own)
+
+    def for_site(self, site: str, rows: SiteRecords) -> View:
+        """Return the view of a site: its records, and the messages that it received."""
+        rounds = tuple(replace(seen, total={}, parts={}) for seen in self.rounds)
+        return replace(self, who=Who.SITE, rounds=rounds, own={site: rows})
 
     def alone(self, site: str) -> View:
         """Return the view of a coordinator to which one site's contributions are the sums."""

@@ -56,7 +56,7 @@ def audit(
         show_audit(found)
     for leak in found.leaks:
         assert leak.finding is not None
-        text = f"{leak.attack.name}, as {leak.attack.who.value}: {leak.attack.metric} is "
+        text = f"{leak.attack.name}, as {leak.who.value}: {leak.attack.metric} is "
         text += f"{leak.finding.value:.4g}, and the limit is {leak.limit}"
         typer.echo(f"secagg: leak: {text}", err=True)
     if found.leaks:

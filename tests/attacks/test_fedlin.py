@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from support.fedlin import Tables, bounds, fedlin_job, linear_tables
 
-from secagg.audits.attacks import hm1_solved_sums as hm1
-from secagg.audits.attacks import hm2_solved_sums as hm2
+from secagg.audits.attacks.statistics import hm1_solved_sums as hm1
+from secagg.audits.attacks.statistics import hm2_solved_sums as hm2
 from secagg.contracts import State, Update
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 from support.noise_laws import alarms, likelihood_ratio
 
-from secagg.audits.attacks.float_noise_low_bits import (
+from secagg.audits.attacks.guarantees.float_noise_low_bits import (
     distinguished_share,
     impossible_outputs,
     lowest_set_bits,

@@ -9,44 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.audited import HALF, attacked, job, tables
 from typer.testing import CliRunner
 
-from secagg.audits.attacks.tracing import second_moments, traces
-from secagg.audits.audit import Attacked, audit_job
+from secagg.audits.attacks.records.tracing import second_moments, traces
+from secagg.audits.audit import audit_job
 from secagg.audits.contract import Limit, Verdict
 from secagg.audits.membership import area_under_roc
 from secagg.cli.main import app
 from secagg.errors import EvidenceError, PolicyRefusal, UsageError
 from secagg.runs.transcript_file import MESSAGES_FILE
-
-HALF = 4.0
-
-
-def tables(sites: int, d: int, rows: int = 30, seed: int = 3) -> dict[str, pd.DataFrame]:
-    rng, found = np.random.default_rng(seed), {}
-    for k in range(sites):
-        values = rng.normal(size=(rows, d)) @ rng.normal(size=(d, d)) * 0.3
-        found[f"s{k}"] = pd.DataFrame(values, columns=[f"x{j}" for j in range(d)]).clip(-HALF, HALF)
-    return found
-
-
-def job(method: dict[str, Any], d: int, protocol: str = "masked", **more: Any) -> dict[str, Any]:
-    column = {"type": "continuous", "low": -HALF, "high": HALF}
-    return {
-        "title": "Audited",
-        "sites": {"max_rows": 2000},
-        "columns": {f"x{j}": column for j in range(d)},
-        "method": method,
-        "protocol": {"name": protocol},
-        "release": {"min_sites": 2, "min_records": 5},
-    } | more
-
-
-def attacked(data: dict[str, pd.DataFrame], name: str, *args: Any, **more: Any) -> Attacked:
-    d = len(data["s0"].columns)
-    (found,) = audit_job(job(*args, d=d, **more), data, attacks=[name]).attacked
-    return found
-
 
 # --- identified share -----------------------------------------------------------------------------
 
@@ -136,7 +108,7 @@ def test_masked_sums_are_solved_for_both_sites(seed: int) -> None:
 def test_a_search_that_does_not_reach_the_sums_shows_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from secagg.audits.attacks import admm_covariance
+    from secagg.audits.attacks.statistics import admm_covariance
 
     monkeypatch.setattr(admm_covariance, "_STEPS", 2)
     found = attacked(tables(2, 2), "admm_sums", {"name": "notears_admm"})
@@ -210,7 +182,7 @@ def test_a_limit_of_the_user_decides() -> None:
 def test_without_the_planted_leak_the_verdict_is_inconclusive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from secagg.audits.attacks.identified_share import IdentifiedShare
+    from secagg.audits.attacks.statistics.identified_share import IdentifiedShare
 
     monkeypatch.setattr(IdentifiedShare, "limit", lambda *_: Limit(1.5))
     found = attacked(tables(3, 2), "identified_share", {"name": "moments"})

@@ -43,15 +43,15 @@ def show_audit(audit: Audit) -> None:
         soft_wrap=True,
     )
     table = Table()
-    for head in ("attack", "number", "guess", "limit", "control", "verdict"):
-        table.add_column(head, justify="left" if head in ("attack", "verdict") else "right")
+    for head in ("attack", "view", "number", "guess", "limit", "control", "verdict"):
+        table.add_column(head, justify="left" if head in ("attack", "view", "verdict") else "right")
     for each in audit.attacked:
         if each.verdict is not Verdict.NOT_APPLICABLE:
             table.add_row(*_row(each))
     if table.row_count:
         out.print(table)
     for each in audit.attacked:
-        name = f"{each.attack.name} ({each.attack.who.value})"
+        name = f"{each.attack.name} ({each.who.value})"
         if each.verdict is Verdict.NOT_APPLICABLE:
             out.print(f"[dim]{name}: not applicable: {escape(each.why)}[/]", soft_wrap=True)
         else:
@@ -70,6 +70,7 @@ def _row(each: Attacked) -> tuple[str, ...]:
     colour = _COLOURS[each.verdict]
     return (
         each.attack.name,
+        each.who.value,
         _number(each.finding),
         significant(each.finding.baseline, 3),
         str(each.limit),
@@ -102,7 +103,7 @@ def as_plain(audit: Audit) -> dict[str, Any]:
 def _plain(each: Attacked) -> dict[str, Any]:
     attack = each.attack
     about = {name: getattr(attack, name) for name in ("name", "title", "source", "knows")}
-    about |= {"view": attack.who.value, "metric": attack.metric, "meaning": attack.meaning}
+    about |= {"view": each.who.value, "metric": attack.metric, "meaning": attack.meaning}
     found = {} if each.finding is None else vars(each.finding)
     control = {} if each.control is None else {"control": vars(each.control)}
     limit = {} if each.limit is None else {"limit": str(each.limit)}

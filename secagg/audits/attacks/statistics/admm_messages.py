@@ -16,20 +16,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.attacks.admm_view import admm_rounds, covariance_of, is_static, relative_error
-from secagg.audits.contract import Finding, Limit, Truth
-from secagg.audits.views import View, Who
+from secagg.audits.attacks.statistics.admm_view import (
+    admm_rounds,
+    covariance_of,
+    is_static,
+    relative_error,
+)
+from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.views import View
 from secagg.core.arrays import Array
 
 
-class AdmmMessages:
+class AdmmMessages(Attack):
     """Solve (1) for each site."""
 
     name: ClassVar[str] = "admm_messages"
     title: ClassVar[str] = "One message of NOTEARS-ADMM, solved for the site's covariance matrix"
     source: ClassVar[str] = "Ng and Zhang (2022), equation (10)"
     knows: ClassVar[str] = "the method's settings"
-    who: ClassVar[Who] = Who.COORDINATOR
     metric: ClassVar[str] = "covariance_error"
     meaning: ClassVar[str] = "smallest relative error of a site's covariance matrix"
 

@@ -20,9 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.contract import Finding, Limit, Truth
+from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import area_under_roc, true_positive_rate
-from secagg.audits.views import View, Who
+from secagg.audits.views import View
 from secagg.core.arrays import Array
 from secagg.models.moments.method import STAGE
 from secagg.models.numerics.natural_gaussian import symmetric
@@ -30,14 +30,13 @@ from secagg.models.numerics.natural_gaussian import symmetric
 _FEW = 20  # others, below which there is no estimate
 
 
-class Tracing:
+class Tracing(Attack):
     """Score (1)."""
 
     name: ClassVar[str] = "tracing"
     title: ClassVar[str] = "Whether a known person is among the records of the pooled moments"
     source: ClassVar[str] = "Homer and others (2008); Dwork and others (2015)"
     knows: ClassVar[str] = "the person's whole record, and reference records from the same sites"
-    who: ClassVar[Who] = Who.COORDINATOR
     metric: ClassVar[str] = "tracing_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
 
@@ -61,8 +60,7 @@ class Tracing:
         """Return the AUC of (1); half of the others are the reference."""
         half = len(truth.others) // 2
         if half < _FEW:
-            nan, why = float("nan"), f"fewer than {2 * _FEW} records did not take part"
-            return Finding(nan, nan, nan, 0.5, {"why_not": why})
+            return Finding.impossible(f"fewer than {2 * _FEW} records did not take part")
         P = second_moments(truth.others[:half])
         members = np.concatenate([truth.sites[site].values for site in view.sites])
         scored = traces(members, guess, P), traces(truth.others[half:], guess, P)

@@ -35,7 +35,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.contract import Finding, Limit, Truth
+from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_statistics import (
     DERIVATIVE_ERROR,
     derivatives,
@@ -45,7 +45,7 @@ from secagg.audits.site_statistics import (
     resolutions,
     used_variables,
 )
-from secagg.audits.views import View, Who
+from secagg.audits.views import View
 from secagg.core.arrays import Array
 
 _SOME_ROUNDS = (1, 10)
@@ -53,14 +53,13 @@ GROUPS = ("means", "covariances")
 _ROUNDING = 2.0**-40  # of a sum of moments to compare with
 
 
-class IdentifiedShare:
+class IdentifiedShare(Attack):
     """Compute (1)."""
 
     name: ClassVar[str] = "identified_share"
     title: ClassVar[str] = "What share of each site's means and covariances the sums determine"
     source: ClassVar[str] = "Fisher information of the sums; equation (1) of the module"
     knows: ClassVar[str] = "the method's settings; the derivatives are taken at the true records"
-    who: ClassVar[Who] = Who.COORDINATOR
     metric: ClassVar[str] = "excess_share"
     meaning: ClassVar[str] = "identified beyond one sum of moments; 1: everything"
 
@@ -81,11 +80,11 @@ class IdentifiedShare:
         """Return the excess share; details: shares of each site, and after fewer rounds."""
         if any(draws_random_numbers(view, truth.sites[site]) for site in view.sites):
             why = "sites draw random numbers, so the sums are no functions of their records"
-            return Finding(float("nan"), float("nan"), float("nan"), 0.0, {"why_not": why})
+            return Finding.impossible(why)
         used = sorted({j for site in view.sites for j in used_variables(view, truth.sites[site])})
         if not used:
             why = "the sums do not depend on the records' values"
-            return Finding(float("nan"), float("nan"), float("nan"), 0.0, {"why_not": why})
+            return Finding.impossible(why)
         J, R, groups = _information(view, truth, used)
         rng = np.random.default_rng(0)
         moments_only = all(reads_moments_only(view, truth.sites[s], rng) for s in view.sites)

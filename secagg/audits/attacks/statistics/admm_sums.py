@@ -1,6 +1,6 @@
 """A2 for NOTEARS-ADMM: the sums of all rounds, solved for every site's covariance matrix.
 
-The search and what its result means are in `secagg.audits.attacks.admm_covariance`.
+The search and what its result means are in `secagg.audits.attacks.statistics.admm_covariance`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,26 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from secagg.audits.attacks.admm_covariance import SOLVED, Recovered, recover_covariances
-from secagg.audits.attacks.admm_view import admm_rounds, covariance_of, is_static, relative_error
-from secagg.audits.contract import Finding, Limit, Truth
-from secagg.audits.views import View, Who
+from secagg.audits.attacks.statistics.admm_covariance import SOLVED, Recovered, recover_covariances
+from secagg.audits.attacks.statistics.admm_view import (
+    admm_rounds,
+    covariance_of,
+    is_static,
+    relative_error,
+)
+from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.views import View
 
 _MOST_UNKNOWNS = 40  # beyond, searches end in other minima, or take minutes
 
 
-class AdmmSums:
+class AdmmSums(Attack):
     """Solve the sums of all rounds."""
 
     name: ClassVar[str] = "admm_sums"
     title: ClassVar[str] = "The sums of NOTEARS-ADMM, solved for every site's covariance matrix"
-    source: ClassVar[str] = "secagg.audits.attacks.admm_covariance"
+    source: ClassVar[str] = "secagg.audits.attacks.statistics.admm_covariance"
     knows: ClassVar[str] = "the method's settings"
-    who: ClassVar[Who] = Who.COORDINATOR
     metric: ClassVar[str] = "covariance_error"
     meaning: ClassVar[str] = "largest relative error of a site's covariance matrix"
 

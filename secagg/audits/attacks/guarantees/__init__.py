@@ -1,0 +1,1 @@
+"""Checks of guarantees: noise, claimed epsilon, keys and logs."""

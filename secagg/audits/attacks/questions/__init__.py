@@ -1,0 +1,1 @@
+"""Attacks by jobs and cohorts of the coordinator's choice."""

@@ -1,0 +1,1 @@
+"""Attacks that recover records, or who is among them."""

@@ -1,0 +1,1 @@
+"""Attacks that recover statistics of single sites."""

@@ -1,0 +1,128 @@
+"""Sites in this process, which an attack may ask: with other jobs, or with messages of its choice.
+
+`Deployment` is a set of sites with ledgers in a scratch folder. It answers one job after another
+by the product's own code, rules and ledgers included. The control of an attack on the rules is a
+deployment that forgets: each job finds empty ledgers.
+
+`session_with_sites` answers messages in place of an honest coordinator's. It returns what every
+protocol returns, the sum of the encoded contributions with their noise, and applies no rule. So it
+shows what the messages reveal, and not whether a site refuses them.
+
+Guarantees: an attack gets sums and error codes, and no record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from secagg.audits.views import Answer, AskSites
+from secagg.contracts import Body, SiteRecords, State, Update
+from secagg.core import ring
+from secagg.core.frames import read_frame
+from secagg.core.identity import COORDINATOR
+from secagg.core.randomness import RandomBytes, seeded_random
+from secagg.errors import SecaggError
+from secagg.jobs.job import Job, parse_job
+from secagg.privacy.sampling.sampler import sample_weighted
+from secagg.runtime.fixed_point import add_noise, decode, encode
+from secagg.runtime.party import REFUSED
+from secagg.runtime.planned_job import Planned, plan_job
+from secagg.runtime.rounds import COHORT
+from secagg.runtime.session import Session, open_session
+
+
+@dataclass
+class Deployment:
+    """Sites that remember which jobs they answered; see the module's text.
+
+    folder: of the ledgers, empty at first; remembers: whether they are kept between jobs
+    """
+
+    job: Job
+    tables: Mapping[str, pd.DataFrame]
+    folder: Path
+    random: RandomBytes
+    remembers: bool = True
+    _asked: int = field(default=0, init=False)
+
+    def ask(self, changes: Mapping[str, Any], absent: Collection[str] = ()) -> Answer:
+        """Return what the sites answer; see `secagg.audits.views.AskJob`.
+
+        A job that is refused before it reaches the sites has the code "job".
+        """
+        self._asked += 1
+        ledgers = self.folder / ("ledgers" if self.remembers else f"ledgers-{self._asked}")
+        raw = changed_job(self.job, {"sites.ledgers": str(ledgers)} | dict(changes))
+        present = {name: table for name, table in self.tables.items() if name not in absent}
+        try:
+            planned = plan_job(parse_job(raw), present)
+            session = open_session(planned, self.random)
+        except SecaggError as error:
+            return Answer(refused={COORDINATOR: error.code})
+        try:
+            return _play(session)
+        finally:
+            session.close()
+
+
+def changed_job(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job as plain data, with dotted keys changed."""
+    raw: dict[str, Any] = json.loads(job.model_dump_json(exclude_unset=True))
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        table = raw
+        for name in path:
+            table = table.setdefault(name, {})
+        table[last] = value
+    return raw
+
+
+def _play(session: Session) -> Answer:
+    """Run a session to its end, or until a party refuses."""
+    refused, sums = dict[str, str](), list[tuple[str, Update]]()
+    step = session.coordinator.start()
+    try:
+        while not step.done:
+            frames = session.engine.exchange(step.requests)
+            for frame in frames:
+                read = read_frame(frame, session.roster, COORDINATOR, session.session)
+                if read.header.phase == REFUSED:
+                    refused[read.header.sender] = str(read.body["code"])
+            step = session.coordinator.advance(step.state, frames)
+            if step.state.total is not None and step.state.stage not in (None, COHORT):
+                plan = session.planned.plans.of(step.state.stage)
+                sums.append((str(step.state.stage), decode(plan, step.state.total)[0]))
+    except SecaggError as error:
+        refused = refused or {COORDINATOR: error.code}
+    return Answer(tuple(sums), refused, tuple(session.planned.public.sites))
+
+
+def session_with_sites(
+    planned: Planned, sites: Mapping[str, SiteRecords], random: RandomBytes
+) -> AskSites:
+    """Start a session with these sites; see the module's text."""
+    memories: dict[str, State] = {name: {} for name in sites}
+    draws = {name: seeded_random(random(32)) for name in sites}
+
+    def ask(stage: str, message: Body) -> Update:
+        plan, noise = planned.plans.of(stage), planned.public.noise.get(stage)
+        vectors = []
+        for name, rows in sites.items():
+            update, memories[name] = planned.method.contribute(
+                stage, rows, message, memories[name], planned.public, draws[name]
+            )
+            vector = encode(plan, update)
+            if noise is not None:
+                variance = noise.site_variance(len(sites))
+                drawn = sample_weighted(variance, noise.weights, plan.noised, draws[name])
+                add_noise(plan, vector, drawn)
+            vectors.append(vector)
+        return decode(plan, ring.total(vectors, plan.length, plan.ring_bits))[0]
+
+    return ask
