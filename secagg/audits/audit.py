@@ -10,49 +10,49 @@
 4. Each attack is run on its views of the run, and on those of the control with the planted leak.
    An attack that asks the sites, asks a `secagg.audits.deployment`; that of the control forgets.
 
-Guarantees: an attack gets a view and a generator, and no record. Only its scorer gets the truth.
+With several processes, each repeats both runs from the seed, and they share the attacks.
+
+Guarantees: an attack gets a view and a generator, and no record but those of colluding sites. Only
+its scorer gets the truth.
 
 Not protected: the person who audits a job holds all records in one place. Audit jobs over records
-that one person may hold, or over simulated ones.
+that one person may hold, or over simulated ones. The folder of an audit has numbers about single
+sites, so its files are private.
 """
 
 from __future__ import annotations
 
-import math
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from secagg.audits.audited_run import SET_ASIDE, AuditedRun, control_of, in_memory, split, truth_about
 from secagg.audits.catalogue import make_attacks
-from secagg.audits.contract import Attack, Finding, Limit, Truth, Verdict
-from secagg.audits.deployment import Deployment, session_with_sites
-from secagg.audits.run_integrity import roster_of
-from secagg.audits.views import AskSites, View, Who, coordinator_view
-from secagg.core.randomness import replayable_random
-from secagg.core.threads import single_threaded_blas
-from secagg.errors import SecaggError
+from secagg.audits.contract import Attack, Finding, Limit, Verdict
+from secagg.audits.outcomes import Outcome, Outcomes, attack_once
+from secagg.audits.views import Who
+from secagg.core.process_pool import processes
 from secagg.jobs.data_sources import Data, find_sites
-from secagg.jobs.job import Job, Named, Privacy, Release, read_job
-from secagg.runs.run import run
-from secagg.runs.run_reader import RunFolder
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.jobs.job import Job, read_job
+from secagg.runtime.planned_job import plan_job
 
-_SET_ASIDE = 0.2
-_WEAKEST = {"min_sites": 2, "min_records": 1, "min_cell_records": 1, "min_level_sites": 1}
+Task = tuple[str, Who]
+"""An attack's name, and whose view it attacks."""
+Progress = Callable[[int, int, str], None]
+"""Called with how many attacks are done, how many there are, and what is next."""
 
 
 @dataclass(frozen=True)
 class Attacked:
-    """What one attack found, or why it did not apply.
+    """What one attack found on one view, or why it did not apply.
 
-    control: what it found in the run with the planted leak
+    control: what it found in the run with the planted leak; why: of the verdict
     """
 
     attack: Attack
@@ -79,57 +79,12 @@ class Audit:
     @property
     def leaks(self) -> tuple[Attacked, ...]:
         """The attacks that found a leak."""
-        return tuple(each for each in self.attacked if each.verdict is Verdict.LEAK)
+        return leaks(self.attacked)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run, as its coordinator saw it, and the truth about it."""
-
-    view: View
-    truth: Truth
-
-    @classmethod
-    def of(
-        cls,
-        job: Job,
-        kept: Mapping[str, pd.DataFrame],
-        aside: Mapping[str, pd.DataFrame],
-        seed: int,
-        scratch: Path,
-        *,
-        control: bool = False,
-    ) -> _Run:
-        """Run a job with a transcript in a scratch folder. control: its sites forget."""
-        planned = plan_job(job, kept)
-        out = scratch / "run"
-        run(job, kept, out=out, transcript=True, random=replayable_random(seed))
-        folder = RunFolder.open_finished(out)
-        session = bytes.fromhex(folder.facts["session"])
-        view = coordinator_view(folder, planned, roster_of(folder.facts), session)
-        truth = _truth(planned, kept, aside)
-        random = replayable_random(seed + 1)
-        deployment = Deployment(job, kept, scratch, random, remembers=not control)
-
-        def open_session() -> AskSites:
-            return session_with_sites(planned, truth.sites, random)
-
-        view = replace(view, open_session=open_session, ask=deployment.ask)
-        return cls(view, truth)
-
-    def seen_by(self, who: Who, colluding: int) -> View:
-        """Return the view of a party; of a coalition with so many of the largest sites."""
-        view = self.view
-        sizes = {site: len(self.truth.sites[site].values) for site in view.sites}
-        largest = sorted(view.sites, key=lambda site: (-sizes[site], site))
-        match who:
-            case Who.COALITION:
-                return view.for_coalition({s: self.truth.sites[s] for s in largest[:colluding]})
-            case Who.SITE:
-                return view.for_site(largest[0], self.truth.sites[largest[0]])
-            case Who.OUTSIDER:
-                return view.for_outsider()
-        return replace(view, who=who)
+def leaks(attacked: Sequence[Attacked]) -> tuple[Attacked, ...]:
+    """Return those that found a leak."""
+    return tuple(each for each in attacked if each.verdict is Verdict.LEAK)
 
 
 def audit_job(
@@ -141,97 +96,99 @@ def audit_job(
     views: Sequence[Who] = (),
     limits: Mapping[str, Limit] | None = None,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
+    set_aside: float = SET_ASIDE,
+    jobs: int = 1,
+    cache: Path | None = None,
+    progress: Progress = lambda *_: None,
 ) -> Audit:
     """Audit a job.
 
     data: records by site name instead of the job's sites
     attacks: their names; without any, all; views: whose; without any, all that the attacks have
-    limits: by metric, instead of the attacks' own
-    seed: of all draws; progress: called with what is done next
+    limits: by metric, instead of the attacks' own; seed: of all draws
+    set_aside: the share of each site's records that takes no part, above 0 and below 1. Attacks on
+        membership are stronger with more of them
+    jobs: number of processes; cache: a folder for outcomes, which a later audit reads
     Raises what `secagg.run` raises, and `UsageError` for an unknown attack.
     """
-    chosen = make_attacks(attacks)
+    chosen = {attack.name: attack for attack in make_attacks(attacks)}
     job = read_job(job, overrides)
     tables = {name: source.read() for name, source in find_sites(job, data).items()}
-    kept, aside = _set_aside(tables, np.random.default_rng([seed, 0]))
-    done = []
+    job = in_memory(job)
+    kept, aside = split(tables, set_aside, np.random.default_rng([seed, 0]))
+    tasks = [(a.name, who) for a in chosen.values() for who in a.views if not views or who in views]
+    found = dict[Task, Outcome]()
+    outcomes = None if cache is None else Outcomes.of(cache, job, (kept, aside), seed)
+    if outcomes is not None:
+        found = {task: known for task in tasks if (known := outcomes.load(*task)) is not None}
+    left = [task for task in tasks if task not in found]
+    for task, outcome in _computed(left, (job, kept, aside, seed), jobs, len(tasks), progress):
+        found[task] = outcome
+        if outcomes is not None and not outcome.error:
+            outcomes.save(*task, outcome)
+    planned = plan_job(job, kept)
+    truth = truth_about(planned, kept, aside)
+    judged = tuple(
+        _judged(chosen[name], who, found[name, who], limits or {}) for name, who in tasks
+    )
+    records = sum(len(rows.values) for rows in truth.sites.values())
+    return Audit(job, tuple(sorted(truth.sites)), records, len(truth.others), seed, judged)
+
+
+def _judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> Attacked:
+    limit = limits.get(attack.metric)
+    verdict, why = found.judged(limit)
+    return Attacked(
+        attack, who, verdict, why, found.finding, found.control, limit or found.limit, found.seconds
+    )
+
+
+Tables = Mapping[str, pd.DataFrame]
+Runs = tuple[AuditedRun, AuditedRun]
+_runs: list[Runs] = []  # of a process of the pool
+
+
+def _computed(
+    tasks: Sequence[Task], about: tuple[Job, Tables, Tables, int], jobs: int, total: int,
+    progress: Progress,
+) -> Iterator[tuple[Task, Outcome]]:  # fmt: skip
+    """Yield the outcome of each task, in any order."""
+    if not tasks:
+        return
+    done, seed = total - len(tasks), about[-1]
+    if jobs == 1 or len(tasks) == 1:
+        progress(done, total, "the job and its control")
+        runs = _both(*about)
+        for name, who in tasks:
+            progress(done, total, f"{name} ({who})")
+            yield (name, who), _attack(runs, name, who, seed)
+            done += 1
+        return
+    progress(done, total, "the job and its control")
+    with processes(min(jobs, len(tasks)), _begin, *about) as pool:
+        running = {pool.submit(_attack_here, *task, seed): task for task in tasks}
+        for finished in as_completed(running):
+            name, who = running[finished]
+            done += 1
+            progress(done, total, f"{name} ({who}) is done")
+            yield (name, who), finished.result()
+
+
+def _both(job: Job, kept: Tables, aside: Tables, seed: int) -> Runs:
     with tempfile.TemporaryDirectory(prefix="secagg-audit-") as scratch:
-        progress("the job")
-        run_ = _Run.of(job, kept, aside, seed, Path(scratch) / "job")
-        progress("the control")
-        planted = _control(job)
-        control = _Run.of(planted, kept, aside, seed, Path(scratch) / "control", control=True)
-        for i, attack in enumerate(chosen):
-            limit = (limits or {}).get(attack.metric)
-            for who in attack.views:
-                if not views or who in views:
-                    progress(f"{attack.name} ({who})")
-                    done.append(_attacked(attack, who, run_, control, limit, [seed, 1 + i]))
-    truth, view = run_.truth, run_.view
-    records = sum(len(truth.sites[site].values) for site in view.sites)
-    return Audit(job, view.sites, records, len(truth.others), seed, tuple(done))
+        run = AuditedRun.of(job, kept, aside, seed, Path(scratch) / "job")
+        place = Path(scratch) / "control"
+        return run, AuditedRun.of(control_of(job), kept, aside, seed, place, control=True)
 
 
-def _attacked(
-    attack: Attack, who: Who, run: _Run, control: _Run, limit: Limit | None, seed: list[int]
-) -> Attacked:
-    """Run one attack on one view of the run and of the control."""
-    began = time.perf_counter()
-    colluding = attack.colluding(len(run.view.sites))
-    view = run.seen_by(who, colluding)
-    if why := attack.why_not(view):
-        return Attacked(attack, who, Verdict.NOT_APPLICABLE, why)
-    limit = limit or attack.limit(view)
-    with single_threaded_blas():
-        finding = attack.score(attack.run(view, np.random.default_rng(seed)), view, run.truth)
-        if math.isnan(finding.value):
-            return Attacked(attack, who, Verdict.NOT_APPLICABLE, str(finding.details["why_not"]))
-        planted = attack.control(control.seen_by(who, colluding))
-        guess = attack.run(planted, np.random.default_rng(seed))
-        planted_finding = attack.score(guess, planted, control.truth)
-    verdict, why = Verdict.NO_LEAK_FOUND, ""
-    if limit.exceeded_by(finding.value):
-        verdict = Verdict.LEAK
-    elif finding.failed:
-        verdict, why = Verdict.INCONCLUSIVE, finding.failed
-    elif not attack.limit(planted).exceeded_by(planted_finding.value):
-        verdict, why = Verdict.INCONCLUSIVE, "the attack does not find the planted leak either"
-    spent = time.perf_counter() - began
-    return Attacked(attack, who, verdict, why, finding, planted_finding, limit, spent)
+def _attack(runs: Runs, name: str, who: Who, seed: int) -> Outcome:
+    (attack,) = make_attacks([name])
+    return attack_once(attack, who, *runs, seed)
 
 
-def _control(job: Job) -> Job:
-    changed = {
-        "protocol": Named(name="plain"),
-        "privacy": Privacy(),
-        "release": Release(**_WEAKEST),
-    }
-    return job.model_copy(update=changed)
+def _begin(job: Job, kept: Tables, aside: Tables, seed: int) -> None:
+    _runs.append(_both(job, kept, aside, seed))
 
 
-def _set_aside(
-    tables: Mapping[str, pd.DataFrame], rng: np.random.Generator
-) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """Return of each table four fifths of the rows, and the rest."""
-    kept, aside = {}, {}
-    for name, table in sorted(tables.items()):
-        frame = pd.DataFrame(table)
-        out = np.zeros(len(frame), dtype=bool)
-        out[rng.permutation(len(frame))[: int(_SET_ASIDE * len(frame))]] = True
-        kept[name], aside[name] = frame[~out], frame[out]
-    return kept, aside
-
-
-def _truth(
-    planned: Planned, kept: Mapping[str, pd.DataFrame], aside: Mapping[str, pd.DataFrame]
-) -> Truth:
-    sites = {name: read_records(planned, source) for name, source in planned.sources.items()}
-    others = []
-    for name, source in find_sites(planned.job, dict(aside)).items():
-        try:
-            others.append(read_records(planned, source).values)
-        except SecaggError:  # for example a site without a row that was set aside
-            others.append(np.zeros((0, sites[name].values.shape[1])))
-    together = np.concatenate(others)
-    return Truth(sites, together[np.random.default_rng(0).permutation(len(together))])
+def _attack_here(name: str, who: Who, seed: int) -> Outcome:
+    return _attack(_runs[0], name, who, seed)

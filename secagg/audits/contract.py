@@ -70,6 +70,7 @@ class Finding:
     details: plain data for the report
     failed: why the attack itself knows that it did not succeed, for example a search that ended
         elsewhere; a number without a leak then shows nothing
+    bound: why the number is only an upper bound; a number above the limit then shows nothing
     """
 
     value: float
@@ -78,6 +79,7 @@ class Finding:
     baseline: float
     details: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
+    bound: str = ""
 
     @classmethod
     def exact(cls, value: float, baseline: float, **details: Any) -> Finding:

@@ -1,8 +1,13 @@
 """Sites in this process, which an attack may ask: with other jobs, or with messages of its choice.
 
-`Deployment` is a set of sites with ledgers in a scratch folder. It answers one job after another
-by the product's own code, rules and ledgers included. The control of an attack on the rules is a
-deployment that forgets: each job finds empty ledgers.
+`Deployment` is a set of sites that keep their ledgers, in memory. It answers one job after another
+by the product's own parties, rules and ledgers. The sites have no policy files, so they follow the
+rules of the job. A coordinator could write a job with weaker rules, without noise, or under another
+protocol; only a policy file prevents this, and no attack here does it. The coordinator that asks
+applies no rules of its own and keeps no ledger. It reads every sum that is opened, the first count
+of records included.
+
+The control of an attack on the rules is a deployment that forgets: each job finds empty ledgers.
 
 `session_with_sites` answers messages in place of an honest coordinator's. It returns what every
 protocol returns, the sum of the encoded contributions with their noise, and applies no rule. So it
@@ -13,10 +18,11 @@ Guarantees: an attack gets sums and error codes, and no record.
 
 from __future__ import annotations
 
+import functools
 import json
+import weakref
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -26,49 +32,67 @@ from secagg.contracts import Body, SiteRecords, State, Update
 from secagg.core import ring
 from secagg.core.frames import read_frame
 from secagg.core.identity import COORDINATOR
-from secagg.core.randomness import RandomBytes, seeded_random
+from secagg.core.randomness import RandomBytes, replayable_random, seeded_random
 from secagg.errors import SecaggError
 from secagg.jobs.job import Job, parse_job
+from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.fixed_point import add_noise, decode, encode
 from secagg.runtime.party import REFUSED
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import Session, open_session
+from secagg.runtime.session_ledgers import open_ledger
+
+_NO_RULES = ReleasePolicy(2, 1, min_cell_records=1, min_level_sites=1)
 
 
 @dataclass
 class Deployment:
     """Sites that remember which jobs they answered; see the module's text.
 
-    folder: of the ledgers, empty at first; remembers: whether they are kept between jobs
+    seed: of all draws; remembers: whether they keep their ledgers between jobs
     """
 
     job: Job
     tables: Mapping[str, pd.DataFrame]
-    folder: Path
-    random: RandomBytes
+    seed: int
     remembers: bool = True
-    _asked: int = field(default=0, init=False)
+    _random: RandomBytes = field(init=False)
+    _ledgers: dict[str, Ledger] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._random = replayable_random(self.seed)
+        weakref.finalize(self, _close, self._ledgers)
 
     def ask(self, changes: Mapping[str, Any], absent: Collection[str] = ()) -> Answer:
         """Return what the sites answer; see `secagg.audits.views.AskJob`.
 
-        A job that is refused before it reaches the sites has the code "job".
+        A job that is refused before it reaches the sites has the code "job", or a similar one.
         """
-        self._asked += 1
-        ledgers = self.folder / ("ledgers" if self.remembers else f"ledgers-{self._asked}")
-        raw = changed_job(self.job, {"sites.ledgers": str(ledgers)} | dict(changes))
+        raw = changed_job(self.job, dict(changes) | {"sites.ledgers": None})
         present = {name: table for name, table in self.tables.items() if name not in absent}
         try:
             planned = plan_job(parse_job(raw), present)
-            session = open_session(planned, self.random)
+            session = open_session(planned, self._random)
         except SecaggError as error:
             return Answer(refused={COORDINATOR: error.code})
-        try:
-            return _play(session)
-        finally:
-            session.close()
+        if not self.remembers:
+            _close(self._ledgers)
+        for name, site in session.sites.items():
+            assert site.guard is not None
+            site.guard.open_ledger = functools.partial(self._ledger, name)
+        return _play(replace(session, coordinator=replace(session.coordinator, policy=_NO_RULES)))
+
+    def _ledger(self, name: str) -> Ledger:
+        if name not in self._ledgers:
+            self._ledgers[name] = open_ledger(None)
+        return self._ledgers[name]
+
+
+def _close(ledgers: dict[str, Ledger]) -> None:
+    while ledgers:
+        ledgers.popitem()[1].close()
 
 
 def changed_job(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +119,7 @@ def _play(session: Session) -> Answer:
                 if read.header.phase == REFUSED:
                     refused[read.header.sender] = str(read.body["code"])
             step = session.coordinator.advance(step.state, frames)
-            if step.state.total is not None and step.state.stage not in (None, COHORT):
+            if step.state.total is not None:
                 plan = session.planned.plans.of(step.state.stage)
                 sums.append((str(step.state.stage), decode(plan, step.state.total)[0]))
     except SecaggError as error:

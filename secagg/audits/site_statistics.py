@@ -5,28 +5,35 @@ statistic changes and no other mean or covariance does. The site's contributions
 messages are then computed again, by the method's own code. Differences give the derivative of every
 sum with respect to every statistic of every site.
 
-With m the means and S = U L U' the covariance matrix of a site's records x, the change along a
-direction (c, E), E symmetric, is
+With m the means and S the covariance matrix of a site's records x, the change along a direction
+(c, E), E symmetric, is
 
-    x -> m + (I + h B)' (x - m) + h c,    B = S^-1 E / 2,                                        (1)
+    x -> x + h G' S^-1 (x - m) + h c,    G + G' = E,                                            (1)
 
-which changes the means by h c and S by h E + O(h^2). Directions are in units that make all
-statistics comparable: c = sqrt(L_i) U_i, and E = sqrt(L_i L_j) (U_i U_j' + U_j U_i') / 2 for i < j,
-or L_i U_i U_i'. A change of 1 in these units is one standard deviation of a mean, and 100 % of a
-variance. Directions in which the records do not vary are left out, and so are variables that the
-job declares and does not analyse (`used_variables`).
+which changes the means by h c and S by h E + O(h^2). Columns with two values, such as indicators,
+are kept as they are, so their own means and covariances are no unknowns: G is 0 in these columns,
+E in the entries of these rows, and E / 2 in all others. Directions are in units that make all
+statistics comparable. With U L U' the covariance matrix of the other columns,
+c = sqrt(L_i) U_i, and E = sqrt(L_i L_j) (U_i U_j' + U_j U_i') / 2 for i < j, or L_i U_i U_i'; and
+likewise between these columns and those with two values. A change of 1 in these units is one
+standard deviation of a mean, and 100 % of a variance. Directions in which the records do not vary
+are left out, and so are variables that the job declares and does not analyse (`used_variables`).
 
 Some methods read records only through means and covariances (and numbers of records). This is
 tested (`reads_moments_only`): records are mixed by a random orthogonal matrix that keeps both, and
-no contribution may change. For other methods (1) is one of many changes of the records.
+no contribution may change. For other methods, sums also change if records change and all means and
+covariances stay (`record_derivatives`). Each record's change is in units of the same directions,
+so 1 is a standard deviation of a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.audits.views import View
 from secagg.contracts import SiteRecords, State, Update
@@ -103,7 +110,10 @@ def used_variables(view: View, rows: SiteRecords) -> list[int]:
     base, used = [flat(update) for update in replayed(view, rows)], []
     for j in range(rows.values.shape[1]):
         values = rows.values.copy()
-        values[:, j] = values[:, j] * (1 - 2 * _STEP) + _STEP * np.linspace(-1, 1, len(values))
+        if _two_valued(rows, [j])[0]:
+            values[:, j] = np.roll(values[:, j], 1)
+        else:
+            values[:, j] = values[:, j] * (1 - 2 * _STEP) + _STEP * np.linspace(-1, 1, len(values))
         other = [flat(update) for update in replayed(view, replace(rows, values=values))]
         if any(not np.array_equal(a, b) for a, b in zip(base, other, strict=True)):
             used.append(j)
@@ -112,17 +122,28 @@ def used_variables(view: View, rows: SiteRecords) -> list[int]:
 
 def directions(rows: SiteRecords, used: Sequence[int]) -> list[tuple[Array, Array]]:
     """Return (c, E) of each statistic of the used variables, in comparable units."""
-    p = len(used)
-    L, U = np.linalg.eigh(_covariance(rows, used))
-    varies = np.flatnonzero(np.maximum(L, 0.0) > _VARIES * np.max(L, initial=0.0))
-    scaled = U[:, varies] * np.sqrt(L[varies])
+    p, S, two = len(used), _covariance(rows, used), _two_valued(rows, used)
+    free, kept = (_scaled(S, np.flatnonzero(which)) for which in (~two, two))
     zero, none = np.zeros((p, p)), np.zeros(p)
-    found = [(column, zero) for column in scaled.T]
-    for i in range(len(varies)):
-        for j in range(i + 1):
-            E = np.outer(scaled[:, i], scaled[:, j])
+    found = [(column, zero) for column in free]
+    for i, column in enumerate(free):
+        for other in (*free[: i + 1], *kept):
+            E = np.outer(column, other)
             found.append((none, (E + E.T) / 2))
     return found
+
+
+def _scaled(S: Array, columns: NDArray[np.intp]) -> list[Array]:
+    """Return sqrt(L_i) U_i of these columns, as vectors over all columns."""
+    L, U = np.linalg.eigh(S[np.ix_(columns, columns)])
+    varies = np.flatnonzero(np.maximum(L, 0.0) > _VARIES * np.max(L, initial=0.0))
+    found = np.zeros((len(varies), len(S)))
+    found[:, columns] = (U[:, varies] * np.sqrt(L[varies])).T
+    return list(found)
+
+
+def _two_valued(rows: SiteRecords, used: Sequence[int]) -> NDArray[np.bool_]:
+    return np.array([len(np.unique(rows.values[:, j])) <= 2 for j in used], dtype=bool)
 
 
 def changed(
@@ -130,10 +151,11 @@ def changed(
 ) -> SiteRecords:
     """Return the records after (1), in the used variables."""
     c, E = direction
-    values, x = rows.values.copy(), rows.values[:, used]
-    m = x.mean(axis=0)
-    B = np.linalg.pinv(_covariance(rows, used), rcond=_VARIES, hermitian=True) @ E / 2
-    values[:, used] = m + (x - m) @ (np.eye(len(m)) + h * B) + h * c
+    values, x, two = rows.values.copy(), rows.values[:, used], _two_valued(rows, used)
+    G = np.where(two[:, None], E, E / 2)
+    G[:, two] = 0.0
+    inverse = np.linalg.pinv(_covariance(rows, used), rcond=_VARIES, hermitian=True)
+    values[:, used] = x + h * ((x - x.mean(axis=0)) @ inverse @ G + c)
     return replace(rows, values=values)
 
 
@@ -144,21 +166,44 @@ def _covariance(rows: SiteRecords, used: Sequence[int]) -> Array:
 def derivatives(view: View, rows: SiteRecords, used: Sequence[int]) -> Iterator[list[Array]]:
     """Yield for each statistic of a site the derivative of its contribution in each round."""
     for direction in directions(rows, used):
-        one, two = (_central(view, rows, used, direction, step) for step in (_STEP, 2 * _STEP))
-        yield [(4 * near - far) / 3 for near, far in zip(one, two, strict=True)]
+        yield _differences(view, functools.partial(changed, rows, used, direction))
 
 
-def _central(
-    view: View,
-    rows: SiteRecords,
-    used: Sequence[int],
-    direction: tuple[Array, Array],
-    step: float,
-) -> list[Array]:
-    ahead, behind = (
-        replayed(view, changed(rows, used, direction, sign * step)) for sign in (1, -1)
-    )
-    return [(flat(up) - flat(down)) / (2 * step) for up, down in zip(ahead, behind, strict=True)]
+def record_derivatives(view: View, rows: SiteRecords, used: Sequence[int]) -> list[Array]:
+    """Return by round (numbers, changes) for changes of records that keep all statistics.
+
+    One change for each record and direction in which records vary, projected on the others.
+    """
+    x, S, two = rows.values[:, used], _covariance(rows, used), _two_valued(rows, used)
+    basis, n = _scaled(S, np.flatnonzero(~two)), len(x)
+    centred, upper = x - x.mean(axis=0), np.triu_indices(len(used))
+    found, statistics = list[list[Array]](), list[Array]()
+    for i in range(n):
+        for b in basis:
+            E = np.outer(b, centred[i])
+            statistics.append(np.concatenate([b, (E + E.T)[upper]]))
+
+            def moved(h: float, i: int = i, b: Array = b) -> SiteRecords:
+                values = rows.values.copy()
+                values[i, used] += h * b
+                return replace(rows, values=values)
+
+            found.append(_differences(view, moved))
+    C = np.array(statistics).T
+    inverse = np.linalg.pinv(C)
+    J = [np.array(each).T for each in zip(*found, strict=True)]
+    return [each - each @ inverse @ C for each in J]
+
+
+def _differences(view: View, at: Callable[[float], SiteRecords]) -> list[Array]:
+    """Return by round the derivative of the contribution of the records at h, for h = 0."""
+
+    def central(h: float) -> list[Array]:
+        ahead, behind = (replayed(view, at(sign * h)) for sign in (1, -1))
+        return [(flat(up) - flat(down)) / (2 * h) for up, down in zip(ahead, behind, strict=True)]
+
+    one, two = central(_STEP), central(2 * _STEP)
+    return [(4 * near - far) / 3 for near, far in zip(one, two, strict=True)]
 
 
 def flat(update: Update) -> Array:
@@ -166,13 +211,14 @@ def flat(update: Update) -> Array:
     return np.concatenate([update[name].ravel() for name in sorted(update)])
 
 
-def resolutions(view: View, stage: str) -> Array:
+def resolutions(view: View, stage: str, K: int) -> Array:
     """Return the standard deviation of what is unknown in each number of a sum, as `flat`.
 
-    K sites round to multiples of 2^-f, each with variance 2^-2f / 12. Noise adds its own variance.
+    K: number of sites whose contributions the attacker does not know. Each rounds to multiples of
+    2^-f, with variance 2^-2f / 12. Noise adds its own variance.
     """
     plan, noise = view.planned.plans.of(stage), view.planned.public.noise.get(stage)
-    K, found, at = len(view.sites), dict[str, Array](), 0
+    found, at = dict[str, Array](), 0
     for field in (each.field for each in plan.fields[:-1]):
         variance = np.full(field.size, K / 12 * 4.0**-field.fraction_bits)
         if noise is not None:

@@ -15,7 +15,7 @@ and never to the attack (`secagg.audits.contract`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -93,6 +93,7 @@ class View:
     planned: the job, which is public; own: the records of the colluding sites, by site
     open_session: starts a new session with the sites, for a coordinator that chooses its messages
     ask: has the sites answer another job, for a coordinator that chooses its jobs
+    messages: all messages that it sent or received, in their order
     """
 
     who: Who
@@ -103,17 +104,20 @@ class View:
     own: Mapping[str, SiteRecords] = field(default_factory=dict)
     open_session: Callable[[], AskSites] | None = None
     ask: AskJob | None = None
+    messages: tuple[Message, ...] = ()
 
     @cached_property
     def in_clear(self) -> bool:
         """Whether the frames hold the contributions: they add up to every opened sum."""
-        return bool(self.rounds) and all(
-            set(seen.parts) == set(self.sites) and _adds_up(seen) for seen in self.rounds
-        )
+        return bool(self.rounds) and all(map(self.adds_up, self.rounds))
+
+    def adds_up(self, seen: SeenRound) -> bool:
+        """Return whether the frames of all sites add up to the sum, but for floats' rounding."""
+        return set(seen.parts) == set(self.sites) and _adds_up(seen)
 
     def for_outsider(self) -> View:
         """Return the view of a person who has the result only."""
-        return replace(self, who=Who.OUTSIDER, rounds=())
+        return replace(self, who=Who.OUTSIDER, rounds=(), messages=())
 
     def for_coalition(self, own: Mapping[str, SiteRecords]) -> View:
         """Return the view of the coordinator together with these sites."""
@@ -122,7 +126,8 @@ class View:
     def for_site(self, site: str, rows: SiteRecords) -> View:
         """Return the view of a site: its records, and the messages that it received."""
         rounds = tuple(replace(seen, total={}, parts={}) for seen in self.rounds)
-        return replace(self, who=Who.SITE, rounds=rounds, own={site: rows})
+        messages = tuple(each for each in self.messages if site in (each.sender, each.recipient))
+        return replace(self, who=Who.SITE, rounds=rounds, messages=messages, own={site: rows})
 
     def alone(self, site: str) -> View:
         """Return the view of a coordinator to which one site's contributions are the sums."""
@@ -141,11 +146,13 @@ def _adds_up(seen: SeenRound) -> bool:
 
 
 def coordinator_view(folder: RunFolder, planned: Planned, roster: Roster, session: bytes) -> View:
-    """Return what the coordinator of a finished run holds.
+    """Return what the coordinator of a finished run holds; without a transcript, no message.
 
     Raises `EvidenceError` if a file is malformed or a message was changed.
     """
-    parts = _readable_parts(folder, planned, roster, session)
+    kept = (folder.path / MESSAGES_FILE).exists()
+    messages = tuple(read_messages(folder.path)) if kept else ()
+    parts = _readable_parts(folder, messages, planned, roster, session)
     method, rounds = planned.method, list[SeenRound]()
     state = method.initial_state(planned.public)
     sites = tuple(sorted(folder.facts["cohort"]))
@@ -154,7 +161,7 @@ def coordinator_view(folder: RunFolder, planned: Planned, roster: Roster, sessio
             continue
         rounds.append(_seen(planned, item, method.next_request(state), parts))
         state = method.aggregate(state, rounds[-1].total, len(sites))
-    return View(Who.COORDINATOR, planned, sites, tuple(rounds), folder.result)
+    return View(Who.COORDINATOR, planned, sites, tuple(rounds), folder.result, messages=messages)
 
 
 def _seen(
@@ -180,7 +187,7 @@ def _read(plan: SumPlan, vector: ring.RingVector) -> Update:
 
 
 def _readable_parts(
-    folder: RunFolder, planned: Planned, roster: Roster, session: bytes
+    folder: RunFolder, messages: Sequence[Message], planned: Planned, roster: Roster, session: bytes
 ) -> dict[int, dict[str, ring.RingVector]]:
     """Return by round and site what is in a frame to the coordinator and looks like numbers."""
     sites = set(roster.with_role(Role.SITE))
@@ -188,7 +195,7 @@ def _readable_parts(
     items = planned.plans.message_items(len(roster.parties))
     stages = {item.round: item.stage for item in read_sums(folder.path / SUMS_FILE)}
     found: dict[int, dict[str, ring.RingVector]] = {}
-    for message in read_messages(folder.path):
+    for message in messages:
         if message.sender not in sites or message.phase not in contributing:
             continue
         plan = planned.plans.of(stages.get(message.round))

@@ -1,23 +1,39 @@
-"""`secagg audit`: attack a run of a job, and say what leaked."""
+"""`secagg audit`: attack a run, and say what leaked."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, JobFile, ProtocolName, Settings, job_overrides, print_json
+from secagg.cli.options import AsJson, ProtocolName, Settings, job_overrides, print_json
+from secagg.errors import UsageError
+
+if TYPE_CHECKING:
+    from secagg.audits.audit import Audit
+    from secagg.audits.folder_audit import FolderAudit
+    from secagg.audits.views import Who
 
 LEAK = 5
 """The exit code if a limit is exceeded."""
 
 
 def audit(
-    job: JobFile,
+    job: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOB|RUN", help="A job, or the folder of a finished run.", show_default=False
+        ),
+    ],
     attack: Annotated[
         list[str] | None,
         typer.Option("--attack", help="Only this attack (repeatable); see secagg list attacks."),
+    ] = None,
+    view: Annotated[
+        list[str] | None,
+        typer.Option("--view", help="Only what this party sees (repeatable), e.g. coordinator."),
     ] = None,
     limits: Annotated[
         Path | None,
@@ -29,31 +45,60 @@ def audit(
     ] = None,
     protocol: ProtocolName = None,
     settings: Settings = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for audit.html and audit.json; resumes an earlier audit there."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; as many as processors if not set.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws of the audit.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Run a job in a scratch folder, attack the run, and compare with the true records.
+    """Attack a run, and compare with the true records.
 
-    It needs the records of all sites, or simulated ones. It releases nothing and charges no ledger.
+    JOB: it is run in a scratch folder, over the records of all sites. Nothing is released, and no
+    ledger is charged. RUN: what its folder shows without the records.
     """
     from secagg.audits.audit import audit_job  # noqa: PLC0415  # each command loads what it needs
+    from secagg.audits.folder_audit import audit_folder  # noqa: PLC0415
     from secagg.audits.limits import read_limits  # noqa: PLC0415
-    from secagg.cli.output.audit import as_plain, show_audit, working  # noqa: PLC0415
+    from secagg.cli.output.audit import (  # noqa: PLC0415
+        as_plain,
+        show,
+        working,
+        write_audit,
+    )
 
     chosen = {} if limits is None else read_limits(limits)
+    views, attacks = [_view(name) for name in view or ()], attack or ()
+    found: Audit | FolderAudit
     with working(quiet=as_json) as progress:
-        found = audit_job(
-            job,
-            overrides=job_overrides(protocol, None, settings),
-            attacks=attack or (),
-            limits=chosen,
-            seed=seed,
-            progress=progress,
-        )
+        if job.is_dir():
+            if protocol is not None or settings:
+                what = "a run is as it is; --protocol and --set are for jobs"
+                raise UsageError(str(job), what)
+            found = audit_folder(
+                job, attacks=attacks, views=views, limits=chosen, seed=seed, progress=progress
+            )
+        else:
+            found = audit_job(
+                job,
+                overrides=job_overrides(protocol, None, settings),
+                attacks=attacks,
+                views=views,
+                limits=chosen,
+                seed=seed,
+                jobs=jobs or os.cpu_count() or 1,
+                cache=None if out is None else out / "cache",
+                progress=progress,
+            )
+    if out is not None:
+        write_audit(found, out)
     if as_json:
         print_json(as_plain(found))
     else:
-        show_audit(found)
+        show(found)
     for leak in found.leaks:
         assert leak.finding is not None
         text = f"{leak.attack.name}, as {leak.who.value}: {leak.attack.metric} is "
@@ -61,3 +106,13 @@ def audit(
         typer.echo(f"secagg: leak: {text}", err=True)
     if found.leaks:
         raise typer.Exit(LEAK)
+
+
+def _view(name: str) -> Who:
+    from secagg.audits.views import Who  # noqa: PLC0415
+    from secagg.core.validation import unknown_key  # noqa: PLC0415
+
+    known = {who.value: who for who in Who}
+    if name not in known:
+        raise UsageError("--view", f"no view {name!r}", unknown_key("view", name, known).advice)
+    return known[name]

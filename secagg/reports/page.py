@@ -55,8 +55,9 @@ _SECTIONS = {
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Return the templates with all filters."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("secagg.reports", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -68,8 +69,15 @@ def _environment() -> jinja2.Environment:
         written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
         written.probability, written.seconds, written.share, written.significant, written.size,
     )  # fmt: skip
-    environment.filters |= {function.__name__: function for function in formats}
-    return environment
+    made.filters |= {function.__name__: function for function in formats}
+    return made
+
+
+def style_of(template: str, session: str) -> tuple[str, str]:
+    """Return a page's style, and its digest for the content policy."""
+    session = "".join(filter(str.isalnum, session))  # it stands in a string of the style
+    style = environment().get_template(template).render(session=session)
+    return style, base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
 def render(facts: Mapping[str, Any], result: Result) -> str:
@@ -78,50 +86,54 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     facts: as `secagg.runs.facts.facts` returns, with `log` = {lines, head}
     result: only its summary is read
     """
-    environment = _environment()
-    session = "".join(filter(str.isalnum, facts["session"]))  # it stands in a string of the style
-    style = environment.get_template("report.css").render(session=session)
+    style, style_hash = style_of("report.css", facts["session"])
     summary = result.summary
     claims = PrivacyClaims.of(facts)
     blocks, stages = results.blocks(facts, summary), tables.stages(facts, summary, claims)
     banners = summary_sections.banners(facts, summary, claims)
     questions = summary_sections.questions(facts, claims, fits=all(stage.fits for stage in stages))
-    page = environment.get_template("report.html").render(
-        sections={at: name for at, name in _SECTIONS.items() if at != "privacy" or claims.noised},
-        facts=facts,
-        summary=summary,
-        style=Markup(style),  # noqa: S704  # from this package; must not be escaped
-        style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-        in_short=summary_sections.in_short(banners, questions),
-        claim=summary_sections.claim(facts, claims),
-        who_saw=summary_sections.who_saw(facts, claims),
-        consent=summary_sections.consent(facts, claims),
-        banners=banners,
-        unusable=summary_sections.unusable(facts, summary),
-        questions=questions,
-        unprotected=limitations.unprotected(facts, claims),
-        dropped=summary_sections.dropped(facts),
-        where_it_ran=summary_sections.where_it_ran(facts),
-        released=tables.numbers_released(facts, claims),
-        blocks=[_block(block, facts, claims, blocks) for block in blocks],
-        columns=tables.columns(facts, summary, claims),
-        lanes=tables.lanes(facts, claims),
-        stages=stages,
-        thresholds=tables.thresholds(facts),
-        releases=tables.releases(facts, claims.ledger.repeated),
-        site_rows=ledgers.sites(facts),
-        ledger_counts=ledgers.counting(facts),
-        sees=claims.sees,
-        coordinator_key=tables.coordinator_key(facts),
-        counted_records=results.records_of(summary) if claims.noised else None,
-        counts=None if claims.noised else record_counts(facts, summary),
-        not_counted=not_counted(facts),
-        other_counts=results.other_counts(facts, summary) if claims.noised else None,
-        settings=tables.settings(facts, claims),
-        noise=claims.noise_in_short(),
-        guarantee=_guarantee(facts, summary, claims),
-        arrow_up=forest_plot.arrow_picture(down=False),
-        arrow_down=forest_plot.arrow_picture(down=True),
+    page = (
+        environment()
+        .get_template("report.html")
+        .render(
+            sections={
+                at: name for at, name in _SECTIONS.items() if at != "privacy" or claims.noised
+            },
+            facts=facts,
+            summary=summary,
+            style=Markup(style),  # noqa: S704  # from this package; must not be escaped
+            style_hash=style_hash,
+            in_short=summary_sections.in_short(banners, questions),
+            claim=summary_sections.claim(facts, claims),
+            who_saw=summary_sections.who_saw(facts, claims),
+            consent=summary_sections.consent(facts, claims),
+            banners=banners,
+            unusable=summary_sections.unusable(facts, summary),
+            questions=questions,
+            unprotected=limitations.unprotected(facts, claims),
+            dropped=summary_sections.dropped(facts),
+            where_it_ran=summary_sections.where_it_ran(facts),
+            released=tables.numbers_released(facts, claims),
+            blocks=[_block(block, facts, claims, blocks) for block in blocks],
+            columns=tables.columns(facts, summary, claims),
+            lanes=tables.lanes(facts, claims),
+            stages=stages,
+            thresholds=tables.thresholds(facts),
+            releases=tables.releases(facts, claims.ledger.repeated),
+            site_rows=ledgers.sites(facts),
+            ledger_counts=ledgers.counting(facts),
+            sees=claims.sees,
+            coordinator_key=tables.coordinator_key(facts),
+            counted_records=results.records_of(summary) if claims.noised else None,
+            counts=None if claims.noised else record_counts(facts, summary),
+            not_counted=not_counted(facts),
+            other_counts=results.other_counts(facts, summary) if claims.noised else None,
+            settings=tables.settings(facts, claims),
+            noise=claims.noise_in_short(),
+            guarantee=_guarantee(facts, summary, claims),
+            arrow_up=forest_plot.arrow_picture(down=False),
+            arrow_down=forest_plot.arrow_picture(down=True),
+        )
     )
     return page + "\n"
 

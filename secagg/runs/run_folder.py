@@ -113,7 +113,10 @@ def keep_log(log: RunLog, folder: Path, target: Path, code: str) -> Path:
     code: of the error that ended the run. Returns the folder, which holds only the log.
     """
     for path in set(folder.iterdir()) - {log.path}:
-        path.unlink()
+        if path.is_dir():  # the transcript
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     with suppress(OSError):  # the disk may be full; the lines of the releases are already written
         log.write({"event": "failed", "code": code})
     with suppress(OSError):

@@ -105,21 +105,6 @@ def test_refusal_codes_under_privacy_have_no_information_about_records(
     assert bits["exact"] > 0.7
 
 
-def test_leaving_out_levels_does_not_list_the_ages_of_patients(tmp_path: Path) -> None:
-    """Each of 50 jobs would tell whether somebody at a hospital has that age: 50 bits, not 5."""
-    data = folder(tmp_path)
-    for name in HOSPITALS:  # so that the number of levels is no reason to refuse
-        (data / f"{name}.policy.toml").write_text(
-            "min_sites = 3\nmin_records = 10\nmax_levels = 60\nmin_level_records = 1\n"
-            'protocols = ["any"]\n'
-        )
-    codes = [ask(without_level(data, "age", level)).codes for level in AGE["age"]["levels"]]
-    for name in HOSPITALS:
-        told = [seen.get(name) for seen in codes]
-        assert 0 < told.count("records") <= 5
-        assert set(told[-30:]) <= {"policy", None}
-
-
 def test_a_search_by_max_rows_does_not_count_the_rows_of_a_hospital(tmp_path: Path) -> None:
     """Bisection, and then going down by one row at a time."""
     data = folder(tmp_path)

@@ -85,13 +85,13 @@ def test_the_attacks_derivatives_are_those_of_the_predicted_sums() -> None:
 def test_one_unmasked_message_reveals_a_sites_covariance() -> None:
     """What happens without a secure sum."""
     S = covariances(5, 1)
-    found = recover_covariances(transcript(S)[:1], 1)
+    found = recover_covariances(transcript(S)[:1], 1, np.random.default_rng(0))
     assert np.max(np.abs(found.covariances - S)) < 1e-6 * np.max(np.abs(S))
 
 
 def test_all_sums_together_reveal_every_sites_covariance() -> None:
     S = covariances(2, 2)
-    found = recover_covariances(transcript(S), 2)
+    found = recover_covariances(transcript(S), 2, np.random.default_rng(0))
     assert found.misfit < 1e-20
     off = min(np.max(np.abs(found.covariances[list(o)] - S)) for o in permutations(range(2)))
     assert off < 1e-6 * np.max(np.abs(S))
@@ -188,7 +188,7 @@ def test_an_honest_coordinator_recovers_every_hospitals_covariance_from_a_masked
     # Control: pooled numbers alone do not give these matrices.
     guess = np.broadcast_to(S.mean(axis=0), S.shape)
     assert largest_error(guess, S) > 0.1
-    found = recover_covariances(seen, sites)
+    found = recover_covariances(seen, sites, np.random.default_rng(0))
     error = largest_error(found.covariances, S)
     print(
         f"\n{sites} hospitals, {variables} variables, {len(seen)} sums: largest error {error:.1e}"
@@ -196,4 +196,4 @@ def test_an_honest_coordinator_recovers_every_hospitals_covariance_from_a_masked
     assert found.misfit < 1e-19
     assert error < 1e-8
     # The attacker sees that it has failed, for example with a wrong number of sites.
-    assert recover_covariances(seen, sites - 1, starts=2).misfit > 1e-12
+    assert recover_covariances(seen, sites - 1, np.random.default_rng(0), starts=2).misfit > 1e-12

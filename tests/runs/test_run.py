@@ -175,7 +175,7 @@ def test_a_failure_after_the_releases_keeps_their_log(
     monkeypatch.setattr(owner.get(part, Path), part, broken)
     expected = UsageError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as caught:
-        run(small_job(), tables(), out=tmp_path / "x")
+        run(small_job(), tables(), out=tmp_path / "x", transcript=True)
     (kept,) = tmp_path.iterdir()
     assert kept.name.startswith("x.failed-") and names(kept) == ["log.jsonl"]
     events = [event["event"] for event in read_log(kept / "log.jsonl")]

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 
-from secagg.audits.audit import Attacked, Audit
-from secagg.audits.contract import Finding, Verdict
+from secagg.audits.audit import Attacked, Audit, Progress
+from secagg.audits.contract import Verdict
+from secagg.audits.folder_audit import FolderAudit
+from secagg.audits.outcomes import plain
 from secagg.cli.output.terminal import standard_output
+from secagg.core.private_files import write_private
+from secagg.errors import UsageError
+from secagg.jobs.job import Job
+from secagg.reports.audits.page import audit_page, interval
 from secagg.reports.numbers import significant
+from secagg.runs.run_files import finite, json_bytes
 
+_HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")
 _COLOURS = {
     Verdict.LEAK: "bold red",
     Verdict.NO_LEAK_FOUND: "green",
@@ -24,40 +35,52 @@ _COLOURS = {
 
 
 @contextmanager
-def working(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show what is done, on standard error; nothing if quiet."""
-    console = Console(stderr=True, quiet=quiet)
-    with console.status("audit") as status:
-        yield lambda what: status.update(f"audit: {what}")
+def working(*, quiet: bool) -> Iterator[Progress]:
+    """Show a bar with what is done, on standard error; nothing if quiet."""
+    bar = Bar(
+        TextColumn("audit"),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total} attacks; {task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True, highlight=False),
+        transient=True,
+        disable=quiet,
+    )
+    with bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=escape(what)
+        )
 
 
-def show_audit(audit: Audit) -> None:
+def show(audit: Audit | FolderAudit) -> None:
     """Print the findings."""
+    if isinstance(audit, Audit):
+        _show_job_audit(audit)
+    else:
+        _show_folder_audit(audit)
+
+
+def write_audit(audit: Audit | FolderAudit, folder: Path) -> None:
+    """Write audit.json and audit.html into a folder; both are private. Raises `UsageError`."""
+    content = as_plain(audit)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(folder / "audit.json", json_bytes(finite(content)))
+        write_private(folder / "audit.html", audit_page(content).encode())
+    except OSError as error:
+        raise UsageError(str(folder), f"cannot be written ({error.strerror})") from None
+
+
+def _show_job_audit(audit: Audit) -> None:
     out = standard_output()
-    job = audit.job
-    noise = "" if job.privacy.epsilon is None else f", epsilon {job.privacy.epsilon:g}"
-    out.print(f"[bold]{escape(job.title)}[/]: {job.method.name} under {job.protocol.name}{noise}")
+    _show_job(audit.job)
     out.print(
         f"{len(audit.sites)} sites, {audit.records} records; {audit.set_aside} set aside for "
         f"comparison; seed {audit.seed}",
         soft_wrap=True,
     )
-    table = Table()
-    for head in ("attack", "view", "number", "guess", "limit", "control", "verdict"):
-        table.add_column(head, justify="left" if head in ("attack", "view", "verdict") else "right")
-    for each in audit.attacked:
-        if each.verdict is not Verdict.NOT_APPLICABLE:
-            table.add_row(*_row(each))
-    if table.row_count:
-        out.print(table)
-    for each in audit.attacked:
-        name = f"{each.attack.name} ({each.who.value})"
-        if each.verdict is Verdict.NOT_APPLICABLE:
-            out.print(f"[dim]{name}: not applicable: {escape(each.why)}[/]", soft_wrap=True)
-        else:
-            knows = f"The attacker knows {each.attack.knows}."
-            text = f"{name}: {each.attack.metric} = {each.attack.meaning}. {knows}"
-            out.print(escape(text), soft_wrap=True)
+    _show_attacks(audit.attacked, _HEADS)
     out.print(
         "guess: the same without the run. control: the same attack on this job in clear and "
         "without noise, where it must find the leak.",
@@ -65,39 +88,65 @@ def show_audit(audit: Audit) -> None:
     )
 
 
-def _row(each: Attacked) -> tuple[str, ...]:
-    assert each.finding is not None and each.control is not None
-    colour = _COLOURS[each.verdict]
-    return (
-        each.attack.name,
-        each.who.value,
-        _number(each.finding),
-        significant(each.finding.baseline, 3),
-        str(each.limit),
-        _number(each.control),
-        f"[{colour}]{each.verdict.value}[/]",
+def _show_folder_audit(audit: FolderAudit) -> None:
+    out = standard_output()
+    _show_job(audit.job)
+    transcript = "with" if audit.with_messages else "without"
+    out.print(
+        f"{len(audit.sites)} sites; session {audit.session[:8]}, {transcript} transcript",
+        soft_wrap=True,
     )
+    _show_attacks(audit.attacked, [head for head in _HEADS if head not in {"guess", "control"}])
 
 
-def _number(finding: Finding) -> str:
-    if finding.low == finding.high:
-        return significant(finding.value, 3)
-    low, value, high = (significant(x, 3) for x in (finding.low, finding.value, finding.high))
-    return f"{value} ({low} to {high})"
+def _show_job(job: Job) -> None:
+    noise = "" if job.privacy.epsilon is None else f", epsilon {job.privacy.epsilon:g}"
+    text = f"[bold]{escape(job.title)}[/]: {job.method.name} under {job.protocol.name}{noise}"
+    standard_output().print(text)
 
 
-def as_plain(audit: Audit) -> dict[str, Any]:
-    """Return the audit as plain data for JSON."""
+def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
+    out, table = standard_output(), Table()
+    for head in heads:
+        table.add_column(head, justify="left" if head in {"attack", "view", "verdict"} else "right")
+    for each in attacked:
+        if each.finding is not None:
+            row = _row(each)
+            table.add_row(*(row[head] for head in heads))
+    if table.row_count:
+        out.print(table)
+    missing: dict[str, list[str]] = {}
+    for each in attacked:
+        name = f"{each.attack.name} ({each.who.value})"
+        if each.finding is None:
+            missing.setdefault(f"{each.verdict.value}: {each.why}", []).append(name)
+            continue
+        why = f" {each.verdict.value.capitalize()}: {each.why}." if each.why else ""
+        text = f"{name}: {each.attack.metric} = {each.attack.meaning}."
+        out.print(escape(f"{text} The attacker knows {each.attack.knows}.{why}"), soft_wrap=True)
+    for why, names in missing.items():
+        out.print(f"[dim]{escape(why)}: {', '.join(names)}[/]", soft_wrap=True)
+
+
+def _row(each: Attacked) -> dict[str, str]:
+    assert each.finding is not None
+    colour = _COLOURS[each.verdict]
     return {
-        "title": audit.job.title,
-        "method": audit.job.method.name,
-        "protocol": audit.job.protocol.name,
-        "sites": list(audit.sites),
-        "records": audit.records,
-        "set_aside": audit.set_aside,
-        "seed": audit.seed,
-        "attacks": [_plain(each) for each in audit.attacked],
+        "attack": each.attack.name,
+        "view": each.who.value,
+        "number": interval(vars(each.finding)),
+        "guess": significant(each.finding.baseline, 3),
+        "limit": str(each.limit),
+        "control": "" if each.control is None else interval(vars(each.control)),
+        "verdict": f"[{colour}]{each.verdict.value}[/]",
     }
+
+
+def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:
+    """Return the audit as plain data for JSON."""
+    job, given = audit.job, {n: v for n, v in vars(audit).items() if n not in {"job", "attacked"}}
+    about = {"title": job.title, "method": job.method.name, "protocol": job.protocol.name}
+    return dict(plain(about | given | {"attacks": [_plain(each) for each in audit.attacked]}))
 
 
 def _plain(each: Attacked) -> dict[str, Any]:

@@ -176,7 +176,8 @@ class NotearsMlpAdmm:
         return (other_table(self.title, networks=True, labels=labels, converged=converged),)
 
     @cached_property
-    def _schedule(self) -> Schedule:
+    def schedule(self) -> Schedule:
+        """How penalties grow, and when the rounds end."""
         solver = self._in_force["solver"]
         return Schedule(solver, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
 
@@ -200,13 +201,13 @@ class NotearsMlpAdmm:
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
-        self._schedule.check()
+        self.schedule.check()
         check_numbers(self, {"penalty": 0, "threshold": 0, "seed": 0, "hidden": 1})
         if self.hidden > _MAX_HIDDEN:
             raise JobError("method.hidden", f"must be at most {_MAX_HIDDEN}")
         check_truth(self.truth, self._names(public), public)
-        networks, rows = self._networks(public), float(public.max_rows)
-        half = halves(public, self._chosen(public))
+        networks, rows = self.networks(public), float(public.max_rows)
+        half = halves(public, self.chosen(public))
         check_halves(half, self._names(public))
         count = [Field("records", (1,), rows, 0, Kind.COUNT)]
         sees = "the number of records"
@@ -215,7 +216,7 @@ class NotearsMlpAdmm:
             count.append(Field("squares", (networks.d,), rows, FRACTION_BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
         bits = bits_for(
-            float(np.max(self._units(networks, halves(public, self._chosen(public))))), self.rho2
+            float(np.max(self.units(networks, halves(public, self.chosen(public))))), self.rho2
         )
         slopes = (Field("slopes", (networks.size,), FIELD_BOUND, bits, Kind.BOUNDED),)
         return (
@@ -230,15 +231,15 @@ class NotearsMlpAdmm:
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count, and networks drawn from the seed."""
-        networks = self._networks(public)
+        networks = self.networks(public)
         rng = np.random.default_rng(self.seed)
         start = networks.initial(rng, random_inputs=self._random_inputs)
         return {
-            **begin(self._schedule, start),
+            **begin(self.schedule, start),
             "status": "counting",
             "columns": list(self._names(public)),
             "centre": np.zeros(networks.d),
-            "scale": halves(public, self._chosen(public)),
+            "scale": halves(public, self.chosen(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -259,24 +260,24 @@ class NotearsMlpAdmm:
         random: RandomBytes,
     ) -> tuple[Update, State]:
         """Count, or solve problem (4) and answer."""
-        u = rows.values[:, self._chosen(public)]
+        u = rows.values[:, self.chosen(public)]
         if stage == RECORDS:
             update = {"records": np.array([float(len(u))])}
             if self._standardised:
                 update |= {"sums": u.sum(axis=0), "squares": np.sum(u * u, axis=0)}
             return update, memory
-        networks = self._networks(public)
+        networks = self.networks(public)
         shapes = {"centre": (networks.d,), "scale": (networks.d,)}
         received, facts = read_message(message, {"W": (networks.size,)}, shapes)
         check_facts(memory, facts, len(u))
         if not self._standardised:
-            check_own_units(facts, halves(public, self._chosen(public)))
+            check_own_units(facts, halves(public, self.chosen(public)))
         if not memory:
             memory = {**begin_site(networks.size), **facts}
         X = (u - facts["centre"]) * facts["scale"]
         loss = squared_loss(networks, X, facts["records"])
-        V, site = answer(memory, loss, received["W"], self._schedule.next_rho2(memory["rho2"]))
-        slopes = within_bound(V / self._units(networks, facts["scale"]))
+        V, site = answer(memory, loss, received["W"], self.schedule.next_rho2(memory["rho2"]))
+        slopes = within_bound(V / self.units(networks, facts["scale"]))
         return {"slopes": slopes}, {**site, **facts}
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
@@ -284,17 +285,17 @@ class NotearsMlpAdmm:
         if state["status"] == "counting":
             return self._after_count(state, total)
         networks = self._networks_of(len(state["columns"]))
-        V = total["slopes"] * self._units(networks, state["scale"])
-        return advance(state, V, sites, networks, self._schedule)
+        V = total["slopes"] * self.units(networks, state["scale"])
+        return advance(state, V, sites, networks, self.schedule)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, and the networks in the units analysed."""
-        networks = self._networks(public)
+        networks = self.networks(public)
         fit = graph_fit(
             state,
             self._names(public),
             networks,
-            self._schedule,
+            self.schedule,
             self.threshold,
             acyclic=self.acyclic,
             standardised=self._standardised,
@@ -310,7 +311,7 @@ class NotearsMlpAdmm:
         result.summary["status"] = state["status"]
         result.arrays["parameters"] = state["W"]
         if self._standardised:  # to undo it: the networks read (x - means) / deviations
-            chosen = self._chosen(public)
+            chosen = self.chosen(public)
             half = halves(public, chosen)
             middle = np.array([public.variables[i].midpoint for i in chosen])
             result.arrays["means"] = middle + half * state["centre"]
@@ -326,19 +327,21 @@ class NotearsMlpAdmm:
             scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "centre": centre, "scale": scale}
 
-    def _networks(self, public: PublicFacts) -> Networks:
-        return self._networks_of(len(self._chosen(public)))
+    def networks(self, public: PublicFacts) -> Networks:
+        """Return the layout of the parameters."""
+        return self._networks_of(len(self.chosen(public)))
 
     def _networks_of(self, d: int) -> Networks:
         return Networks(d, self.hidden, self.penalty, self.zero_diagonal)
 
     def _names(self, public: PublicFacts) -> tuple[str, ...]:
-        return tuple(public.variables[i].name for i in self._chosen(public))
+        return tuple(public.variables[i].name for i in self.chosen(public))
 
-    def _chosen(self, public: PublicFacts) -> NDArray[np.int64]:
+    def chosen(self, public: PublicFacts) -> NDArray[np.int64]:
+        """Return the positions of the graph's variables."""
         return choose(public, self.variables, "method.variables")
 
-    def _units(self, networks: Networks, scale: Array) -> Array:
+    def units(self, networks: Networks, scale: Array) -> Array:
         """Return the divisors of V_k when it is sent, shape (size,).
 
         In own units: the unit of the loss divided by the unit of each parameter. The loss of

@@ -3,31 +3,24 @@
 Each finished cell is written at once and atomically (`secagg.core.private_files`). After a signal,
 a full disk or a power failure, the next run computes only the cells without a result. It also
 retries failed cells, since a missing package may have been installed in the meantime.
-
-Each process uses one thread for linear algebra. The matrices are small, so more threads would cost
-processor time without any gain, and they could change the last bits of a sum.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
 from secagg.core.private_files import exclusive_lock, read_checked, write_checked
+from secagg.core.process_pool import processes
 from secagg.errors import EvidenceError
 from secagg.reproductions.harness.cells import Cell, Outcome, code_version, compute, key
 
 Keep = Callable[[Cell, Outcome], None]
 
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KILLED = "the process was killed or crashed"
 
 
@@ -93,7 +86,7 @@ def compute_all(cells: Sequence[Cell], jobs: int, keep: Keep) -> None:
 
 def _until_one_dies(waiting: deque[Cell], jobs: int, keep: Keep) -> list[Cell]:
     """Compute until all cells are done or a process dies; return the cells running at that time."""
-    with _processes(jobs) as executor:
+    with processes(jobs) as executor:
         running: dict[Future[Outcome], Cell] = {}
         while waiting or running:
             try:
@@ -108,41 +101,3 @@ def _until_one_dies(waiting: deque[Cell], jobs: int, keep: Keep) -> list[Cell]:
             except BrokenProcessPool:
                 return list(running.values())
     return []
-
-
-@contextmanager
-def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of new processes; an exception ends them at once."""
-    earlier_children = set(multiprocessing.active_children())
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # read when numpy is first imported
-    executor = ProcessPoolExecutor(
-        jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin
-    )
-    try:
-        yield executor
-    except BaseException:
-        for process in set(multiprocessing.active_children()) - earlier_children:
-            process.terminate()
-        raise
-    finally:
-        executor.shutdown(cancel_futures=True)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _begin() -> None:
-    """Prepare a pool process: it ignores SIGINT, and ends when its parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def leave_with_parent() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()

@@ -1,33 +1,59 @@
 """A9: whether a known person is among the records of a released sum of moments.
 
 Homer and others (PLoS Genetics 2008), for means; Dwork, Smith, Steinke, Ullman and Vadhan (FOCS
-2015), "Robust traceability from trace amounts", for the inner product. With z = (1, u), u the
-person's scaled record, M the released sum of z z' over n records, and P its expectation over the
-population, estimated from reference records,
+2015), "Robust traceability from trace amounts", for the inner product. With z = (c, u), u the
+person's scaled record, G = z z', M the released sum of G over n records plus noise, and P the
+expectation of G over the population, estimated from m reference records,
 
-    T(u) = <z z' - P, M / n - P>,                                                                (1)
+    T(u) = <G - P, M / n - P>                                                                    (1)
 
-is larger for a person among the n records, whose z z' is part of M. T is compared between the
-records that took part and others from the same sites.
+is larger for a person among the n records, whose G is part of M. The inner product weighs each
+number by the inverse of its variance in M. In the principal axes of M / n, with eigenvalues L, this
+is n L_i L_j plus the variance of the noise, if records are normal; twice that on the diagonal, and
+numbers above the diagonal count twice. (The noise of `moments` has this form in all axes.) c is 1,
+or under differential privacy 1/2; n is then read from the noisy sum.
+
+T is compared between the records that took part and others from the same sites. All others are the
+reference; for one of them, P is that of the rest, which gives (2). So T has the same mean for both
+if M does not depend on who took part.
+
+    T(u) = m / (m - 1) (<G - P, M / n - P> + |G - P|^2 / (m - 1)).                               (2)
+
+With D = p (p + 3) / 2 numbers, T of members and of others is apart by about root(D / n)
+root(m / (n + m)) standard deviations if there is no noise. So the attack needs at least as many
+reference records as n.
 
 The attacker knows the person's whole record and has reference records of the same population. The
 sum is the same under every protocol, so every protocol has the same number; only noise lowers it.
+The result does not show what an attacker can do who knows a part of the person's record.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from secagg.audits.attacks.records.membership_finding import FEW, membership_finding
 from secagg.audits.contract import Attack, Finding, Limit, Truth
-from secagg.audits.membership import area_under_roc, true_positive_rate
 from secagg.audits.views import View
 from secagg.core.arrays import Array
-from secagg.models.moments.method import STAGE
+from secagg.models.moments.method import CONSTANT, STAGE
 from secagg.models.numerics.natural_gaussian import symmetric
 
-_FEW = 20  # others, below which there is no estimate
+_ROUNDING = 1e-12  # of the largest variance
+
+
+class Released(NamedTuple):
+    """M, the n read from it, the constant c in z, and the variance of the noise above the diagonal.
+
+    On the diagonal, the noise has twice this variance.
+    """
+
+    M: Array
+    n: float
+    c: float = 1.0
+    noise: float = 0.0
 
 
 class Tracing(Attack):
@@ -50,44 +76,51 @@ class Tracing(Attack):
         """Return the limit."""
         return Limit(0.6)
 
-    def run(self, view: View, rng: np.random.Generator) -> Array:
-        """Return M / n, with the n of the same sum."""
-        p = len(view.planned.public.variables)
-        M = symmetric(_moments(view), p + 1)
-        return M / max(float(M[0, 0]), 1.0)
+    def run(self, view: View, rng: np.random.Generator) -> Released:
+        """Return M and what is public about it."""
+        public = view.planned.public
+        M = symmetric(_moments(view), len(public.variables) + 1)
+        c = 1.0 if public.clip is None else CONSTANT
+        noise, K = public.noise.get(STAGE), len(view.sites)
+        variance = noise.sum_variance(K, noise.site_variance(K)) if noise else 0.0
+        return Released(M, max(float(M[0, 0]) / c**2, 1.0), c, variance)
 
-    def score(self, guess: Array, view: View, truth: Truth) -> Finding:
-        """Return the AUC of (1); half of the others are the reference."""
-        half = len(truth.others) // 2
-        if half < _FEW:
-            return Finding.impossible(f"fewer than {2 * _FEW} records did not take part")
-        P = second_moments(truth.others[:half])
+    def score(self, guess: Released, view: View, truth: Truth) -> Finding:
+        """Return the AUC of (1) and (2)."""
+        if len(truth.others) < FEW:
+            return Finding.impossible(f"fewer than {FEW} records did not take part")
         members = np.concatenate([truth.sites[site].values for site in view.sites])
-        scored = traces(members, guess, P), traces(truth.others[half:], guess, P)
-        auc = area_under_roc(*scored)
-        details = {
-            f"true_positive_rate_at_{share:g}": tuple(true_positive_rate(*scored, share))
-            for share in (0.01, 0.001)
-            if share * len(truth.others[half:]) >= 1
-        }
-        return Finding(*auc, 0.5, {"members": len(members), "others": half, **details})
+        return membership_finding(*traces(guess, members, truth.others))
 
     def control(self, plain: View) -> View:
         """Return the sum of one site alone, without noise."""
         return min((plain.alone(site) for site in plain.sites), key=lambda v: _moments(v)[0])
 
 
-def traces(records: Array, moments: Array, P: Array) -> Array:
-    """Return (1) of each record, shape (records,). moments: M / n"""
-    z = np.column_stack([np.ones(len(records)), records])
-    difference = moments - P
-    return np.asarray(np.einsum("ij,jk,ik->i", z, difference, z) - np.sum(P * difference))
+def traces(released: Released, records: Array, reference: Array) -> tuple[Array, Array]:
+    """Return (1) of each record, and (2) of each reference record."""
+    M, n, c, noise = released
+    m = len(reference)
+    z = np.column_stack([np.full(m, c), reference])
+    size, axes = np.linalg.eigh(M / n)
+    size = np.maximum(size, 0.0)
+    variance = n * np.outer(size, size) + noise
+    varies = variance > _ROUNDING * np.max(variance)
+    weights = np.where(varies, 1 / np.where(varies, variance, 1.0), 0.0)
+    other = z @ axes
+    own = np.column_stack([np.full(len(records), c), records]) @ axes
+    P = other.T @ other / m
+    weighted = weights * (axes.T @ M @ axes / n - P)
 
+    def inner(w: Array, matrix: Array) -> Array:
+        return np.asarray(np.einsum("ij,jk,ik->i", w, matrix, w, optimize=True))
 
-def second_moments(records: Array) -> Array:
-    """Return the mean of z z', shape (p + 1, p + 1)."""
-    z = np.column_stack([np.ones(len(records)), records])
-    return np.asarray(z.T @ z / len(z))
+    def trace(w: Array) -> Array:
+        return inner(w, weighted) - float(np.sum(weighted * P))
+
+    squares = other * other
+    lengths = inner(squares, weights) - 2 * inner(other, weights * P) + np.sum(weights * P * P)
+    return trace(own), m / (m - 1) * (trace(other) + lengths / (m - 1))
 
 
 def _moments(view: View) -> Array:

@@ -50,7 +50,7 @@ class AdmmSums(Attack):
 
     def run(self, view: View, rng: np.random.Generator) -> Recovered:
         """Return the matrices of all sites, in any order, and how well they explain the sums."""
-        return recover_covariances(admm_rounds(view), len(view.sites))
+        return recover_covariances(admm_rounds(view), len(view.sites), rng)
 
     def score(self, guess: Recovered, view: View, truth: Truth) -> Finding:
         """Return the error of the site that is recovered worst, in the order that fits best."""

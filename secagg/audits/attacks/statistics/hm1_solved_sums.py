@@ -7,9 +7,13 @@ problem, as in Jennrich's algorithm for tensors) separates the sites.
 
 The attacker is the coordinator. It knows what it sent in each round, the sums over sites, the
 method's settings and the number of sites. A coordinator that follows the protocol uses an honest
-run (`query_sites`, `recover_coefficients`). A dishonest one replaces the sums by invented ones and
+run (`recover_coefficients`). A dishonest one (`query_sites`) replaces the sums by invented ones and
 goes on with the method's own code: its messages are those of an honest run over other sites, so
 sites cannot detect it. The sites' histories then differ more, and more sites can be separated.
+
+(5) has the sums of a round and of the next one. Here it is any two rounds: the history of a later
+round contains that of an earlier one, and the weights differ more. The sum of coefficients in the
+last stage chooses the two rounds, and the signs.
 
 What the result means. The attack finds each site's coefficients in every round and its least
 squares. If a round's gradient steps stop before least squares, it also finds the site's X'X and
@@ -19,13 +23,14 @@ one makes the result more exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from secagg.audits.views import AskSites
 from secagg.contracts import PublicFacts, Update
 from secagg.core.arrays import Array
 from secagg.models.fedlin.base import FINISH, NOISE, ROUNDS
@@ -34,8 +39,9 @@ from secagg.models.numerics.natural_gaussian import symmetric
 
 Answered = tuple[Mapping[str, Any], Update]
 """A message, and the sum over sites that answers it."""
-AskSites = Callable[[str, Mapping[str, Any]], Update]
-"""Sends a message of a stage to all sites and returns the sum of their answers."""
+_LAGS = frozenset({1, 2, 4, 8, 16})
+"""Rounds from the first to the second of two that are compared; others add little."""
+_UNMOVED = 1e-12  # eigenvalues below it are rounding, of directions without records
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ def query_sites(
 
 
 def separations(rounds: Sequence[Answered], alpha: float, sites: int) -> Iterator[SeparatedSites]:
-    """Separate the sites with each two successive rounds, by (5) of `site_covariance`.
+    """Separate the sites with each two rounds, by (5) of `site_covariance`.
 
     There must be a round before the first of the two, and one after the second.
     """
@@ -91,18 +97,25 @@ def separations(rounds: Sequence[Answered], alpha: float, sites: int) -> Iterato
     for t in range(1, len(rounds) - 2):
         U, c = rounds[t + 1][0]["U"], (1 - alpha) ** t
         first = U @ symmetric(rounds[t][1]["G"], m) @ U.T
-        second = symmetric(rounds[t + 1][1]["G"], m)[: m - d, : m - d] / (1 - alpha)
         size, vectors = np.linalg.eigh(first)
         if size[-sites] <= 1e-15 * size[-1]:
             continue  # the histories are not yet linearly independent
         root = vectors[:, -sites:] / np.sqrt(size[-sites:])
-        ratio, rotation = np.linalg.eigh(root.T @ second @ root)
-        with np.errstate(all="ignore"):  # ratio may round to 1
-            a = c * (1 - ratio * (1 - alpha)) / (ratio - 1)
-        if np.all(np.isfinite(a) & (a > 0)):
-            separation = float(np.min(np.diff(ratio)) * np.sqrt(size[-sites] / size[-1]))
-            histories = _histories(rounds, alpha, t, root @ rotation, a)
-            yield SeparatedSites(t + 1, separation, a, *histories)
+        back = np.eye(m - d) / np.sqrt(1 - alpha)  # from a later history to U v of round t
+        for s in range(t + 1, len(rounds) - 1):
+            if s > t + 1:
+                back = back @ rounds[s][0]["U"].T[: m - d] / np.sqrt(1 - alpha)
+            if s - t not in _LAGS:
+                continue
+            second = back @ symmetric(rounds[s][1]["G"], m)[: m - d, : m - d] @ back.T
+            ratio, rotation = np.linalg.eigh(root.T @ second @ root)
+            with np.errstate(all="ignore"):  # ratio may round to 1
+                a = (c - ratio * (1 - alpha) ** s) / (ratio - 1)
+            if np.all(np.isfinite(a) & (a > 0)):
+                gap = np.min(np.diff(ratio) / ratio[1:], initial=1.0)
+                separation = float(gap * np.sqrt(size[-sites] / size[-1]))
+                histories = _histories(rounds, alpha, t, root @ rotation, a)
+                yield SeparatedSites(t + 1, separation, a, *histories)
 
 
 def _histories(
@@ -130,21 +143,39 @@ def after_shrinkage(separated: SeparatedSites, s: int, M: Array, alpha: float) -
     return shrunk
 
 
-def recover_coefficients(
-    rounds: Sequence[Answered], final: Answered, alpha: float, sites: int
-) -> Array:
-    """Return the sites' final coefficients (K, d), in any order.
+class Recovered(NamedTuple):
+    """The sites in any order: how they were separated, their signs, and final coefficients (K, d).
 
-    Their sum in the final stage determines the signs and the best two rounds for the separation.
+    misfit: difference between the sum of these coefficients and that of the last stage, relative to
+        the sum of sizes. The best separation has the smallest
+    """
+
+    separated: SeparatedSites
+    signs: Array
+    theta: Array
+    misfit: float
+
+
+def recover_coefficients(
+    rounds: Sequence[Answered], final: Answered, alpha: float, sites: int, at_least: int = 1
+) -> Recovered | None:
+    """Return the sites' final coefficients; None if no two rounds separate the sites.
+
+    at_least: number of rounds after the first of the two
     """
     message, total = final
     signs = np.array(list(product([-1, 1], repeat=sites)))
-    min_error, best = np.inf, np.empty(0)
+    best = None
     for separated in separations(rounds, alpha, sites):
+        if len(separated.theta) < at_least:
+            continue
         unsigned = after_shrinkage(separated, len(rounds) - 1, message["M"], alpha)
-        errors = np.max(np.abs(signs @ unsigned - total["coefficients"]), axis=1)
-        if np.min(errors) < min_error:
-            min_error, best = np.min(errors), signs[np.argmin(errors)][:, None] * unsigned
+        off = np.max(np.abs(signs @ unsigned - total["coefficients"]), axis=1)
+        nearest = int(np.argmin(off))
+        misfit = float(off[nearest] / np.max(np.sum(np.abs(unsigned), axis=0)))
+        if best is None or misfit < best.misfit:
+            own = signs[nearest][:, None]
+            best = Recovered(separated, own, own * unsigned, misfit)
     return best
 
 
@@ -171,3 +202,21 @@ def recover_least_squares(
         steps[k] = (solved[:d].T + solved[:d]) / 2
         estimates[k] = np.linalg.solve(np.eye(d) - steps[k], size * solved[d])
     return estimates, steps
+
+
+def cross_products(P: Array, a: float, noise: float, method: FedLinHm1) -> Array:
+    """Return X'X of a site with a round's steps P and the prior's weight a; noise: its variance.
+
+    P = (I - 2 eta X'X)^T with eta = step / w, w the largest eigenvalue. So the T-th root of P is
+    X'X / w, if 1 - 2 step is not negative or T is odd. a is the noise variance times the mean over
+    eigenvalues of (1 - p_i) / w_i, or with `weight = "steps"` times 2 eta T. This gives w.
+    """
+    T, step = method.steps, method.step
+    p, V = np.linalg.eigh(P)
+    share = (1 - np.sign(p) * np.abs(p) ** (1 / T)) / (2 * step)
+    share[0] = 1.0  # known, and lost in the rounding of p
+    path = np.full(len(p), 2.0 * step * T)
+    if method.weight == "posterior":
+        path = np.divide(1 - p, share, out=path, where=share > _UNMOVED)
+    w = noise * float(np.mean(path)) / a
+    return np.asarray(w * (V * share) @ V.T)

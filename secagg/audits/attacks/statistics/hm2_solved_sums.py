@@ -17,23 +17,23 @@ with as many digits as the fixed-point encoding has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from secagg.contracts import PublicFacts, Update
+from secagg.audits.views import AskSites
+from secagg.contracts import Body, PublicFacts
 from secagg.core.arrays import Array
 from secagg.models.fedlin.base import ROUNDS
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.fedlin.posterior.importance_points import quasi_random_points
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
-AskSites = Callable[[str, Mapping[str, Any]], Update]
-"""Sends a message of a stage to all sites and returns the sum of their answers."""
-_ROUNDING = 1e-12  # half a sum of squares: 1e-14 by rounding, 1e-6 and more in other minima
+_STEPS = 100  # largest number of steps of a search; one that succeeds takes about 50
+SOLVED = 1e-12  # half a sum of squares: 1e-14 by rounding, 1e-6 and more in other minima
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,15 @@ class PointSums:
     shift: Array
 
 
-def sums_at_points(q: Natural, total: Update) -> PointSums:
+class Moments(NamedTuple):
+    """A (K, d, d) and c (K, d); misfit: half the sum of squared differences between the sums."""
+
+    A: Array
+    c: Array
+    misfit: float
+
+
+def sums_at_points(q: Natural, total: Mapping[str, Array]) -> PointSums:
     """Return the sums of an honest run's stage "points"; q is the density that chose the points."""
     d, n = len(q.r) // 2, len(total["level"])
     rows = total["precision"].reshape(n, -1)
@@ -97,8 +105,8 @@ def query_sites(
     return PointSums(np.exp(np.array(points)), precisions, np.array(slopes)[:, :d]), len(totals)
 
 
-def recover_moments(sums: PointSums, sites: int, starts: int) -> tuple[Array, Array]:
-    """Return A (K, d, d) and c (K, d) that fit the sums, in the order of A's traces.
+def recover_moments(sums: PointSums, sites: int, starts: int) -> Moments:
+    """Return A and c that fit the sums, in any order.
 
     starts: largest number of searches. Each starts at the sum with the smallest tau, divided at
         random among the sites. Sums have fixed-point rounding: the first fit that is exact up to
@@ -112,22 +120,42 @@ def recover_moments(sums: PointSums, sites: int, starts: int) -> tuple[Array, Ar
     means = np.linalg.solve(sums.precision, sums.shift[:, :, None])[:, :, 0]
     size = np.sqrt(diagonal) * np.sqrt(np.abs(np.sum(sums.shift * means, axis=1)))[:, None]
 
-    def moments(unknown: Array) -> tuple[Array, Array]:
+    def moments(unknown: Array) -> tuple[Array, Array, Array]:
         by_site = unknown.reshape(sites, -1)
         L = np.zeros((sites, d, d))
         L[:, upper[1], upper[0]] = by_site[:, :entries]
         L[:, range(d), range(d)] = np.exp(L[:, range(d), range(d)])
-        A = L @ L.transpose(0, 2, 1)
-        return A, np.einsum("kij,kj->ki", A, by_site[:, entries:])
+        return L, L @ L.transpose(0, 2, 1), by_site[:, entries:]
+
+    def shrunk(A: Array) -> Array:
+        N = np.eye(d) + A * sums.tau[:, None, None, :]
+        return np.asarray(np.linalg.inv(N))  # (n, K, d, d)
 
     def misfits(unknown: Array) -> Array:
-        A, c = moments(unknown)
-        A_c = np.concatenate([A, c[:, :, None]], axis=2)
-        N = np.eye(d) + A * sums.tau[:, None, None, :]
-        total = np.linalg.solve(N, np.broadcast_to(A_c, (n, *A_c.shape))).sum(axis=1)
-        precision_misfit = ((total[:, :, :d] - sums.precision) / unit)[:, *upper]
-        shift_misfit = (total[:, :, d] - sums.shift) / size
-        return np.concatenate([precision_misfit.ravel(), shift_misfit.ravel()])
+        _, A, m = moments(unknown)
+        precisions = shrunk(A) @ A
+        shifts = np.einsum("nkij,kj->ni", precisions, m)
+        precision_misfit = ((precisions.sum(axis=1) - sums.precision) / unit)[:, *upper]
+        return np.concatenate([precision_misfit.ravel(), ((shifts - sums.shift) / size).ravel()])
+
+    def slopes(unknown: Array) -> Array:
+        """With F = (I + A T)^-1, F A has the differential F dA F' (of a symmetric matrix)."""
+        L, A, m = moments(unknown)
+        F = shrunk(A)
+        dL = np.zeros((entries, sites, d, d))
+        dL[range(entries), :, upper[1], upper[0]] = np.where(
+            upper[0] == upper[1], L[:, upper[0], upper[0]], 1.0
+        ).T
+        dA = dL @ L.transpose(0, 2, 1) + L @ dL.transpose(0, 1, 3, 2)
+        moved = np.einsum("nkij,ekjl,nkml->nkeim", F, dA, F, optimize=True)
+        of_shift = np.concatenate(
+            [np.einsum("nkeij,kj->nkei", moved, m), (F @ A).transpose(0, 1, 3, 2)], axis=2
+        )
+        of_precision = np.zeros((n, sites, entries + d, entries))
+        of_precision[:, :, :entries] = (moved / unit[:, None, None])[..., *upper]
+        of_shift /= size[:, None, None]
+        rows = (of_precision.transpose(0, 3, 1, 2), of_shift.transpose(0, 3, 1, 2))
+        return np.concatenate([each.reshape(-1, len(unknown)) for each in rows])
 
     rng, first = np.random.default_rng(0), int(np.argmax(diagonal.sum(axis=1)))
     best = None
@@ -139,18 +167,24 @@ def recover_moments(sums: PointSums, sites: int, starts: int) -> tuple[Array, Ar
         start[:, :entries][:, upper[0] == upper[1]] += share[:, None]
         start += 0.3 * rng.standard_normal(start.shape)
         fit = least_squares(
-            misfits, start.ravel(), xtol=1e-15, ftol=1e-15, gtol=1e-15, x_scale="jac", max_nfev=300
+            misfits,
+            start.ravel(),
+            jac=slopes,
+            xtol=1e-15,
+            ftol=1e-15,
+            gtol=1e-15,
+            x_scale="jac",
+            max_nfev=_STEPS,
         )
         best = fit if best is None or fit.cost < best.cost else best
-        if best.cost < _ROUNDING:
+        if best.cost < SOLVED:
             break
     assert best is not None
-    A, c = moments(best.x)
-    order = np.argsort(np.trace(A, axis1=1, axis2=2))
-    return A[order], c[order]
+    _, A, m = moments(best.x)
+    return Moments(A, np.einsum("kij,kj->ki", A, m), float(best.cost))
 
 
-def _request(method: FedLinHm2, state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def _request(method: FedLinHm2, state: Mapping[str, Any]) -> tuple[str, Body]:
     request = method.next_request(dict(state))
     assert request is not None
     return request

@@ -15,11 +15,17 @@ with such a sum over the same sites, without noise: (s - r) / (1 - r), with s th
 sites and r that of one sum of moments; of means or of covariances, whichever is larger.
 
 If a method reads more of the records than means and covariances (`moments_only` in the details is
-false), the share is that of an attacker who knows all else about the records, so it is too large.
+false), all other changes of the records are unknowns, too, with variance 1 each: x is then longer,
+and tr(V_k) is still over the means or covariances only.
 
 What the result means. (1) is local: it says that no other solution is near, not that there is none
-elsewhere, nor that a search finds it. The derivatives need the truth, so this is the auditor's
+elsewhere, nor that a search finds it. With single records as unknowns, that is far from an attack;
+the number is then an upper bound. The derivatives need the truth, so this is the auditor's
 number and no attack; `admm_sums` and `hm1_sums` are attacks.
+
+A coalition of the coordinator and some sites knows their records and their noise. So their
+statistics are no unknowns, their noise is not in R, and the sum of moments to compare with is that
+of the other sites.
 
 R also contains the error of the derivatives, which are finite differences: a number that hardly
 depends on the records must not look informative. An attacker with exact derivatives may know more.
@@ -31,6 +37,7 @@ random dropout of sites).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -42,14 +49,18 @@ from secagg.audits.site_statistics import (
     directions,
     draws_random_numbers,
     reads_moments_only,
+    record_derivatives,
     resolutions,
     used_variables,
 )
-from secagg.audits.views import View
+from secagg.audits.views import View, Who
+from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 
-_SOME_ROUNDS = (1, 10)
+_SOME_ROUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500)
 GROUPS = ("means", "covariances")
+_MOST_VALUES = 3000
+_BOUND = "an upper bound: the attacker is assumed to know all records nearly"
 _ROUNDING = 2.0**-40  # of a sum of moments to compare with
 
 
@@ -60,6 +71,7 @@ class IdentifiedShare(Attack):
     title: ClassVar[str] = "What share of each site's means and covariances the sums determine"
     source: ClassVar[str] = "Fisher information of the sums; equation (1) of the module"
     knows: ClassVar[str] = "the method's settings; the derivatives are taken at the true records"
+    views: ClassVar[tuple[Who, ...]] = (Who.COORDINATOR, Who.COALITION)
     metric: ClassVar[str] = "excess_share"
     meaning: ClassVar[str] = "identified beyond one sum of moments; 1: everything"
 
@@ -67,6 +79,8 @@ class IdentifiedShare(Attack):
         """Return why it does not apply."""
         if any(stage.training for stage in view.planned.plans.stages.values()):
             return "sites train alone with noise"
+        if len(view.own) == len(view.sites):
+            return "all sites collude"
         return "" if view.rounds else "the run opened no sum of the method"
 
     def limit(self, view: View) -> Limit:
@@ -78,67 +92,93 @@ class IdentifiedShare(Attack):
 
     def score(self, guess: None, view: View, truth: Truth) -> Finding:
         """Return the excess share; details: shares of each site, and after fewer rounds."""
-        if any(draws_random_numbers(view, truth.sites[site]) for site in view.sites):
+        sites = [site for site in view.sites if site not in view.own]
+        if any(draws_random_numbers(view, truth.sites[site]) for site in sites):
             why = "sites draw random numbers, so the sums are no functions of their records"
             return Finding.impossible(why)
-        used = sorted({j for site in view.sites for j in used_variables(view, truth.sites[site])})
+        used = sorted({j for site in sites for j in used_variables(view, truth.sites[site])})
         if not used:
             why = "the sums do not depend on the records' values"
             return Finding.impossible(why)
-        J, R, groups = _information(view, truth, used)
+        rows = {site: truth.sites[site] for site in sites}
         rng = np.random.default_rng(0)
-        moments_only = all(reads_moments_only(view, truth.sites[s], rng) for s in view.sites)
+        moments_only = all(reads_moments_only(view, each, rng) for each in rows.values())
+        values = sum(len(each.values) for each in rows.values()) * len(used)
+        if not moments_only and values > _MOST_VALUES:
+            return Finding.impossible(
+                f"the method reads single records, and {values} values are unknown; it is computed "
+                f"up to {_MOST_VALUES}"
+            )
+        J, R, groups = _information(view, rows, used, moments_only=moments_only)
         rounds = sorted({*(r for r in _SOME_ROUNDS if r < len(J)), len(J)})
         after = {r: _shares(J[:r], R[:r], groups, view.in_clear) for r in rounds}
         shares = {r: _means(each) for r, each in after.items()}
-        reference = _means(_shares([_moments_derivatives(view, truth, used)], [np.ones(1)], groups))
+        reference = _means(_shares(*_one_sum(rows, used)))
         last = shares[len(J)]
         excess = max((last[name] - r) / (1 - r) for name, r in reference.items() if r < 1)
-        return Finding.exact(
+        found = Finding.exact(
             max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in shares.items()},
             one_sum_of_moments=reference, sites=after[len(J)], moments_only=moments_only,
         )  # fmt: skip
+        return found if moments_only else replace(found, bound=_BOUND)
 
     def control(self, plain: View) -> View:
         """Return the view in which each site's contribution is seen alone."""
         return plain
 
 
-Groups = list[tuple[str, dict[str, slice]]]
-"""By site, the columns of J of its means and of its covariances."""
+Groups = dict[str, dict[str, slice]]
+"""By site, the columns of J of its means, of its covariances, and of all its unknowns."""
 
 
 def _information(
-    view: View, truth: Truth, used: Sequence[int]
+    view: View, sites: Mapping[str, SiteRecords], used: Sequence[int], *, moments_only: bool
 ) -> tuple[list[Array], list[Array], Groups]:
-    """Return by round J (numbers, statistics of all sites) and root R; and the columns of J."""
+    """Return by round J (numbers, unknowns of all sites) and root R; and the columns of J."""
     blocks, groups, at = list[list[Array]](), Groups(), 0
-    for site in view.sites:
-        rows = truth.sites[site]
+    for site, rows in sites.items():
         by_statistic = list(derivatives(view, rows, used))
-        blocks.append([np.array(each).T for each in zip(*by_statistic, strict=True)])
-        means, all_ = sum(bool(c.any()) for c, _ in directions(rows, used)), len(by_statistic)
-        columns = {"means": slice(at, at + means), "covariances": slice(at + means, at + all_)}
-        groups.append((site, columns))
-        at += all_
+        means = sum(bool(c.any()) for c, _ in directions(rows, used))
+        own = [np.array(each).T for each in zip(*by_statistic, strict=True)]
+        ends = at, at + means, at + len(by_statistic)
+        if own and not moments_only:
+            others = record_derivatives(view, rows, used)
+            own = [np.hstack(both) for both in zip(own, others, strict=True)]
+        at += own[0].shape[1] if own else 0
+        names = {
+            "means": slice(*ends[:2]),
+            "covariances": slice(*ends[1:]),
+            "all": slice(ends[0], at),
+        }
+        groups[site] = names
+        blocks.append(own)
     J = [np.hstack([block[r] for block in blocks if block]) for r in range(len(view.rounds))]
     R = [
-        np.hypot(resolutions(view, seen.stage), DERIVATIVE_ERROR * np.max(np.abs(each)))
+        np.hypot(resolutions(view, seen.stage, len(sites)), DERIVATIVE_ERROR * np.max(np.abs(each)))
         for each, seen in zip(J, view.rounds, strict=True)
     ]
     return J, R, groups
 
 
-def _moments_derivatives(view: View, truth: Truth, used: Sequence[int]) -> Array:
-    """Return J of one sum of moments, sum x and sum x x', nearly without rounding."""
-    columns = []
-    for site in view.sites:
-        values = truth.sites[site].values[:, used]
+def _one_sum(
+    sites: Mapping[str, SiteRecords], used: Sequence[int]
+) -> tuple[list[Array], list[Array], Groups]:
+    """Return J, root R and the columns for one sum of moments, sum x and sum x x'."""
+    columns, groups = list[Array](), Groups()
+    for site, rows in sites.items():
+        values, start = rows.values[:, used], len(columns)
         n, m = len(values), values.mean(axis=0) if len(values) else 0.0
-        for c, E in directions(truth.sites[site], used):
+        all_ = directions(rows, used)
+        for c, E in all_:
             products = E + np.outer(c, m) + np.outer(m, c)
             columns.append(n * np.concatenate([c, products[np.triu_indices(len(c))]]))
-    return np.array(columns).T / _ROUNDING
+        middle = start + sum(bool(c.any()) for c, _ in all_)
+        groups[site] = {
+            "means": slice(start, middle), "covariances": slice(middle, len(columns)),
+            "all": slice(start, len(columns)),
+        }  # fmt: skip
+    J = np.array(columns).T
+    return [J], [np.full(len(J), _ROUNDING)], groups
 
 
 def _means(shares: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -152,14 +192,14 @@ def _shares(
     """Return each site's shares. In clear, each site's own contributions are seen."""
     whitened = np.vstack([each / root[:, None] for each, root in zip(J, R, strict=True)])
     found = {}
-    for site, columns in groups:
-        part, first = whitened, 0
-        if in_clear:
-            first = columns["means"].start
-            part = whitened[:, first : columns["covariances"].stop]
+    for site, columns in groups.items():
+        seen = columns["all"] if in_clear else slice(0, whitened.shape[1])
         found[site] = {
-            name: _share(part, slice(used.start - first, used.stop - first))
-            for name, used in columns.items()
+            name: _share(
+                whitened[:, seen],
+                slice(columns[name].start - seen.start, columns[name].stop - seen.start),
+            )
+            for name in GROUPS
         }
     return found
 

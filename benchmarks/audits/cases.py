@@ -1,0 +1,58 @@
+"""Small simulated jobs of every method, to be audited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+REGRESSION = {"outcome": "z", "predictors": ["x", "y"]}
+BINARY = {"outcome": "case", "predictors": ["x", "y"]}
+GRAPH = {"variables": ["x", "y", "z"]}
+CHAINS = {"rounds": 200, "warmup": 50, "chains": 2}
+METHODS: dict[str, dict[str, Any]] = {
+    "moments": {"analyses": [{"kind": "ols", **REGRESSION}]},
+    "logistic": BINARY,
+    "gradient": {**BINARY, "family": "binomial", "rounds": 30},
+    "notears_admm": GRAPH,
+    "notears_mlp_admm": {"variables": ["x", "y"], "hidden": 2, "rounds": 12, "seed": 3},
+    "local_graphs": {"learner": "notears", **GRAPH},
+    "sparse_regression": {**REGRESSION, **CHAINS},
+    "sparse_markov": {**GRAPH, **CHAINS},
+    "sparse_directed": {"variables": ["x", "y"], **CHAINS},
+    "fedavg": {**REGRESSION, "rounds": 30},
+    "fedlin_hm1": REGRESSION,
+    "fedlin_hm2": REGRESSION,
+    "torch_module": {**BINARY, "module_settings": {"hidden": [3]}, "rounds": 30},
+    "fedngm": {"hidden": [2], "rounds": 30},
+    "fedngr": {"hidden": [3], "rounds": 30},
+}
+"""Settings, over the columns of `tables`."""
+
+
+def tables(sites: int, rows: int = 60, seed: int = 7) -> dict[str, pd.DataFrame]:
+    """Return the sites' records: x -> y -> z, with strengths that differ, and a binary column."""
+    found = {}
+    for k in range(sites):
+        rng = np.random.default_rng([seed, k])
+        x = rng.normal(rng.normal(scale=0.3), rng.uniform(0.7, 1.3), size=rows)
+        y = rng.uniform(0.4, 1.2) * x + rng.normal(scale=0.6, size=rows)
+        z = rng.uniform(-1.2, -0.4) * y + rng.normal(scale=0.6, size=rows)
+        case = (rng.random(rows) < 1 / (1 + np.exp(-x))).astype(int)
+        table = pd.DataFrame({"x": x, "y": y, "z": z}).clip(-6, 6)
+        found[f"site_{k + 1}"] = table.assign(case=case)
+    return found
+
+
+def job(method: str, protocol: str = "masked", **more: Any) -> dict[str, Any]:
+    """Return a job of a method; more: other parts of the job."""
+    reals = {c: {"type": "continuous", "low": -6, "high": 6} for c in ("x", "y", "z")}
+    return {
+        "title": method,
+        "sites": {"max_rows": 1000},
+        "columns": {**reals, "case": {"type": "binary"}},
+        "method": {"name": method, **METHODS[method]},
+        "protocol": {"name": protocol},
+        "release": {"min_sites": 3, "min_records": 10},
+    } | more

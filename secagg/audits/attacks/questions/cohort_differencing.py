@@ -1,0 +1,220 @@
+"""A7: contributions of few sites, from the same job over changing cohorts.
+
+So and others (2021, "Securing secure aggregation", section 3): if a site is missing in one of two
+sums of the same job, the difference of the sums is its contribution. In general, write each cohort
+as a vector with 1 for each of its sites. Sums of weights y_i times the released sums are sums over
+sites, with weights in the row space of these vectors. The attack searches for a set S of fewer than
+`min_sites` sites, the smallest ones first, and weights y with
+
+    sum_i y_i 1[site in cohort i] = 0 for each site outside S, and not for all in S.             (1)
+
+It solves (1) for each S in fractions, by Gaussian elimination. This is another computation than
+that of the rule (`secagg.privacy.policy.differencing`), so that both do not have the same error.
+
+The view of the *coordinator*: it repeats the job, and each site is absent with a probability of
+10 %, as if it dropped out. The view of the *dishonest coordinator*: it invites the cohorts. With at
+least 2k - 1 sites (k: `min_sites`), let Q be one site, P be k - 1 others, and R the rest. Then
+
+    (P + Q) + (Q + R) - (P + R) = 2 Q.                                                           (2)
+
+Each two of the cohorts of (2) differ in at least k sites, and no site is in all three. So no site's
+own ledger shows the exposure, and all three sums are answered. Only the coordinator's ledger has
+all cohorts, and a dishonest coordinator keeps none. With fewer sites, each two cohorts of k sites
+or more differ in less than k, so the second one is refused; the attack asks for all sites, and for
+all but one.
+
+The attacker needs no records of its own. The attack uses the first sum of the method, whose message
+does not depend on earlier sums. A group is counted as exposed if the computed sum of its
+contributions is right up to the rounding of the contributions; with noise it is not.
+
+What the result does not show: that other schedules of cohorts fail; what sums over the same cohort
+show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_statistics import DrawsRandomNumbers, flat, replayed
+from secagg.audits.views import View, Who
+from secagg.core.arrays import Array
+
+RELEASES = 12
+"""Releases with dropouts that are asked for. Five sites are all present in all of them with a
+probability of 0.002."""
+_ABSENT = 0.1
+_MAX_GROUPS = 20_000
+_DECODING = 2.0**-50  # relative error of sums in float64, for some additions
+
+Cohort = frozenset[str]
+
+
+class Exposed(NamedTuple):
+    """A group of sites, and what (1) gives: the weights of the releases, by position."""
+
+    sites: tuple[str, ...]
+    weights: tuple[Fraction, ...]
+
+
+class Guess(NamedTuple):
+    """cohorts, sums: of the answered releases; refused: number of the others."""
+
+    cohorts: tuple[Cohort, ...]
+    sums: tuple[Array, ...]
+    refused: int
+    exposed: Exposed | None
+
+
+class CohortDifferencing(Attack):
+    """Solve (1)."""
+
+    name: ClassVar[str] = "cohort_differencing"
+    title: ClassVar[str] = "Contributions of few sites, from one job over changing cohorts"
+    source: ClassVar[str] = "So and others (2021), section 3; equations (1) and (2) of the module"
+    knows: ClassVar[str] = "which sites took part in each release"
+    views: ClassVar[tuple[Who, ...]] = (Who.COORDINATOR, Who.DISHONEST)
+    metric: ClassVar[str] = "exposed_sites"
+    meaning: ClassVar[str] = "sites in the smallest group whose contributions were computed"
+
+    def why_not(self, view: View) -> str:
+        """Return why it does not apply."""
+        if view.ask is None:
+            return "the sites cannot be asked"
+        if not view.rounds:
+            return "the run opened no sum of the method"
+        if len(view.sites) <= view.planned.public.min_sites:
+            return "each sum needs all sites, so there is one cohort only"
+        return ""
+
+    def limit(self, view: View) -> Limit:
+        """Return the limit."""
+        return Limit(0)
+
+    def run(self, view: View, rng: np.random.Generator) -> Guess:
+        """Ask until a group is exposed."""
+        assert view.ask is not None
+        k, stage = view.planned.public.min_sites, view.rounds[0].stage
+        cohorts, sums, refused = list[Cohort](), list[Array](), 0
+        schedule = (
+            chosen(view.sites, k)
+            if view.who is Who.DISHONEST
+            else (with_dropouts(view.sites, k, rng) for _ in range(RELEASES))
+        )
+        for cohort in schedule:
+            answer = view.ask({}, absent=set(view.sites) - cohort)
+            found = [flat(total) for name, total in answer.sums if name == stage]
+            if not found:
+                refused += 1
+                continue
+            cohorts.append(Cohort(answer.sites))
+            sums.append(found[0])
+            if exposed := smallest_group(cohorts, k):
+                return Guess(tuple(cohorts), tuple(sums), refused, exposed)
+        return Guess(tuple(cohorts), tuple(sums), refused, None)
+
+    def score(self, guess: Guess, view: View, truth: Truth) -> Finding:
+        """Return the number of sites of the group, if its contributions are right."""
+        details: dict[str, Any] = {"answered": len(guess.cohorts), "refused": guess.refused}
+        if guess.exposed is None:
+            return Finding.exact(0.0, 0.0, **details)
+        first, sites = view.rounds[0], guess.exposed.sites
+        try:
+            own = {s: _first_contribution(view, truth, s) for s in sites}
+        except DrawsRandomNumbers:
+            return Finding.impossible("sites draw random numbers: no contribution to compare with")
+        weights = [float(y) for y in guess.exposed.weights]
+        computed = np.einsum("i,ij->j", weights, np.array(guess.sums))
+        of_site = {s: sum(y for y, c in zip(weights, guess.cohorts, strict=True) if s in c)
+                   for s in sites}  # fmt: skip
+        true = np.sum([of_site[s] * own[s] for s in sites], axis=0)
+        error = np.abs(computed - true)
+        right = bool((error <= _rounding(view, first.stage, guess, weights)).all())
+        details |= {
+            "releases_until_exposed": len(guess.cohorts) + guess.refused,
+            "sites": list(sites),
+            "relative_error": float(np.linalg.norm(error) / np.linalg.norm(true)),
+        }
+        return Finding.exact(float(len(sites)) if right else 0.0, 0.0, **details)
+
+
+def with_dropouts(sites: Sequence[str], min_sites: int, rng: np.random.Generator) -> Cohort:
+    """Return a cohort of at least `min_sites` sites, each absent with a probability of 10 %."""
+    while True:
+        present = rng.random(len(sites)) >= _ABSENT
+        if present.sum() >= min_sites:
+            return Cohort(s for s, here in zip(sites, present, strict=True) if here)
+
+
+def chosen(sites: Sequence[str], min_sites: int) -> Iterator[Cohort]:
+    """Yield the cohorts of (2); of few sites, all, and all but one."""
+    everyone, k = Cohort(sites), min_sites
+    if len(sites) >= 2 * k - 1:
+        P, Q, R = Cohort(sites[1:k]), Cohort(sites[:1]), Cohort(sites[k:])
+        yield from (P | Q, Q | R, P | R)
+    else:
+        yield from (everyone, everyone - {sites[0]})
+
+
+def smallest_group(cohorts: Sequence[Cohort], limit: int) -> Exposed | None:
+    """Return the smallest group of fewer than `limit` sites that (1) exposes, or None.
+
+    Groups are searched by size, as long as there are not too many.
+    """
+    sites = sorted(frozenset().union(*cohorts))
+    for size in range(1, limit):
+        if comb(len(sites), size) > _MAX_GROUPS:
+            return None
+        for group in combinations(sites, size):
+            equations = [[Fraction(s in c) for c in cohorts] for s in sites if s not in group]
+            for y in null_space(equations, len(cohorts)):
+                if any(sum(w for w, c in zip(y, cohorts, strict=True) if s in c) for s in group):
+                    return Exposed(group, tuple(y))
+    return None
+
+
+def null_space(equations: Sequence[Sequence[Fraction]], unknowns: int) -> list[list[Fraction]]:
+    """Return a basis of the solutions of homogeneous equations."""
+    rows, pivots = [list(row) for row in equations], list[int]()
+    for j in range(unknowns):
+        at = next((i for i in range(len(pivots), len(rows)) if rows[i][j]), None)
+        if at is None:
+            continue
+        top = len(pivots)
+        rows[top], rows[at] = rows[at], rows[top]
+        rows[top] = [entry / rows[top][j] for entry in rows[top]]
+        for i, row in enumerate(rows):
+            if i != top and row[j]:
+                rows[i] = [a - row[j] * b for a, b in zip(row, rows[top], strict=True)]
+        pivots.append(j)
+    basis = []
+    for free in (j for j in range(unknowns) if j not in pivots):
+        y = [Fraction(j == free) for j in range(unknowns)]
+        for i, pivot in enumerate(pivots):
+            y[pivot] = -rows[i][free]
+        basis.append(y)
+    return basis
+
+
+def _first_contribution(view: View, truth: Truth, site: str) -> Array:
+    first = replace(view, rounds=view.rounds[:1])
+    return flat(replayed(first, truth.sites[site])[0])
+
+
+def _rounding(view: View, stage: str, guess: Guess, weights: Sequence[float]) -> Array:
+    """Return the largest error of the combination by rounding, of each number as `flat`.
+
+    Each site of a sum rounds to a multiple of 2^-f, and decoding rounds to float64.
+    """
+    fields = {p.field.name: p.field for p in view.planned.plans.of(stage).fields[:-1]}
+    half = {name: np.full(f.size, 2.0 ** -(f.fraction_bits + 1)) for name, f in fields.items()}
+    rounded = sum(abs(y) * len(c) for y, c in zip(weights, guess.cohorts, strict=True))
+    decoded = np.abs(np.array(weights)) @ np.abs(np.array(guess.sums))
+    return np.asarray(rounded * flat(half) + _DECODING * decoded)

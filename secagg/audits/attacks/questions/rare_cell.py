@@ -1,0 +1,205 @@
+"""Counts of few records with a level, or a pair of levels, in the opened sums.
+
+If a contribution is a sum of a function f of each record, with a known message, then numbers w with
+
+    w' f(x) = 1 if record x is in the cell, and 0 if not,   for all x,                           (1)
+
+give the number of records in the cell: w'T, with T the opened sum. The attacker knows the method.
+So it computes f for made-up records and solves (1) for them by least squares. Other made-up records
+show whether w holds for them too. Cells are the levels of the binary and categorical columns, and
+the pairs of levels of two columns (Hundepool and others 2012, *Statistical Disclosure Control*,
+chapter 4). In the sums of `moments`, w picks entries of X'X; in those of `logistic`, the first
+Hessian is X'X / 4.
+
+The attacker needs no records. With noise, w'T has an error; a cell counts only if its standard
+deviation is below 1/4, so that rounding to a whole number is right with 95 % probability. A count
+also has to be right. The number is the smallest count above 0, or the number of all records, if
+the sums give none.
+
+What the result does not show: counts in sums that are no sums over records (medians, averages of
+fits, ADMM); cells of three columns or more; counts of one site (`last_site`); the first count of
+records, in which a coordinator that departs from its program finds all of these counts, before it
+should end the run (`secagg.privacy.policy.cell_counts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_statistics import flat, replayed, resolutions
+from secagg.audits.views import SeenRound, View
+from secagg.contracts import SiteRecords
+from secagg.core.arrays import Array
+from secagg.core.randomness import seeded_random
+from secagg.errors import SecaggError
+from secagg.jobs.data_sources import as_policy
+
+_NUMBERS = 300  # of the sums that are used: rounds after these are left out
+_MOST = 3000  # numbers of the first sum, above which (1) takes long
+_SPARE = 60  # made-up records that only test
+_HOLDS = 1e-6
+_SURE = 0.25
+_PLANTED = 40  # records of the control
+
+Cell = tuple[str, ...]
+ALL: Cell = ()
+"""Stands for all records."""
+
+
+class RareCell(Attack):
+    """Solve (1)."""
+
+    name: ClassVar[str] = "rare_cell"
+    title: ClassVar[str] = "Counts of few records with a level or a pair of levels"
+    source: ClassVar[str] = "Hundepool and others (2012), chapter 4; equation (1) of the module"
+    knows: ClassVar[str] = "the method's settings"
+    metric: ClassVar[str] = "smallest_count"
+    meaning: ClassVar[str] = "records in the smallest cell that the sums count; all if they do not"
+
+    def why_not(self, view: View) -> str:
+        """Return why it does not apply."""
+        if not any(v.indicator for v in view.planned.public.variables):
+            return "no binary or categorical column"
+        if not view.rounds:
+            return "the run opened no sum of the method"
+        size = len(flat(view.rounds[0].total))
+        return "" if size <= _MOST else f"its first sum has more than {_MOST} numbers"
+
+    def limit(self, view: View) -> Limit:
+        """Return the job's min_cell_records, and at least 2: one record alone is always a leak."""
+        rules = as_policy(view.planned.job.release)
+        return Limit(max(rules.min_cell_records or 0, 2), errors=True)
+
+    def run(self, view: View, rng: np.random.Generator) -> dict[Cell, int] | None:
+        """Return the counts that the sums give; None if they are no sums over records."""
+        used = _first_rounds(view)
+        size = _SPARE + 2 * sum(len(flat(seen.total)) for seen in used.rounds)
+        made = made_up(view, size, rng)
+        singles = [_contribution(used, made, slice(i, i + 1)) for i in range(size)]
+        together = _contribution(used, made, slice(0, _SPARE))
+        if together is None or any(each is None for each in singles):
+            return None
+        F = np.array(singles)
+        scale = np.abs(F).max(axis=0)
+        scale[scale == 0] = 1.0
+        if np.abs((F[:_SPARE].sum(axis=0) - together) / scale).max() > _HOLDS * _SPARE:
+            return None
+        F, total = F / scale, np.concatenate([flat(seen.total) for seen in used.rounds]) / scale
+        unsure = (
+            np.concatenate([resolutions(view, seen.stage, len(view.sites)) for seen in used.rounds])
+            / scale
+        )
+        members = cells(view, made) | {ALL: np.ones(size, dtype=np.bool_)}
+        B = np.array(list(members.values()), dtype=np.float64).T
+        W = np.linalg.lstsq(F[_SPARE:], B[_SPARE:], rcond=1e-9)[0]
+        holds = np.abs(F @ W - B).max(axis=0) <= _HOLDS
+        sure = np.sqrt((W**2).T @ unsure**2) <= _SURE
+        counts = np.rint(total @ W)
+        return {
+            cell: int(count)
+            for cell, count, ok in zip(members, counts, holds & sure, strict=True)
+            if ok
+        }
+
+    def score(self, guess: Mapping[Cell, int] | None, view: View, truth: Truth) -> Finding:
+        """Return the smallest count above 0 that is right; details: the cell."""
+        if guess is None:
+            return Finding.impossible("the contributions are no sums over records")
+        true, n = dict[Cell, int](), 0
+        for site in view.sites:
+            rows = view.own.get(site) or truth.sites[site]
+            n += len(rows.values)
+            for cell, members in cells(view, rows).items():
+                true[cell] = true.get(cell, 0) + int(members.sum())
+        claimed = {cell: m for cell, m in guess.items() if cell != ALL}
+        right = {cell: m for cell, m in claimed.items() if m == true[cell]}
+        return _smallest(right, n, cells=len(true), claimed=len(claimed), counted=len(right))
+
+    def without_truth(self, guess: Mapping[Cell, int] | None, view: View) -> Finding | None:
+        """Return the smallest count above 0 of which the attacker is sure."""
+        if not guess or ALL not in guess:
+            return None
+        claimed = {cell: m for cell, m in guess.items() if cell != ALL}
+        return _smallest(claimed, guess[ALL], claimed=len(claimed))
+
+    def control(self, plain: View) -> View:
+        """Return the sums of one site with made-up records, of which one has a level alone."""
+        rows = made_up(plain, _PLANTED, np.random.default_rng(0))
+        public, values = plain.planned.public, rows.values.copy()
+        name = next(v.column for v in public.variables if v.indicator)
+        of_column = [j for j, v in enumerate(public.variables) if v.column == name]
+        values[:, of_column] = values[:, of_column].min()
+        values[0, of_column[0]] *= -1
+        rows, used = replace(rows, values=values, site="planted"), _first_rounds(plain)
+        updates = replayed(used, rows, seeded_random(bytes(32)))
+        rounds = tuple(
+            SeenRound(seen.stage, seen.message, update, {})
+            for seen, update in zip(used.rounds, updates, strict=True)
+        )
+        return replace(plain, sites=("planted",), rounds=rounds, own={"planted": rows})
+
+
+def _smallest(counts: Mapping[Cell, int], records: int, **details: Any) -> Finding:
+    positive = {cell: m for cell, m in counts.items() if m > 0}
+    if positive:
+        smallest: Cell = min(positive, key=lambda cell: positive[cell])
+        details["smallest"] = " and ".join(smallest)
+    return Finding.exact(min(positive.values(), default=records), records, **details)
+
+
+def cells(view: View, rows: SiteRecords) -> dict[Cell, NDArray[np.bool_]]:
+    """Return by cell which records are in it: levels, and pairs of levels of two columns."""
+    variables = view.planned.public.variables
+    levels: dict[str, dict[str, NDArray[np.bool_]]] = {}
+    for j, v in enumerate(variables):
+        if v.indicator:
+            of_column = levels.setdefault(v.column, {})
+            of_column[v.name] = rows.values[:, j] > 0
+    found: dict[Cell, NDArray[np.bool_]] = {}
+    for name, of_column in levels.items():
+        of_column[f"{name}=(first level)"] = ~np.any(list(of_column.values()), axis=0)
+        found |= {(level,): members for level, members in of_column.items()}
+    for one, two in combinations(levels.values(), 2):
+        found |= {(a, b): one[a] & two[b] for a in one for b in two}
+    return found
+
+
+def made_up(view: View, size: int, rng: np.random.Generator) -> SiteRecords:
+    """Return records with random values between the bounds, and random levels."""
+    public = view.planned.public
+    values = rng.uniform(-1, 1, (size, len(public.variables)))
+    for name in public.columns:
+        of_column = [j for j, v in enumerate(public.variables) if v.column == name and v.indicator]
+        if of_column:
+            half = 0.5 / public.variables[of_column[0]].half_range
+            level = rng.integers(0, len(of_column) + 1, size)
+            values[:, of_column] = half * (2 * (level[:, None] == range(1, len(of_column) + 1)) - 1)
+    if public.clip is not None:
+        norms = np.linalg.norm(values, axis=1, keepdims=True)
+        continuous = [j for j, v in enumerate(public.variables) if not v.indicator]
+        values[:, continuous] *= np.minimum(1, public.clip.norm / norms) / 2
+        values = np.trunc(values * 2.0**public.clip.grid_bits) / 2.0**public.clip.grid_bits
+    return SiteRecords(values, 0, np.zeros(len(public.columns)))
+
+
+def _first_rounds(view: View) -> View:
+    """Return the view of the first rounds, with a limited number of numbers, and one at least."""
+    sizes = np.cumsum([len(flat(seen.total)) for seen in view.rounds])
+    return replace(view, rounds=view.rounds[: max(1, int((sizes <= _NUMBERS).sum()))])
+
+
+def _contribution(view: View, made: SiteRecords, part: slice) -> Array | None:
+    """Return the contribution of some records to all rounds; None if there is none."""
+    rows = replace(made, values=made.values[part])
+    try:
+        updates = replayed(view, rows, seeded_random(bytes(32)))
+    except SecaggError:
+        return None
+    return np.concatenate([flat(update) for update in updates])

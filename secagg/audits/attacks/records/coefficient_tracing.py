@@ -1,0 +1,109 @@
+"""A9 for regressions: whether a known person is among the records of released coefficients.
+
+As in Dwork, Smith, Steinke, Ullman and Vadhan (FOCS 2015), with the person's score in place of the
+person's moments. A maximum likelihood estimate b of n records is, to first order,
+
+    b = b0 + (n I)^-1 sum_i s_i,    s_i = (y_i - mu(x_i'b0)) x_i / phi,
+
+with b0 of the population, I the information of one record, s_i the score of record i and phi the
+dispersion (van der Vaart 1998, theorem 5.39). So b is about normal with the variance (n I)^-1. Its
+mean is b0 + (n I)^-1 s if a person with score s is among the records, and otherwise b0. The
+logarithm of the ratio of both densities is
+
+    T = s'(b - b0) - s'(n I)^-1 s / 2 = r (x'b - x'b0) - r^2 h / 2,                              (1)
+
+with r = (y - mu(x'b0)) / phi and h = phi x'(X'WX)^-1 x for n records. b0 is estimated from m
+reference records. All others are the reference; for one of them, the fit is that of the rest. It is
+computed by one Newton step, exact for least squares (Pregibon, Annals of Statistics 1981): x'b0
+becomes x'b0 - k e / (1 - w k), with k = x'(X'WX)^-1 x, the weight w = mu' and the residual e.
+
+Members and others are apart by about root(p / n) root(m / (n + m)) standard deviations: little,
+unless a regression has many predictors for its records. T of several regressions of a result is
+added up. Where the result has no intercept, that of the reference is used; posterior means and
+means over sites are used as if they were estimates.
+
+The attacker knows the person's outcome and predictors, and has reference records of the same
+population. The coefficients are the same under every protocol; only noise lowers the number. The
+control is the same regression without noise. If that shows no leak, nothing is known about the
+noise: the regression is too small to trace anybody by this attack.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from secagg.audits.attacks.records.membership_finding import FEW, membership_finding
+from secagg.audits.attacks.records.released_regression import (
+    Regression,
+    fitted,
+    means_and_weights,
+    released_regressions,
+)
+from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.membership import area_under_roc
+from secagg.audits.views import View, Who
+from secagg.core.arrays import Array
+
+
+class CoefficientTracing(Attack):
+    """Score (1)."""
+
+    name: ClassVar[str] = "coefficient_tracing"
+    title: ClassVar[str] = "Whether a known person is among the records of released coefficients"
+    source: ClassVar[str] = "Dwork and others (2015), with scores; equation (1) of the module"
+    knows: ClassVar[str] = "the person's outcome and predictors, and reference records"
+    views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER, Who.COORDINATOR)
+    metric: ClassVar[str] = "coefficient_tracing_auc"
+    meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
+
+    def why_not(self, view: View) -> str:
+        """Return why it does not apply."""
+        return "" if released_regressions(view) else "the result has no coefficients of one model"
+
+    def limit(self, view: View) -> Limit:
+        """Return the limit."""
+        return Limit(0.6)
+
+    def run(self, view: View, rng: np.random.Generator) -> list[Regression]:
+        """Return the regressions of the result."""
+        return released_regressions(view)
+
+    def score(self, guess: list[Regression], view: View, truth: Truth) -> Finding:
+        """Return the AUC of (1), summed over regressions; details: of each."""
+        most = max(len(each.predictors) for each in guess)
+        if len(truth.others) < max(FEW, most + 2):
+            return Finding.impossible(f"fewer than {max(FEW, most + 2)} records did not take part")
+        members = np.concatenate([truth.sites[site].values for site in view.sites])
+        n = max(float(view.result.summary["records"]), 1.0)
+        traced = [gains(each, members, truth.others, n) for each in guess]
+        of_each = {
+            f"{i}_{each.name}": list(area_under_roc(*scores))
+            for i, (each, scores) in enumerate(zip(guess, traced, strict=True), start=1)
+        }
+        own, other = (np.sum(each, axis=0) for each in zip(*traced, strict=True))
+        return membership_finding(own, other, of_each=of_each)
+
+
+def gains(released: Regression, members: Array, reference: Array, n: float) -> tuple[Array, Array]:
+    """Return (1) of the members, and of the reference records without themselves.
+
+    n: the number of records of the released regression
+    """
+    X, y = released.design(reference), released.outcomes(reference)
+    b0, root = fitted(X, y, logistic=released.logistic)
+    b = np.concatenate([[0.0], released.slopes])
+    b[0] = np.mean(y - X @ b) if released.intercept is None else released.intercept
+    mean, weight = means_and_weights(X @ b0, logistic=released.logistic)
+    phi = 1.0 if released.logistic else max(float(np.mean((y - mean) ** 2)), 1e-300)
+    k = np.sum((X @ root) ** 2, axis=1)
+    left_out = X @ b0 - k * (y - mean) / np.maximum(1 - weight * k, 1e-9)
+
+    def gain(x: Array, outcome: Array, start: Array) -> Array:
+        r = (outcome - means_and_weights(start, logistic=released.logistic)[0]) / phi
+        h = phi * np.sum((x @ root) ** 2, axis=1) * len(reference) / n
+        return np.asarray(r * (x @ b - start) - r * r * h / 2)
+
+    own = released.design(members)
+    return gain(own, released.outcomes(members), own @ b0), gain(X, y, left_out)

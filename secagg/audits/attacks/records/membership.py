@@ -1,0 +1,127 @@
+"""A11: whether a known person is among the records that a released network was trained on.
+
+Each person's loss at the released parameters is compared with losses at the parameters of *shadow*
+runs, with the person among the records and without, in three ways:
+
+    threshold   the loss alone: T = -l(x; theta)  (Yeom and others, CSF 2018)
+    LiRA        T = log N(l; m_in, s_in) - log N(l; m_out, s_out), with means of the shadows and
+                variances that are common to all persons, as for few shadows (Carlini and others,
+                IEEE S&P 2022, algorithm 1 and section VI)
+    RMIA        T = log p(x; theta) - log mean p(x; theta'), over all shadows theta', with
+                log p = -l / c and c the mean loss of persons without whom a shadow was trained
+                (Zarifzadeh, Liu and Shokri, ICML 2024, equations 3 and 10). The paper then takes
+                the share of the population whose T is smaller by a factor, which orders persons as
+                T does
+
+The number is the AUC of RMIA, which needs fewest shadows; the others are in the details.
+
+Shadow runs. The persons are the records that took part and the others. They are divided at random
+into B groups of equal size, so that without one group about as many are left as took part; a shadow
+run leaves out each group in turn. All is repeated until there are at least 8 shadow runs. They are
+runs of the same method over the same number of sites, with the noise of the job. This is done for
+all persons alike, before it is known who took part: if the run does not depend on who took part,
+the AUC is 1/2.
+
+The attacker knows the whole records of all persons whose membership is in question, and the job.
+The released parameters are the same for an outsider and for the coordinator, who also has those of
+earlier rounds. The shadows are trained by the scorer, because an attack gets no records; it uses
+which records took part only for the ROC curve. Not covered: methods whose sites train alone.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+from secagg.audits.attacks.records.membership_finding import FEW, membership_finding
+from secagg.audits.attacks.records.released_network import losses, network_of, trained_on
+from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.membership import area_under_roc
+from secagg.audits.views import View, Who
+from secagg.core.arrays import Array
+
+_SHADOWS = 8
+
+
+class Membership(Attack):
+    """Compare losses with those of shadow runs."""
+
+    name: ClassVar[str] = "membership"
+    title: ClassVar[str] = "Whether a known person is among the records of a released network"
+    source: ClassVar[str] = "Zarifzadeh and others (2024); Carlini and others (2022)"
+    knows: ClassVar[str] = "the whole records of the persons in question, and the job"
+    views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER,)
+    metric: ClassVar[str] = "membership_auc"
+    meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
+
+    def why_not(self, view: View) -> str:
+        """Return why it does not apply."""
+        if network_of(view.planned, view.result) is None:
+            return "for the networks of torch_module, fedngm and fedngr"
+        if any(stage.training for stage in view.planned.plans.stages.values()):
+            return "sites train alone with noise"
+        return ""
+
+    def limit(self, view: View) -> Limit:
+        """Return the limit."""
+        return Limit(0.6)
+
+    def run(self, view: View, rng: np.random.Generator) -> int:
+        """Return a seed for the shadow runs."""
+        return int(rng.integers(2**63))
+
+    def score(self, guess: int, view: View, truth: Truth) -> Finding:
+        """Return the AUC of RMIA; details: of the others."""
+        if len(truth.others) < FEW:
+            return Finding.impossible(f"fewer than {FEW} records did not take part")
+        members = np.concatenate([truth.sites[site].values for site in view.sites])
+        persons = np.concatenate([members, truth.others])
+        took_part = np.arange(len(persons)) < len(members)
+        rng = np.random.default_rng(guess)
+        left_out = groups(len(members), len(persons), rng)
+        own = losses(view.planned, view.result, persons)
+        shadows = np.array([
+            losses(view.planned, trained_on(view, persons[~out], rng), persons) for out in left_out
+        ])  # fmt: skip
+        scores = {
+            "threshold": -own,
+            "lira": likelihood_ratios(own, shadows, left_out),
+            "rmia": relative_likelihoods(own, shadows, left_out),
+        }
+        of_each = {
+            name: list(area_under_roc(each[took_part], each[~took_part]))
+            for name, each in scores.items()
+        }
+        rmia = scores["rmia"]
+        return membership_finding(
+            rmia[took_part], rmia[~took_part], of_each=of_each, shadows=len(shadows)
+        )
+
+
+def groups(members: int, persons: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return which persons each shadow run leaves out, shape (shadows, persons)."""
+    parts = max(2, round(persons / (persons - members)))
+    found: list[NDArray[np.bool_]] = []
+    while len(found) < _SHADOWS:
+        group = rng.permutation(np.arange(persons) % parts)
+        found += [group == part for part in range(parts)]
+    return np.array(found)
+
+
+def likelihood_ratios(own: Array, shadows: Array, left_out: NDArray[np.bool_]) -> Array:
+    """Return LiRA's T of each person, with variances that are common to all."""
+    without = np.where(left_out, shadows, 0).sum(axis=0) / left_out.sum(axis=0)
+    within = np.where(left_out, 0, shadows).sum(axis=0) / (~left_out).sum(axis=0)
+    residuals = shadows - np.where(left_out, without, within)
+    spread = [max(float(np.std(residuals[each])), 1e-300) for each in (~left_out, left_out)]
+    return np.asarray(norm.logpdf(own, within, spread[0]) - norm.logpdf(own, without, spread[1]))
+
+
+def relative_likelihoods(own: Array, shadows: Array, left_out: NDArray[np.bool_]) -> Array:
+    """Return RMIA's T of each person."""
+    c = max(float(np.mean(np.abs(shadows[left_out]))), 1e-300)
+    return np.asarray(-own / c - logsumexp(-shadows / c, axis=0))

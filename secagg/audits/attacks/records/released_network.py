@@ -1,0 +1,70 @@
+"""A released network: the losses of records at its parameters, and the same method on others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from secagg.audits.deployment import session_with_sites
+from secagg.audits.views import View
+from secagg.contracts import RecordCount, Result, SiteRecords
+from secagg.core.arrays import Array
+from secagg.core.randomness import seeded_random
+from secagg.models.neural.gradients import Learner
+from secagg.models.neural.ngm.layout import ngm_layout
+from secagg.models.neural.ngm.masked_network import MaskedNetwork
+from secagg.models.neural.ngm.method import FedNgm
+from secagg.models.neural.ngm.revealer import FedNgr
+from secagg.models.neural.ngm.shared_network import SharedNetwork
+from secagg.models.neural.parameters import tensors
+from secagg.models.neural.torch_import import one_thread
+from secagg.models.neural.torch_module import TorchModule
+
+if TYPE_CHECKING:
+    from secagg.runtime.planned_job import Planned
+
+
+def network_of(planned: Planned, result: Result) -> Learner | None:
+    """Return the network of a result; None if it has none."""
+    method, public, arrays = planned.method, planned.public, result.arrays
+    if isinstance(method, TorchModule):
+        return method.learner(public)
+    if not isinstance(method, FedNgm | FedNgr):
+        return None
+    layout = ngm_layout(public, method.variables)
+    centre, scale = arrays["centre"], arrays["scale"]
+    if isinstance(method, FedNgr) or method.network == "paper":
+        return SharedNetwork(layout, method.hidden, centre, scale)
+    return MaskedNetwork(layout, method.hidden, arrays["graph"].astype(np.bool_), centre, scale)
+
+
+@one_thread()
+def losses(planned: Planned, result: Result, records: Array) -> Array:
+    """Return the loss of each record at the parameters of a result."""
+    import torch  # noqa: PLC0415
+
+    network = network_of(planned, result)
+    assert network is not None
+    theta = network.blocks.join(result.arrays)
+    with torch.no_grad():
+        found = network.losses(tensors(network.blocks, torch.tensor(theta)), torch.tensor(records))
+    return np.asarray(found.numpy())
+
+
+def trained_on(view: View, records: Array, rng: np.random.Generator) -> Result:
+    """Return the result of the view's method on these records, with its noise.
+
+    Records are dealt to the sites at random, in equal numbers.
+    """
+    method, public, K = view.planned.method, view.planned.public, len(view.sites)
+    dealt = rng.permutation(len(records)) % K
+    sites = {
+        site: SiteRecords(records[dealt == k], 0, np.zeros(len(public.columns)), site=site)
+        for k, site in enumerate(view.sites)
+    }
+    ask = session_with_sites(view.planned, sites, seeded_random(rng.bytes(32)))
+    state = method.initial_state(public)
+    while (request := method.next_request(state)) is not None:
+        state = method.aggregate(state, ask(*request), K)
+    return method.result(state, public, RecordCount(float(len(records)), 0.0))

@@ -1,0 +1,123 @@
+"""What attacks on FedLin's HM1 and HM2 share: each site's regression, and the order of sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from secagg.audits.views import SeenRound, View
+from secagg.contracts import SiteRecords
+from secagg.core.arrays import Array
+from secagg.models.fedlin.base import NOISE, ROUNDS
+from secagg.models.fedlin.hm1 import FedLinHm1
+from secagg.models.fedlin.hm2 import FedLinHm2
+
+_POOLED_WEIGHT = 4  # records that the pooled variance counts in a site's own, `variance = "site"`
+
+
+class Regression(NamedTuple):
+    """X'X (d, d), X'y (d,), least squares (d,) and noise variance of a site, in units analysed."""
+
+    gram: Array
+    cross: Array
+    least: Array
+    noise: float
+
+
+def at_random(method: FedLinHm1 | FedLinHm2) -> str:
+    """Return why a run depends on random choices of its sites; "" if it does not."""
+    if method.holdout or method.participation < 1 or getattr(method, "batch", None) is not None:
+        return "sites choose at random which records they use, or when they take part"
+    return ""
+
+
+def stage_rounds(view: View, stage: str = ROUNDS) -> list[SeenRound]:
+    """Return the rounds of a stage."""
+    return [seen for seen in view.rounds if seen.stage == stage]
+
+
+def regression_of(view: View, rows: SiteRecords) -> Regression:
+    """Return a site's regression, from its records and the units of the run."""
+    method, message = view.planned.method, stage_rounds(view)[0].message
+    assert isinstance(method, FedLinHm1 | FedLinHm2)
+    layout = method.layout(view.planned.public)
+    X, y = layout.design(rows.values[:, layout.columns], message["centre"], message["scale"])
+    own = layout.intercept == "site"
+    if own:
+        X, y = X - X.mean(axis=0), y - y.mean()
+    solved, _, rank, _ = np.linalg.lstsq(X, y, rcond=1e-10)
+    least = np.asarray(solved, dtype=np.float64)
+    left = max(len(X) - own - int(rank), 0)
+    pooled = float(message["noise"][0])
+    noise = _site_noise(method, float(np.sum((y - X @ least) ** 2)), left, pooled)
+    return Regression(X.T @ X, X.T @ y, least, noise)
+
+
+def noise_of(alone: View) -> float:
+    """Return the noise variance of a site, from its messages (`View.alone`)."""
+    method, message = alone.planned.method, stage_rounds(alone)[0].message
+    assert isinstance(method, FedLinHm1 | FedLinHm2)
+    pooled, asked = float(message["noise"][0]), stage_rounds(alone, NOISE)
+    if not asked:
+        return pooled
+    own = asked[0].total
+    squares = float(own["residual"][0] * message["scale"][0] ** 2)
+    return _site_noise(method, squares, float(own["freedom"][0]), pooled)
+
+
+def _site_noise(
+    method: FedLinHm1 | FedLinHm2, squares: float, freedom: float, pooled: float
+) -> float:
+    """Return the noise variance that a site uses; squares: of its residuals."""
+    if method.variance == "pooled" or method.noise_sd is not None or not freedom:
+        return pooled
+    return (squares + _POOLED_WEIGHT * pooled) / (freedom + _POOLED_WEIGHT)
+
+
+def relative_errors(found: Array, true: Array) -> Array:
+    """Return for each true (K, ...) the error of each found (N, ...): shape (K, N).
+
+    It is the largest error of an entry over the largest entry, and infinite if it is undefined.
+    """
+    K, axes = len(true), tuple(range(2, true.ndim + 1))
+    error = np.max(np.abs(found[None] - true[:, None]), axis=axes)
+    error /= np.max(np.abs(true).reshape(K, -1), axis=1)[:, None]
+    return np.where(np.isfinite(error), error, np.inf)
+
+
+def order_of(errors: Array) -> list[int]:
+    """Return which found belongs to each true, so that the sum of errors is smallest."""
+    finite = np.where(np.isfinite(errors), errors, 1e9)
+    return [int(j) for j in linear_sum_assignment(finite)[1]]
+
+
+def errors_by_site(view: View, found: Array, true: Array, order: list[int]) -> dict[str, float]:
+    """Return the relative error of each site."""
+    errors = relative_errors(found, true)
+    return {site: float(errors[i, order[i]]) for i, site in enumerate(view.sites)}
+
+
+def mean_errors(true: Array) -> Array:
+    """Return the relative error of each site if all are taken to be the mean of all sites."""
+    return relative_errors(true.mean(axis=0)[None], true)[:, 0]
+
+
+def message_errors(
+    guess: Mapping[str, Regression], true: Mapping[str, Regression]
+) -> dict[str, dict[str, float]]:
+    """Return the relative errors of each site's least squares, X'X and X'y."""
+
+    def errors(part: Callable[[Regression], Array]) -> dict[str, float]:
+        return {
+            site: float(relative_errors(part(own)[None], part(true[site])[None])[0, 0])
+            for site, own in guess.items()
+        }
+
+    return {
+        "least_errors": errors(lambda each: each.least),
+        "gram_errors": errors(lambda each: each.gram),
+        "cross_errors": errors(lambda each: each.cross),
+    }

@@ -1,0 +1,97 @@
+"""`secagg audit RUN`: what a finished run's folder shows to an attacker, without the records.
+
+The folder is verified first, as by `secagg verify`. Then each attack is run on the coordinator's
+view of the folder, and `Attack.without_truth` says what the attacker itself can tell of its guess.
+With a transcript (`secagg run --transcript`), the view has the messages; without, the sums only.
+
+What the result means. A leak is one: the attacker knows that it succeeded. That no attack succeeds
+is *inconclusive*, because there is no control without the records: audit the job (`secagg audit
+JOB`) for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from secagg.audits.audit import Attacked, Progress, leaks
+from secagg.audits.catalogue import make_attacks
+from secagg.audits.contract import Attack, Limit, Verdict
+from secagg.audits.run_integrity import roster_of, verify_folder
+from secagg.audits.views import View, Who, coordinator_view
+from secagg.core.identity import Role
+from secagg.core.threads import single_threaded_blas
+from secagg.jobs.job import Job
+from secagg.runs.run_reader import RunFolder
+from secagg.runtime.planned_job import plan_sites
+
+_NO_CONTROL = "no control without the records"
+
+
+@dataclass(frozen=True)
+class FolderAudit:
+    """The findings about one run. with_messages: whether it has a transcript"""
+
+    job: Job
+    sites: tuple[str, ...]
+    session: str
+    with_messages: bool
+    attacked: tuple[Attacked, ...]
+
+    @property
+    def leaks(self) -> tuple[Attacked, ...]:
+        """The attacks that found a leak."""
+        return leaks(self.attacked)
+
+
+def audit_folder(
+    folder: Path,
+    *,
+    attacks: Sequence[str] = (),
+    views: Sequence[Who] = (),
+    limits: Mapping[str, Limit] | None = None,
+    seed: int = 0,
+    progress: Progress = lambda *_: None,
+) -> FolderAudit:
+    """Audit a run; see `secagg.audits.audit.audit_job` for the arguments.
+
+    Raises `EvidenceError` if the folder was changed after the run, and `UsageError` if it is not
+    that of a finished run, or for an unknown attack.
+    """
+    chosen = make_attacks(attacks)
+    verify_folder(folder, recompute=False)
+    run = RunFolder.open_finished(folder)
+    roster, facts = roster_of(run.facts), run.facts
+    planned = plan_sites(run.job, roster.with_role(Role.SITE), {})
+    view = coordinator_view(run, planned, roster, bytes.fromhex(facts["session"]))
+    by_who = {Who.COORDINATOR: view, Who.OUTSIDER: view.for_outsider()}
+    tasks = [(a, who) for a in chosen for who in a.views if not views or who in views]
+    done = []
+    for i, (attack, who) in enumerate(tasks):
+        progress(i, len(tasks), f"{attack.name} ({who})")
+        limit = (limits or {}).get(attack.metric)
+        if who not in by_who:
+            why = "needs the sites: audit the job"
+            done.append(Attacked(attack, who, Verdict.NOT_APPLICABLE, why))
+            continue
+        with single_threaded_blas():
+            done.append(_attacked(attack, by_who[who], limit, seed))
+    return FolderAudit(run.job, view.sites, facts["session"], bool(view.messages), tuple(done))
+
+
+def _attacked(attack: Attack, view: View, limit: Limit | None, seed: int) -> Attacked:
+    if why := attack.why_not(view):
+        return Attacked(attack, view.who, Verdict.NOT_APPLICABLE, why)
+    finding = attack.without_truth(attack.run(view, np.random.default_rng(seed)), view)
+    if finding is None:
+        why = "only the true records show whether it succeeded: audit the job"
+        return Attacked(attack, view.who, Verdict.NOT_APPLICABLE, why)
+    limit = limit or attack.limit(view)
+    leak = limit.exceeded_by(finding.value)
+    verdict, why = (
+        (Verdict.LEAK, "") if leak else (Verdict.INCONCLUSIVE, finding.failed or _NO_CONTROL)
+    )
+    return Attacked(attack, view.who, verdict, why, finding, None, limit)

@@ -1,0 +1,99 @@
+"""The page of an audit: one self-contained file, a table with a row for each attack and view.
+
+The page is a function of the audit's plain data (audit.json): same input, same bytes. It makes no
+request and runs no script. It shows what was measured, and gives no verdict beyond the limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from secagg.reports.numbers import significant
+from secagg.reports.page import environment, style_of
+from secagg.reports.svg.xy_chart import Axis, Points, xy_picture
+
+_SIGNS = {"leak": "✕", "no leak found": "✓", "inconclusive": "?", "not applicable": "–"}
+_FLOOR = 1e-3  # of an axis of rates
+
+
+def audit_page(audit: Mapping[str, Any]) -> str:
+    """Return the page of an audit, or of the audit of a run's folder."""
+    shown = [each for each in audit["attacks"] if "value" in each]
+    found = {v: sum(each["verdict"] == v for each in audit["attacks"]) for v in _SIGNS}
+    style, digest = style_of("audit.css", "")
+    page = (
+        environment()
+        .get_template("audit.html")
+        .render(
+            audit=audit,
+            of_run="session" in audit,
+            found=found,
+            rows=[_row(each) for each in shown],
+            pictures=[picture for each in shown for picture in _pictures(each)],
+            left_out=_left_out(audit["attacks"]),
+            style=Markup(style),  # noqa: S704  # from this package; must not be escaped
+            style_hash=digest,
+        )
+    )
+    return page + "\n"
+
+
+def _row(each: Mapping[str, Any]) -> dict[str, Any]:
+    control = each.get("control")
+    return {
+        **each,
+        "sign": _SIGNS[each["verdict"]],
+        "number": interval(each),
+        "guess": significant(each["baseline"], 3),
+        "planted": "" if control is None else interval(control),
+    }
+
+
+def interval(found: Mapping[str, Any]) -> str:
+    """Return a number with its interval, if it is an estimate."""
+    low, value, high = (significant(found[name], 3) for name in ("low", "value", "high"))
+    return value if found["low"] == found["high"] else f"{value} ({low} to {high})"
+
+
+def _left_out(attacks: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the reasons why attacks have no number, each with the attacks."""
+    reasons: dict[str, list[str]] = {}
+    for each in attacks:
+        if "value" not in each:
+            reasons.setdefault(each["why"], []).append(f"{each['name']} ({each['view']})")
+    return reasons
+
+
+# --- pictures -------------------------------------------------------------------------------------
+
+
+def _pictures(each: Mapping[str, Any]) -> list[tuple[str, Markup]]:
+    """Return the pictures of an attack's details, with captions."""
+    name, details = f"{each['name']}, {each['view']}", each["details"]
+    found = []
+    if len(rounds := details.get("mean_shares", {})) > 1:
+        found.append((f"{name}: share identified after each number of rounds", _shares(rounds)))
+    if len(roc := details.get("roc", ())) > 1:
+        found.append((f"{name}: receiver operating characteristic", _roc(roc)))
+    return found
+
+
+def _shares(rounds: Mapping[str, Mapping[str, float]]) -> Markup:
+    numbers = sorted(map(int, rounds))
+    lines = [
+        (group, [(float(r), rounds[str(r)][group]) for r in numbers])
+        for group in rounds[str(numbers[0])]
+    ]
+    x = Axis("rounds observed", 1.0, float(numbers[-1]), log=True)
+    return xy_picture("Identified share", lines, x, Axis("identified share", 0.0, 1.0))
+
+
+def _roc(points: Points) -> Markup:
+    seen = [(max(a, _FLOOR), max(b, _FLOOR)) for a, b in points if math.isfinite(a + b)]
+    x = Axis("false positive rate", _FLOOR, 1.0, log=True)
+    y = Axis("true positive rate", _FLOOR, 1.0, log=True)
+    return xy_picture("Receiver operating characteristic", [("attack", seen)], x, y, diagonal=True)

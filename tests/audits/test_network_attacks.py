@@ -1,0 +1,178 @@
+"""Attacks on the records of networks: gradients, chosen parameters, and released models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support import networks
+from support.audited import job, tables
+
+from secagg.audits.attacks.records.gradient_inversion import MOST_RECORDS
+from secagg.audits.attacks.records.membership import groups
+from secagg.audits.audit import Attacked, audit_job
+from secagg.audits.contract import Verdict
+
+MLP = {"name": "notears_mlp_admm"}
+MODULE = {"name": "torch_module", "outcome": "x0", "rounds": 6}
+NOISE = {"placement": "round", "epsilon": 1.0, "delta": 1e-5}
+
+
+def inverted(
+    method: dict[str, Any], records: int, protocol: str = "plain", **more: Any
+) -> Attacked:
+    """Audit two sites with so many records of three columns each."""
+    raw = job(method, 3, protocol, release={"min_sites": 2, "min_records": 1}) | more
+    raw["sites"] = {"max_rows": 16}
+    data = tables(2, 3, rows=records + 1)
+    share = 1.5 / (records + 1)  # of each site, one record is set aside
+    (found,) = audit_job(raw, data, attacks=["gradient_inversion"], set_aside=share).attacked
+    return found
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("records", [1, 4])
+def test_local_optima_in_clear_are_solved_for_every_record(records: int) -> None:
+    found = inverted(MLP, records)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert set(found.finding.details["errors"]) == {"s0", "s1"}
+    assert max(found.finding.details["errors"].values()) < 1e-6 < found.finding.baseline
+
+
+@pytest.mark.attack
+def test_a_masked_sum_over_few_records_is_solved_and_one_over_more_is_not() -> None:
+    few = inverted(MLP, 2, "masked")
+    assert few.verdict is Verdict.LEAK and few.finding is not None
+    assert few.finding.details["errors"].keys() == {"all sites"} and few.finding.value < 1e-6
+    more = inverted(MLP, 5, "masked")  # ten together
+    assert more.verdict is not Verdict.LEAK and more.finding is not None
+    assert more.finding.value == more.finding.baseline > 1
+
+
+@pytest.mark.neural
+@pytest.mark.attack
+@pytest.mark.parametrize("records", [1, 3])
+def test_gradients_of_a_module_are_solved_for_every_record(records: int) -> None:
+    found = inverted(MODULE, records)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert max(found.finding.details["errors"].values()) < 1e-6 < found.finding.baseline
+
+
+@pytest.mark.neural
+def test_clipped_gradients_and_many_records_are_not_tried() -> None:
+    noised = inverted(MODULE, 4, "masked", privacy=NOISE)
+    assert noised.verdict is Verdict.NOT_APPLICABLE and "exact gradients" in noised.why
+    many = inverted(MODULE, MOST_RECORDS + 4)
+    assert many.verdict is Verdict.NOT_APPLICABLE and "on average" in many.why
+
+
+# --- chosen parameters ----------------------------------------------------------------------------
+
+
+def robbed(method: dict[str, Any], **more: Any) -> Attacked:
+    settings = {"name": "torch_module", "outcome": "y", "rounds": 30} | method
+    raw = networks.job(settings, "masked") | more
+    (found,) = audit_job(raw, networks.tables(3), attacks=["largest_record"]).attacked
+    return found
+
+
+RELU = {"hidden": [4, 3], "activation": "relu"}
+
+
+@pytest.mark.neural
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"predictors": ["x", "w", "case"]},
+        {"predictors": ["x", "w", "case"], "module_settings": RELU},
+        {"predictors": ["x", "w"], "outcome": "case"},
+    ],
+    ids=["tanh", "relu", "levels"],
+)  # fmt: skip
+def test_a_masked_sum_at_chosen_parameters_is_one_record(method: dict[str, Any]) -> None:
+    found = robbed(method)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.value < 1e-6 < found.finding.baseline
+
+
+@pytest.mark.neural
+@pytest.mark.attack
+def test_noise_hides_the_record() -> None:
+    release = {"min_sites": 3, "min_records": 20}
+    found = robbed({"predictors": ["x", "w", "case"]}, privacy=NOISE, release=release)
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.value > 0.5 and found.control is not None
+    assert found.control.value < 1e-6
+
+
+@pytest.mark.neural
+def test_a_linear_module_has_no_hidden_unit() -> None:
+    found = robbed({"predictors": ["x"], "module_settings": {"hidden": []}})
+    assert found.verdict is Verdict.NOT_APPLICABLE
+
+
+# --- membership -----------------------------------------------------------------------------------
+
+
+def few_or_many(rows: int) -> dict[str, pd.DataFrame]:
+    """Return two sites with ten columns, of which the first depends on the second."""
+    rng, found = np.random.default_rng(5), {}
+    for k in range(2):
+        x = rng.normal(size=(rows, 10)).clip(-4, 4)
+        x[:, 0] = (0.5 * x[:, 1] + rng.normal(size=rows)).clip(-4, 4)
+        found[f"s{k}"] = pd.DataFrame(x, columns=[f"x{j}" for j in range(10)])
+    return found
+
+
+def traced(method: dict[str, Any], rows: int, **more: Any) -> Attacked:
+    raw = job(method, 10, **more)
+    data = few_or_many(rows)
+    (found,) = audit_job(raw, data, attacks=["membership"], set_aside=0.5).attacked
+    return found
+
+
+OVERFITTED = {
+    "name": "torch_module", "outcome": "x0", "rounds": 80, "module_settings": {"hidden": [20]},
+}  # fmt: skip
+
+
+@pytest.mark.neural
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "method",
+    [
+        OVERFITTED,
+        {"name": "fedngm", "edges": "all", "hidden": [], "linear_penalty": 0.0, "rounds": 40},
+    ],
+    ids=["torch_module", "fedngm"],
+)
+def test_an_overfitted_network_shows_who_took_part(method: dict[str, Any]) -> None:
+    found = traced(method, 40)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    print(found.finding.value, found.finding.details["of_each"])
+    assert found.finding.value > 0.95 and found.finding.low > 0.9
+    assert found.finding.details["members"] == found.finding.details["others"] == 40
+
+
+@pytest.mark.neural
+@pytest.mark.attack
+def test_noise_hides_who_took_part() -> None:
+    method = OVERFITTED | {"rounds": 10, "module_settings": {"hidden": [5]}}
+    found = traced(method, 400, privacy=NOISE, release={"min_sites": 2, "min_records": 20})
+    assert found.verdict is not Verdict.LEAK and found.finding is not None
+    print(found.finding.value, found.finding.low, found.finding.high)
+    assert found.finding.value < 0.55 and found.finding.low < 0.5
+
+
+@pytest.mark.parametrize(("members", "persons"), [(40, 80), (40, 50), (7, 9)])
+def test_every_person_is_left_out_and_about_as_many_are_left_as_took_part(
+    members: int, persons: int
+) -> None:
+    left_out = groups(members, persons, np.random.default_rng(0))
+    assert len(left_out) >= 8 and np.all(left_out.any(axis=0)) and not np.any(left_out.all(axis=0))
+    assert np.all(np.abs((~left_out).sum(axis=1) - members) <= persons / 8 + 1)

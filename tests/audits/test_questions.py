@@ -1,0 +1,214 @@
+"""`secagg audit`: what a coordinator that writes jobs learns, today and with a rule less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.audited import attacked, job, tables
+
+from secagg.audits.contract import Verdict
+from secagg.audits.folder_audit import audit_folder
+from secagg.jobs import data_sources
+from secagg.jobs.job import parse_job
+from secagg.privacy.policy import evaluation, record_sets
+from secagg.runs.run import run
+from secagg.runtime import coordinator
+
+MOMENTS = {"name": "moments"}
+PRIVATE: dict[str, Any] = {
+    "protocol": "additive",
+    "privacy": {"placement": "sum", "epsilon": 1.0, "delta": 1e-5},
+}
+NUMBER = {"type": "continuous", "low": -4, "high": 4}
+
+
+# --- two jobs that differ slightly ----------------------------------------------------------------
+
+
+def with_missing() -> dict[str, pd.DataFrame]:
+    """Three sites; at each, six records lack one column."""
+    data = tables(3, 3, rows=100)
+    for table in data.values():
+        table.loc[[3, 7, 11, 21, 31, 41], "x2"] = np.nan
+    return data
+
+
+def test_no_second_job_isolates_few_records() -> None:
+    found = attacked(with_missing(), "job_differencing", MOMENTS)
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.details["refused"] > 0
+    assert found.control is not None and found.control.value == 1  # a patient, from two sums
+
+
+def test_without_the_rule_on_declarations_a_bound_isolates_one_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation, "conflict", lambda *_: None)
+    found = attacked(tables(3, 2), "job_differencing", MOMENTS)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.value == 1 and found.finding.details["by"].endswith("a bound")
+    assert found.finding.details["answered"] < 15  # the attacker knows when to stop
+
+
+def test_without_the_rule_on_sets_of_records_a_column_less_isolates_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release = {"min_sites": 2, "min_records": 20}
+    monkeypatch.setattr(record_sets, "isolates", lambda *_: False)
+    found = attacked(with_missing(), "job_differencing", MOMENTS, release=release)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.value < 20 and found.finding.details["by"] == "x2: left out"
+
+
+@pytest.mark.attack
+def test_noised_sums_isolate_no_record() -> None:
+    found = attacked(tables(3, 2), "job_differencing", MOMENTS, **PRIVATE)
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.details["answered"] > 10
+    assert found.finding.value == found.finding.baseline
+
+
+# --- small counts ---------------------------------------------------------------------------------
+
+
+def coded(few: int = 0) -> dict[str, pd.DataFrame]:
+    """Three sites with levels, of which D is that of a few records."""
+    rng, data = np.random.default_rng(5), {}
+    for k in range(3):
+        data[f"s{k}"] = pd.DataFrame(
+            {
+                "group": rng.choice(["A", "B", "C"], 100, p=[0.5, 0.3, 0.2]),
+                "sex": rng.choice(["0", "1"], 100),
+                "ill": rng.choice(["0", "1"], 100, p=[0.6, 0.4]),
+                "x": rng.normal(size=100).clip(-4, 4),
+            }
+        )
+    data["s1"].loc[: few - 1, "group"] = "D"
+    return data
+
+
+def columns(levels: str = "ABC") -> dict[str, Any]:
+    binary = {"type": "binary"}
+    group = {"type": "categorical", "levels": list(levels)}
+    return {"columns": {"group": group, "sex": binary, "ill": binary, "x": NUMBER}}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [MOMENTS, {"name": "logistic", "outcome": "ill", "predictors": ["group", "sex", "x"]}],
+)
+def test_sums_count_the_records_of_every_cell(method: dict[str, Any]) -> None:
+    found = attacked(coded(), "rare_cell", method, **columns())
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    details = found.finding.details
+    assert details["claimed"] == details["counted"] == details["cells"] == 7 + 3 * 2 * 2 + 2 * 2
+    assert 5 <= found.finding.value < found.finding.baseline
+    assert found.control is not None and found.control.value == 1
+
+
+def test_a_rare_level_is_found_if_the_rule_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"release": {"min_sites": 2, "min_records": 5, "min_level_sites": 1}} | columns("ABCD")
+    monkeypatch.setattr(coordinator, "check_cells", lambda *_: None)
+    found = attacked(coded(few=4), "rare_cell", MOMENTS, **few)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.value < 5 and "group=D" in found.finding.details["smallest"]
+
+
+def test_a_run_folder_alone_shows_the_counts(tmp_path: Path) -> None:
+    data = coded()
+    run(parse_job(job(MOMENTS, 0, **columns())), data, out=tmp_path / "run")
+    (found,) = audit_folder(tmp_path / "run", attacks=["rare_cell"]).attacked
+    together = pd.concat(data.values())
+    assert found.finding is not None
+    assert found.finding.value == pd.crosstab(together["group"], together["ill"]).min().min()
+    assert found.finding.details["smallest"] == "group=C and ill"
+
+
+def test_noised_sums_count_no_cell() -> None:
+    found = attacked(coded(few=4), "rare_cell", MOMENTS, **PRIVATE, **columns("ABCD"))
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.details["claimed"] == 0
+    assert found.finding.value == found.finding.baseline
+
+
+@pytest.mark.attack
+def test_rounds_of_admm_are_no_sums_over_records() -> None:
+    method = {"name": "notears_admm", "rounds": 2}
+    found = attacked(coded(), "rare_cell", method, **columns())
+    assert found.verdict is Verdict.NOT_APPLICABLE and "no sums" in found.why
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def many_levels() -> dict[str, pd.DataFrame]:
+    """Two sites with some of twenty levels, and one with all of them."""
+    rng, found = np.random.default_rng(5), {}
+    for k in range(3):
+        own = rng.choice(20, 13, replace=False) if k < 2 else np.arange(20)
+        levels = [f"level {i}" for i in np.concatenate([np.repeat(own, 3), rng.choice(own, 100)])]
+        found[f"s{k}"] = pd.DataFrame(
+            {"kind": levels, "x": rng.normal(size=len(levels)).clip(-4, 4)}
+        )
+    return found
+
+
+def levels_job(**more: Any) -> dict[str, Any]:
+    kind = {"type": "categorical", "levels": [f"level {i}" for i in range(20)]}
+    release = {"min_sites": 2, "min_records": 5, "min_cell_records": 1, "min_level_sites": 1}
+    return {"columns": {"kind": kind, "x": NUMBER}, "release": release} | more
+
+
+def test_refusals_end_before_they_list_the_levels_of_a_site() -> None:
+    found = attacked(many_levels(), "refusal_oracle", MOMENTS, **levels_job())
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.details["refused"] <= 5 and found.finding.value <= 15
+    assert found.finding.details["share_of_level_bits"] < 0.75
+    assert found.control is not None and found.control.details["share_of_level_bits"] == 1
+
+
+@pytest.mark.attack
+def test_without_the_lock_refusals_tell_all_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = data_sources.policy_of
+
+    def unlimited(*args: Any) -> Any:
+        return real(*args).model_copy(update={"max_refusals": 1000, "max_unreleased": 1000})
+
+    monkeypatch.setattr(data_sources, "policy_of", unlimited)
+    found = attacked(many_levels(), "refusal_oracle", MOMENTS, **levels_job())
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.details["share_of_level_bits"] == 1
+
+
+@pytest.mark.attack
+def test_under_privacy_refusals_tell_nothing() -> None:
+    more = levels_job() | PRIVATE
+    found = attacked(many_levels(), "refusal_oracle", MOMENTS, **more)
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.value == 0 and found.finding.details["refused"] == 0
+    assert found.control is not None and found.control.value > 15
+
+
+@pytest.mark.attack
+def test_bisections_find_the_rows_and_medians_only_of_sites_that_forget() -> None:
+    found = attacked(tables(3, 2), "refusal_oracle", MOMENTS)
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.finding.value <= 5
+    assert found.control is not None
+    assert found.control.details["row_bits"] == pytest.approx(np.log2(2000))
+    assert found.control.details["median_bits"] > 10
+
+
+@pytest.mark.attack
+def test_if_a_larger_site_refuses_too_the_rows_of_another_are_nearly_counted() -> None:
+    """No job is released, so ten consents and five refusals are told: more than log2(2000)."""
+    data = tables(3, 2, rows=40) | {"s0": tables(1, 2, rows=900)["s0"]}
+    data["s1"] = tables(2, 2, rows=2000)["s1"]
+    found = attacked(data, "refusal_oracle", MOMENTS)
+    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert 9 < found.finding.details["row_bits"] < np.log2(2000)
+    assert found.finding.value <= 15 and found.finding.details["refused"] <= 5
