@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,8 @@ def attack_once(
         with single_threaded_blas():
             return _attack(attack, who, run, control, seed, began)
     except Exception as error:  # one attack must not end the audit
+        if os.environ.get("SECAGG_TRACEBACK"):
+            raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         return Outcome(error=f"the attack ended with an error: {what}")
 

@@ -83,10 +83,9 @@ def graphs(sites: int) -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("sites", [3, 4])
-def test_averages_have_single_sites_coefficients_and_a_vote_names_them_all(sites: int) -> None:
+def test_averages_have_single_sites_coefficients_and_a_vote_names_them_all() -> None:
     raw = job({"name": "local_graphs", "combine": "average"}, 6)
-    audit = audit_job(raw, graphs(sites), attacks=["single_estimates"])
+    audit = audit_job(raw, graphs(3), attacks=["single_estimates"])
     honest, second_job = audit.attacked
     assert honest.finding is not None and honest.finding.value > honest.finding.baseline
     assert second_job.verdict is Verdict.LEAK and second_job.finding is not None

@@ -57,7 +57,7 @@ def test_exact_moments_trace_as_well_as_an_independent_program(
     assert found.finding is not None and found.verdict is Verdict.LEAK
     assert found.finding.value == pytest.approx(area, abs=0.03)
     assert found.finding.low > 0.5 and len(found.finding.details["roc"]) <= 100
-    assert found.finding.details["members"] == n
+    assert found.finding.details["members"] == pytest.approx(n, abs=2)
 
 
 @pytest.mark.attack

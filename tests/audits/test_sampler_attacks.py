@@ -10,6 +10,7 @@ import pytest
 from support.audited import attacked, tables
 
 from secagg.audits.attacks.statistics.sampler_information import Simulated
+from secagg.audits.audit import Attacked
 from secagg.audits.contract import Finding, Verdict
 
 SPARSE: dict[str, Any] = {"name": "sparse_regression", "outcome": "x0", "rounds": 20, "warmup": 4}
@@ -17,7 +18,7 @@ AFTER = "rounds_and_median_errors_of_least_squares_and_gram"
 
 
 def found(*args: Any, verdict: Verdict, **more: Any) -> Finding:
-    result = attacked(*args, **more)
+    result: Attacked = attacked(*args, **more)
     assert result.verdict is verdict and result.finding is not None, result.why
     return result.finding
 
@@ -57,9 +58,8 @@ def test_without_readable_contributions_there_is_nothing_to_solve(
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("sites", [3, 5])
-def test_a_chosen_message_isolates_a_site_only_where_a_column_is_constant(sites: int) -> None:
-    data = tables(sites, 4)
+def test_a_chosen_message_isolates_a_site_only_where_a_column_is_constant() -> None:
+    data = tables(3, 4)
     everywhere = attacked(data, "sparse_invented", SPARSE)
     assert everywhere.verdict is Verdict.NOT_APPLICABLE and "varies" in everywhere.why
     data["s1"]["x2"] = 1.0
@@ -81,15 +81,18 @@ def test_a_samplers_sums_determine_more_of_each_site_than_one_sum() -> None:
 
 
 def test_derivatives_that_are_noise_are_no_information() -> None:
-    """Of 8 unknown statistics, 20 numbers whose derivatives are noise, or known."""
-    rng, M, exact = np.random.default_rng(0), 24, np.zeros((1, 8))
-    noise = rng.normal(size=(M, 5, 1, 4, 8))
-    T = rng.normal(size=(M, 5, 1, 4))
-    blocks = [slice(0, 4), slice(4, 8)]
-    nothing = Simulated(T, 3 * noise, exact, blocks, 50, 50)
-    assert np.mean(nothing.shares(50)) < 0.05
-    J = np.broadcast_to(rng.normal(size=(5, 1, 4, 8)), noise.shape)
-    known = replace(nothing, J=10 * J + 0.1 * noise)
-    F = sum(10 * J[0, b, 0].T @ (10 * J[0, b, 0]) for b in range(5))
-    best = 1 - np.trace(np.linalg.inv(np.eye(8) + F)) / 8
-    assert np.mean(known.shares(50)) == pytest.approx(best, abs=0.05)
+    """8 unknown statistics and 20 numbers, whose derivatives are noise, or known with noise."""
+    exact, blocks, nothing, excess = np.zeros((1, 8)), [slice(0, 4), slice(4, 8)], [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        noise, T = rng.normal(size=(24, 5, 1, 4, 8)), rng.normal(size=(24, 5, 1, 4))
+        empty = Simulated(T, 3 * noise, exact, blocks, 50, 50)
+        nothing.append(np.mean(empty.shares(50)))
+        J = rng.normal(size=(5, 1, 4, 8))
+        F = np.einsum("bide,bidf->ef", J, J)
+        best = 1 - np.trace(np.linalg.inv(np.eye(8) + F)) / 8
+        known = replace(empty, J=J + 0.1 * noise)
+        excess.append(np.mean(known.shares(50)) - best)
+    for errors in (nothing, excess):
+        assert np.mean(errors) < 3 * np.std(errors) / np.sqrt(40)
+    assert np.mean(excess) > -0.2

@@ -31,7 +31,7 @@ What the transcript determines (Guarantees: only this)
       sites. The sums of all rounds are equations in the sites' S_k. They can be solved for all S_k,
       by a coordinator that follows the method and stores its sums. They do not show which S_k
       belongs to which site. The attack `admm_sums` (`secagg list attacks`) does it from a masked
-      run over the records of four hospitals, with four variables, to nine digits. For d = 10 and
+      run over the records of four hospitals, with three variables, to nine digits. For d = 10 and
       K = 10, 60 rounds have as many independent entries as there are unknowns, 550; how long a
       search takes then is not known.
     So NOTEARS on one secure sum of moments within sites (method `moments` with centre = "site")

@@ -33,7 +33,8 @@ def audit_page(audit: Mapping[str, Any]) -> str:
             of_run="session" in audit,
             found=found,
             rows=[_row(each) for each in shown],
-            pictures=[picture for each in shown for picture in _pictures(each)],
+            attacked=list({each["name"]: each for each in shown}.values()),
+        pictures=[picture for each in shown for picture in _pictures(each)],
             left_out=_left_out(audit["attacks"]),
             style=Markup(style),  # noqa: S704  # from this package; must not be escaped
             style_hash=digest,

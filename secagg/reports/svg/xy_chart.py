@@ -16,7 +16,7 @@ from secagg.reports.numbers import power_of_ten
 from secagg.reports.svg import elements
 
 _WIDTH, _HEIGHT = 440.0, 250.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 14.0, 44.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 16.0, 30.0, 44.0
 _LEGEND = 18.0
 _DASHES = ("", "6 4", "2 3", "9 3 2 3")
 Points = Sequence[tuple[float, float]]
@@ -45,7 +45,7 @@ class Axis:
             powers = range(math.ceil(math.log10(self.low) - 1e-9),
                            math.floor(math.log10(self.high) + 1e-9) + 1)  # fmt: skip
             if len(powers) > 1:
-                return [(10.0**power, power_of_ten(power)) for power in powers]
+                return [(10.0**power, _power(power)) for power in powers]
             return [(value, f"{value:g}") for value in (self.low, self.high)]
         return [
             (
@@ -60,8 +60,8 @@ def xy_picture(
     title: str, lines: Sequence[tuple[str, Points]], x: Axis, y: Axis, *, diagonal: bool = False
 ) -> Markup:
     """Draw each line with its name; diagonal: also the line y = x, of the same axes."""
-    top = _TOP + _LEGEND * len(lines)
-    base = top + _HEIGHT - _TOP - _BOTTOM
+    top = _TOP + _LEGEND * len(lines)  # below the axis's name and the legend
+    base = top + _HEIGHT - _BOTTOM - 30
 
     def px(value: float) -> float:
         return _LEFT + x.share(value) * (_WIDTH - _LEFT - _RIGHT)
@@ -95,9 +95,13 @@ def xy_picture(
         for a, b in points if len(points) <= 30 else ():
             where = {"cx": f"{px(a):.1f}", "cy": f"{py(b):.1f}"}
             elements.add(drawing, "circle", "point", r="2.5", **where)
-    _text(drawing, y.label, 8, top - 6, "start", "name")
+    _text(drawing, y.label, 8, 14, "start", "name")
     _text(drawing, x.label, (_LEFT + _WIDTH - _RIGHT) / 2, height - 6, "middle", "name")
     return elements.markup(drawing)
+
+
+def _power(power: int) -> str:
+    return f"{10.0**power:g}" if -4 <= power <= 4 else power_of_ten(power)
 
 
 def _at(point: tuple[float, float]) -> str:

@@ -51,7 +51,7 @@ from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import open_session
 
 _ERROR = 1e-3
-_MOST, _FEWEST = 100, 30  # canaries
+_MOST, _FEWEST = 100, 50  # canaries
 _ROUNDS = 10  # whose sums are used
 _EXPLAINED = 0.9
 _GUESSED = 5  # one in so many is guessed in, and one out

@@ -203,7 +203,7 @@ def _continuous(Z: Array, cross: Array, products: Array) -> Iterator[Array]:
     n = len(Z)
     U, s, _ = np.linalg.svd(Z)
     rank = int(np.sum(s > _RANK * s[0]))
-    X = np.linalg.lstsq(Z.T, cross, rcond=_RANK)[0]
+    X: Array = np.asarray(np.linalg.lstsq(Z.T, cross, rcond=_RANK)[0], dtype=np.float64)
     missing = products - X.T @ X
     L, V = np.linalg.eigh(missing)
     known = max(n - rank, 0)  # products beyond have this rank
@@ -219,7 +219,7 @@ def _continuous(Z: Array, cross: Array, products: Array) -> Iterator[Array]:
             if np.max(np.abs(found)) <= 1 + _AGREES:
                 yield found
     elif rank < n:
-        yield np.full_like(X, np.nan)
+        yield np.full(X.shape, np.nan)
 
 
 class _Search:

@@ -13,7 +13,9 @@ runs, with the person among the records and without, in three ways:
                 the share of the population whose T is smaller by a factor, which orders persons as
                 T does
 
-The number is the AUC of RMIA, which needs fewest shadows; the others are in the details.
+The number is the AUC of LiRA, fixed in advance: the largest of three would be too large by chance.
+The others are in the details. RMIA is weaker where losses of members are near 0, because one scale
+c then suits no person.
 
 Shadow runs. The persons are the records that took part and the others. They are divided at random
 into B groups of equal size, so that without one group about as many are left as took part; a shadow
@@ -52,7 +54,7 @@ class Membership(Attack):
 
     name: ClassVar[str] = "membership"
     title: ClassVar[str] = "Whether a known person is among the records of a released network"
-    source: ClassVar[str] = "Zarifzadeh and others (2024); Carlini and others (2022)"
+    source: ClassVar[str] = "Carlini and others (2022); Zarifzadeh and others (2024)"
     knows: ClassVar[str] = "the whole records of the persons in question, and the job"
     views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER,)
     metric: ClassVar[str] = "membership_auc"
@@ -75,7 +77,7 @@ class Membership(Attack):
         return int(rng.integers(2**63))
 
     def score(self, guess: int, view: View, truth: Truth) -> Finding:
-        """Return the AUC of RMIA; details: of the others."""
+        """Return the AUC of LiRA; details: of the others."""
         if len(truth.others) < FEW:
             return Finding.impossible(f"fewer than {FEW} records did not take part")
         members = np.concatenate([truth.sites[site].values for site in view.sites])
@@ -96,9 +98,9 @@ class Membership(Attack):
             name: list(area_under_roc(each[took_part], each[~took_part]))
             for name, each in scores.items()
         }
-        rmia = scores["rmia"]
+        lira = scores["lira"]
         return membership_finding(
-            rmia[took_part], rmia[~took_part], of_each=of_each, shadows=len(shadows)
+            lira[took_part], lira[~took_part], of_each=of_each, shadows=len(shadows)
         )
 
 

@@ -19,10 +19,11 @@ What the result means. The attack finds S_k = X'X / n of each site's centred rec
 the sums do not say which matrix belongs to which site. The attacker can compute `misfit`; a small
 one confirms the solution. `smallest_singular_value` needs the true matrices, so it is for the
 auditor: if it is clearly above zero, the sums determine the matrices locally, and the attack can
-fail only because its search does. On real records of three hospitals with three variables the
-largest error is about 1e-10 of a matrix's largest entry, and on those of four hospitals with four
-variables 1e-9 (`tests/attacks/test_notears_admm.py`). On simulated records, one search in two to
-twenty finds the solution; the others end in another minimum, with a misfit of 1e-8 or more.
+fail only because its search does. On real records of three or
+four hospitals with three variables, the largest error is 1e-9 of a matrix's largest entry. With
+four hospitals and four variables, one search in ten or more succeeds. On simulated records of two
+or three sites with two or three variables, it is one in two to twenty. The others end in another
+minimum, with a misfit of 1e-10 or more.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _at_a_point(message: Mapping[str, Array], part: Mapping[str, Array]) -> tupl
     sums = sums_at_points(_natural(message), part)
     i = int(np.argmin(np.max(sums.tau, axis=1)))
     L, tau = sums.precision[i], sums.tau[i]
-    A = np.linalg.solve(np.eye(len(tau)) + L * tau, L)
+    A = np.linalg.solve(np.eye(len(tau)) - L * tau, L)
     return (A + A.T) / 2, sums.shift[i] + A @ (tau * sums.shift[i])
 
 

@@ -63,7 +63,7 @@ def solve_draws(chains: Sequence[Series], records: float) -> tuple[Array, Array]
         away = draws.before - b
         f = 1 + dot(away, times(A, away)) / records
         A, g = _newton(draws, f, A, g)
-        b = np.linalg.solve(A, g)
+        b = np.asarray(np.linalg.solve(A, g), dtype=np.float64)
     return A / np.outer(unit, unit), b * unit
 
 

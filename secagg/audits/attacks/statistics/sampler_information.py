@@ -1,9 +1,9 @@
 """How well the sums of a sampler determine the sites' statistics, at least.
 
 Let x be the statistics of all sites, near the truth, with variance 1 before the run. The
-coordinator's messages are held at those of the run. For any vector T of functions of the sums, with mean
-mu(x), J = d mu / d x and covariance matrix S, and for any weights G, the linear estimate G (T - mu)
-of x has the mean squared error
+coordinator's messages are held at those of the run. For any vector T of functions of the sums, with
+mean mu(x), J = d mu / d x and covariance matrix S, and for any weights G, the linear estimate G (T
+- mu) of x has the mean squared error
 
     V = (I - G J) (I - G J)' + G S G'                                                            (1)
 
@@ -17,11 +17,11 @@ are taken as independent, an approximation. Then F adds over blocks and batches.
 than are simulated it is taken as proportional to their number.
 
 mu and S are found by simulation: M replicates of each site's draws. J is computed with the same
-random numbers before and after a change of the statistics (`secagg.audits.site_statistics`,
-central differences). A Gibbs draw is a smooth function of them. Error in J would look like information. So G
-is computed from some replicates, and (1) from others: there the mean over pairs m != m' of
-(I - G J_m) (I - G J_m')' has no bias, for any G. The share is then, in the mean, not above that of
-the best G. For G, the variance of the error of J is added to S.
+random numbers before and after a change of the statistics (`secagg.audits.site_statistics`, central
+differences). A Gibbs draw is a smooth function of them. Error in J would look like information. So
+G is computed from some replicates, and (1) from others: there the mean over pairs m != m' of (I - G
+J_m) (I - G J_m')' has no bias, for any G. The share is then, in the mean, not above that of the
+best G. For G, the variance of the error of J is added to S.
 
 Round 0, with the columns' squares, has no random numbers: its J is exact.
 """

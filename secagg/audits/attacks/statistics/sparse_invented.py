@@ -10,8 +10,8 @@ round, whose theta follows from the public seed, the coordinator sends a theta t
 huge theta_j. If column j varies at a site, theta_kj is huge by (1) and s by (2): of the order of
 theta_j^2. So its P <= X'X / s is nearly 0. If column j is constant there, theta_kj does not change
 the fit, and the site sends P and r as always. If this is so at one site only, the sums are this
-site's P and r, and b = P^-1 r without column j. That it is one site, the attacker sees: P^-1 r is then
-the same in all chains, though P is drawn anew.
+site's P and r, and b = P^-1 r without column j. That it is one site, the attacker sees: P^-1 r is
+then the same in all chains, though P is drawn anew.
 
 The message has an ordinary form, and a site does not know the sums from which an honest coordinator
 would have drawn. `scale`, `records` and t are those of the honest run.

@@ -1,0 +1,207 @@
+"""`secagg audit`: several processes, stored outcomes, views, pages, and folders of finished runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from support.audited import job, tables
+from typer.testing import CliRunner
+
+import secagg
+from secagg.audits import audit as audits
+from secagg.audits import outcomes
+from secagg.audits.attacks.statistics.identified_share import IdentifiedShare
+from secagg.audits.audit import audit_job
+from secagg.audits.contract import Attack, Finding, Limit, Truth, Verdict
+from secagg.audits.folder_audit import audit_folder
+from secagg.audits.outcomes import Outcome
+from secagg.audits.views import View, Who
+from secagg.cli.main import app
+from secagg.errors import EvidenceError, UsageError
+from secagg.runs.transcript_file import MESSAGES_FILE
+
+MOMENTS = {"name": "moments"}
+ATTACKS = ["clear_contributions", "identified_share"]
+
+
+def found(*args: Any, **more: Any) -> list[tuple[str, Who, Verdict, float | None]]:
+    audit = audit_job(job(MOMENTS, 2, *args), tables(3, 2), attacks=ATTACKS, **more)
+    return [
+        (a.attack.name, a.who, a.verdict, None if a.finding is None else a.finding.value)
+        for a in audit.attacked
+    ]
+
+
+def test_one_process_and_several_find_the_same() -> None:
+    assert found(jobs=2) == found(jobs=1)
+
+
+def test_stored_outcomes_are_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = found(cache=tmp_path / "out" / "cache")
+    with monkeypatch.context() as broken:
+        broken.setattr(audits, "_both", lambda *_: pytest.fail("it runs the job again"))
+        assert found(cache=tmp_path / "out" / "cache") == first
+        limits = {"excess_share": Limit(-1.0)}  # limits judge stored outcomes, too
+        leaks = found(cache=tmp_path / "out" / "cache", limits=limits)
+        assert {a[2] for a in leaks if a[0] == "identified_share"} == {Verdict.LEAK}
+    mode = (tmp_path / "out" / "cache").stat().st_mode & 0o777
+    assert mode == 0o700 == (tmp_path / "out").stat().st_mode & 0o777
+    changed = tables(3, 2)
+    changed["s0"].iloc[0, 0] += 0.5  # another record: computed again
+    with pytest.raises(ZeroDivisionError):
+        monkeypatch.setattr(audits, "_both", lambda *_: 1 / 0)
+        audit_job(job(MOMENTS, 2), changed, attacks=ATTACKS, cache=tmp_path / "out" / "cache")
+
+
+def test_a_view_is_chosen() -> None:
+    assert [a[1] for a in found(views=[Who.COALITION])] == [Who.COALITION]
+
+
+class Fails(Attack):
+    """An attack with a fault."""
+
+    name: ClassVar[str] = "fails"
+    metric: ClassVar[str] = "number"
+
+    def why_not(self, view: View) -> str:
+        return ""
+
+    def limit(self, view: View) -> Limit:
+        return Limit(0.0)
+
+    def run(self, view: View, rng: np.random.Generator) -> None:
+        raise ZeroDivisionError("it divides\nby zero")
+
+    def score(self, guess: None, view: View, truth: Truth) -> Finding:
+        return Finding.exact(0.0, 0.0)
+
+
+def test_an_attack_that_fails_shows_nothing_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(audits, "make_attacks", lambda names: [Fails()])
+    (attacked,) = audit_job(job(MOMENTS, 2), tables(3, 2)).attacked
+    assert attacked.verdict is Verdict.INCONCLUSIVE
+    assert attacked.why.endswith("ZeroDivisionError: it divides")
+    monkeypatch.setenv("SECAGG_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        audit_job(job(MOMENTS, 2), tables(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("finding", "verdict"),
+    [
+        ({"value": 1.0}, Verdict.LEAK),
+        ({"value": 0.0}, Verdict.NO_LEAK_FOUND),
+        ({"value": 1.0, "bound": "an upper bound"}, Verdict.INCONCLUSIVE),
+        ({"value": 0.0, "bound": "an upper bound"}, Verdict.NO_LEAK_FOUND),
+        ({"value": 0.0, "failed": "the search failed"}, Verdict.INCONCLUSIVE),
+        ({"value": 1.0, "failed": "the search failed"}, Verdict.LEAK),
+    ],
+)
+def test_verdicts(finding: dict[str, Any], verdict: Verdict) -> None:
+    value = finding.pop("value")
+    made = Finding(value, value, value, 0.0, **finding)
+    outcome = Outcome(finding=made, limit=Limit(0.5), control=made, control_found=True)
+    assert outcome.judged(None)[0] is verdict
+    unknown = Outcome(finding=made, limit=Limit(0.5), control=made)
+    expected = Verdict.INCONCLUSIVE if verdict is Verdict.NO_LEAK_FOUND else verdict
+    assert unknown.judged(None)[0] is expected
+
+
+def test_details_are_stored_as_plain_data() -> None:
+    details = {"a": np.float64(1.5), 2: (np.int64(3), np.arange(2))}
+    assert outcomes.plain(details) == {"a": 1.5, "2": [3, [0, 1]]}
+
+
+# --- folders of finished runs ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    secagg.run(job(MOMENTS, 2, "plain"), tables(3, 2), out=tmp_path / "run", transcript=True)
+    return tmp_path / "run"
+
+
+def call(*args: str | Path) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["audit", *map(str, args)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_plain_run_shows_its_contributions_without_the_records(finished: Path) -> None:
+    code, out, err = call(finished, "--attack", "clear_contributions")
+    assert code == 5 and "leak" in out and "clear_contributions" in err
+    by_name = {a.attack.name: a for a in audit_folder(finished, attacks=ATTACKS).attacked}
+    assert by_name["identified_share"].verdict is Verdict.NOT_APPLICABLE
+
+
+def test_what_is_not_found_in_a_folder_is_inconclusive(tmp_path: Path) -> None:
+    secagg.run(job(MOMENTS, 2), tables(3, 2), out=tmp_path / "run", transcript=True)
+    code, out, _ = call(tmp_path / "run", "--json")
+    attacks = json.loads(out)["attacks"]
+    assert code == 0 and json.loads(out)["with_messages"]
+    assert {a["verdict"] for a in attacks} == {"inconclusive", "not applicable"}
+
+
+def test_without_a_transcript_no_message_is_read(tmp_path: Path) -> None:
+    secagg.run(job(MOMENTS, 2, "plain"), tables(3, 2), out=tmp_path / "run")
+    audit = audit_folder(tmp_path / "run", attacks=["clear_contributions"])
+    assert not audit.with_messages and "transcript" in audit.attacked[0].why
+
+
+def test_a_tampered_transcript_is_refused(finished: Path) -> None:
+    content = bytearray((finished / MESSAGES_FILE).read_bytes())
+    content[-1] ^= 1
+    (finished / MESSAGES_FILE).write_bytes(content)
+    with pytest.raises(EvidenceError) as caught:
+        audit_folder(finished)
+    assert caught.value.where == MESSAGES_FILE and caught.value.exit_code == 6
+
+
+def test_settings_are_for_jobs(finished: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(finished), "--protocol", "masked"])
+    assert isinstance(done.exception, UsageError)
+
+
+def test_an_unknown_view_is_named(finished: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(finished), "--view", "coordinater"])
+    assert isinstance(done.exception, UsageError) and "coordinator" in done.exception.advice
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_the_page_and_its_data_are_private_and_escape_titles(
+    finished: Path, tmp_path: Path
+) -> None:
+    os.umask(0o022)
+    call(finished, "--attack", "clear_contributions", "--out", tmp_path / "audit")
+    page = (tmp_path / "audit" / "audit.html").read_text(encoding="utf-8")
+    assert "clear_contributions" in page and "<script" not in page
+    for name in ("audit.html", "audit.json"):
+        assert (tmp_path / "audit" / name).stat().st_mode & 0o777 == 0o600
+    data = json.loads((tmp_path / "audit" / "audit.json").read_text(encoding="utf-8"))
+    from secagg.reports.audits.page import audit_page
+
+    assert audit_page(data) == page
+    assert "<b>" not in audit_page(data | {"title": "<b>"})
+
+
+def test_pictures_show_rounds_and_rates() -> None:
+    from secagg.cli.output.audit import as_plain
+    from secagg.reports.audits.page import audit_page
+
+    wide = tables(3, 2, rows=200)
+    method = {"name": "notears_admm", "rounds": 6}
+    audit = audit_job(job(method, 2), wide, attacks=[IdentifiedShare.name], views=[Who.COORDINATOR])
+    page = audit_page(as_plain(audit))
+    assert page.count("<svg") == 1 and "rounds observed" in page
+    traced = as_plain(audit_job(job(MOMENTS, 2), wide, attacks=["tracing"]))
+    assert "false positive rate" in audit_page(traced)
