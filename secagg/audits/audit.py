@@ -32,7 +32,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from secagg.audits.audited_run import SET_ASIDE, AuditedRun, control_of, in_memory, split, truth_about
+from secagg.audits.audited_run import (
+    SET_ASIDE,
+    AuditedRun,
+    control_of,
+    in_memory,
+    split,
+    truth_about,
+)
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Attack, Finding, Limit, Verdict
 from secagg.audits.outcomes import Outcome, Outcomes, attack_once
@@ -178,7 +185,7 @@ def _both(job: Job, kept: Tables, aside: Tables, seed: int) -> Runs:
     with tempfile.TemporaryDirectory(prefix="secagg-audit-") as scratch:
         run = AuditedRun.of(job, kept, aside, seed, Path(scratch) / "job")
         place = Path(scratch) / "control"
-        return run, AuditedRun.of(control_of(job), kept, aside, seed, place, control=True)
+        return run, AuditedRun.of(control_of(job, kept), kept, aside, seed, place, control=True)
 
 
 def _attack(runs: Runs, name: str, who: Who, seed: int) -> Outcome:

@@ -14,7 +14,7 @@ from secagg.audits.deployment import Deployment, session_with_sites
 from secagg.audits.run_integrity import roster_of
 from secagg.audits.views import AskSites, View, Who, coordinator_view
 from secagg.core.randomness import replayable_random
-from secagg.errors import SecaggError
+from secagg.errors import JobError, SecaggError
 from secagg.jobs.data_sources import find_sites
 from secagg.jobs.job import Engine, Job, Named, Privacy, Release
 from secagg.runs.run import run
@@ -84,14 +84,28 @@ def in_memory(job: Job) -> Job:
     return job.model_copy(update={"sites": sites, "engine": Engine()})
 
 
-def control_of(job: Job) -> Job:
-    """Return the job of the control."""
+def control_of(job: Job, tables: Mapping[str, pd.DataFrame]) -> Job:
+    """Return the job of the control.
+
+    Settings of the method that need [privacy], such as a clip, are left out.
+    """
     changed = {
         "protocol": Named(name="plain"),
         "privacy": Privacy(),
         "release": Release(**_WEAKEST),
     }
-    return job.model_copy(update=changed)
+    control = job.model_copy(update=changed)
+    while True:
+        try:
+            plan_job(control, tables)
+            return control
+        except JobError as error:
+            table, _, key = error.where.partition(".")
+            settings = control.method.settings
+            if table != "method" or settings.pop(key, None) is None:
+                raise
+        method = Named(name=control.method.name, **settings)
+        control = control.model_copy(update={"method": method})
 
 
 def split(

@@ -52,6 +52,10 @@ def audit(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes; as many as processors if not set.")
     ] = None,
+    set_aside: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Share of each site's records that takes no part."),
+    ] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws of the audit.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -89,6 +93,7 @@ def audit(
                 views=views,
                 limits=chosen,
                 seed=seed,
+                set_aside=set_aside,
                 jobs=jobs or os.cpu_count() or 1,
                 cache=None if out is None else out / "cache",
                 progress=progress,

@@ -1,4 +1,4 @@
-"""`secagg audit`: several processes, stored outcomes, views, pages, and folders of finished runs."""
+"""`secagg audit`: processes, stored outcomes, views, pages, and folders of finished runs."""
 
 from __future__ import annotations
 
@@ -62,6 +62,21 @@ def test_stored_outcomes_are_not_computed_again(
 
 def test_a_view_is_chosen() -> None:
     assert [a[1] for a in found(views=[Who.COALITION])] == [Who.COALITION]
+
+
+def test_the_control_leaves_out_what_needs_noise() -> None:
+    method = {
+        "name": "gradient",
+        "outcome": "x1",
+        "predictors": ["x0"],
+        "family": "gaussian",
+        "clip": 1.0,
+        "rounds": 2,
+    }
+    privacy = {"placement": "round", "epsilon": 4.0, "delta": 1e-5}
+    noised = job(method, 2, privacy=privacy)
+    audit = audit_job(noised, tables(3, 2, rows=200), attacks=["clear_contributions"])
+    assert audit.attacked[0].verdict is Verdict.NO_LEAK_FOUND
 
 
 class Fails(Attack):
