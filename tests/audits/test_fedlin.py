@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from support.fedlin import Tables, Written, bounds, fedlin_job, linear_tables
 
-from secagg.audits.attacks.statistics import hm2_solved_sums
-from secagg.audits.attacks.statistics.fedlin_view import regression_of
+from secagg.audits.attacks.fedlin import hm2_solved_sums
+from secagg.audits.attacks.fedlin.fedlin_view import regression_of
 from secagg.audits.audit import Attacked, audit_job
 from secagg.audits.audited_run import AuditedRun
 from secagg.audits.contract import Finding, Verdict

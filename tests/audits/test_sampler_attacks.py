@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.audited import attacked, tables
 
-from secagg.audits.attacks.statistics.sampler_information import Simulated
+from secagg.audits.attacks.samplers.sampler_information import Simulated
 from secagg.audits.audit import Attacked
 from secagg.audits.contract import Finding, Verdict
 

@@ -1,7 +1,7 @@
 """The sums of FedLin's HM2 at points, solved for every site's X'X and X'y.
 
 The algebra, its source and what its results mean are in
-`secagg.audits.attacks.statistics.hm2_solved_sums`.
+`secagg.audits.attacks.fedlin.hm2_solved_sums`.
 
 `hm2_points` is a coordinator that only looks, at a run with the setting `points`. `hm2_invented` is
 a dishonest coordinator: it starts a session, and sends densities that are narrow around points of
@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.fedlin_view import (
+from secagg.audits.attacks.fedlin.fedlin_view import (
     at_random,
     errors_by_site,
     mean_errors,
@@ -29,7 +29,7 @@ from secagg.audits.attacks.statistics.fedlin_view import (
     relative_errors,
     stage_rounds,
 )
-from secagg.audits.attacks.statistics.hm2_solved_sums import (
+from secagg.audits.attacks.fedlin.hm2_solved_sums import (
     SOLVED,
     Moments,
     PointSums,

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.gibbs_view import (
+from secagg.audits.attacks.samplers.gibbs_view import (
     NOT_SPARSE,
     relative_error,
     site_regressions,

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.gibbs_view import sparse_method
+from secagg.audits.attacks.samplers.gibbs_view import sparse_method
 from secagg.audits.site_statistics import changed, directions, flat, resolutions
 from secagg.audits.views import View
 from secagg.contracts import SiteRecords, State, Update

@@ -2,7 +2,7 @@
 
 The sites of the sparse linear methods draw random numbers, so their sums have a distribution that
 depends on the sites' X'X, X'y and y'y. Its Fisher information is bounded from below in
-`secagg.audits.attacks.statistics.sampler_information`. As in `identified_share`, an attacker whose
+`secagg.audits.attacks.samplers.sampler_information`. As in `identified_share`, an attacker whose
 knowledge of each statistic has variance 1 before the run knows them with V = (I + F)^-1 after it;
 the identified share of a site is 1 - tr(V_k) / q over its q covariances, in the units of
 `secagg.audits.site_statistics`. Contributions do not depend on the sites' means.
@@ -21,8 +21,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import t as student
 
-from secagg.audits.attacks.statistics.gibbs_view import NOT_SPARSE, sparse_method
-from secagg.audits.attacks.statistics.sampler_information import Simulated, affordable, simulate
+from secagg.audits.attacks.samplers.gibbs_view import NOT_SPARSE, sparse_method
+from secagg.audits.attacks.samplers.sampler_information import Simulated, affordable, simulate
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import View
 from secagg.core.arrays import Array

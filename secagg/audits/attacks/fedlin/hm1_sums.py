@@ -1,7 +1,7 @@
 """The sums of FedLin's HM1, solved for every site's own coefficients or regression.
 
 The algebra, its source and what its results mean are in
-`secagg.audits.attacks.statistics.hm1_solved_sums`.
+`secagg.audits.attacks.fedlin.hm1_solved_sums`.
 
 `hm1_sums` is a coordinator that only looks. It recovers the coefficients with which the run ends at
 every site. It fails where the sites' histories are nearly linearly dependent: with more sites than
@@ -21,7 +21,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.fedlin_view import (
+from secagg.audits.attacks.fedlin.fedlin_view import (
     at_random,
     errors_by_site,
     mean_errors,
@@ -30,7 +30,7 @@ from secagg.audits.attacks.statistics.fedlin_view import (
     relative_errors,
     stage_rounds,
 )
-from secagg.audits.attacks.statistics.hm1_solved_sums import (
+from secagg.audits.attacks.fedlin.hm1_solved_sums import (
     Recovered,
     cross_products,
     query_sites,
@@ -110,7 +110,7 @@ class Hm1Invented(Attack):
 
     name: ClassVar[str] = "hm1_invented"
     title: ClassVar[str] = "Invented messages of FedLin HM1, solved for every site's regression"
-    source: ClassVar[str] = "secagg.audits.attacks.statistics.hm1_solved_sums"
+    source: ClassVar[str] = "secagg.audits.attacks.fedlin.hm1_solved_sums"
     knows: ClassVar[str] = "the method's settings"
     views: ClassVar[tuple[Who, ...]] = (Who.DISHONEST,)
     metric: ClassVar[str] = "coefficient_error"

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from secagg.audits.attacks.statistics.gibbs_view import Series
+from secagg.audits.attacks.samplers.gibbs_view import Series
 from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import times
 

@@ -31,8 +31,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import least_squares
 
-from secagg.audits.attacks.statistics.ep_site import TiltedDensity
-from secagg.audits.attacks.statistics.fedlin_view import (
+from secagg.audits.attacks.fedlin.ep_site import TiltedDensity
+from secagg.audits.attacks.fedlin.fedlin_view import (
     Regression,
     at_random,
     mean_errors,
@@ -41,7 +41,7 @@ from secagg.audits.attacks.statistics.fedlin_view import (
     regression_of,
     stage_rounds,
 )
-from secagg.audits.attacks.statistics.hm2_solved_sums import sums_at_points
+from secagg.audits.attacks.fedlin.hm2_solved_sums import sums_at_points
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import View
 from secagg.core.arrays import Array

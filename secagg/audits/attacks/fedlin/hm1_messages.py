@@ -32,7 +32,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.fedlin_view import (
+from secagg.audits.attacks.fedlin.fedlin_view import (
     Regression,
     at_random,
     mean_errors,
@@ -41,7 +41,7 @@ from secagg.audits.attacks.statistics.fedlin_view import (
     regression_of,
     stage_rounds,
 )
-from secagg.audits.attacks.statistics.hm1_solved_sums import cross_products
+from secagg.audits.attacks.fedlin.hm1_solved_sums import cross_products
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import View
 from secagg.core.arrays import Array

@@ -4,10 +4,10 @@ The site draws its own coefficients, error variance and spreads at random in eve
 Wang, Xu and Ni, PSB 2023, section 2.2), and its contribution is computed from these draws.
 
 * step `collapsed`: one contribution has the site's least squares exactly, because the draws cancel
-  (`secagg.audits.attacks.statistics.gibbs_collapsed`). X'X, up to a factor, follows from the
+  (`secagg.audits.attacks.samplers.gibbs_collapsed`). X'X, up to a factor, follows from the
   smallest draws of many rounds.
 * step `paper`: a contribution shows the draws theta_k and lambda_k. X'X up to a factor and the
-  least squares follow by maximum likelihood (`secagg.audits.attacks.statistics.gibbs_paper`).
+  least squares follow by maximum likelihood (`secagg.audits.attacks.samplers.gibbs_paper`).
 
 The attacker reads each site's frame as its contribution. Under `plain` it is one. Under `masked` it
 is a vector of uniformly random numbers.
@@ -24,8 +24,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.attacks.statistics import gibbs_collapsed, gibbs_paper
-from secagg.audits.attacks.statistics.gibbs_view import (
+from secagg.audits.attacks.samplers import gibbs_collapsed, gibbs_paper
+from secagg.audits.attacks.samplers.gibbs_view import (
     NOT_SPARSE,
     Series,
     least_squares,

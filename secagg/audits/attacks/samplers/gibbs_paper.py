@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.gibbs_view import Series
+from secagg.audits.attacks.samplers.gibbs_view import Series
 from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import clip_variance, dot, times
 

@@ -1,0 +1,1 @@
+"""Attacks on FedLin: HM1 and HM2."""

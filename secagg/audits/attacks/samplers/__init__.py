@@ -1,0 +1,1 @@
+"""Attacks on the sparse methods, whose sites draw at random."""
