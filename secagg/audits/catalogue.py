@@ -11,58 +11,38 @@ from secagg.core.validation import unknown_key
 from secagg.errors import UsageError
 
 ATTACKS = {
-    "clear_contributions": (
-        "secagg.audits.attacks.statistics.clear_contributions",
-        "ClearContributions",
-    ),
-    "identified_share": ("secagg.audits.attacks.statistics.identified_share", "IdentifiedShare"),
-    "admm_messages": ("secagg.audits.attacks.statistics.admm_messages", "AdmmMessages"),
-    "admm_sums": ("secagg.audits.attacks.statistics.admm_sums", "AdmmSums"),
-    "hm1_messages": ("secagg.audits.attacks.fedlin.hm1_messages", "Hm1Messages"),
-    "hm1_sums": ("secagg.audits.attacks.fedlin.hm1_sums", "Hm1Sums"),
-    "hm1_invented": ("secagg.audits.attacks.fedlin.hm1_sums", "Hm1Invented"),
-    "ep_messages": ("secagg.audits.attacks.fedlin.ep_messages", "EpMessages"),
-    "hm2_points": ("secagg.audits.attacks.fedlin.hm2_sums", "Hm2Points"),
-    "hm2_invented": ("secagg.audits.attacks.fedlin.hm2_sums", "Hm2Invented"),
-    "gibbs_messages": ("secagg.audits.attacks.samplers.gibbs_messages", "GibbsMessages"),
-    "gibbs_sums": ("secagg.audits.attacks.samplers.gibbs_sums", "GibbsSums"),
-    "sparse_invented": ("secagg.audits.attacks.samplers.sparse_invented", "SparseInvented"),
-    "cohort_differencing": (
-        "secagg.audits.attacks.questions.cohort_differencing",
-        "CohortDifferencing",
-    ),
-    "last_site": ("secagg.audits.attacks.questions.last_site", "LastSite"),
-    "job_differencing": ("secagg.audits.attacks.questions.job_differencing", "JobDifferencing"),
-    "rare_cell": ("secagg.audits.attacks.questions.rare_cell", "RareCell"),
-    "single_estimates": (
-        "secagg.audits.attacks.questions.single_estimates",
-        "SingleEstimates",
-    ),
-    "refusal_oracle": ("secagg.audits.attacks.questions.refusal_oracle", "RefusalOracle"),
-    "tracing": ("secagg.audits.attacks.records.tracing", "Tracing"),
-    "gram_records": ("secagg.audits.attacks.records.gram_records", "GramRecords"),
-    "coefficient_tracing": (
-        "secagg.audits.attacks.records.coefficient_tracing",
-        "CoefficientTracing",
-    ),
-    "attribute_inference": (
-        "secagg.audits.attacks.records.attribute_inference",
-        "AttributeInference",
-    ),
-    "gradient_inversion": (
-        "secagg.audits.attacks.records.gradient_inversion",
-        "GradientInversion",
-    ),
-    "membership": ("secagg.audits.attacks.records.membership", "Membership"),
-    "largest_record": ("secagg.audits.attacks.records.largest_record", "LargestRecord"),
-    "many_run_epsilon": (
-        "secagg.audits.attacks.guarantees.many_run_epsilon",
-        "ManyRunEpsilon",
-    ),
-    "canaries": ("secagg.audits.attacks.guarantees.canaries", "Canaries"),
-    "noise_self_test": ("secagg.audits.attacks.guarantees.noise_self_test", "NoiseSelfTest"),
-    "keys_and_masks": ("secagg.audits.attacks.guarantees.keys_and_masks", "KeysAndMasks"),
+    "clear_contributions": "statistics.clear_contributions",
+    "identified_share": "statistics.identified_share",
+    "admm_messages": "statistics.admm_messages",
+    "admm_sums": "statistics.admm_sums",
+    "hm1_messages": "fedlin.hm1_messages",
+    "hm1_sums": "fedlin.hm1_sums",
+    "hm1_invented": "fedlin.hm1_sums",
+    "ep_messages": "fedlin.ep_messages",
+    "hm2_points": "fedlin.hm2_sums",
+    "hm2_invented": "fedlin.hm2_sums",
+    "gibbs_messages": "samplers.gibbs_messages",
+    "gibbs_sums": "samplers.gibbs_sums",
+    "sparse_invented": "samplers.sparse_invented",
+    "cohort_differencing": "questions.cohort_differencing",
+    "last_site": "questions.last_site",
+    "job_differencing": "questions.job_differencing",
+    "rare_cell": "questions.rare_cell",
+    "single_estimates": "questions.single_estimates",
+    "refusal_oracle": "questions.refusal_oracle",
+    "tracing": "records.tracing",
+    "gram_records": "records.gram_records",
+    "coefficient_tracing": "records.coefficient_tracing",
+    "attribute_inference": "records.attribute_inference",
+    "gradient_inversion": "records.gradient_inversion",
+    "membership": "records.membership",
+    "largest_record": "records.largest_record",
+    "many_run_epsilon": "guarantees.many_run_epsilon",
+    "canaries": "guarantees.canaries",
+    "noise_self_test": "guarantees.noise_self_test",
+    "keys_and_masks": "guarantees.keys_and_masks",
 }
+"""Modules in `secagg.audits.attacks`. The class has the attack's name, as in `IdentifiedShare`."""
 
 
 def make_attacks(names: Sequence[str] = ()) -> list[Attack]:
@@ -73,6 +53,6 @@ def make_attacks(names: Sequence[str] = ()) -> list[Attack]:
             raise UsageError("attack", f"no attack {name!r}", error.advice)
     found = []
     for name in names or ATTACKS:
-        module, attribute = ATTACKS[name]
-        found.append(cast("Attack", getattr(importlib.import_module(module), attribute)()))
+        module = importlib.import_module(f"secagg.audits.attacks.{ATTACKS[name]}")
+        found.append(cast("Attack", getattr(module, name.title().replace("_", ""))()))
     return found

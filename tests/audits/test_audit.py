@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.audited import HALF, attacked, job, tables
+from support.audited import attacked, job, tables
 from typer.testing import CliRunner
 
 from secagg.audits.audit import audit_job
 from secagg.audits.contract import Limit, Verdict
+from secagg.audits.views import Who
 from secagg.cli.main import app
 from secagg.errors import EvidenceError, PolicyRefusal, UsageError
 from secagg.runs.transcript_file import MESSAGES_FILE
@@ -72,10 +73,54 @@ def test_noise_leaves_little_of_what_the_sum_identifies() -> None:
     assert found.finding.details["mean_shares"]["1"]["covariances"] < 0.05
 
 
-def test_sites_that_draw_random_numbers_are_not_covered() -> None:
-    settings = {"name": "sparse_regression", "outcome": "x1", "rounds": 60, "warmup": 20}
+def test_where_sites_draw_random_numbers_the_share_is_a_bound() -> None:
+    settings = {"name": "sparse_regression", "outcome": "x1", "predictors": ["x0"],
+                "rounds": 12, "warmup": 4, "chains": 2}  # fmt: skip
     found = attacked(tables(3, 2), "identified_share", settings)
-    assert found.verdict is Verdict.NOT_APPLICABLE and "random" in found.why
+    assert found.verdict is Verdict.INCONCLUSIVE and found.finding is not None
+    assert found.finding.value > 0.5 and found.finding.bound == found.why
+
+
+def test_single_records_are_unknown_where_a_method_reads_them() -> None:
+    """The gradient at 0 is a sum of moments, and no more: the logistic function is linear there."""
+    method = {"name": "gradient", "outcome": "x1", "predictors": ["x0"], "family": "gaussian"}
+    once = attacked(tables(3, 2), "identified_share", method | {"rounds": 1})
+    assert once.verdict is Verdict.NO_LEAK_FOUND
+    many = {f"s{k}": pd.DataFrame({"x0": [], "x1": []}) for k in range(3)}
+    rng = np.random.default_rng(1)
+    for table in many:
+        many[table] = pd.DataFrame(rng.normal(size=(1500, 2)), columns=["x0", "x1"]).clip(-4, 4)
+    mlp = {"name": "notears_mlp_admm", "rounds": 2, "hidden": 2}
+    found = attacked(many, "identified_share", mlp)
+    assert found.verdict is Verdict.NOT_APPLICABLE and "records" in found.why
+
+
+def test_a_coalition_knows_its_own_records() -> None:
+    audit = audit_job(
+        job({"name": "moments"}, 2), tables(3, 2), attacks=["identified_share"],
+        views=[Who.COALITION],
+    )  # fmt: skip
+    (found,) = audit.attacked
+    assert found.finding is not None
+    shares = found.finding.details["mean_shares"]["1"]
+    assert (2 * shares["means"] + 3 * shares["covariances"]) / 5 == pytest.approx(1 / 2)
+    assert len(found.finding.details["sites"]) == 2
+
+
+def test_columns_with_two_values_stay_as_they_are() -> None:
+    rng, found = np.random.default_rng(0), {}
+    for k in range(3):
+        x = rng.normal(size=40).clip(-4, 4)
+        found[f"s{k}"] = pd.DataFrame({"x0": x, "x1": (rng.random(40) < 0.5).astype(float)})
+    columns = {"x0": {"type": "continuous", "low": -4, "high": 4}, "x1": {"type": "binary"}}
+    raw = job({"name": "moments"}, 2) | {"columns": columns}
+    (attack,) = audit_job(
+        raw, found, attacks=["identified_share"], views=[Who.COORDINATOR]
+    ).attacked
+    assert attack.finding is not None
+    # One mean, one variance, one covariance with the other column.
+    shares = attack.finding.details["mean_shares"]["1"]
+    assert (shares["means"] + 2 * shares["covariances"]) / 3 == pytest.approx(1 / 3)
 
 
 # --- attacks on NOTEARS-ADMM ----------------------------------------------------------------------
@@ -109,26 +154,16 @@ def test_a_search_that_does_not_reach_the_sums_shows_nothing(
     from secagg.audits.attacks.statistics import admm_covariance
 
     monkeypatch.setattr(admm_covariance, "_STEPS", 2)
-    found = attacked(tables(2, 2), "admm_sums", {"name": "notears_admm"})
+    found = attacked(tables(3, 3), "admm_sums", {"name": "notears_admm"})
     assert found.verdict is Verdict.INCONCLUSIVE and "search" in found.why
 
 
 def test_attacks_on_other_methods_say_why_they_do_not_apply() -> None:
-    audit = audit_job(job({"name": "moments"}, 2), tables(3, 2))
-    assert {a.attack.name for a in audit.attacked if a.verdict is Verdict.NOT_APPLICABLE} == {
-        "admm_messages", "admm_sums", "tracing",
-    }  # fmt: skip
+    audit = audit_job(job({"name": "moments"}, 2), tables(3, 2), views=[Who.COORDINATOR])
+    others = {a.attack.name for a in audit.attacked if a.verdict is Verdict.NOT_APPLICABLE}
+    assert {"admm_messages", "hm1_sums", "gibbs_messages", "gradient_inversion"} <= others
+    assert not others & {"clear_contributions", "identified_share", "keys_and_masks"}
     assert all(a.why for a in audit.attacked if a.verdict is Verdict.NOT_APPLICABLE)
-
-
-def wide(rows: int) -> dict[str, pd.DataFrame]:
-    """Two sites of one population, with many columns."""
-    rng = np.random.default_rng(8)
-    names = [f"x{j}" for j in range(80)]
-    return {
-        f"s{k}": pd.DataFrame(rng.normal(0, 0.8, (rows, 80)).clip(-HALF, HALF), columns=names)
-        for k in range(2)
-    }
 
 
 # --- the audit ------------------------------------------------------------------------------------
@@ -136,7 +171,7 @@ def wide(rows: int) -> dict[str, pd.DataFrame]:
 
 def test_an_audit_is_repeatable_and_depends_on_its_seed() -> None:
     one, same, other = (
-        audit_job(job({"name": "moments"}, 80), wide(250), attacks=["tracing"], seed=seed)
+        audit_job(job({"name": "moments"}, 3), tables(3, 3, 80), attacks=["tracing"], seed=seed)
         for seed in (1, 1, 2)
     )
     values = [each.attacked[0].finding for each in (one, same, other)]
@@ -146,7 +181,7 @@ def test_an_audit_is_repeatable_and_depends_on_its_seed() -> None:
 def test_a_limit_of_the_user_decides() -> None:
     limits = {"excess_share": Limit(2.0)}
     method = {"name": "moments"}
-    (found,) = audit_job(
+    (found, _) = audit_job(
         job(method, 2, "plain"), tables(3, 2), attacks=["identified_share"], limits=limits
     ).attacked
     assert found.verdict is Verdict.NO_LEAK_FOUND and found.limit == limits["excess_share"]
@@ -220,9 +255,11 @@ def call(*args: str | Path) -> tuple[int, str, str]:
 def test_a_leak_ends_with_5_and_a_line(leaking: Path) -> None:
     code, out, err = call(leaking)
     assert code == 5 and "leak" in out
-    line = next(line for line in err.splitlines() if line.startswith("secagg: leak"))
+    lines = [line for line in err.splitlines() if line.startswith("secagg: leak: identified")]
+    line = lines[0]
     assert "identified_share" in line and "coordinator" in line and "0.05" in line
-    code, out, err = call(leaking, "--protocol", "masked")
+    honest = ["--view", "coordinator", "--protocol", "masked"]
+    code, out, err = call(leaking, *honest)
     assert code == 0 and "no leak found" in out and "leak:" not in err
     assert not list(leaking.parent.glob("**/*.ledger*")) and not (leaking.parent / "runs").exists()
 
@@ -230,7 +267,16 @@ def test_a_leak_ends_with_5_and_a_line(leaking: Path) -> None:
 def test_json_and_limits(leaking: Path, tmp_path: Path) -> None:
     limits = tmp_path / "limits.toml"
     limits.write_text('excess_share = "<= 1.5"\n')
-    code, out, _ = call(leaking, "--limits", limits, "--json", "--attack", "identified_share")
+    code, out, _ = call(
+        leaking,
+        "--limits",
+        limits,
+        "--json",
+        "--attack",
+        "identified_share",
+        "--view",
+        "coordinator",
+    )
     (found,) = json.loads(out)["attacks"]
     assert code == 0 and found["verdict"] == "no leak found" and found["limit"] == "<= 1.5"
     assert found["control"]["value"] == pytest.approx(1, abs=1e-6)

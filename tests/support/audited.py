@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from secagg.audits.audit import Attacked, audit_job
+from secagg.audits.catalogue import make_attacks
 
 HALF = 4.0
 
@@ -33,6 +34,8 @@ def job(method: dict[str, Any], d: int, protocol: str = "masked", **more: Any) -
 
 
 def attacked(data: dict[str, pd.DataFrame], name: str, *args: Any, **more: Any) -> Attacked:
-    d = len(data["s0"].columns)
-    (found,) = audit_job(job(*args, d=d, **more), data, attacks=[name]).attacked
+    """Run one attack on the first of its views."""
+    (attack,), d = make_attacks([name]), len(data["s0"].columns)
+    audit = audit_job(job(*args, d=d, **more), data, attacks=[name], views=attack.views[:1])
+    (found,) = audit.attacked
     return found

@@ -97,7 +97,7 @@ def _solved(alone: View) -> Regression:
     method = alone.planned.method
     assert isinstance(method, FedLinHm1)
     d = method.layout(alone.planned.public).d
-    u, theta, a = _path(alone, method)
+    u, theta, a = path(alone, method)
     if not np.all(np.isfinite([u, theta])):  # the frames do not hold contributions
         nothing = np.full(d, np.nan)
         return Regression(np.full((d, d), np.nan), nothing, nothing, np.nan)
@@ -109,8 +109,8 @@ def _solved(alone: View) -> Regression:
     return Regression(gram, gram @ least, least, noise)
 
 
-def _path(alone: View, method: FedLinHm1) -> tuple[Array, Array, float]:
-    """Return u and theta (rounds, d) of (2), and a, by (1)."""
+def path(alone: View, method: FedLinHm1) -> tuple[Array, Array, float]:
+    """Return u and theta (rounds, d) of (2), and a, by (1); alone: of one site."""
     rounds, d, c = stage_rounds(alone), method.layout(alone.planned.public).d, 1 - method.alpha
     starts, ends, before, b = [np.zeros(d)], [np.zeros(d)], np.zeros(0), np.nan
     for seen in rounds[1:]:

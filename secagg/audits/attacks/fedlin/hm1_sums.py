@@ -41,7 +41,6 @@ from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_statistics import replayed
 from secagg.audits.views import View, Who
 from secagg.core.arrays import Array
-from secagg.core.randomness import seeded_random
 from secagg.models.fedlin.base import FINISH
 from secagg.models.fedlin.hm1 import FedLinHm1
 
@@ -81,10 +80,7 @@ class Hm1Sums(Attack):
 
     def score(self, guess: Recovered | None, view: View, truth: Truth) -> Finding:
         """Return the error of the site that is recovered worst, in the order that fits best."""
-        random = seeded_random(bytes(32))  # without effect: see `at_random`
-        true = np.array(
-            [replayed(view, truth.sites[s], random)[-1]["coefficients"] for s in view.sites]
-        )
+        true = np.array([replayed(view, truth.sites[s])[-1]["coefficients"] for s in view.sites])
         baseline = float(np.max(mean_errors(true)))
         if guess is None:
             return _nothing(baseline)

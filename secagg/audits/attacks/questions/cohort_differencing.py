@@ -43,7 +43,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from secagg.audits.contract import Attack, Finding, Limit, Truth
-from secagg.audits.site_statistics import DrawsRandomNumbers, flat, replayed
+from secagg.audits.site_statistics import draws_random_numbers, flat, replayed
 from secagg.audits.views import View, Who
 from secagg.core.arrays import Array
 
@@ -126,10 +126,10 @@ class CohortDifferencing(Attack):
         if guess.exposed is None:
             return Finding.exact(0.0, 0.0, **details)
         first, sites = view.rounds[0], guess.exposed.sites
-        try:
-            own = {s: _first_contribution(view, truth, s) for s in sites}
-        except DrawsRandomNumbers:
+        once = replace(view, rounds=view.rounds[:1])
+        if any(draws_random_numbers(once, truth.sites[s]) for s in sites):
             return Finding.impossible("sites draw random numbers: no contribution to compare with")
+        own = {s: flat(replayed(once, truth.sites[s])[0]) for s in sites}
         weights = [float(y) for y in guess.exposed.weights]
         computed = np.einsum("i,ij->j", weights, np.array(guess.sums))
         of_site = {s: sum(y for y, c in zip(weights, guess.cohorts, strict=True) if s in c)
@@ -201,11 +201,6 @@ def null_space(equations: Sequence[Sequence[Fraction]], unknowns: int) -> list[l
             y[pivot] = -rows[i][free]
         basis.append(y)
     return basis
-
-
-def _first_contribution(view: View, truth: Truth, site: str) -> Array:
-    first = replace(view, rounds=view.rounds[:1])
-    return flat(replayed(first, truth.sites[site])[0])
 
 
 def _rounding(view: View, stage: str, guess: Guess, weights: Sequence[float]) -> Array:

@@ -37,7 +37,6 @@ from secagg.audits.site_statistics import flat, replayed, resolutions
 from secagg.audits.views import SeenRound, View
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
-from secagg.core.randomness import seeded_random
 from secagg.errors import SecaggError
 from secagg.jobs.data_sources import as_policy
 
@@ -138,7 +137,7 @@ class RareCell(Attack):
         values[:, of_column] = values[:, of_column].min()
         values[0, of_column[0]] *= -1
         rows, used = replace(rows, values=values, site="planted"), _first_rounds(plain)
-        updates = replayed(used, rows, seeded_random(bytes(32)))
+        updates = replayed(used, rows)
         rounds = tuple(
             SeenRound(seen.stage, seen.message, update, {})
             for seen, update in zip(used.rounds, updates, strict=True)
@@ -199,7 +198,7 @@ def _contribution(view: View, made: SiteRecords, part: slice) -> Array | None:
     """Return the contribution of some records to all rounds; None if there is none."""
     rows = replace(made, values=made.values[part])
     try:
-        updates = replayed(view, rows, seeded_random(bytes(32)))
+        updates = replayed(view, rows)
     except SecaggError:
         return None
     return np.concatenate([flat(update) for update in updates])

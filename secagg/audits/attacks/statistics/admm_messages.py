@@ -1,10 +1,18 @@
 """A1: one message of linear NOTEARS-ADMM gives a site's covariance matrix.
 
 Ng and Zhang (AISTATS 2022), equation (10), in the notation of
-`secagg.models.notears_admm.linear_site`. In the first round beta_k = 0, so the site's answer is
-V = S (S + rho2 I)^-1 T with T = rho2 (J - W). For a static graph T is square, and
+`secagg.models.notears_admm.linear_site`. A site's answer is V = S (S + rho2 I)^-1 T with
+T = rho2 (J - W) + beta. For a static graph T is square, and
 
     A = V T^-1 = S (S + rho2 I)^-1,    S = rho2 A (I - A)^-1.                                    (1)
+
+beta is 0 in the first round, and later follows from the messages before (equation 7). V is rounded
+to a step q, which moves S by up to
+
+    q rho2 |(I - A)^-1|^2 |T^-1|                                                                 (2)
+
+in operator norms. The first rho2 is small, so the error is about 10^-7; the attack uses the round
+with the smallest (2), where it is about 10^-11.
 
 The attacker reads each site's frame as its contribution. Under `plain` it is one. Under `masked` it
 is a vector of uniformly random numbers, and (1) gives nothing.
@@ -50,18 +58,7 @@ class AdmmMessages(Attack):
 
     def run(self, view: View, rng: np.random.Generator) -> dict[str, Array]:
         """Return S of each site."""
-        found = {}
-        for site in view.rounds[-1].parts:
-            first = admm_rounds(view.alone(site))[0]
-            if not np.all(np.isfinite(first.total)):
-                found[site] = np.full_like(first.total, np.nan)
-                continue
-            T = first.rho2 * (np.eye(len(first.W)) - first.W)
-            A = np.linalg.solve(T.T, first.total.T).T
-            with np.errstate(all="ignore"):
-                S = first.rho2 * A @ np.linalg.pinv(np.eye(len(A)) - A)
-            found[site] = (S + S.T) / 2
-        return found
+        return {site: _solved(view.alone(site)) for site in view.rounds[-1].parts}
 
     def score(self, guess: dict[str, Array], view: View, truth: Truth) -> Finding:
         """Return the error of the site that is recovered best."""
@@ -74,3 +71,25 @@ class AdmmMessages(Attack):
     def control(self, plain: View) -> View:
         """Return the view in clear."""
         return plain
+
+
+def _solved(alone: View) -> Array:
+    """Return S of a site, by (1) from the round with the smallest (2)."""
+    rounds = admm_rounds(alone)
+    eye, beta, best = np.eye(len(rounds[0].W)), np.zeros_like(rounds[0].W), np.inf
+    S = np.full_like(eye, np.nan)
+    for t, (W, rho2, V) in enumerate(rounds):
+        if not np.all(np.isfinite(V)):  # the frame does not hold a contribution
+            break
+        T = rho2 * (eye - W) + beta
+        with np.errstate(all="ignore"):
+            A = V @ np.linalg.pinv(T)
+            rest = np.linalg.pinv(eye - A)
+            size = np.linalg.norm(rest, 2) ** 2 * np.linalg.norm(np.linalg.pinv(T), 2)
+            error = float(rho2 * size)
+        if error < best:
+            best, found = error, rho2 * A @ rest
+            S = (found + found.T) / 2
+        if t + 1 < len(rounds):
+            beta = V + rho2 * (W - rounds[t + 1].W)
+    return S

@@ -30,8 +30,9 @@ of the other sites.
 R also contains the error of the derivatives, which are finite differences: a number that hardly
 depends on the records must not look informative. An attacker with exact derivatives may know more.
 
-Not covered: sites whose contributions depend on random numbers of their own (samplers, batches,
-random dropout of sites).
+If contributions depend on random numbers of the sites (samplers, batches, random participation),
+the attacker is assumed to know them. The number is then an upper bound, too. `gibbs_sums` has an
+estimate for samplers.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ from secagg.core.arrays import Array
 _SOME_ROUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500)
 GROUPS = ("means", "covariances")
 _MOST_VALUES = 3000
-_BOUND = "an upper bound: the attacker is assumed to know all records nearly"
+_DRAWS = "an upper bound: the attacker is assumed to know the sites' random numbers"
+_RECORDS = "an upper bound: the attacker is assumed to know all records nearly"
 _ROUNDING = 2.0**-40  # of a sum of moments to compare with
 
 
@@ -93,9 +95,6 @@ class IdentifiedShare(Attack):
     def score(self, guess: None, view: View, truth: Truth) -> Finding:
         """Return the excess share; details: shares of each site, and after fewer rounds."""
         sites = [site for site in view.sites if site not in view.own]
-        if any(draws_random_numbers(view, truth.sites[site]) for site in sites):
-            why = "sites draw random numbers, so the sums are no functions of their records"
-            return Finding.impossible(why)
         used = sorted({j for site in sites for j in used_variables(view, truth.sites[site])})
         if not used:
             why = "the sums do not depend on the records' values"
@@ -116,11 +115,13 @@ class IdentifiedShare(Attack):
         reference = _means(_shares(*_one_sum(rows, used)))
         last = shares[len(J)]
         excess = max((last[name] - r) / (1 - r) for name, r in reference.items() if r < 1)
+        draws = any(draws_random_numbers(view, each) for each in rows.values())
         found = Finding.exact(
             max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in shares.items()},
             one_sum_of_moments=reference, sites=after[len(J)], moments_only=moments_only,
         )  # fmt: skip
-        return found if moments_only else replace(found, bound=_BOUND)
+        bounds = {_DRAWS: draws, _RECORDS: not moments_only}
+        return replace(found, bound="; ".join(why for why, holds in bounds.items() if holds))
 
     def control(self, plain: View) -> View:
         """Return the view in which each site's contribution is seen alone."""
