@@ -29,7 +29,7 @@ so 1 is a standard deviation of a record.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -88,6 +88,28 @@ def reads_moments_only(view: View, rows: SiteRecords, rng: np.random.Generator) 
             if np.max(np.abs(array - other[name])) > _SAME * (1 + np.max(np.abs(array))):
                 return False
     return True
+
+
+def reads_pooled_only(
+    view: View, sites: Mapping[str, SiteRecords], rng: np.random.Generator
+) -> bool:
+    """Return whether the sums depend only on all records together, and not on who has which.
+
+    Records are exchanged between the sites at random; each site keeps its number of records.
+    """
+    together = np.concatenate([rows.values for rows in sites.values()])
+    together, at, exchanged = together[rng.permutation(len(together))], 0, {}
+    for site, rows in sites.items():
+        exchanged[site] = replace(rows, values=together[at : at + len(rows.values)])
+        at += len(rows.values)
+    sums = []
+    for each in (sites, exchanged):
+        own = [[flat(update) for update in replayed(view, rows)] for rows in each.values()]
+        sums.append([np.sum(parts, axis=0) for parts in zip(*own, strict=True)])
+    return all(
+        np.max(np.abs(a - b), initial=0.0) <= _SAME * (1 + np.max(np.abs(a), initial=0.0))
+        for a, b in zip(*sums, strict=True)
+    )
 
 
 def used_variables(view: View, rows: SiteRecords) -> list[int]:

@@ -82,10 +82,6 @@ def test_where_sites_draw_random_numbers_the_share_is_a_bound() -> None:
 
 
 def test_single_records_are_unknown_where_a_method_reads_them() -> None:
-    """The gradient at 0 is a sum of moments, and no more: the logistic function is linear there."""
-    method = {"name": "gradient", "outcome": "x1", "predictors": ["x0"], "family": "gaussian"}
-    once = attacked(tables(3, 2), "identified_share", method | {"rounds": 1})
-    assert once.verdict is Verdict.NO_LEAK_FOUND
     many = {f"s{k}": pd.DataFrame({"x0": [], "x1": []}) for k in range(3)}
     rng = np.random.default_rng(1)
     for table in many:
@@ -93,6 +89,19 @@ def test_single_records_are_unknown_where_a_method_reads_them() -> None:
     mlp = {"name": "notears_mlp_admm", "rounds": 2, "hidden": 2}
     found = attacked(many, "identified_share", mlp)
     assert found.verdict is Verdict.NOT_APPLICABLE and "records" in found.why
+
+
+def test_sums_over_pooled_records_do_not_say_who_has_which() -> None:
+    rng = np.random.default_rng(1)
+    data = tables(3, 2, 40)
+    for table in data.values():
+        table["x1"] = (rng.random(40) < 0.5).astype(int)
+    columns = {"x0": {"type": "continuous", "low": -4, "high": 4}, "x1": {"type": "binary"}}
+    method = {"name": "logistic", "outcome": "x1", "predictors": ["x0"]}
+    raw = job(method, 2) | {"columns": columns}
+    for attack in audit_job(raw, data, attacks=["identified_share"]).attacked:
+        assert attack.verdict is Verdict.NO_LEAK_FOUND and attack.finding is not None
+        assert attack.finding.details["pooled"] and attack.finding.value == 0.0
 
 
 def test_a_coalition_knows_its_own_records() -> None:

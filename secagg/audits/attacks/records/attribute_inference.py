@@ -11,17 +11,27 @@ residual variance of a linear regression is that of b over the same records. The
 probable level of a binary or categorical column, and the posterior mean of a continuous one. Each
 predictor column is attacked in turn.
 
-The number is the share of the error that (1) avoids, compared with the same guess without the model
-(the most frequent level; the mean): 1 - sum a / sum b, with a and b the errors of both guesses, 0
-or 1 for levels and squares for numbers. It is that of the column that is guessed best. The interval
-is that of a ratio of means (linearised), at a level that holds for all columns together
-(Bonferroni).
+(1) works for everybody of the population, whether the person took part or not: a model that says
+how columns depend on each other is the purpose of a regression, and no leak. So the number is the
+attribute advantage of Yeom and others (definition 5): how much better (1) works for persons who
+took part. With a and b the errors of (1) and of the same guess without the model (the most frequent
+level; the mean), 0 or 1 for levels and squares for numbers, the share of the error that is avoided
+is 1 - sum a / sum b, and the number is this share for the records that took part minus that for
+others, for the column where the difference is largest. Differential privacy bounds it.
 
-What the number does not show: that the guess is better because the person took part. What a model
-says about the population holds for everybody; `others` in the details is the same number for
-persons who did not take part. Differential privacy bounds the difference only. If even the least
-squares of the true records avoid less than the limit, the attack does not apply: such a model says
-little about any column, with noise or without.
+The records that took no part are divided into two halves. One is the reference; the other is
+compared with the records that took part. So if the coefficients do not depend on who took part, the
+number is 0 up to chance. The interval is that of a difference of ratios of means (linearised), at a
+level that holds for all columns together (Bonferroni). If it includes 0, the number may be chance
+and is no leak. `baseline` is the largest difference for coefficients that are fitted to the
+reference alone. The details have the share for each column: of the run for both groups, and of the
+reference's coefficients for persons who took part (`population`).
+
+If even maximum likelihood estimates of the true records show no difference above the limit, the
+attack does not apply, and the reason gives both shares.
+
+What the number does not show: how much an attacker without reference records learns from the model
+about anybody. That is `others` in the details, and may be much.
 """
 
 from __future__ import annotations
@@ -58,8 +68,8 @@ class AttributeInference(Attack):
     source: ClassVar[str] = "Yeom and others (2018); Diana and others (2024)"
     knows: ClassVar[str] = "the person's outcome and other predictors, and reference records"
     views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER,)
-    metric: ClassVar[str] = "attribute_gain"
-    meaning: ClassVar[str] = "share of the error of a guess without the model that is avoided"
+    metric: ClassVar[str] = "attribute_advantage"
+    meaning: ClassVar[str] = "share of a guess's error avoided, minus that for others; 0: no leak"
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -74,38 +84,80 @@ class AttributeInference(Attack):
         return released_regressions(view)
 
     def score(self, guess: list[Regression], view: View, truth: Truth) -> Finding:
-        """Return the gain for the column that is guessed best."""
-        if len(truth.others) < FEW:
-            return Finding.impossible(f"fewer than {FEW} records did not take part")
-        public, limit = view.planned.public, self.limit(view).number
+        """Return the advantage for the column where it is largest."""
+        if len(truth.others) < 2 * FEW:
+            return Finding.impossible(f"fewer than {2 * FEW} records did not take part")
         members = np.concatenate([truth.sites[site].values for site in view.sites])
-        exact = _best(_gains([_refitted(each, members) for each in guess], public, members, truth))
-        if exact.value <= limit:
-            return Finding.impossible(
-                f"even the exact coefficients avoid {max(exact.value, 0):.0%} of the error only"
-            )
-        gains = _gains(guess, public, members, truth)
-        others = _gains(guess, public, truth.others, truth)
-        details = {key: {"members": list(gains[key]), "others": list(others[key])} for key in gains}
-        column = max(gains, key=lambda key: gains[key].value)
-        return Finding(*gains[column], 0.0, {"column": column, "gains": details})
+        reference, others = truth.others[::2], truth.others[1::2]
+
+        def attacked(models: list[Regression]) -> Columns:
+            return Columns(models, view.planned.public, members, others, reference)
+
+        found, population = attacked(guess), attacked([_refitted(r, reference) for r in guess])
+        limit = self.limit(view)
+        if not limit.exceeded_by(found.best.value):
+            exact = attacked([_refitted(each, members) for each in guess])
+            if not limit.exceeded_by(exact.best.value) or exact.best.low <= 0:
+                return Finding.impossible(exact.in_words())
+        details = {
+            key: {
+                "members": list(found.members[key]),
+                "others": list(found.others[key]),
+                "population": list(population.members[key]),
+            }
+            for key in found.members
+        }
+        return Finding(
+            *found.best, population.best.value, {"column": found.column, "gains": details},
+            bound="" if found.best.low > 0 else "the interval includes 0, so it may be chance",
+        )  # fmt: skip
 
 
-def _gains(
-    guess: list[Regression], public: PublicFacts, records: Array, truth: Truth
-) -> dict[str, Rate]:
-    """Return the gain of every predictor column of every regression."""
-    columns = [(i, column) for i, each in enumerate(guess) for column in _columns(each, public)]
-    return {
-        f"{i + 1}_{guess[i].name}.{column}": gain(
-            *errors(guess[i], public, column, records, truth.others), len(columns)
+class Columns:
+    """The gain by (1) for every predictor column of some regressions: of members, and of others."""
+
+    def __init__(
+        self,
+        models: list[Regression],
+        public: PublicFacts,
+        members: Array,
+        others: Array,
+        reference: Array,
+    ) -> None:
+        columns = [
+            (i, column) for i, each in enumerate(models) for column in _columns(each, public)
+        ]
+
+        def gains(records: Array) -> dict[str, Rate]:
+            return {
+                f"{i + 1}_{models[i].name}.{column}": gain(
+                    *errors(models[i], public, column, records, reference), len(columns)
+                )
+                for i, column in columns
+            }
+
+        self.members, self.others = gains(members), gains(others)
+        advantages = {key: difference(self.members[key], self.others[key]) for key in self.members}
+        self.column = max(advantages, key=lambda key: advantages[key].value)
+        self.best = advantages[self.column]
+
+    def in_words(self) -> str:
+        """Return why nothing is due to taking part."""
+        column = max(self.members, key=lambda key: self.members[key].value)
+        own, other = (max(each[column].value, 0) for each in (self.members, self.others))
+        name = column.partition(".")[2]
+        return (
+            f"what exact coefficients say holds for persons who took no part as well: of the error "
+            f"of a guess of {name!r}, they avoid {own:.0%} for those who took part and "
+            f"{other:.0%} for others"
         )
-        for i, column in columns
-    }
 
 
-def _best(gains: Mapping[str, Rate]) -> Rate:
-    return max(gains.values(), key=lambda each: each.value)
+def difference(members: Rate, others: Rate) -> Rate:
+    """Return the difference with its interval, of independent numbers with symmetric ones."""
+    value = members.value - others.value
+    width = float(np.hypot(members.value - members.low, others.value - others.low))
+    return Rate(value, value - width, value + width)
 
 
 def _refitted(released: Regression, records: Array) -> Regression:

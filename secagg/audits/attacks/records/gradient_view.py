@@ -21,10 +21,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from scipy.special import expit
 
 from secagg.audits.views import View
 from secagg.core.arrays import Array
-from secagg.models.graphs.mlp import squared_loss
+from secagg.models.graphs.mlp import Networks
 from secagg.models.neural.record_gradients import record_gradients
 from secagg.models.neural.rounds import TRAIN
 from secagg.models.neural.torch_module import TorchModule
@@ -32,7 +33,6 @@ from secagg.models.notears_admm.mlp import NotearsMlpAdmm
 from secagg.models.notears_admm.range import CONSENSUS
 
 _T = TypeVar("_T")
-_LATE = 1e3  # rho2, from which on the error of B is at most 1e-8
 _SPREAD = 0.3  # of values between -1 and 1
 _ROUNDS = 4  # that are solved: each has a number for each parameter
 
@@ -94,26 +94,45 @@ def _consensus(view: View, method: NotearsMlpAdmm) -> Gradients:
     rounds = [seen for seen in view.rounds if seen.stage == CONSENSUS]
     message, K = rounds[0].message, len(view.sites)
     n, centre, scale = message["records"], message["centre"], message["scale"]
-    units, found, rho2, before = method.units(networks, scale), [], 0.0, None
+    units, found = method.units(networks, scale), list[tuple[Array, Array]]()
+    rho2, before = 0.0, None
     for seen in rounds:
         rho2, W = method.schedule.next_rho2(rho2), seen.message["W"]
         V = seen.total["slopes"] * units
         beta = np.zeros_like(V)
         if before is not None:
             beta = before[1] + K * before[2] * (before[0] - W)
-        found.append((rho2, W + (V - beta) / (K * rho2), V))
+        found.append((W + (V - beta) / (K * rho2), V))
         before = W, V, rho2
-    late = _some([(B, V) for rho2, B, V in found if rho2 >= _LATE] or [found[-1][1:]])
+    late = found[-_ROUNDS:]
 
     def of_each(X: Array) -> Array:
-        losses = [squared_loss(networks, x[None], n) for x in X]
-        return np.array([np.concatenate([-n * loss(B)[1] for B, _ in late]) for loss in losses])
+        return np.hstack([slopes_of_each(networks, X, B) for B, _ in late])
 
     observed = n * np.concatenate([V for _, V in late])
     records = float(view.rounds[0].total["records"][0])
     standardised = bool(np.any(centre != 0))
     spread = np.ones(len(chosen)) if standardised else _SPREAD * scale
     return Gradients(observed, of_each, records, chosen, centre, scale, spread)
+
+
+def slopes_of_each(networks: Networks, X: Array, theta: Array) -> Array:
+    """Return the negative gradient of each record's |x - f(x)|^2 / 2, shape (records, parameters).
+
+    The sum is that of `squared_loss`. A search for records needs each, many thousand times.
+    """
+    d, m = networks.d, networks.m
+    A, b, C, c = networks.split(theta)
+    layer = np.zeros((d, d, m))
+    networks.free_entries(layer)[:] = A
+    free = networks.free_entries(np.arange(d * d * m).reshape(d, d, m)).ravel()
+    s = expit(X @ layer.reshape(d, -1) + b.ravel()).reshape(-1, d, m)
+    residual = X - c - np.sum(s * C, axis=2)
+    by_output = residual[:, :, None] * s
+    by_input = by_output * (1 - s) * C
+    by_weight = (X[:, :, None, None] * by_input[:, None]).reshape(len(X), -1)[:, free]
+    flat = [each.reshape(len(X), -1) for each in (by_input, by_output)]
+    return np.hstack([by_weight, *flat, residual])
 
 
 def _some(rounds: Sequence[_T]) -> list[_T]:

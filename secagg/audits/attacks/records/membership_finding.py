@@ -19,8 +19,10 @@ _SHARES = (0.01, 0.001)
 def membership_finding(members: Array, others: Array, **details: Any) -> Finding:
     """Return the AUC, and in the details the true positive rates and the ROC curve.
 
-    A rate is left out if its share of false positives is less than one person.
+    A rate is left out if its share of false positives is less than one person. An AUC whose interval
+    includes 1/2 may be chance, and so is no leak.
     """
+    area = area_under_roc(members, others)
     rates = {
         f"true_positive_rate_at_{share:g}": tuple(true_positive_rate(members, others, share))
         for share in _SHARES
@@ -28,8 +30,9 @@ def membership_finding(members: Array, others: Array, **details: Any) -> Finding
     }
     counts = {"members": len(members), "others": len(others)}
     return Finding(
-        *area_under_roc(members, others), 0.5,
+        *area, 0.5,
         {**counts, **rates, "roc": roc_points(members, others), **details},
+        bound="" if area.low > 0.5 else "the interval includes 0.5, which is a guess",
     )  # fmt: skip
 
 

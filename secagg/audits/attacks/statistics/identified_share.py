@@ -15,8 +15,13 @@ with such a sum over the same sites, without noise: (s - r) / (1 - r), with s th
 sites and r that of one sum of moments; of means or of covariances, whichever is larger.
 
 If a method reads more of the records than means and covariances (`moments_only` in the details is
-false), all other changes of the records are unknowns, too, with variance 1 each: x is then longer,
-and tr(V_k) is still over the means or covariances only.
+false), there are three cases.
+
+1. The sums do not change if sites exchange records (`pooled` is true). Then they say nothing about
+   who has which record, and the excess share is 0.
+2. The contributions are seen in clear. They are the site's own statistics, and the share is 1.
+3. Otherwise all other changes of the records are unknowns, too, with variance 1 each: x is then
+   longer, and tr(V_k) is still over the means or covariances only.
 
 What the result means. (1) is local: it says that no other solution is near, not that there is none
 elsewhere, nor that a search finds it. With single records as unknowns, that is far from an attack;
@@ -50,6 +55,7 @@ from secagg.audits.site_statistics import (
     directions,
     draws_random_numbers,
     reads_moments_only,
+    reads_pooled_only,
     record_derivatives,
     resolutions,
     used_variables,
@@ -60,7 +66,7 @@ from secagg.core.arrays import Array
 
 _SOME_ROUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500)
 GROUPS = ("means", "covariances")
-_MOST_VALUES = 3000
+_MOST_WORK = 15_000  # values of records times rounds: minutes
 _DRAWS = "an upper bound: the attacker is assumed to know the sites' random numbers"
 _RECORDS = "an upper bound: the attacker is assumed to know all records nearly"
 _ROUNDING = 2.0**-40  # of a sum of moments to compare with
@@ -102,11 +108,15 @@ class IdentifiedShare(Attack):
         rows = {site: truth.sites[site] for site in sites}
         rng = np.random.default_rng(0)
         moments_only = all(reads_moments_only(view, each, rng) for each in rows.values())
+        if not moments_only and view.in_clear:
+            return Finding.exact(1.0, 0.0, moments_only=False)
+        if not moments_only and reads_pooled_only(view, rows, rng):
+            return Finding.exact(0.0, 0.0, moments_only=False, pooled=True)
         values = sum(len(each.values) for each in rows.values()) * len(used)
-        if not moments_only and values > _MOST_VALUES:
+        if not moments_only and values * len(view.rounds) > _MOST_WORK:
             return Finding.impossible(
-                f"the method reads single records, and {values} values are unknown; it is computed "
-                f"up to {_MOST_VALUES}"
+                f"the method reads single records: {values} values in {len(view.rounds)} rounds "
+                "are too many to compute"
             )
         J, R, groups = _information(view, rows, used, moments_only=moments_only)
         rounds = sorted({*(r for r in _SOME_ROUNDS if r < len(J)), len(J)})
