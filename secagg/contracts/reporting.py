@@ -32,6 +32,7 @@ class Disclosure:
         with answers; shown only if the protocol hides contributions from the coordinator
     other_runs: what could be computed by subtracting these sums and those of other methods' runs
         on the same records; shown only without noise
+    attacks: names of attacks that carry out what the texts state (`secagg list attacks`)
     """
 
     kind: DisclosureKind
@@ -40,6 +41,7 @@ class Disclosure:
     if_malicious_noised: str = ""
     if_honest: tuple[str, ...] = ()
     other_runs: str = ""
+    attacks: tuple[str, ...] = ()
 
 
 ASKED_ONCE: Final = (

@@ -9,7 +9,7 @@ from typing import Any
 from secagg.contracts import DisclosureKind
 from secagg.reports.disclosure import disclosure_kind
 from secagg.reports.dp_claims import PrivacyClaims, all_others, epsilon_of_two_units
-from secagg.reports.numbers import count, significant
+from secagg.reports.numbers import count, listing, significant
 
 Facts = Mapping[str, Any]
 
@@ -21,7 +21,12 @@ def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence
         noise = [("What noise does not cover", claims.guarantee["unprotected"])]
         unit = claims.guarantee["unit"]
     pooled = disclosure_kind(facts) is DisclosureKind.POOLED
-    together = [] if pooled else [("All sums together", [facts["method"]["disclosure"]["text"]])]
+    disclosure = facts["method"]["disclosure"]
+    together = [] if pooled else [("All sums together", [disclosure["text"]])]
+    if attacks := disclosure.get("attacks"):  # not in folders of earlier versions
+        listed = listing(attacks)
+        text = f"secagg audit JOB carries out what is stated here: {listed}."
+        together.append(("Attacks", [text]))
     return [
         (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
         *together,

@@ -47,7 +47,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         out.print(f"epsilon left at {site}: {left}, of a cap of {budget['words']}", soft_wrap=True)
     noised = plan["differential_privacy"]["placement"] != "none"
     first = plan["stages"][0]["sees"]
-    show_disclosure(out, first, plan["disclosure"]["text"], noised=noised)
+    show_disclosure(out, first, plan["disclosure"], noised=noised)
     show_warnings(out, [(warning, False) for warning in plan["warnings"]])
     _show_guarantee(out, plan["differential_privacy"], plan["protocol"])
     out.print(_fields_table(plan))

@@ -41,7 +41,7 @@ def show_run(run: Run) -> None:
     sums = counted(run.facts["rounds"], "sum")
     out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({sums})")
     first = run.facts["plan"][0]["sees"]
-    show_disclosure(out, first, run.facts["method"]["disclosure"]["text"], noised=noised)
+    show_disclosure(out, first, run.facts["method"]["disclosure"], noised=noised)
     if not protocol["hides_from_coordinator"]:
         what = "hides no site: only noise protects records" if noised else "protects nothing"
         out.print(f"[bold red]protocol {protocol['name']} {what}[/]")

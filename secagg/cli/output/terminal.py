@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,11 +24,16 @@ def show_warnings(out: Console, warnings: Sequence[tuple[str, bool]]) -> None:
         out.print(f"! {escape(headline)}", style=style, soft_wrap=True)
 
 
-def show_disclosure(out: Console, first: str, text: str, *, noised: bool) -> None:
+def show_disclosure(
+    out: Console, first: str, disclosure: Mapping[str, Any], *, noised: bool
+) -> None:
     """Print what the first sum shows, and what the method's sums together determine.
 
-    first: what is seen of the first sum; text: the method's own words
+    first: what is seen of the first sum; disclosure: of the method, as in run.json
     """
     with_noise = ", up to their noise" if noised else ""
     out.print(f"the first sum shows: {escape(first)}")
-    out.print(f"the method's sums together determine{with_noise}: {escape(text)}")
+    out.print(f"the method's sums together determine{with_noise}: {escape(disclosure['text'])}")
+    if attacks := disclosure.get("attacks"):
+        shown = ", ".join(attacks)
+        out.print(f"attacks that carry this out (secagg audit JOB --attack NAME): {shown}")

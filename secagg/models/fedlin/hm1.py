@@ -124,6 +124,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
             "their squares if there are more than two sites, and of prediction errors.",
             SOLVED_BY_CHOICE,
             other_runs=seen_by_subtraction(self.intercept),
+            attacks=("identified_share", "hm1_sums", "hm1_invented"),
         )
 
     @property

@@ -113,6 +113,9 @@ class LocalGraphs:
         "If no site or every site has an edge, the count reveals every site's vote. If only one "
         "site has an edge, the weight is that site's own regression coefficient.",
         ASKED_ONCE,
+        other_runs="A vote with threshold 0 shows at which edges only one site has a weight. So it "
+        "shows which sums of an average over the same records are a single site's.",
+        attacks=("single_estimates",),
     )
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
 

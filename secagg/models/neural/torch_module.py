@@ -105,7 +105,8 @@ class TorchModule(NetworkRounds):
             " It can choose parameters at which the gradient is that of one record (Fowl and "
             "others 2022). The protocol does not prevent this; noise does."
         )
-        return Disclosure(kind, text, f"{ANY_MESSAGE}{single}")
+        attacks = ("largest_record",) if self.algorithm == "fedsgd" else ()
+        return Disclosure(kind, text, f"{ANY_MESSAGE}{single}", attacks=attacks)
 
     @property
     def named_code(self) -> tuple[str, ...]:

@@ -194,6 +194,7 @@ class NotearsAdmm:
             f"{less}",
             ANY_MESSAGE,
             other_runs=means_by_subtraction(),
+            attacks=() if self.lags else ("identified_share", "admm_sums"),
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:

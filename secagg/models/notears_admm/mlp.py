@@ -162,6 +162,7 @@ class NotearsMlpAdmm:
         "noise prevents it. A coordinator that chooses the networks it sends can make a sum depend "
         "on few records.",
         ANY_MESSAGE,
+        attacks=("gradient_inversion",),
     )
 
     @property

@@ -46,16 +46,22 @@ _ANY_STEP = (
     "isolate a single site's part in them. How much it learns is not bounded."
 )
 _COLLAPSED_STEP = (
-    f"{TRUSTED} A coordinator that sends other numbers can make the parts of all sites but one "
-    "nearly pure noise. It can then, in some tens of rounds, read a single site's X'X and X'y from "
-    "the sums (the cross products of its columns, from which its regression follows)."
+    f"{TRUSTED} If a column is constant at exactly one site, a coordinator that sends other "
+    "numbers can make the parts of all other sites nearly pure noise. It can then read a single "
+    "site's X'X and X'y from the sums, up to a factor (the cross products of its other columns). "
+    "One sum is enough for that site's regression. Other ways may exist: how much such a "
+    "coordinator learns is not bounded."
 )
 
 
-def sampler_disclosure(text: str, if_malicious: str = _ANY_STEP) -> Disclosure:
+def sampler_disclosure(
+    text: str, if_malicious: str = _ANY_STEP, attacks: tuple[str, ...] = ()
+) -> Disclosure:
     """Return what a sampler's sums reveal; text: what all rounds together determine."""
-    other = means_by_subtraction()
-    return Disclosure(DisclosureKind.SITES, text, if_malicious, if_honest=_HONEST, other_runs=other)
+    return Disclosure(
+        DisclosureKind.SITES, text, if_malicious, if_honest=_HONEST,
+        other_runs=means_by_subtraction(), attacks=attacks,
+    )  # fmt: skip
 
 
 def linear_disclosure(*, collapsed: bool) -> Disclosure:
@@ -69,10 +75,11 @@ def linear_disclosure(*, collapsed: bool) -> Disclosure:
         "products and on its random draws. Over many rounds the draws average out. So all rounds "
         "together reveal the pooled regressions about as precisely as one sum of cross products "
         "would, and in part how much sites differ and how records are split over them. This holds "
-        "if the coordinator sends what the method draws, and sites trust it to do so. A "
-        "coordinator that sends other numbers can make the parts of all sites but one nearly pure "
-        "noise, and so find the part of the remaining site in the sum.",
+        "if the coordinator sends what the method draws, and sites trust it to do so. If a column "
+        "is constant at one site only, a coordinator that sends other numbers can make the parts "
+        "of all other sites nearly pure noise, and so find this site's part in the sum.",
         _COLLAPSED_STEP if collapsed else _ANY_STEP,
+        ("gibbs_sums", "sparse_invented") if collapsed else ("gibbs_sums",),
     )
 
 

@@ -34,7 +34,7 @@ def audit_page(audit: Mapping[str, Any]) -> str:
             found=found,
             rows=[_row(each) for each in shown],
             attacked=list({each["name"]: each for each in shown}.values()),
-        pictures=[picture for each in shown for picture in _pictures(each)],
+            pictures=[picture for each in shown for picture in _pictures(each)],
             left_out=_left_out(audit["attacks"]),
             style=Markup(style),  # noqa: S704  # from this package; must not be escaped
             style_hash=digest,

@@ -18,6 +18,11 @@ have few records; but (1) then does not tell whose record is whose. For `notears
 gradient is at the site's local optimum, which follows from its messages
 (`secagg.audits.attacks.records.gradient_view`).
 
+For `notears_mlp_admm` in clear with three columns, all values of 1, 4, 6 and 8 records of a site
+are found to 2e-12, 1e-10, 2e-9 and 3e-7 standard deviations; those of 8 records of two sites
+together, from masked sums, to 4e-9. With 8 records, the derivatives of (1) have a condition of
+about 1e6, so a search takes some thousand steps; about half of the searches end elsewhere.
+
 The attacker knows the method's settings. The search is tried for up to 8 records. That it is not
 tried for more does not mean that larger sites are safe.
 """
@@ -40,7 +45,7 @@ _STEPS, _LONGEST = 16_000, 4_000  # of all searches together, and of one
 _STEP = 1e-5  # of the derivatives, in standard deviations
 SOLVED = 1e-8
 """Relative residual of (1), below which a search has reached its solution: gradients have 40 bits
-after the point, and local optima of ADMM an error of 1e-8."""
+after the point, and local optima of ADMM an error of 1e-8 or less, if rho2 reached 1e3."""
 _ALL = "all sites"
 
 

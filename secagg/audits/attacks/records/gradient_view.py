@@ -11,8 +11,8 @@ sent, summed over records and divided by `max_rows`; the weight says how many re
 with V', rho2' and W' of the round before, and beta = 0 in the first one.
 
 The site's search for B ends where the gradient of (4) is 1e-5 or less, so B has an error of up to
-1e-5 / rho2, which is small in late rounds. For a sum over K sites, B is the mean of the sites'
-optima if rho2 is replaced by K rho2; they differ by about 1 / rho2.
+1e-5 / rho2. For a sum over K sites, B is the mean of the sites' optima if rho2 is replaced by
+K rho2; they differ by about 1 / rho2. So the last rounds, with the largest rho2, are solved.
 """
 
 from __future__ import annotations
@@ -125,12 +125,14 @@ def slopes_of_each(networks: Networks, X: Array, theta: Array) -> Array:
     A, b, C, c = networks.split(theta)
     layer = np.zeros((d, d, m))
     networks.free_entries(layer)[:] = A
-    free = networks.free_entries(np.arange(d * d * m).reshape(d, d, m)).ravel()
+    free = networks.free_entries(np.arange(d * d * m, dtype=np.float64).reshape(d, d, m))
     s = expit(X @ layer.reshape(d, -1) + b.ravel()).reshape(-1, d, m)
     residual = X - c - np.sum(s * C, axis=2)
     by_output = residual[:, :, None] * s
     by_input = by_output * (1 - s) * C
-    by_weight = (X[:, :, None, None] * by_input[:, None]).reshape(len(X), -1)[:, free]
+    by_weight = (X[:, :, None, None] * by_input[:, None]).reshape(len(X), -1)[
+        :, free.ravel().astype(int)
+    ]
     flat = [each.reshape(len(X), -1) for each in (by_input, by_output)]
     return np.hstack([by_weight, *flat, residual])
 

@@ -19,8 +19,8 @@ _SHARES = (0.01, 0.001)
 def membership_finding(members: Array, others: Array, **details: Any) -> Finding:
     """Return the AUC, and in the details the true positive rates and the ROC curve.
 
-    A rate is left out if its share of false positives is less than one person. An AUC whose interval
-    includes 1/2 may be chance, and so is no leak.
+    A rate is left out if its share of false positives is less than one person. An AUC whose
+    interval includes 1/2 may be chance, and so is no leak.
     """
     area = area_under_roc(members, others)
     rates = {

@@ -1,0 +1,103 @@
+"""What methods state about their sums against what the attacks find.
+
+A method that says that its sums are pooled must pass `identified_share`. Each attack that a method
+names must exist, apply to it, and succeed on records that suit it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.audited import job, tables
+from support.reports import NEURAL
+
+from secagg.audits.audit import audit_job
+from secagg.audits.catalogue import ATTACKS
+from secagg.audits.contract import Verdict
+from secagg.audits.views import Who
+from secagg.contracts import DisclosureKind
+from secagg.jobs.job import Named
+from secagg.jobs.registry import METHODS, make_method
+
+REGRESSION = {"outcome": "x2", "predictors": ["x0", "x1"]}
+CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "logistic": {"outcome": "case", "predictors": ["x0"]},
+    "gradient": {**REGRESSION, "family": "gaussian", "rounds": 3},
+    "notears_admm": {"variables": ["x0", "x1"]},
+    "notears_mlp_admm": {"variables": ["x0", "x1"], "hidden": 2},
+    "local_graphs": {"learner": "notears", "combine": "average"},
+    "sparse_regression": {**REGRESSION, **CHAINS},
+    "sparse_markov": CHAINS,
+    "fedavg": {**REGRESSION, "rounds": 3},
+    "fedlin_hm1": REGRESSION,
+    "fedlin_hm2": {**REGRESSION, "rounds": 40},
+    "torch_module": {"outcome": "x2", "predictors": ["x0", "x1"], "rounds": 3,
+                     "module_settings": {"hidden": [3]}},
+    "fedngm": {"hidden": [2], "rounds": 3, "edges": "all"},
+    "fedngr": {"hidden": [3], "rounds": 3},
+}  # fmt: skip
+
+
+def named(name: str) -> Named:
+    return Named(name=name, **SETTINGS.get(name, {}))
+
+
+SHOWN = [
+    (name, attack) for name in METHODS for attack in make_method(named(name)).disclosure.attacks
+]
+
+
+def marked(name: str, *more: Any) -> Any:
+    return pytest.param(name, *more, marks=[pytest.mark.neural] if name in NEURAL else [])
+
+
+def records(name: str, attack: str) -> dict[str, pd.DataFrame]:
+    """Return records that suit an attack."""
+    if attack == "gradient_inversion":
+        return tables(2, 3, rows=2)
+    data = tables(3, 3)
+    if attack == "sparse_invented":
+        data["s1"]["x1"] = 0.5  # constant at this site only
+    if name == "logistic":
+        rng = np.random.default_rng(2)
+        for table in data.values():
+            table["case"] = (rng.random(len(table)) < 0.5).astype(int)
+    return data
+
+
+def made_job(name: str) -> dict[str, Any]:
+    raw = job({"name": name, **SETTINGS.get(name, {})}, 3)
+    if name == "notears_mlp_admm":  # few records, which a study would not allow
+        raw["release"] = {"min_sites": 2, "min_records": 1}
+    if name == "logistic":
+        raw["columns"] = raw["columns"] | {"case": {"type": "binary"}}
+    return raw
+
+
+def test_methods_name_attacks_of_the_catalogue() -> None:
+    assert {attack for _, attack in SHOWN} <= set(ATTACKS)
+    solvable = [n for n in METHODS if _kind(n) is DisclosureKind.SOLVABLE]
+    assert solvable and {n for n, _ in SHOWN} >= set(solvable)
+
+
+def _kind(name: str) -> DisclosureKind:
+    return make_method(named(name)).disclosure.kind
+
+
+@pytest.mark.parametrize("name", [marked(n) for n in METHODS if _kind(n) is DisclosureKind.POOLED])
+def test_what_is_said_to_be_pooled_identifies_no_site(name: str) -> None:
+    audit = audit_job(
+        made_job(name), records(name, ""), attacks=["identified_share"], views=[Who.COORDINATOR]
+    )
+    assert audit.attacked[0].verdict is Verdict.NO_LEAK_FOUND
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(("name", "attack"), [marked(*each) for each in SHOWN])
+def test_attacks_that_a_method_names_succeed(name: str, attack: str) -> None:
+    audit = audit_job(made_job(name), records(name, attack), attacks=[attack])
+    assert Verdict.LEAK in {each.verdict for each in audit.attacked}
