@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements audit test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -32,6 +32,9 @@ examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over ei
 
 placements: .venv/.test  ## print what differential privacy costs on the hospitals' records
 	OMP_NUM_THREADS=1 $(BIN)/python examples/heart-disease/placements.py
+
+audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write
 
 test: .venv/.test  ## run the fast tests, which need no browser, data or compiler
 	$(PYTEST) -m default $(PYTEST_ARGS)

@@ -71,8 +71,6 @@ class AuditedRun:
         match who:
             case Who.COALITION:
                 return view.for_coalition({s: self.truth.sites[s] for s in largest[:colluding]})
-            case Who.SITE:
-                return view.for_site(largest[0], self.truth.sites[largest[0]])
             case Who.OUTSIDER:
                 return view.for_outsider()
         return replace(view, who=who)

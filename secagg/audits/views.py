@@ -8,8 +8,15 @@ the sums, as `secagg verify` does, and need no place in the transcript.
                   hold if they are read as contributions (`SeenRound.parts`): the contributions
                   themselves under `plain`, and masked numbers under `masked`. Encrypted
                   contributions, and shares for aggregators, cannot be read and are left out
+    dishonest     the same; it also asks the sites with messages or jobs of its choice
+    coalition     the coordinator and some sites, with the records of these sites
+    outsider      the result
 
-Guarantees: a view is a function of the run folder. The truth is given to the scorer of an attack,
+A single site holds its records and the coordinator's messages, so less than a coalition with it. An
+aggregator holds shares, which are uniform random numbers; no view has them.
+
+Guarantees: a view is a function of the run folder, but for the records of colluding sites and for
+what sites answer when they are asked. The truth is given to the scorer of an attack,
 and never to the attack (`secagg.audits.contract`).
 """
 
@@ -66,8 +73,6 @@ class Who(StrEnum):
     COORDINATOR = "coordinator"
     DISHONEST = "dishonest coordinator"
     COALITION = "coalition"
-    SITE = "site"
-    AGGREGATOR = "aggregator"
     OUTSIDER = "outsider"
 
 
@@ -122,12 +127,6 @@ class View:
     def for_coalition(self, own: Mapping[str, SiteRecords]) -> View:
         """Return the view of the coordinator together with these sites."""
         return replace(self, who=Who.COALITION, own=own)
-
-    def for_site(self, site: str, rows: SiteRecords) -> View:
-        """Return the view of a site: its records, and the messages that it received."""
-        rounds = tuple(replace(seen, total={}, parts={}) for seen in self.rounds)
-        messages = tuple(each for each in self.messages if site in (each.sender, each.recipient))
-        return replace(self, who=Who.SITE, rounds=rounds, messages=messages, own={site: rows})
 
     def alone(self, site: str) -> View:
         """Return the view of a coordinator to which one site's contributions are the sums."""

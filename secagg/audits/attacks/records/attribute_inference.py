@@ -155,7 +155,7 @@ class Columns:
 
 def difference(members: Rate, others: Rate) -> Rate:
     """Return the difference with its interval, of independent numbers with symmetric ones."""
-    value = members.value
+    value = members.value - others.value
     width = float(np.hypot(members.value - members.low, others.value - others.low))
     return Rate(value, value - width, value + width)
 

@@ -20,7 +20,7 @@ propagation (Minka 2004) removes only a part of q_k. If this fails too, the site
 strained.
 
 In some tens of rounds, a dishonest coordinator obtains X'X and X'y of a few sites. An honest
-coordinator could have sent the same messages (`tests/attacks/test_fedlin.py`), so no check refuses
+coordinator could have sent the same messages (the attack `hm2_invented`), so no check refuses
 them.
 docs/math/hm2-shared-posterior.md explains the share, the powers and the attack.
 """
