@@ -195,7 +195,7 @@ def shares(why: str) -> tuple[int, int]:
     return int(own), int(other)
 
 
-@pytest.mark.parametrize("epsilon", [None, 0.1])
+@pytest.mark.parametrize("epsilon", [None, pytest.param(0.1, marks=pytest.mark.attack)])
 def test_what_a_regression_says_of_everybody_is_no_leak(epsilon: float | None) -> None:
     more = {"privacy": ONE | {"epsilon": epsilon}} if epsilon else {}
     (found,) = audited(explained(1.5), "attribute_inference", EXPLAINED, 0.2, LEVELS, **more)
@@ -245,8 +245,12 @@ def test_about_as_many_coefficients_as_records_say_more_of_these(
     columns = {name: {"type": "binary"} for name in NAMES}
     columns |= {"kind": LEVELS["kind"]} if mixed else {}
     release = {"min_sites": 2, "min_records": 5, "min_cell_records": 1, "min_level_sites": 1}
-    more = {"privacy": ONE} if epsilon else {}
-    method = EXPLAINED | {"analyses": [EXPLAINED["analyses"][0] | {"predictors": predictors}]}
+    more = {"privacy": ONE | {"placement": "round"}} if epsilon else {}
+    method: dict[str, Any] = {"outcome": "y", "predictors": predictors}
+    if epsilon:
+        method |= {"name": "gradient", "family": "gaussian", "rounds": 100}
+    else:
+        method = {"name": "moments", "analyses": [{"kind": "ols", **method}]}
     (found,) = audited(
         data, "attribute_inference", method, 0.9, columns, release=release, **more
     )  # fmt: skip

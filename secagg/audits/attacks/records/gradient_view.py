@@ -104,7 +104,7 @@ def _consensus(view: View, method: NotearsMlpAdmm) -> Gradients:
             beta = before[1] + K * before[2] * (before[0] - W)
         found.append((W + (V - beta) / (K * rho2), V))
         before = W, V, rho2
-    late = found[:_ROUNDS]
+    late = found[-_ROUNDS:]
 
     def of_each(X: Array) -> Array:
         return np.hstack([slopes_of_each(networks, X, B) for B, _ in late])
