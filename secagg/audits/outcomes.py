@@ -110,7 +110,7 @@ def _attack(
     found = attack.score(guess, planted, control.truth)
     return Outcome(
         finding=finding, limit=attack.limit(view), control=found,
-        control_found=attack.limit(planted).exceeded_by(found.value),
+        control_found=attack.limit(planted).exceeded_by(found.value) and not found.bound,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
 

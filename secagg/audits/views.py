@@ -71,7 +71,7 @@ class Who(StrEnum):
     """Whose view it is."""
 
     COORDINATOR = "coordinator"
-    DISHONEST = "dishonest coordinator"
+    DISHONEST = "dishonest"
     COALITION = "coalition"
     OUTSIDER = "outsider"
 

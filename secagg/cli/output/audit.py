@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -82,8 +83,8 @@ def _show_job_audit(audit: Audit) -> None:
     )
     _show_attacks(audit.attacked, _HEADS)
     out.print(
-        "guess: the same without the run. control: the same attack on this job in clear and "
-        "without noise, where it must find the leak.",
+        "guess: the same without the run. control: the same attack where the leak is certain, for "
+        "example on this job in clear and without noise.",
         soft_wrap=True,
     )
 
@@ -106,24 +107,29 @@ def _show_job(job: Job) -> None:
 
 
 def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
-    out, table = standard_output(), Table()
+    out, table = standard_output(), Table(box=SIMPLE, pad_edge=False)
     for head in heads:
-        table.add_column(head, justify="left" if head in {"attack", "view", "verdict"} else "right")
+        left = head in {"attack", "view", "verdict"}
+        table.add_column(head, justify="left" if left else "right", no_wrap=head != "view")
+    meanings, missing = dict[str, None](), dict[str, dict[str, None]]()
     for each in attacked:
-        if each.finding is not None:
-            row = _row(each)
-            table.add_row(*(row[head] for head in heads))
+        attack = each.attack
+        if each.finding is None:
+            missing.setdefault(f"{each.verdict.value}: {each.why}", {})[attack.name] = None
+            continue
+        row = _row(each)
+        table.add_row(*(row[head] for head in heads))
+        meanings[
+            f"{attack.name}: {attack.metric} = {attack.meaning}. The attacker knows {attack.knows}."
+        ] = None
+        if each.why:
+            meanings[f"{attack.name} ({each.who.value}) is {each.verdict.value}: {each.why}."] = (
+                None
+            )
     if table.row_count:
         out.print(table)
-    missing: dict[str, list[str]] = {}
-    for each in attacked:
-        name = f"{each.attack.name} ({each.who.value})"
-        if each.finding is None:
-            missing.setdefault(f"{each.verdict.value}: {each.why}", []).append(name)
-            continue
-        why = f" {each.verdict.value.capitalize()}: {each.why}." if each.why else ""
-        text = f"{name}: {each.attack.metric} = {each.attack.meaning}."
-        out.print(escape(f"{text} The attacker knows {each.attack.knows}.{why}"), soft_wrap=True)
+    for text in meanings:
+        out.print(escape(text), soft_wrap=True)
     for why, names in missing.items():
         out.print(f"[dim]{escape(why)}: {', '.join(names)}[/]", soft_wrap=True)
 

@@ -21,14 +21,15 @@ What the transcript determines (Guarantees: only this)
     * In each round, the sums over sites of theta_k v_k' / b_k and v_k v_k' / b_k. By linear
       algebra, the sums of two rounds determine theta_k, v_k and a_k of every site, except for their
       sign and for which site is which: (5) in the derivation. The last sum determines the signs.
-      Further rounds determine the same quantities again. An honest coordinator can compute them (the
-      attack `hm1_sums`). With default settings and simulated records, it obtains the coefficients
-      of four sites with six coefficients to ten digits, of eight with five to six digits, and of
-      four with three to three digits or more. The values of theta_k over the rounds
+      Further rounds determine the same quantities again. An honest coordinator can compute them
+      (the attack `hm1_sums`). With default settings and simulated records, it obtains the
+      coefficients of four sites with six coefficients to ten digits, of eight with five to six
+      digits, and of four with three to three digits or more. The values of theta_k over the rounds
       determine the site's least squares and, unless T steps converge, its X'X.
     * A dishonest coordinator obtains these quantities for more sites and more precisely, because it
       can choose M so that the sites' histories v_k differ strongly. With `hm1_invented` it obtains
-      the least squares of twelve sites to eight digits, and with steps = 1 also their X'X and X'y. It invents sums, and computes M and U from these as the method does. An honest
+      the least squares of twelve sites to eight digits, and with steps = 1 also their X'X and X'y.
+      It invents sums, and computes M and U from these as the method does. An honest
       coordinator could have sent the same messages, so no check refuses them. Sites refuse numbers
       that are not finite, and a noise variance that changes.
     Not revealed: a site's records, and which of them are held out.

@@ -15,8 +15,8 @@ docs/math/hm2-shared-posterior.md has the weights, the points and their error.
 Guarantees. The sums at n points are n (d (d + 3) / 2 + 1) numbers. They are functions of the
 K d (d + 3) / 2 numbers in the X'X and X'y of K sites. An observer can solve these equations for
 every site's X'X and X'y, without knowing which site is which. The attack `hm2_points` does
-this for three or four sites with two coefficients, to twelve digits, from one honest run. Assume that the
-coordinator knows these matrices. So points are used only if the job asks for them.
+this for three or four sites with two coefficients, to twelve digits, from one honest run. Assume
+that the coordinator knows these matrices. So points are used only if the job asks for them.
 
 ==============================  ====================================================================
 site                            contribution
