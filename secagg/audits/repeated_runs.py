@@ -168,8 +168,8 @@ class RepeatingSteps(SiteSteps):
     runs: int
 
     def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
-        own = {name: part for name, part in _parts(self).items() if name not in ("single", "runs")}
-        vector, memory = SiteSteps(**own | {"plans": self.single})._compute(request, memory)
+        once = SiteSteps(self.me, self.roster, self.single, self.policy, self.random, self.context)
+        vector, memory = once._compute(request, memory)
         return _tiled(vector, self.single.of(request.stage), self.runs), memory
 
 

@@ -188,7 +188,8 @@ def record_derivatives(view: View, rows: SiteRecords, used: Sequence[int]) -> li
     for i in range(n):
         for b in basis:
             E = np.outer(b, centred[i])
-            statistics.append(np.concatenate([b, (E + E.T)[upper]]))
+            changes = np.concatenate([b, (E + E.T)[upper]])
+            statistics.append(np.asarray(changes, dtype=np.float64))
 
             def moved(h: float, i: int = i, b: Array = b) -> SiteRecords:
                 values = rows.values.copy()
@@ -197,7 +198,7 @@ def record_derivatives(view: View, rows: SiteRecords, used: Sequence[int]) -> li
 
             found.append(_differences(view, moved))
     C = np.array(statistics).T
-    inverse = np.linalg.pinv(C)
+    inverse = np.asarray(np.linalg.pinv(C), dtype=np.float64)
     J = [np.array(each).T for each in zip(*found, strict=True)]
     return [each - each @ inverse @ C for each in J]
 

@@ -57,6 +57,16 @@ class Learner(Protocol):
 
 
 @one_thread()
+def record_losses(learner: Learner, theta: Array, values: Array) -> Array:
+    """Return the loss of each record at these parameters."""
+    import torch  # noqa: PLC0415  # needed only where networks are
+
+    with torch.no_grad():
+        parameters = tensors(learner.blocks, torch.tensor(theta))
+        return np.asarray(learner.losses(parameters, torch.tensor(values)).numpy())
+
+
+@one_thread()
 def gradient_sum(learner: Learner, theta: Array, values: Array) -> tuple[float, Array]:
     """Return the sum of the records' losses at theta, and its gradient, shape (parameters,)."""
     total, gradient = 0.0, np.zeros(len(theta))

@@ -71,7 +71,9 @@ class TiltedDensity:
         mean, cov = self.moments(A, c)
         excess = np.linalg.solve(self.root, np.linalg.solve(self.root, cov).T) - np.eye(2 * self.d)
         away = np.linalg.solve(self.root, mean - self.mean)
-        return np.concatenate([away, excess[np.triu_indices(2 * self.d)]])
+        return np.asarray(
+            np.concatenate([away, excess[np.triu_indices(2 * self.d)]]), dtype=np.float64
+        )
 
 
 def _log_normal(x: Array, mean: Array, root: Array) -> Array:

@@ -129,7 +129,7 @@ def recover_moments(sums: PointSums, sites: int, starts: int) -> Moments:
 
     def shrunk(A: Array) -> Array:
         N = np.eye(d) + A * sums.tau[:, None, None, :]
-        return np.asarray(np.linalg.inv(N))  # (n, K, d, d)
+        return np.asarray(np.linalg.inv(N), dtype=np.float64)  # (n, K, d, d)
 
     def misfits(unknown: Array) -> Array:
         _, A, m = moments(unknown)

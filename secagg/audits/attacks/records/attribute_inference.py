@@ -180,8 +180,8 @@ def errors(
         level = float(np.mean(residual))
     variance = max(float(np.mean((residual - level) ** 2)), 1e-12)
     variables = [public.variables[p] for p in positions]
+    levels, counts = np.unique(reference[:, positions] > 0, axis=0, return_counts=True)
     if variables[0].indicator:
-        levels, counts = np.unique(reference[:, positions] > 0, axis=0, return_counts=True)
         values = np.array(
             [
                 [(on - v.midpoint) / v.half_range for on, v in zip(row, variables, strict=True)]

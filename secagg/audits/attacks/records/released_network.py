@@ -11,14 +11,12 @@ from secagg.audits.views import View
 from secagg.contracts import RecordCount, Result, SiteRecords
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
-from secagg.models.neural.gradients import Learner
+from secagg.models.neural.gradients import Learner, record_losses
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.revealer import FedNgr
 from secagg.models.neural.ngm.shared_network import SharedNetwork
-from secagg.models.neural.parameters import tensors
-from secagg.models.neural.torch_import import one_thread
 from secagg.models.neural.torch_module import TorchModule
 
 if TYPE_CHECKING:
@@ -39,17 +37,11 @@ def network_of(planned: Planned, result: Result) -> Learner | None:
     return MaskedNetwork(layout, method.hidden, arrays["graph"].astype(np.bool_), centre, scale)
 
 
-@one_thread()
 def losses(planned: Planned, result: Result, records: Array) -> Array:
     """Return the loss of each record at the parameters of a result."""
-    import torch  # noqa: PLC0415
-
     network = network_of(planned, result)
     assert network is not None
-    theta = network.blocks.join(result.arrays)
-    with torch.no_grad():
-        found = network.losses(tensors(network.blocks, torch.tensor(theta)), torch.tensor(records))
-    return np.asarray(found.numpy())
+    return record_losses(network, network.blocks.join(result.arrays), records)
 
 
 def trained_on(view: View, records: Array, rng: np.random.Generator) -> Result:

@@ -102,7 +102,7 @@ def fitted(X: Array, y: Array, *, logistic: bool) -> tuple[Array, Array]:
 
     A slight ridge penalty keeps both finite.
     """
-    b = np.zeros(X.shape[1])
+    b, H = np.zeros(X.shape[1]), _RIDGE * np.eye(X.shape[1])
     for _ in range(_STEPS):
         mean, weight = means_and_weights(X @ b, logistic=logistic)
         H = (X * weight[:, None]).T @ X + _RIDGE * np.eye(len(b))
@@ -111,4 +111,4 @@ def fitted(X: Array, y: Array, *, logistic: bool) -> tuple[Array, Array]:
         b += step * (min(1.0, _LONGEST / largest) if logistic and largest > 0 else 1.0)
         if largest < 1e-10:
             break
-    return b, np.linalg.inv(np.linalg.cholesky(H)).T
+    return b, np.asarray(np.linalg.inv(np.linalg.cholesky(H)).T, dtype=np.float64)

@@ -96,7 +96,8 @@ def cross_products(chains: Sequence[Series], sweeps: int, step: float) -> Array 
     start = np.log(highest * 1e-2)
     options: Any = {"maxfev": 100 * q, "adaptive": True}
     gap = minimize(cost, start, method="Nelder-Mead", options=options).x
-    return np.asarray(np.linalg.inv(A + np.diag(highest - np.exp(np.minimum(gap, start + 4)))))
+    whole = A + np.diag(highest - np.exp(np.minimum(gap, start + 4)))
+    return np.asarray(np.linalg.inv(whole), dtype=np.float64)
 
 
 def _off_diagonal(chains: Sequence[Series], step: float) -> tuple[Array, list[_Inverses]]:
@@ -109,7 +110,7 @@ def _off_diagonal(chains: Sequence[Series], step: float) -> tuple[Array, list[_I
     values = found[:, upper[0], upper[1]]
     error = step * D[:, upper[0]] * D[:, upper[1]]  # of P^-1, by the rounding of P
     first = int(np.argmin(np.sqrt(np.sum(error**2, axis=1)) / np.linalg.norm(values, axis=1)))
-    a = values[first]
+    a, u, good = values[first], np.zeros(len(values)), np.zeros(len(values), dtype=np.bool_)
     for _ in range(3):  # alternating weighted least squares of values = u a
         size = np.sum((a / error) ** 2, axis=1)
         u = np.sum(values * a / error**2, axis=1) / size

@@ -102,7 +102,7 @@ def _likelihood(draws: _Draws, f: Array, A: Array, g: Array) -> tuple[float, Arr
     twice = np.where(upper[0] == upper[1], 1.0, 2.0)
     x, root = draws.own - draws.theta, np.sqrt(draws.W)
     K = np.eye(q) + root[:, :, None] * A * root[:, None, :] / f[:, None, None]
-    C = root[:, :, None] * np.linalg.inv(K) * root[:, None, :]
+    C = np.asarray(root[:, :, None] * np.linalg.inv(K) * root[:, None, :], dtype=np.float64)
     h = (g - draws.theta @ A) / f[:, None]
     m = times(C, h)
     value = dot(x, h - times(A, x) / f[:, None] / 2) - dot(h, m) / 2

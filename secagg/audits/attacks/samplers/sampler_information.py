@@ -161,7 +161,8 @@ def _statistics(total: Mapping[str, Array]) -> Array:
         return np.concatenate([np.log(one), total["d"] / one, total["dd"]], axis=-1)
     P = full(total["P"], total["r"].shape[-1])
     b = np.linalg.solve(P + np.eye(P.shape[-1]), total["r"][..., None])[..., 0]
-    return np.concatenate([total["P"], total["r"], total["c"], b], axis=-1)
+    numbers = np.concatenate([total["P"], total["r"], total["c"], b], axis=-1)
+    return np.asarray(numbers, dtype=np.float64)
 
 
 def _slopes(total: Mapping[str, Array], sent: Mapping[str, Array]) -> Array:

@@ -109,7 +109,8 @@ def recover_covariances(
     root = np.linalg.cholesky(_positive((pooled + pooled.T) / 2))
     lower, best = np.tril_indices(d), Recovered(np.empty(0), np.inf)
     for _, freedom in zip(range(starts), cycle(_FREEDOMS), strict=False):
-        start = np.linalg.cholesky(root @ _random_parts(sites, d, d + freedom, rng) @ root.T)
+        parts = root @ _random_parts(sites, d, d + freedom, rng) @ root.T
+        start = np.asarray(np.linalg.cholesky(parts), dtype=np.float64)
         size = np.linalg.norm(_slopes(start, rounds).reshape(len(rounds), -1), axis=1)
         weight = np.repeat(1 / np.sqrt(size), d * d)
 
