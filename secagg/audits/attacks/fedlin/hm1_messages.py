@@ -35,7 +35,6 @@ import numpy as np
 from secagg.audits.attacks.fedlin.fedlin_view import (
     Regression,
     at_random,
-    mean_errors,
     message_errors,
     noise_of,
     regression_of,
@@ -43,6 +42,7 @@ from secagg.audits.attacks.fedlin.fedlin_view import (
 )
 from secagg.audits.attacks.fedlin.hm1_solved_sums import cross_products
 from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_errors import mean_errors
 from secagg.audits.views import View
 from secagg.core.arrays import Array
 from secagg.models.fedlin.base import FINISH

@@ -21,15 +21,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from secagg.audits.attacks.fedlin.fedlin_view import (
-    at_random,
-    errors_by_site,
-    mean_errors,
-    order_of,
-    regression_of,
-    relative_errors,
-    stage_rounds,
-)
+from secagg.audits.attacks.fedlin.fedlin_view import at_random, regression_of, stage_rounds
 from secagg.audits.attacks.fedlin.hm1_solved_sums import (
     Recovered,
     cross_products,
@@ -38,6 +30,7 @@ from secagg.audits.attacks.fedlin.hm1_solved_sums import (
     recover_least_squares,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_errors import errors_by_site, mean_errors, order_of, relative_errors
 from secagg.audits.site_statistics import replayed
 from secagg.audits.views import View, Who
 from secagg.core.arrays import Array

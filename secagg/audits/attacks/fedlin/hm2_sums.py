@@ -20,15 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.attacks.fedlin.fedlin_view import (
-    at_random,
-    errors_by_site,
-    mean_errors,
-    order_of,
-    regression_of,
-    relative_errors,
-    stage_rounds,
-)
+from secagg.audits.attacks.fedlin.fedlin_view import at_random, regression_of, stage_rounds
 from secagg.audits.attacks.fedlin.hm2_solved_sums import (
     SOLVED,
     Moments,
@@ -38,6 +30,7 @@ from secagg.audits.attacks.fedlin.hm2_solved_sums import (
     sums_at_points,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_errors import errors_by_site, mean_errors, order_of, relative_errors
 from secagg.audits.views import View, Who
 from secagg.models.fedlin.hm2 import POINTS_STAGE, FedLinHm2
 from secagg.models.numerics.natural_gaussian import Natural, symmetric

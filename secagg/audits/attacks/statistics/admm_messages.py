@@ -28,9 +28,9 @@ from secagg.audits.attacks.statistics.admm_view import (
     admm_rounds,
     covariance_of,
     is_static,
-    relative_error,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_errors import mean_errors, relative_errors
 from secagg.audits.views import View
 from secagg.core.arrays import Array
 
@@ -62,10 +62,10 @@ class AdmmMessages(Attack):
 
     def score(self, guess: dict[str, Array], view: View, truth: Truth) -> Finding:
         """Return the error of the site that is recovered best."""
-        true = {site: covariance_of(view, truth.sites[site]) for site in guess}
-        errors = {site: relative_error(guess[site], true[site]) for site in guess}
-        mean = np.mean(list(true.values()), axis=0)
-        baseline = min(relative_error(mean, each) for each in true.values())
+        true = np.array([covariance_of(view, truth.sites[site]) for site in guess])
+        found = relative_errors(np.array(list(guess.values())), true)
+        errors = {site: float(found[i, i]) for i, site in enumerate(guess)}
+        baseline = float(np.min(mean_errors(true)))
         return Finding.exact(min(errors.values()), baseline, errors=errors)
 
     def control(self, plain: View) -> View:

@@ -9,16 +9,15 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from secagg.audits.attacks.statistics.admm_covariance import SOLVED, Recovered, recover_covariances
 from secagg.audits.attacks.statistics.admm_view import (
     admm_rounds,
     covariance_of,
     is_static,
-    relative_error,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_errors import errors_by_site, mean_errors, order_of, relative_errors
 from secagg.audits.views import View
 
 _MOST_UNKNOWNS = 40  # beyond, searches end in other minima, or take minutes
@@ -54,14 +53,10 @@ class AdmmSums(Attack):
 
     def score(self, guess: Recovered, view: View, truth: Truth) -> Finding:
         """Return the error of the site that is recovered worst, in the order that fits best."""
-        true = [covariance_of(view, truth.sites[site]) for site in view.sites]
-        errors = np.array(
-            [[relative_error(found, each) for found in guess.covariances] for each in true]
-        )
-        order = linear_sum_assignment(errors)[1]
-        own = {site: float(errors[i, order[i]]) for i, site in enumerate(view.sites)}
-        mean = np.mean(true, axis=0)
-        baseline = max(relative_error(mean, each) for each in true)
+        true = np.array([covariance_of(view, truth.sites[site]) for site in view.sites])
+        order = order_of(relative_errors(guess.covariances, true))
+        own = errors_by_site(view, guess.covariances, true, order)
+        baseline = float(np.max(mean_errors(true)))
         found = Finding.exact(max(own.values()), baseline, errors=own, misfit=guess.misfit)
         if guess.misfit < SOLVED:
             return found

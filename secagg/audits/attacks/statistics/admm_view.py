@@ -39,9 +39,3 @@ def covariance_of(view: View, rows: SiteRecords) -> Array:
     u = rows.values[:, method.chosen(view.planned.public)] * message["scale"]
     u = u - u.mean(axis=0)
     return np.asarray(u.T @ u / message["records"])
-
-
-def relative_error(found: Array, true: Array) -> float:
-    """Return the largest error of an entry over the largest entry; infinite if it is undefined."""
-    error = float(np.max(np.abs(found - true)) / np.max(np.abs(true)))
-    return error if np.isfinite(error) else float("inf")
