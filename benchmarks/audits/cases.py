@@ -10,11 +10,11 @@ import pandas as pd
 REGRESSION = {"outcome": "z", "predictors": ["x", "y"]}
 BINARY = {"outcome": "case", "predictors": ["x", "y"]}
 GRAPH = {"variables": ["x", "y", "z"]}
-CHAINS = {"rounds": 200, "warmup": 50, "chains": 2}
+CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}
 METHODS: dict[str, dict[str, Any]] = {
     "moments": {"analyses": [{"kind": "ols", **REGRESSION}]},
     "logistic": BINARY,
-    "gradient": {**BINARY, "family": "binomial", "rounds": 30},
+    "gradient": {**BINARY, "family": "binomial", "rounds": 20},
     "notears_admm": GRAPH,
     "notears_mlp_admm": {"variables": ["x", "y"], "hidden": 2, "rounds": 12, "seed": 3},
     "local_graphs": {"learner": "notears", **GRAPH},
@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": REGRESSION,
     "torch_module": {**BINARY, "module_settings": {"hidden": [3]}, "rounds": 30},
-    "fedngm": {"hidden": [2], "rounds": 30},
+    "fedngm": {"hidden": [2], "rounds": 30, "edges": "all"},
     "fedngr": {"hidden": [3], "rounds": 30},
 }
 """Settings, over the columns of `tables`."""

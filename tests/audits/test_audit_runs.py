@@ -37,6 +37,7 @@ def found(*args: Any, **more: Any) -> list[tuple[str, Who, Verdict, float | None
     ]
 
 
+@pytest.mark.attack
 def test_one_process_and_several_find_the_same() -> None:
     assert found(jobs=2) == found(jobs=1)
 
