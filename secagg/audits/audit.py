@@ -45,6 +45,7 @@ from secagg.audits.contract import Attack, Finding, Limit, Verdict
 from secagg.audits.outcomes import Outcome, Outcomes, attack_once
 from secagg.audits.views import Who
 from secagg.core.process_pool import processes
+from secagg.errors import SecaggError, UsageError
 from secagg.jobs.data_sources import Data, find_sites
 from secagg.jobs.job import Job, read_job
 from secagg.runtime.planned_job import plan_job
@@ -113,11 +114,13 @@ def audit_job(
     data: records by site name instead of the job's sites
     attacks: their names; without any, all; views: whose; without any, all that the attacks have
     limits: by metric, instead of the attacks' own; seed: of all draws
-    set_aside: the share of each site's records that takes no part, above 0 and below 1. Attacks on
+    set_aside: the share of each site's records that takes no part, from 0 to below 1. Attacks on
         membership are stronger with more of them
     jobs: number of processes; cache: a folder for outcomes, which a later audit reads
     Raises what `secagg.run` raises, and `UsageError` for an unknown attack.
     """
+    if not 0 <= set_aside < 1:
+        raise UsageError("set_aside", f"{set_aside} is not at least 0 and below 1")
     chosen = {attack.name: attack for attack in make_attacks(attacks)}
     job = read_job(job, overrides)
     tables = {name: source.read() for name, source in find_sites(job, data).items()}
@@ -144,6 +147,10 @@ def audit_job(
 
 def _judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> Attacked:
     limit = limits.get(attack.metric)
+    if limit is not None and found.limit is not None and limit.errors != found.limit.errors:
+        sign = ">=" if found.limit.errors else "<="
+        what = f"a limit of {attack.metric} is written with {sign}, not as {limit}"
+        raise UsageError("limits", what)
     verdict, why = found.judged(limit)
     return Attacked(
         attack, who, verdict, why, found.finding, found.control, limit or found.limit, found.seconds
@@ -151,8 +158,8 @@ def _judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit
 
 
 Tables = Mapping[str, pd.DataFrame]
-Runs = tuple[AuditedRun, AuditedRun]
-_runs: list[Runs] = []  # of a process of the pool
+Runs = tuple[AuditedRun, AuditedRun | None]
+_runs: list[Runs | SecaggError] = []  # of a process of the pool
 
 
 def _computed(
@@ -163,29 +170,47 @@ def _computed(
     if not tasks:
         return
     done, seed = total - len(tasks), about[-1]
-    if jobs == 1 or len(tasks) == 1:
-        progress(done, total, "the job and its control")
-        runs = _both(*about)
-        for name, who in tasks:
-            progress(done, total, f"{name} ({who})")
-            yield (name, who), _attack(runs, name, who, seed)
-            done += 1
-        return
     progress(done, total, "the job and its control")
-    with processes(min(jobs, len(tasks)), _begin, *about) as pool:
-        running = {pool.submit(_attack_here, *task, seed): task for task in tasks}
-        for finished in as_completed(running):
-            name, who = running[finished]
-            done += 1
-            progress(done, total, f"{name} ({who}) is done")
-            yield (name, who), finished.result()
-
-
-def _both(job: Job, kept: Tables, aside: Tables, seed: int) -> Runs:
     with tempfile.TemporaryDirectory(prefix="secagg-audit-") as scratch:
-        run = AuditedRun.of(job, kept, aside, seed, Path(scratch) / "job")
-        place = Path(scratch) / "control"
-        return run, AuditedRun.of(control_of(job, kept), kept, aside, seed, place, control=True)
+        if jobs == 1 or len(tasks) == 1:
+            runs = _both(*about, scratch)
+            for name, who in tasks:
+                progress(done, total, f"{name} ({who})")
+                yield (name, who), _attack(runs, name, who, seed)
+                done += 1
+            return
+        with processes(min(jobs, len(tasks)), _begin, *about, scratch) as pool:
+            running = {pool.submit(_attack_here, *task, seed): task for task in tasks}
+            for finished in as_completed(running):
+                name, who = running[finished]
+                done += 1
+                progress(done, total, f"{name} ({who}) is done")
+                yield (name, who), finished.result()
+
+
+def _both(job: Job, kept: Tables, aside: Tables, seed: int, scratch: str) -> Runs:
+    """Return the run and its control. Transcripts exist only until they are read."""
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        try:
+            run = AuditedRun.of(job, kept, aside, seed, Path(place) / "job")
+        except SecaggError as error:
+            error.advice = _advice(error.advice, sum(map(len, aside.values())))
+            raise
+        try:
+            planted = control_of(job, kept)
+            there = Path(place) / "control"
+            return run, AuditedRun.of(planted, kept, aside, seed, there, control=True)
+        except SecaggError:
+            return run, None
+
+
+def _advice(advice: str, set_aside: int) -> str:
+    """Return the advice of a run's error, without the scratch folder, which is gone."""
+    advice = advice.partition("The log of the sums")[0].strip()
+    if not set_aside:
+        return advice
+    more = f"The audit set {set_aside} records aside, which takes records from all counts; try "
+    return f"{advice} {more}--set-aside 0.".strip()
 
 
 def _attack(runs: Runs, name: str, who: Who, seed: int) -> Outcome:
@@ -193,9 +218,15 @@ def _attack(runs: Runs, name: str, who: Who, seed: int) -> Outcome:
     return attack_once(attack, who, *runs, seed)
 
 
-def _begin(job: Job, kept: Tables, aside: Tables, seed: int) -> None:
-    _runs.append(_both(job, kept, aside, seed))
+def _begin(job: Job, kept: Tables, aside: Tables, seed: int, scratch: str) -> None:
+    try:
+        _runs.append(_both(job, kept, aside, seed, scratch))
+    except SecaggError as error:
+        _runs.append(error)  # an error here would end the pool without its text
 
 
 def _attack_here(name: str, who: Who, seed: int) -> Outcome:
-    return _attack(_runs[0], name, who, seed)
+    (runs,) = _runs
+    if isinstance(runs, SecaggError):
+        raise runs
+    return _attack(runs, name, who, seed)

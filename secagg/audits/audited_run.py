@@ -51,7 +51,8 @@ class AuditedRun:
         run(job, kept, out=out, transcript=True, random=replayable_random(seed))
         folder = RunFolder.open_finished(out)
         session = bytes.fromhex(folder.facts["session"])
-        view = coordinator_view(folder, planned, roster_of(folder.facts), session)
+        public = replace(planned, sources={})  # an attack gets no way to the records
+        view = coordinator_view(folder, public, roster_of(folder.facts), session)
         truth = truth_about(planned, kept, aside)
         deployment = Deployment(job, kept, seed + 1, remembers=not control)
 

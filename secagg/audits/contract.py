@@ -6,8 +6,8 @@ not at hand, for example for a folder of somebody else's run, only `run` is call
 
 A finding counts as a leak if its number exceeds the limit: the attack's own, or the user's. That no
 leak was found counts only if the same attack finds the leak in a run that has it, the *positive
-control*: the same job under `plain`, without noise; and if the attack does not know itself that it
-failed. Otherwise the verdict is "inconclusive".
+control*: the same job under `plain`, without noise; if the attack does not know itself that it
+failed; and if the whole interval is within the limit. Otherwise the verdict is "inconclusive".
 """
 
 from __future__ import annotations

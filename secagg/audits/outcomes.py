@@ -1,7 +1,8 @@
 """What one attack found on one view of a job, before a limit judges it; and its file.
 
-An outcome is a function of job, records, attack, view, seed and code. So `Outcomes` keeps it in a
-folder under a digest of these, and an audit that was interrupted computes only the others.
+An outcome is a function of job, records, attack, view, seed, code and libraries. So `Outcomes`
+keeps it in a folder under a digest of these, and an audit that was interrupted computes only the
+others. Code that a job names itself, such as a torch module, is not part of the digest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,14 @@ import pandas as pd
 import secagg
 from secagg.audits.audited_run import AuditedRun
 from secagg.audits.contract import Attack, Finding, Limit, Verdict
-from secagg.audits.views import Who
+from secagg.audits.views import View, Who
 from secagg.core import encoding
 from secagg.core.private_files import read_checked, write_checked
 from secagg.core.threads import single_threaded_blas
-from secagg.errors import EvidenceError
+from secagg.errors import EvidenceError, UsageError
 from secagg.jobs.job import Job
+
+_WIDE = "the interval reaches beyond the limit; a larger --set-aside may narrow it"
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,15 @@ class Outcome:
             return Verdict.INCONCLUSIVE, self.error
         limit = limit or self.limit
         assert limit is not None
-        if limit.exceeded_by(self.finding.value):
-            bound = self.finding.bound
-            return (Verdict.INCONCLUSIVE, bound) if bound else (Verdict.LEAK, "")
-        if self.finding.failed:
-            return Verdict.INCONCLUSIVE, self.finding.failed
+        found, guess = self.finding, Limit(self.finding.baseline, limit.errors)
+        if limit.exceeded_by(found.value):
+            if not (math.isnan(found.baseline) or guess.exceeded_by(found.value)):
+                return Verdict.INCONCLUSIVE, "the number is no worse than that of a guess"
+            return (Verdict.INCONCLUSIVE, found.bound) if found.bound else (Verdict.LEAK, "")
+        if found.failed:
+            return Verdict.INCONCLUSIVE, found.failed
+        if limit.exceeded_by(found.low if limit.errors else found.high):
+            return Verdict.INCONCLUSIVE, _WIDE
         if not self.control_found:
             why = self.error or "the attack does not find the planted leak either"
             return Verdict.INCONCLUSIVE, why
@@ -80,39 +88,52 @@ class Outcome:
 
 
 def attack_once(
-    attack: Attack, who: Who, run: AuditedRun, control: AuditedRun, seed: int
+    attack: Attack, who: Who, run: AuditedRun, control: AuditedRun | None, seed: int
 ) -> Outcome:
-    """Run one attack on one view of the run and of the control. Errors become outcomes."""
-    began = time.perf_counter()
-    try:
-        with single_threaded_blas():
-            return _attack(attack, who, run, control, seed, began)
-    except Exception as error:  # one attack must not end the audit
-        if os.environ.get("SECAGG_TRACEBACK"):
-            raise
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Outcome(error=f"the attack ended with an error: {what}")
+    """Run one attack on one view of the run and of the control. Errors become outcomes.
 
-
-def _attack(
-    attack: Attack, who: Who, run: AuditedRun, control: AuditedRun, seed: int, began: float
-) -> Outcome:
-    seeds = [seed, zlib.crc32(attack.name.encode())]
+    control: None if the control itself could not be run
+    """
+    began, seeds = time.perf_counter(), [seed, zlib.crc32(attack.name.encode())]
     colluding = attack.colluding(len(run.view.sites))
-    view = run.seen_by(who, colluding)
-    if why := attack.why_not(view):
-        return Outcome(why)
-    finding = attack.score(attack.run(view, np.random.default_rng(seeds)), view, run.truth)
-    if math.isnan(finding.value):
-        return Outcome(str(finding.details["why_not"]))
-    planted = attack.control(control.seen_by(who, colluding))
-    guess = attack.run(planted, np.random.default_rng(seeds))
-    found = attack.score(guess, planted, control.truth)
+
+    def attacked(run: AuditedRun, view: View) -> Finding:
+        guess = attack.run(view, np.random.default_rng(seeds))
+        return attack.score(guess, view, run.truth)
+
+    with single_threaded_blas(), np.errstate(all="ignore"):
+        try:
+            view = run.seen_by(who, colluding)
+            if why := attack.why_not(view):
+                return Outcome(why)
+            finding, limit = attacked(run, view), attack.limit(view)
+        except Exception as error:  # one attack must not end the audit
+            return Outcome(error=_ended("the attack", error))
+        if math.isnan(finding.value):
+            return Outcome(str(finding.details["why_not"]))
+        if control is None:
+            return Outcome(finding=finding, limit=limit, error="the control could not be run")
+        try:
+            planted = attack.control(control.seen_by(who, colluding))
+            found = attacked(control, planted)
+            exceeded = attack.limit(planted).exceeded_by(found.value)
+        except Exception as error:  # a leak is one, whatever becomes of the control
+            return Outcome(finding=finding, limit=limit, error=_ended("the control", error))
     return Outcome(
-        finding=finding, limit=attack.limit(view), control=found,
-        control_found=attack.limit(planted).exceeded_by(found.value) and not found.bound,
+        finding=finding, limit=limit, control=found, control_found=exceeded and not found.bound,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
+
+
+def _ended(what: str, error: Exception) -> str:
+    """Return a line without the error's own text, which may quote records.
+
+    With SECAGG_TRACEBACK, the error is raised.
+    """
+    if os.environ.get("SECAGG_TRACEBACK"):
+        raise error
+    advice = "SECAGG_TRACEBACK=1 and --jobs 1 show it"
+    return f"{what} ended with an error, {type(error).__name__}; {advice}"
 
 
 @dataclass(frozen=True)
@@ -126,11 +147,17 @@ class Outcomes:
     def of(
         cls, folder: Path, job: Job, tables: Sequence[Mapping[str, pd.DataFrame]], seed: int
     ) -> Outcomes:
-        """Return the outcomes of a job in this folder; tables: that take part, and the others."""
+        """Return the outcomes of a job in this folder; tables: that take part, and the others.
+
+        Raises `UsageError` if the folder cannot be written.
+        """
         records = [[[name, table.to_csv()] for name, table in each.items()] for each in tables]
-        about = encoding.digest([_code(), job.model_dump_json(), records, seed])
-        for place in (folder.parent, folder):
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = encoding.digest([_code(), _libraries(), job.model_dump_json(), records, seed])
+        try:
+            for place in (folder.parent, folder):
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(str(folder), f"cannot be written ({error.strerror})") from None
         return cls(folder, about)
 
     def load(self, name: str, who: Who) -> Outcome | None:
@@ -156,6 +183,11 @@ def _code() -> str:
     for path in sorted(root.rglob("*.py")):
         found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()
+
+
+def _libraries() -> list[list[str]]:
+    """Return the versions of all installed packages: another may compute other numbers."""
+    return sorted([each.name, each.version] for each in metadata.distributions())
 
 
 def plain(value: Any) -> Any:

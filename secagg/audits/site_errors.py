@@ -13,10 +13,13 @@ def relative_errors(found: Array, true: Array) -> Array:
     """Return for each true (K, ...) the error of each found (N, ...): shape (K, N).
 
     It is the largest error of an entry over the largest entry, and infinite if it is undefined.
+    If all entries of a site are 0, it is over the largest entry of any site.
     """
     K, axes = len(true), tuple(range(2, true.ndim + 1))
     error = np.max(np.abs(found[None] - true[:, None]), axis=axes)
-    error /= np.max(np.abs(true).reshape(K, -1), axis=1)[:, None]
+    size = np.max(np.abs(true).reshape(K, -1), axis=1)
+    with np.errstate(all="ignore"):
+        error /= np.where(size > 0, size, np.max(size))[:, None]
     return np.where(np.isfinite(error), error, np.inf)
 
 

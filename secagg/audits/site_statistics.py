@@ -20,7 +20,7 @@ standard deviation of a mean, and 100 % of a variance. Directions in which the r
 are left out, and so are variables that the job declares and does not analyse (`used_variables`).
 
 Some methods read records only through means and covariances (and numbers of records). This is
-tested (`reads_moments_only`): records are mixed by a random orthogonal matrix that keeps both, and
+tested (`reads_moments_only`): records are mixed by a random reflection that keeps both, and
 no contribution may change. For other methods, sums also change if records change and all means and
 covariances stay (`record_derivatives`). Each record's change is in units of the same directions,
 so 1 is a standard deviation of a record.
@@ -70,15 +70,16 @@ def draws_random_numbers(view: View, rows: SiteRecords) -> bool:
 def reads_moments_only(view: View, rows: SiteRecords, rng: np.random.Generator) -> bool:
     """Return whether contributions depend on records only through means and covariances.
 
-    They are computed from records that are mixed by a random orthogonal matrix which keeps the
-    vector of ones.
+    They are computed from records that are mixed by a random reflection which keeps the vector of
+    ones.
     """
     n = len(rows.values)
     if n < 3:
         return False
-    basis = np.linalg.qr(np.column_stack([np.ones(n), rng.normal(size=(n, n - 1))]))[0][:, 1:]
-    turn = np.linalg.qr(rng.normal(size=(n - 1, n - 1)))[0]
-    values = rows.values.mean(axis=0) + basis @ turn @ basis.T @ rows.values
+    v = rng.normal(size=n)  # a reflection along a vector orthogonal to the ones keeps the means
+    v -= v.mean()
+    v /= np.linalg.norm(v)
+    values = rows.values - 2 * np.outer(v, v @ rows.values)
     try:
         mixed = replayed(view, replace(rows, values=values))
     except SecaggError:
@@ -91,11 +92,16 @@ def reads_moments_only(view: View, rows: SiteRecords, rng: np.random.Generator) 
 
 
 def reads_pooled_only(
-    view: View, sites: Mapping[str, SiteRecords], rng: np.random.Generator
+    view: View,
+    sites: Mapping[str, SiteRecords],
+    rng: np.random.Generator,
+    *,
+    weighted: bool = False,
 ) -> bool:
     """Return whether the sums depend only on all records together, and not on who has which.
 
     Records are exchanged between the sites at random; each site keeps its number of records.
+    weighted: of sums with the weights 1, 2, ..., as whoever sees each contribution can compute
     """
     together = np.concatenate([rows.values for rows in sites.values()])
     together, at, exchanged = together[rng.permutation(len(together))], 0, {}
@@ -104,7 +110,10 @@ def reads_pooled_only(
         at += len(rows.values)
     sums = []
     for each in (sites, exchanged):
-        own = [[flat(update) for update in replayed(view, rows)] for rows in each.values()]
+        own = [
+            [flat(update) * (i if weighted else 1) for update in replayed(view, rows)]
+            for i, rows in enumerate(each.values(), start=1)
+        ]
         sums.append([np.sum(parts, axis=0) for parts in zip(*own, strict=True)])
     return all(
         np.max(np.abs(a - b), initial=0.0) <= _SAME * (1 + np.max(np.abs(a), initial=0.0))

@@ -98,6 +98,9 @@ def audit(
                 cache=None if out is None else out / "cache",
                 progress=progress,
             )
+    if attack and all(each.verdict == "not applicable" for each in found.attacked):
+        why = "; ".join(dict.fromkeys(each.why for each in found.attacked))
+        raise UsageError("--attack", f"nothing was tested: not applicable ({why})")
     if out is not None:
         write_audit(found, out)
     if as_json:

@@ -91,6 +91,33 @@ def test_single_records_are_unknown_where_a_method_reads_them() -> None:
     assert found.verdict is Verdict.NOT_APPLICABLE and "records" in found.why
 
 
+def test_where_one_site_remains_or_nothing_varies_the_share_does_not_apply() -> None:
+    for attack in audit_job(
+        job({"name": "moments"}, 2), tables(2, 2), attacks=["identified_share"],
+        views=[Who.COALITION],
+    ).attacked:  # fmt: skip
+        assert attack.verdict is Verdict.NOT_APPLICABLE and "last_site" in attack.why
+    rng = np.random.default_rng(0)
+    binary = {f"s{k}": pd.DataFrame(rng.integers(0, 2, (40, 2)), columns=["x0", "x1"])
+              for k in range(3)}  # fmt: skip
+    raw = job({"name": "moments"}, 2) | {
+        "columns": {name: {"type": "binary"} for name in ("x0", "x1")}
+    }
+    (only, _) = audit_job(raw, binary, attacks=["identified_share"]).attacked
+    assert only.verdict is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.attack
+def test_a_site_of_one_record_does_not_hide_what_is_found_of_the_others() -> None:
+    data = tables(3, 2)
+    data["s2"] = data["s2"].head(1)
+    raw = job({"name": "notears_admm"}, 2, release={"min_sites": 2, "min_records": 1})
+    audit = audit_job(raw, data, attacks=["admm_sums", "identified_share"], set_aside=0.0)
+    assert {a.attack.name for a in audit.attacked if a.verdict is Verdict.LEAK} == {
+        "admm_sums", "identified_share",
+    }  # fmt: skip
+
+
 def test_sums_over_pooled_records_do_not_say_who_has_which() -> None:
     rng = np.random.default_rng(1)
     data = tables(3, 2, 40)
@@ -180,7 +207,7 @@ def test_attacks_on_other_methods_say_why_they_do_not_apply() -> None:
 
 def test_an_audit_is_repeatable_and_depends_on_its_seed() -> None:
     one, same, other = (
-        audit_job(job({"name": "moments"}, 3), tables(3, 3, 80), attacks=["tracing"], seed=seed)
+        audit_job(job({"name": "moments"}, 3), tables(3, 3, 250), attacks=["tracing"], seed=seed)
         for seed in (1, 1, 2)
     )
     values = [each.attacked[0].finding for each in (one, same, other)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.audited import attacked, job, tables
 
+from secagg.audits.attacks.questions import cohort_differencing
 from secagg.audits.attacks.questions.cohort_differencing import (
     Cohort,
     chosen,
@@ -79,16 +82,30 @@ def test_the_attack_and_the_rule_agree_about_random_cohorts() -> None:
     assert min(found) > 100
 
 
-def test_no_site_knows_all_three_chosen_cohorts() -> None:
-    for sites, k in ((3, 2), (5, 3), (9, 3)):
-        names = [f"s{i}" for i in range(sites)]
-        cohorts = list(chosen(names, k))
-        assert all(len(cohort) >= k for cohort in cohorts)
-        assert not frozenset.intersection(*cohorts)
-        group = smallest_group(cohorts, k)
-        assert group is not None and group.sites == ("s0",)
-        for name in names:
-            assert smallest_group([c for c in cohorts if name in c], k) is None
+@pytest.mark.parametrize(
+    ("sites", "k", "shown"),
+    [(3, 2, 1), (5, 3, 1), (9, 3, 1), (6, 4, 2), (7, 4, 1), (8, 5, 2), (9, 6, 3), (10, 6, 2)],
+)
+def test_no_site_knows_all_three_chosen_cohorts(sites: int, k: int, shown: int) -> None:
+    """From ceil(3k/2) sites they show fewer than k sites; from 2k - 1, one."""
+    names = [f"s{i}" for i in range(sites)]
+    cohorts = list(chosen(names, k))
+    assert all(len(cohort) >= k for cohort in cohorts)
+    assert not frozenset.intersection(*cohorts)
+    group = smallest_group(cohorts, k)
+    assert group is not None and len(group.sites) == shown < k
+    for name in names:
+        assert smallest_group([c for c in cohorts if name in c], k) is None
+
+
+@pytest.mark.parametrize(("sites", "k"), [(2, 2), (4, 3), (5, 4), (7, 5), (8, 6)])
+def test_with_fewer_sites_each_second_cohort_is_refused_by_a_site_of_both(
+    sites: int, k: int
+) -> None:
+    names = [f"s{i}" for i in range(sites)]
+    cohorts = [Cohort(c) for size in range(k, sites + 1) for c in combinations(names, size)]
+    for one, other in combinations(cohorts, 2):
+        assert one & other and exposed([one], other, k) is not None
 
 
 @pytest.mark.attack
@@ -102,6 +119,26 @@ def test_dropouts_do_not_expose_a_site_and_chosen_cohorts_do() -> None:
     assert dishonest.verdict is Verdict.LEAK and dishonest.finding is not None
     assert dishonest.finding.details["releases_until_exposed"] == 3
     assert dishonest.finding.details["relative_error"] < 1e-12
+
+
+@pytest.mark.attack
+def test_chosen_cohorts_expose_two_sites_where_a_sum_needs_four() -> None:
+    dropouts, dishonest = differenced(6, 4)
+    assert dropouts.verdict is Verdict.NO_LEAK_FOUND
+    assert dishonest.verdict is Verdict.LEAK and dishonest.finding is not None
+    assert dishonest.finding.value == 2 and dishonest.finding.details["sites"] == ["s0", "s1"]
+    assert dishonest.finding.details["relative_error"] < 1e-12
+
+
+@pytest.mark.attack
+def test_with_random_numbers_a_group_is_exposed_and_cannot_be_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cohort_differencing, "draws_random_numbers", lambda *_: True)
+    _, dishonest = differenced(5, 3)
+    assert dishonest.verdict is Verdict.INCONCLUSIVE and "random numbers" in dishonest.why
+    assert dishonest.finding is not None and dishonest.finding.value == 1
+    assert dishonest.finding.details["sites"] == ["s0"]
 
 
 @pytest.mark.attack
@@ -150,6 +187,15 @@ def test_all_sites_but_one_expose_the_last_one(
     assert set(errors) == {str(m) for m in range(1, sites)}
     assert errors[str(sites - 1)]["error"] < 1e-12
     assert all(errors[str(m)]["error"] > 0.1 for m in range(1, sites - 1))
+
+
+def test_one_site_is_enough_if_the_other_sites_are_alike() -> None:
+    """Half of what remains of the sum is then the contribution of each."""
+    rows = pd.DataFrame({"x0": np.full(30, 1.0), "x1": np.full(30, -2.0)})
+    data = tables(1, 2, rows=40) | {"s1": rows, "s2": rows}
+    found = attacked(data, "last_site", MOMENTS)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.value == found.finding.low == found.finding.high == 1
 
 
 @pytest.mark.attack

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.audited import HALF, job
 
-from secagg.audits.attacks.records.gram_records import _exact, _solve
+from secagg.audits.attacks.records.gram_records import (
+    GramRecords,
+    Solution,
+    _exact,
+    _share_exact,
+    _solve,
+)
 from secagg.audits.audit import Attacked, audit_job
-from secagg.audits.contract import Verdict
+from secagg.audits.contract import Finding, Limit, Truth, Verdict
+from secagg.audits.views import View
+from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 
 BINARY, CONTINUOUS = 10, 3
@@ -50,14 +58,54 @@ def test_every_cell_of_up_to_eight_records_is_found(n: int, seed: int) -> None:
     values = patients(n, seed)
     z = np.column_stack([np.ones(n), values])
     found = _solve(z.T @ z, dict.fromkeys(range(BINARY), (-1.0, 1.0)))
-    assert found.solutions == 1 and found.complete and _exact(found.records, values) == (1.0, 1.0)
+    assert len(found.records) == 1 and found.complete
+    assert _exact(found.records[0], values) == (1.0, 1.0)
 
 
 def test_the_search_for_many_records_ends_and_says_so() -> None:
     values = patients(24, 0)
     z = np.column_stack([np.ones(24), values])
     found = _solve(z.T @ z, dict.fromkeys(range(BINARY), (-1.0, 1.0)))
-    assert not found.complete and _exact(found.records, values)[1] < 0.5
+    assert not found.complete and all(_exact(B, values)[1] < 0.5 for B in found.records)
+
+
+def shares(n: int, binary: int, continuous: int, prevalence: float, seed: int) -> list[float]:
+    """Return what the number is made of, for rare conditions."""
+    rng = np.random.default_rng(seed)
+    values = np.where(rng.random((n, binary)) < prevalence, 1.0, -1.0)
+    values = np.hstack([values, rng.uniform(-1, 1, (n, continuous))])
+    z = np.column_stack([np.ones(n), values])
+    found = _solve(z.T @ z, dict.fromkeys(range(binary), (-1.0, 1.0)))
+    return [len(found.records), *_share_exact(found.records, values)]
+
+
+def test_cells_that_are_left_open_are_no_errors() -> None:
+    solutions, claimed, right, guess, rows = shares(32, 30, 5, 0.1, 0)
+    assert (solutions, claimed, right, rows) == (1, pytest.approx(30 / 35), 1.0, 0.0)
+    assert guess == pytest.approx(0.91, abs=0.01)
+
+
+def test_several_solutions_count_on_average() -> None:
+    solutions, _, right, guess, _ = shares(32, 10, 3, 0.1, 0)
+    assert solutions > 1 and guess < right < 1 and (right - guess) / (1 - guess) < 0.9
+
+
+def scored(records: Array, claim: Array | None) -> Finding:
+    """Score a claim about records of one site."""
+    claims = () if claim is None else (claim,)
+    truth = Truth({"s0": SiteRecords(records, 0, np.zeros(records.shape[1]))})
+    view = cast("View", None)  # it has no part in the score
+    return GramRecords().score([Solution(("s0",), claims, True)], view, truth)
+
+
+def test_the_most_frequent_values_of_rare_conditions_are_no_leak() -> None:
+    records = np.full((30, 10), -1.0)
+    records[0] = 1.0
+    found, limit = scored(records, np.full((30, 10), -1.0)), Limit(0.9)
+    assert found.details["groups"][0]["cells"] == pytest.approx(0.967, abs=0.001)
+    assert found.value == 0.0 and not limit.exceeded_by(found.value) and not found.failed
+    assert scored(records, records[::-1]).value == 1.0
+    assert scored(records, None).failed
 
 
 def test_small_sites_in_clear_or_left_by_a_coalition_are_found_and_pooled_ones_are_not() -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from support.audited import attacked, tables
 
+from secagg.audits.attacks.guarantees import keys_and_masks
 from secagg.audits.audit import Attacked
 from secagg.audits.contract import Verdict
 from secagg.audits.neighbours import messages_of, worst_neighbours
@@ -18,6 +19,7 @@ from secagg.jobs import design_matrix
 from secagg.jobs.job import parse_job
 from secagg.protocols.masked import masks
 from secagg.protocols.masked import site as masked_site
+from secagg.protocols.paillier import cryptosystem
 from secagg.runtime import site_steps
 from secagg.runtime.planned_job import plan_job
 
@@ -162,11 +164,11 @@ def keys(protocol: str = "masked", method: dict[str, Any] | None = None) -> Atta
     )
     if found.finding is not None:
         print(found.finding.details)
-        assert found.control is not None and found.control.details["masks used twice"] > 0
+        assert found.control is not None and set(found.control.details.values()) == {1}
     return found
 
 
-@pytest.mark.parametrize("protocol", ["masked", "additive", "paillier"])
+@pytest.mark.parametrize("protocol", ["masked", "additive", "paillier", "threshold_paillier"])
 def test_no_key_or_mask_is_used_twice(protocol: str) -> None:
     found = keys(protocol)
     assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
@@ -220,6 +222,24 @@ def test_keys_and_masks_used_wrongly_are_found(bug: str, monkeypatch: pytest.Mon
     found = keys(method={"name": "notears_admm", "rounds": 4})
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.details[kind] > 0
+
+
+def test_equal_ciphertexts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sites have the same number of records, and here also the same randomisers."""
+    replaced(
+        monkeypatch, cryptosystem, "_draw",
+        lambda real: lambda key, count, _, short: real(key, count, lambda n: bytes([1] * n), short),
+    )  # fmt: skip
+    found = keys("paillier")
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.details["repeated values"] > 0
+
+
+def test_without_one_kind_the_control_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_and_masks, "_short_secrets", frozenset)
+    found = attacked(tables(3, 2), "keys_and_masks", {"name": "moments"})
+    assert found.verdict is Verdict.INCONCLUSIVE and found.control is not None
+    assert found.control.details["masks used twice"] == 1
 
 
 # --- neighbours -----------------------------------------------------------------------------------

@@ -181,6 +181,20 @@ def test_noise_hides_who_took_part() -> None:
     assert found.control is not None and found.control.value > 0.65 and found.control.low > 0.6
 
 
+@pytest.mark.neural
+def test_jobs_whose_shadow_runs_would_take_long_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """8 shadow runs, 4 rounds, 200 records: as many as 500, or with noise 2000, gradients each."""
+    monkeypatch.setattr("secagg.audits.attacks.records.membership._MOST_WORK", 20_000)
+    method, release = OVERFITTED | {"rounds": 4}, {"min_sites": 2, "min_records": 5}
+    noised = traced(method, 200, privacy=NOISE, release=release)
+    assert noised.verdict is Verdict.NOT_APPLICABLE and "6e+04" in noised.why
+    assert traced(method, 200).finding is not None
+    longer = traced(method | {"rounds": 6}, 200)
+    assert longer.verdict is Verdict.NOT_APPLICABLE and "8 shadow runs" in longer.why
+
+
 @pytest.mark.parametrize(("members", "persons"), [(40, 80), (40, 50), (7, 9), (40, 400), (99, 100)])
 def test_every_person_is_left_out_and_about_as_many_are_left_as_took_part(
     members: int, persons: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import pandas as pd
 import pytest
 from support.audited import attacked, job, tables
 
+from secagg.audits.attacks.questions import rare_cell
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import audit_folder
+from secagg.audits.views import SeenRound, View, Who
+from secagg.contracts import Result
 from secagg.jobs import data_sources
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy import evaluation, record_sets
 from secagg.runs.run import run
 from secagg.runtime import coordinator
+from secagg.runtime.planned_job import plan_job
 
 MOMENTS = {"name": "moments"}
 PRIVATE: dict[str, Any] = {
@@ -133,6 +138,31 @@ def test_noised_sums_count_no_cell() -> None:
     assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
     assert found.finding.details["claimed"] == 0
     assert found.finding.value == found.finding.baseline
+
+
+def test_many_levels_are_searched_without_many_gigabytes() -> None:
+    """There are 19,200 cells and 70 made-up records: each is 1.3 MB in bytes, and 11 MB as float64.
+
+    Of the cells, the sums count one alone: all records.
+    """
+    levels = {"type": "categorical", "levels": list("ABCDEFGHIJ")}
+    asked = job({"name": "logistic", "outcome": "ill", "predictors": ["x"]}, 0) | {
+        "columns": columns()["columns"] | {f"c{i}": levels for i in range(20)}
+    }
+    planned = plan_job(parse_job(asked), {name: pd.DataFrame() for name in ("s0", "s1")})
+    method, public = planned.method, planned.public
+    request = method.next_request(method.initial_state(public))
+    assert request is not None
+    stage, message = request
+    total = {p.field.name: np.zeros(p.field.shape) for p in planned.plans.of(stage).fields[:-1]}
+    seen = SeenRound(stage, message, total, {})
+    view = View(Who.COORDINATOR, planned, ("s0", "s1"), (seen,), Result({}))
+    tracemalloc.start()
+    found = rare_cell.RareCell().run(view, np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None and rare_cell.ALL in found
+    assert peak < 4e6
 
 
 @pytest.mark.attack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,11 @@ from support.audited import HALF, job
 
 from secagg.audits.attacks.records.attribute_inference import Columns, difference
 from secagg.audits.attacks.records.coefficient_tracing import gains
-from secagg.audits.attacks.records.membership_finding import roc_points
+from secagg.audits.attacks.records.membership_finding import (
+    membership_finding,
+    roc_points,
+    width_by_permutation,
+)
 from secagg.audits.attacks.records.released_regression import Regression, fitted
 from secagg.audits.attacks.records.tracing import Released, traces
 from secagg.audits.audit import Attacked, audit_job
@@ -20,6 +25,7 @@ from secagg.audits.contract import Verdict
 from secagg.audits.membership import Rate, area_under_roc
 from secagg.audits.views import Who
 from secagg.contracts import PublicFacts, Variable
+from secagg.core.arrays import Array
 
 ONE = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
 CONTINUOUS = {"type": "continuous", "low": -HALF, "high": HALF}
@@ -85,10 +91,10 @@ def test_sums_of_other_records_do_not_trace(reference: int) -> None:
 
 def test_few_columns_and_records_are_refused() -> None:
     data = of_two_sites(
-        pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+        pd.DataFrame(np.random.default_rng(0).normal(size=(480, 2)), columns=["a", "b"])
     )
-    (found,) = audited(data, "tracing", {"name": "moments"}, 0.2)
-    assert found.verdict is Verdict.NOT_APPLICABLE and "20" in found.why
+    (found,) = audited(data, "tracing", {"name": "moments"}, 0.2)  # 96 others
+    assert found.verdict is Verdict.NOT_APPLICABLE and "100" in found.why
 
 
 def test_the_points_of_a_curve_agree_with_its_area() -> None:
@@ -156,6 +162,79 @@ def test_few_coefficients_of_many_records_do_not_trace() -> None:
             released = Regression("ols", False, 5, (0, 1, 2, 3, 4), b[1:], float(b[0]))
             areas.append(area_under_roc(*gains(released, own, reference, 2000.0)).value)
     assert np.mean(own_areas) < 0.55 and np.mean(other_areas) == pytest.approx(0.5, abs=0.02)
+
+
+def of_other_records(
+    n: int, m: int, p: int, rng: np.random.Generator, *, logistic: bool
+) -> tuple[Regression, Array, Array]:
+    """Return a regression of n records, and n and m others: nobody took part."""
+    slopes, found = rng.normal(size=p) / p**0.5, []
+    for records in (n, n, m):
+        x = rng.normal(0, 0.3, (records, p))
+        y = x @ slopes + rng.normal(0, 0.5, records)
+        if logistic:
+            y = np.where(rng.logistic(size=records) < 3 * x @ slopes, 1.0, -1.0)
+        found.append(np.column_stack([x, y]))
+    model = Regression("", logistic, p, tuple(range(p)), np.zeros(p), 0.0)
+    fit = model.design(found[0]), model.outcomes(found[0])
+    b, _ = fitted(*fit, logistic=logistic)
+    return replace(model, slopes=b[1:], intercept=float(b[0])), found[1], found[2]
+
+
+@pytest.mark.parametrize(("n", "m", "logistic"), [(100, 30, False), (200, 50, True)])
+def test_the_leverage_of_a_reference_record_is_that_of_a_fit_without_it(
+    n: int, m: int, logistic: bool
+) -> None:
+    """With that of a fit that includes the record, the areas are .38 and .42."""
+    rng, areas = np.random.default_rng(1), []
+    for _ in range(60):
+        model, own, others = of_other_records(n, m, 20, rng, logistic=logistic)
+        areas.append(area_under_roc(*gains(model, own, others, float(n))).value)
+    assert np.mean(areas) == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(("n", "logistic"), [(100, False), (200, True)])
+def test_coefficients_of_other_records_are_a_guess(n: int, logistic: bool) -> None:
+    rng, areas, covered = np.random.default_rng(1), [], []
+    for _ in range(40):
+        model, own, others = of_other_records(n, 105, 20, rng, logistic=logistic)
+
+        def area(own: Array, others: Array, model: Regression = model) -> Array:
+            return np.array([area_under_roc(*gains(model, own, others, float(n))).value])
+
+        (width,) = width_by_permutation(area, own, others, rng)
+        found = membership_finding(*gains(model, own, others, float(n)), float(width))
+        areas.append(found.value)
+        covered.append(found.low <= 0.5 <= found.high)
+    assert np.mean(areas) == pytest.approx(0.5, abs=3 * np.std(areas) / 40**0.5)
+    assert np.mean(covered) >= 0.9
+
+
+@pytest.mark.attack
+def test_the_interval_covers_a_guess_where_scores_share_their_reference() -> None:
+    """The interval of DeLong covers 86% here."""
+    rng, covered, of_delong = np.random.default_rng(0), [], []
+    for _ in range(60):
+        own, elsewhere = (rng.normal(0, 0.2, (400, 5)) for _ in range(2))
+        others = rng.normal(0, 0.2, (100, 5))
+        z = np.column_stack([np.ones(400), elsewhere])
+        released = Released(z.T @ z, 400.0)
+
+        def area(own: Array, others: Array, released: Released = released) -> Array:
+            return np.array([area_under_roc(*traces(released, own, others)).value])
+
+        (width,) = width_by_permutation(area, own, others, rng)
+        both = traces(released, own, others)
+        found, short = membership_finding(*both, float(width)), membership_finding(*both)
+        covered.append(found.low <= 0.5 <= found.high)
+        of_delong.append(short.low <= 0.5 <= short.high)
+    assert np.mean(of_delong) < 0.9 <= np.mean(covered)
+
+
+def test_few_records_for_each_coefficient_are_refused() -> None:
+    (found, _) = audited(regression(60, 0.625), "coefficient_tracing", METHODS["ols"][0], 0.625)
+    assert found.verdict is Verdict.NOT_APPLICABLE and "105" in found.why
 
 
 @pytest.mark.attack
@@ -266,6 +345,28 @@ def test_about_as_many_coefficients_as_records_say_more_of_these(
     for name in ("x", "kind") if mixed else ():  # what is known of everybody
         each = gained[f"1_ols.{name}"]
         assert each["members"][0] > each["others"][0] > 0.2 and each["population"][0] > 0.5
+
+
+def test_a_column_with_few_errors_of_the_guess_does_not_count() -> None:
+    rng = np.random.default_rng(0)
+    variables = tuple(
+        Variable(name, name, 0.0, 1.0, indicator=name == "rare") for name in ("rare", "x", "y")
+    )
+    public = PublicFacts(variables, ("rare", "x", "y"), 1000, ("s0",))
+    model = Regression("ols", False, 2, (0, 1), np.ones(2), 0.0)
+
+    def records(cases: int) -> Array:
+        x = rng.normal(size=(100, 3))
+        x[:, 0] = np.where(np.arange(100) < cases, 1.0, -1.0)
+        return x
+
+    for cases, names in ((9, {"1_ols.x"}), (10, {"1_ols.rare", "1_ols.x"})):
+        for few, many in ((0, 1), (1, 0)):
+            groups = records((cases, 30)[few]), records((cases, 30)[many])
+            columns = Columns([model], public, *groups, records(20))
+            assert columns.members.keys() == columns.others.keys() == names
+    assert not Columns([replace(model, predictors=(0,), slopes=np.ones(1))], public,
+                       records(5), records(5), records(5)).members  # fmt: skip
 
 
 def test_a_difference_that_may_be_chance_is_no_leak() -> None:

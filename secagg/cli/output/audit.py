@@ -20,10 +20,10 @@ from secagg.audits.folder_audit import FolderAudit
 from secagg.audits.outcomes import plain
 from secagg.cli.output.terminal import standard_output
 from secagg.core.private_files import write_private
+from secagg.core.version import __version__
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
-from secagg.reports.audits.page import audit_page, interval
-from secagg.reports.numbers import significant
+from secagg.reports.audits.page import audit_page, interval, number
 from secagg.runs.run_files import finite, json_bytes
 
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")
@@ -111,11 +111,13 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
     for head in heads:
         left = head in {"attack", "view", "verdict"}
         table.add_column(head, justify="left" if left else "right", no_wrap=head != "view")
+    tried = {each.attack.name for each in attacked if each.finding is not None}
     meanings, missing = dict[str, None](), dict[str, dict[str, None]]()
     for each in attacked:
         attack = each.attack
         if each.finding is None:
-            missing.setdefault(f"{each.verdict.value}: {each.why}", {})[attack.name] = None
+            name = attack.name if attack.name not in tried else f"{attack.name} ({each.who.value})"
+            missing.setdefault(f"{each.verdict.value} ({each.why})", {})[name] = None
             continue
         row = _row(each)
         table.add_row(*(row[head] for head in heads))
@@ -131,7 +133,7 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
     for text in meanings:
         out.print(escape(text), soft_wrap=True)
     for why, names in missing.items():
-        out.print(f"[dim]{escape(why)}: {', '.join(names)}[/]", soft_wrap=True)
+        out.print(f"[dim]{', '.join(names)}: {escape(why)}[/]", soft_wrap=True)
 
 
 def _row(each: Attacked) -> dict[str, str]:
@@ -141,7 +143,7 @@ def _row(each: Attacked) -> dict[str, str]:
         "attack": each.attack.name,
         "view": each.who.value,
         "number": interval(vars(each.finding)),
-        "guess": significant(each.finding.baseline, 3),
+        "guess": number(each.finding.baseline),
         "limit": str(each.limit),
         "control": "" if each.control is None else interval(vars(each.control)),
         "verdict": f"[{colour}]{each.verdict.value}[/]",
@@ -152,7 +154,10 @@ def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:
     """Return the audit as plain data for JSON."""
     job, given = audit.job, {n: v for n, v in vars(audit).items() if n not in {"job", "attacked"}}
     about = {"title": job.title, "method": job.method.name, "protocol": job.protocol.name}
-    return dict(plain(about | given | {"attacks": [_plain(each) for each in audit.attacked]}))
+    setting = {"epsilon": job.privacy.epsilon, "secagg": __version__}
+    return dict(
+        plain(about | setting | given | {"attacks": [_plain(each) for each in audit.attacked]})
+    )
 
 
 def _plain(each: Attacked) -> dict[str, Any]:

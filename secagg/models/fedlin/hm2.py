@@ -155,11 +155,9 @@ class FedLinHm2(Participation, FedLinModel):
         kind = DisclosureKind.SOLVABLE if self.points else DisclosureKind.SITES
         text = disclosed_by_hm2(self.points)
         text += SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ""
-        normal = self.prior == "normal"
-        return Disclosure(
-            kind, text, SOLVED_BY_CHOICE, other_runs=seen_by_subtraction(self.intercept),
-            attacks=("hm2_points" if self.points else "hm2_invented",) if normal else (),
-        )  # fmt: skip
+        attacks = ("hm2_points" if self.points else "hm2_invented",)
+        other = seen_by_subtraction(self.intercept)
+        return Disclosure(kind, text, SOLVED_BY_CHOICE, other_runs=other, attacks=attacks)
 
     @property
     def hierarchy(self) -> Hierarchy:

@@ -34,9 +34,10 @@ Except in the last case, the answer is exact: docs/math/differencing.md has the 
 
 Not protected:
 
-* Releases that are not in `earlier`. A site knows only the cohorts that it was part of. Three or
-  more cohorts without a common site can expose a group, and then no single site's ledger shows
-  this. The coordinator's ledger contains all cohorts.
+* Releases that are not in `earlier`. A site knows only the cohorts that it was part of. Three
+  cohorts without a common site can expose a group, and then no single site's ledger shows this:
+  fewer than k sites if there are at least 3k/2, and one site if there are at least 2k - 1
+  (docs/math/differencing.md). The coordinator's ledger contains all cohorts.
 * Computations that are not linear in the contributions.
 
 Two assumptions can only cause more refusals. The first is that each site contributed the same

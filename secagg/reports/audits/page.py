@@ -49,15 +49,22 @@ def _row(each: Mapping[str, Any]) -> dict[str, Any]:
         **each,
         "sign": _SIGNS[each["verdict"]],
         "number": interval(each),
-        "guess": significant(each["baseline"], 3),
+        "guess": number(each["baseline"]),
         "planted": "" if control is None else interval(control),
     }
 
 
 def interval(found: Mapping[str, Any]) -> str:
     """Return a number with its interval, if it is an estimate."""
-    low, value, high = (significant(found[name], 3) for name in ("low", "value", "high"))
+    low, value, high = (number(found[name]) for name in ("low", "value", "high"))
     return value if found["low"] == found["high"] else f"{value} ({low} to {high})"
+
+
+def number(value: float | None) -> str:
+    """Return a number with three digits; a whole one as it is."""
+    if value is not None and math.isfinite(value) and float(value).is_integer():
+        return f"{value:,.0f}" if abs(value) < 1e6 else significant(value, 3)
+    return significant(value, 3)
 
 
 def _left_out(attacks: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

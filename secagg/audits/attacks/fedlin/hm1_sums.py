@@ -52,7 +52,7 @@ class Hm1Sums(Attack):
     source: ClassVar[str] = "docs/math/hm1-site-covariance.md, equation (5)"
     knows: ClassVar[str] = "the method's settings"
     metric: ClassVar[str] = "coefficient_error"
-    meaning: ClassVar[str] = "largest relative error of a site's coefficients"
+    meaning: ClassVar[str] = "smallest relative error of a site's coefficients"
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -72,9 +72,9 @@ class Hm1Sums(Attack):
         )
 
     def score(self, guess: Recovered | None, view: View, truth: Truth) -> Finding:
-        """Return the error of the site that is recovered worst, in the order that fits best."""
+        """Return the error of the site that is recovered best, in the order that fits best."""
         true = np.array([replayed(view, truth.sites[s])[-1]["coefficients"] for s in view.sites])
-        baseline = float(np.max(mean_errors(true)))
+        baseline = float(np.min(mean_errors(true)))
         if guess is None:
             return _nothing(baseline)
         order = order_of(relative_errors(guess.theta, true))
@@ -103,7 +103,7 @@ class Hm1Invented(Attack):
     knows: ClassVar[str] = "the method's settings"
     views: ClassVar[tuple[Who, ...]] = (Who.DISHONEST,)
     metric: ClassVar[str] = "coefficient_error"
-    meaning: ClassVar[str] = "largest relative error of a site's least squares"
+    meaning: ClassVar[str] = "smallest relative error of a site's least squares"
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -128,10 +128,10 @@ class Hm1Invented(Attack):
         return Regressions(found.signs * least, gram, found)
 
     def score(self, guess: Regressions | None, view: View, truth: Truth) -> Finding:
-        """Return the error of the site that is recovered worst, in the order that fits best."""
+        """Return the error of the site that is recovered best, in the order that fits best."""
         sites = [regression_of(view, truth.sites[site]) for site in view.sites]
         true = np.array([each.least for each in sites])
-        baseline = float(np.max(mean_errors(true)))
+        baseline = float(np.min(mean_errors(true)))
         if guess is None:
             return _nothing(baseline)
         order = order_of(relative_errors(guess.least, true))
@@ -161,9 +161,9 @@ def _why_not(view: View) -> str:
 
 
 def _found(baseline: float, recovered: Recovered, **details: dict[str, float]) -> Finding:
-    worst, misfit = max(details["errors"].values()), recovered.misfit
+    best, misfit = min(details["errors"].values()), recovered.misfit
     failed = "" if misfit < _CONFIRMED else "the solution does not explain the last sum"
-    return Finding(worst, worst, worst, baseline, {**details, "misfit": misfit}, failed)
+    return Finding(best, best, best, baseline, {**details, "misfit": misfit}, failed)
 
 
 def _nothing(baseline: float) -> Finding:

@@ -50,7 +50,7 @@ class _Hm2Sums(Attack):
     source: ClassVar[str] = "docs/math/hm2-shared-posterior.md"
     knows: ClassVar[str] = "the method's settings"
     metric: ClassVar[str] = "gram_error"
-    meaning: ClassVar[str] = "largest relative error of a site's X'X / sigma^2"
+    meaning: ClassVar[str] = "smallest relative error of a site's X'X / sigma^2"
 
     most_unknowns: ClassVar[int] = _MOST_UNKNOWNS
 
@@ -70,7 +70,7 @@ class _Hm2Sums(Attack):
         return Limit(0.1, errors=True)
 
     def score(self, guess: Moments, view: View, truth: Truth) -> Finding:
-        """Return the error of the site that is recovered worst, in the order that fits best."""
+        """Return the error of the site that is recovered best, in the order that fits best."""
         sites = [regression_of(view, truth.sites[site]) for site in view.sites]
         true = np.array([each.gram / each.noise for each in sites])
         order = order_of(relative_errors(guess.A, true))
@@ -82,8 +82,8 @@ class _Hm2Sums(Attack):
             "misfit": guess.misfit,
         }
         failed = "" if guess.misfit < SOLVED else "no search reached the sums; another one may"
-        worst = max(errors.values())
-        return Finding(worst, worst, worst, float(np.max(mean_errors(true))), details, failed)
+        best = min(errors.values())
+        return Finding(best, best, best, float(np.min(mean_errors(true))), details, failed)
 
 
 class Hm2Points(_Hm2Sums):

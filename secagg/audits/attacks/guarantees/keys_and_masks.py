@@ -16,6 +16,9 @@ protocol looks at all messages that it received, and counts what breaks this:
     guessed key          a public key, or a commitment, belongs to one of 2^12 short secrets: the
                          number itself as little or big endian bytes, repeated, or hashed
 
+The control has one fault of each kind, whatever the protocol of the run, and counts only if all are
+found.
+
 (1) counts if it is below 2^-40. Masks are compared between rounds of a site, and between sites in a
 round, for the first 200 rounds, in rings of the same size. A shorter vector is compared with the
 start of a longer one, because masks are one stream.
@@ -40,16 +43,17 @@ import numpy as np
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import View
 from secagg.core import encoding, ring
-from secagg.core.frames import Header
 from secagg.core.identity import COORDINATOR
 from secagg.core.ring import RingVector
 from secagg.errors import PeerError
 from secagg.protocols.masked import masks
+from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.plain import Plain
 from secagg.runs.transcript_file import Message
 
 _NONCE_BYTES = 12
 _SECRET_BYTES = 12  # shorter values are names and numbers, and not keys
+_KEY_DIGEST = "key"  # of the public key of `threshold_paillier`: the same from all sites
 _CHANCE = -40.0  # log2 of the probability of a false alarm, for each comparison
 _SHORT_BITS = 12
 _ROUNDS = 200
@@ -112,7 +116,9 @@ class KeysAndMasks(Attack):
         }
 
     def score(self, guess: dict[str, int], view: View, truth: Truth) -> Finding:
-        """Return their number."""
+        """Return their number; of the control, none if a kind was not found."""
+        if isinstance(view, _Planted) and not all(guess.values()):
+            return Finding.exact(0.0, 0.0, **guess)
         found = self.without_truth(guess, view)
         assert found is not None
         return found
@@ -122,18 +128,14 @@ class KeysAndMasks(Attack):
         return Finding.exact(float(sum(guess.values())), 0.0, **guess)
 
     def control(self, plain: View) -> View:
-        """Return the view in which each site's vectors of a run have one mask, and one is repeated.
+        """Return the view of messages with one fault of each kind; they are read as Paillier's."""
+        planned = replace(plain.planned, protocol=Paillier())
+        planted = tuple(_planted_messages(plain))
+        return _Planted(plain.who, planned, plain.sites, (), plain.result, messages=planted)
 
-        The numbers of another site take the place of a further sum's, so it needs one sum only.
-        """
-        rng, found = np.random.default_rng(0), list[Message]()
-        vectors = {(v.site, v.round): v.values for v in _read(plain).vectors}
-        for (site, round_), own in vectors.items():
-            mask = ring.from_bytes(rng.bytes(own.nbytes), ring.bits_of(own))
-            for number, other in enumerate(plain.sites):
-                masked = ring.add(vectors[other, round_], mask)
-                found.append(_unsigned(site, round_, number, masked, rng.bytes(64)))
-        return replace(plain, messages=tuple(found))
+
+class _Planted(View):
+    """The view of the control."""
 
 
 # --- what is in the messages ----------------------------------------------------------------------
@@ -165,7 +167,7 @@ def _read(view: View) -> _Sent:
             elif isinstance(value, bytes) and name == "ciphertexts" and ciphertext:
                 cuts = range(0, len(value), ciphertext)
                 sent.values += [value[at : at + ciphertext] for at in cuts]
-            elif isinstance(value, bytes) and len(value) >= _SECRET_BYTES:
+            elif isinstance(value, bytes) and len(value) >= _SECRET_BYTES and name != _KEY_DIGEST:
                 _sort(name, value, sent)
     return sent
 
@@ -253,10 +255,34 @@ def _short_secrets() -> frozenset[bytes]:
     return frozenset(found)
 
 
-def _unsigned(site: str, round_: int, number: int, values: RingVector, signature: bytes) -> Message:
-    """Return a message that holds a vector, as `_read` reads it, for the control."""
-    phase = Plain.phases[0].name
-    header = Header(bytes(16), round_, phase, site, COORDINATOR, {"number": number}, bytes(32))
-    body = encoding.dumps({"values": values})
-    frame = encoding.dumps([header.to_bytes(), signature, body])
-    return Message(round_, phase, site, COORDINATOR, frame)
+# --- the control ----------------------------------------------------------------------------------
+
+
+def _planted_messages(plain: View) -> Iterator[Message]:
+    """Yield messages of one site, with one fault of each kind.
+
+    A contribution of zeros has the same mask as another one, so one sum of the run is enough.
+    """
+    rng = np.random.default_rng(0)
+    own = max((v.values for v in _read(plain).vectors), key=len)
+    mask = ring.from_bytes(rng.bytes(own.nbytes), ring.bits_of(own))
+    nonce, ciphertext = rng.bytes(_NONCE_BYTES), rng.bytes(Paillier().key_bits // 4)
+    short = (1).to_bytes(masks.KEY_BYTES, "big")
+    bodies: list[dict[str, Any]] = [
+        {"values": own},
+        {"values": ring.add(own, mask)},
+        {"values": mask},
+        {"envelopes": {name: nonce + rng.bytes(masks.KEY_BYTES) for name in plain.sites[:2]}},
+        {"ciphertexts": ciphertext + rng.bytes(len(ciphertext)) + ciphertext},
+        {"keys": _unsigned({"first": masks.public_key(short)}, rng)},
+        {},
+    ]
+    frames = [_unsigned(body, rng) for body in bodies]
+    phase = next(phase.name for phase in Paillier.phases if phase.contributes)
+    for number, frame in enumerate((*frames, frames[-1])):
+        yield Message(number, phase, plain.sites[0], COORDINATOR, frame)
+
+
+def _unsigned(body: Mapping[str, Any], rng: np.random.Generator) -> bytes:
+    """Return a frame as `_read` reads it: its header is not read, and no signature is checked."""
+    return encoding.dumps([b"", rng.bytes(64), encoding.dumps(dict(body))])

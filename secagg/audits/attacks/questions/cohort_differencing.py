@@ -12,20 +12,25 @@ It solves (1) for each S in fractions, by Gaussian elimination. This is another 
 that of the rule (`secagg.privacy.policy.differencing`), so that both do not have the same error.
 
 The view of the *coordinator*: it repeats the job, and each site is absent with a probability of
-10 %, as if it dropped out. The view of the *dishonest coordinator*: it invites the cohorts. With at
-least 2k - 1 sites (k: `min_sites`), let Q be one site, P be k - 1 others, and R the rest. Then
+10 %, as if it dropped out. The view of the *dishonest coordinator*: it invites the cohorts. Let the
+K sites be in three disjoint blocks P, Q and R, each two of which have at least k sites together
+(k: `min_sites`). Then
 
     (P + Q) + (Q + R) - (P + R) = 2 Q.                                                           (2)
 
-Each two of the cohorts of (2) differ in at least k sites, and no site is in all three. So no site's
-own ledger shows the exposure, and all three sums are answered. Only the coordinator's ledger has
-all cohorts, and a dishonest coordinator keeps none. With fewer sites, each two cohorts of k sites
-or more differ in less than k, so the second one is refused; the attack asks for all sites, and for
-all but one.
+Each two of the cohorts of (2) differ in the sites of two blocks, at least k, and no site is in all
+three. So no site's own ledger shows the exposure, and all three sums are answered. Only the
+coordinator's ledger has all cohorts, and a dishonest coordinator keeps none. Adding the three
+conditions gives 2K >= 3k. The smallest possible Q has max(1, 2k - K) sites, with the other sites in
+two halves: fewer than k sites from K >= 3k/2, and one site from K >= 2k - 1. With K < 3k/2, each
+two cohorts of k sites or more have a site in common and differ in at most 2K - 2k < k sites, so
+this site refuses the second one; the attack asks for all sites, and for all but one.
 
 The attacker needs no records of its own. The attack uses the first sum of the method, whose message
 does not depend on earlier sums. A group is counted as exposed if the computed sum of its
-contributions is right up to the rounding of the contributions; with noise it is not.
+contributions is right up to the rounding of the contributions; with noise it is not. If sites draw
+random numbers, an audit cannot compute their contributions again, so it cannot tell whether a group
+that (1) exposes has the right sum: the number is then an upper bound, and the verdict inconclusive.
 
 What the result does not show: that other schedules of cohorts fail; what sums over the same cohort
 show.
@@ -127,8 +132,13 @@ class CohortDifferencing(Attack):
             return Finding.exact(0.0, 0.0, **details)
         first, sites = view.rounds[0], guess.exposed.sites
         once = replace(view, rounds=view.rounds[:1])
+        details |= {
+            "releases_until_exposed": len(guess.cohorts) + guess.refused,
+            "sites": list(sites),
+        }
         if any(draws_random_numbers(once, truth.sites[s]) for s in sites):
-            return Finding.impossible("sites draw random numbers: no contribution to compare with")
+            n, why = float(len(sites)), "sites draw random numbers: no contribution to compare with"
+            return Finding(n, n, n, 0.0, details, bound=why)
         own = {s: flat(replayed(once, truth.sites[s])[0]) for s in sites}
         weights = [float(y) for y in guess.exposed.weights]
         computed = np.einsum("i,ij->j", weights, np.array(guess.sums))
@@ -137,11 +147,7 @@ class CohortDifferencing(Attack):
         true = np.sum([of_site[s] * own[s] for s in sites], axis=0)
         error = np.abs(computed - true)
         right = bool((error <= _rounding(view, first.stage, guess, weights)).all())
-        details |= {
-            "releases_until_exposed": len(guess.cohorts) + guess.refused,
-            "sites": list(sites),
-            "relative_error": float(np.linalg.norm(error) / np.linalg.norm(true)),
-        }
+        details["relative_error"] = float(np.linalg.norm(error) / np.linalg.norm(true))
         return Finding.exact(float(len(sites)) if right else 0.0, 0.0, **details)
 
 
@@ -155,9 +161,11 @@ def with_dropouts(sites: Sequence[str], min_sites: int, rng: np.random.Generator
 
 def chosen(sites: Sequence[str], min_sites: int) -> Iterator[Cohort]:
     """Yield the cohorts of (2); of few sites, all, and all but one."""
-    everyone, k = Cohort(sites), min_sites
-    if len(sites) >= 2 * k - 1:
-        P, Q, R = Cohort(sites[1:k]), Cohort(sites[:1]), Cohort(sites[k:])
+    everyone, K, k = Cohort(sites), len(sites), min_sites
+    if 3 * k <= 2 * K:
+        smallest = max(1, 2 * k - K)
+        half = smallest + (K - smallest) // 2
+        Q, P, R = map(Cohort, (sites[:smallest], sites[smallest:half], sites[half:]))
         yield from (P | Q, Q | R, P | R)
     else:
         yield from (everyone, everyone - {sites[0]})

@@ -19,8 +19,9 @@ remaining sites is left: 1 / K of the variance for the last one. The transcript 
 noise of single sites. So the remaining sites' noise is drawn anew, from the law of the plan: the
 error has the same distribution as that of the real attackers.
 
-The number is that of colluding sites that are needed to expose a site, with a relative error below
-10 %; K if not even K - 1 are enough, and 0 if the coordinator reads the contributions by itself. It
+The number is the smallest m such that m colluding sites have a relative error below 10 %; K if not
+even K - 1 have, and 0 if the coordinator reads the contributions by itself. Fewer than K - 1 sites
+can be enough if the remaining sites have similar contributions, which the others have not. It
 is a leak if it is not larger than the number that the job allows for (`privacy.colluding`, by
 default 1). Without noise no protocol can promise more than K - 2. The release rules promise less
 than this run shows: a sum may cover as few as `min_sites` sites. Noise hides records, and with many
@@ -115,11 +116,11 @@ class LastSite(Attack):
                 "error": float(np.mean(of_draws)), "low": min(of_draws), "high": max(of_draws),
                 **share,
             }  # fmt: skip
-        last = errors[str(K - 1)]
         needed, low, high = (
-            0.0 if view.in_clear else K - 1.0 if last[name] < _EXPOSED else float(K)
+            0.0 if view.in_clear
+            else float(next((m for m in errors if errors[m][name] < _EXPOSED), K))
             for name in ("error", "low", "high")
-        )
+        )  # fmt: skip
         return Finding(needed, low, high, float(K), {"errors": errors})
 
     def control(self, plain: View) -> View:

@@ -24,9 +24,9 @@ should end the run (`secagg.privacy.policy.cell_counts`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations, islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -46,6 +46,9 @@ _SPARE = 60  # made-up records that only test
 _HOLDS = 1e-6
 _SURE = 0.25
 _PLANTED = 40  # records of the control
+_BLOCK = 1000
+"""Cells for which (1) is solved at a time. There is one for each pair of levels: 122,500 in 50
+columns of 10 levels, which together would need gigabytes."""
 
 Cell = tuple[str, ...]
 ALL: Cell = ()
@@ -95,17 +98,17 @@ class RareCell(Attack):
             np.concatenate([resolutions(view, seen.stage, len(view.sites)) for seen in used.rounds])
             / scale
         )
-        members = cells(view, made) | {ALL: np.ones(size, dtype=np.bool_)}
-        B = np.array(list(members.values()), dtype=np.float64).T
-        W = np.linalg.lstsq(F[_SPARE:], B[_SPARE:], rcond=1e-9)[0]
-        holds = np.abs(F @ W - B).max(axis=0) <= _HOLDS
-        sure = np.sqrt((W**2).T @ unsure**2) <= _SURE
-        counts = np.rint(total @ W)
-        return {
-            cell: int(count)
-            for cell, count, ok in zip(members, counts, holds & sure, strict=True)
-            if ok
-        }
+        inverse = np.linalg.pinv(F[_SPARE:], rcond=1e-9)
+        found = dict[Cell, int]()
+        left = chain(cells(view, made), [(ALL, np.ones(size, dtype=np.bool_))])
+        while block := list(islice(left, _BLOCK)):
+            B = np.array([members for _, members in block], dtype=np.float64).T
+            W = inverse @ B[_SPARE:]
+            holds = np.abs(F @ W - B).max(axis=0) <= _HOLDS
+            sure = np.sqrt((W**2).T @ unsure**2) <= _SURE
+            counts = np.rint(total @ W)
+            found |= {block[i][0]: int(counts[i]) for i in np.flatnonzero(holds & sure)}
+        return found
 
     def score(self, guess: Mapping[Cell, int] | None, view: View, truth: Truth) -> Finding:
         """Return the smallest count above 0 that is right; details: the cell."""
@@ -115,7 +118,7 @@ class RareCell(Attack):
         for site in view.sites:
             rows = view.own.get(site) or truth.sites[site]
             n += len(rows.values)
-            for cell, members in cells(view, rows).items():
+            for cell, members in cells(view, rows):
                 true[cell] = true.get(cell, 0) + int(members.sum())
         claimed = {cell: m for cell, m in guess.items() if cell != ALL}
         right = {cell: m for cell, m in claimed.items() if m == true[cell]}
@@ -153,21 +156,19 @@ def _smallest(counts: Mapping[Cell, int], records: int, **details: Any) -> Findi
     return Finding.exact(min(positive.values(), default=records), records, **details)
 
 
-def cells(view: View, rows: SiteRecords) -> dict[Cell, NDArray[np.bool_]]:
-    """Return by cell which records are in it: levels, and pairs of levels of two columns."""
+def cells(view: View, rows: SiteRecords) -> Iterator[tuple[Cell, NDArray[np.bool_]]]:
+    """Yield each cell with its records: levels, and pairs of levels of two columns."""
     variables = view.planned.public.variables
     levels: dict[str, dict[str, NDArray[np.bool_]]] = {}
     for j, v in enumerate(variables):
         if v.indicator:
             of_column = levels.setdefault(v.column, {})
             of_column[v.name] = rows.values[:, j] > 0
-    found: dict[Cell, NDArray[np.bool_]] = {}
     for name, of_column in levels.items():
         of_column[f"{name}=(first level)"] = ~np.any(list(of_column.values()), axis=0)
-        found |= {(level,): members for level, members in of_column.items()}
+        yield from (((level,), members) for level, members in of_column.items())
     for one, two in combinations(levels.values(), 2):
-        found |= {(a, b): one[a] & two[b] for a in one for b in two}
-    return found
+        yield from (((a, b), one[a] & two[b]) for a in one for b in two)
 
 
 def made_up(view: View, size: int, rng: np.random.Generator) -> SiteRecords:

@@ -22,10 +22,12 @@ others, for the column where the difference is largest. Differential privacy bou
 The records that took no part are divided into two halves. One is the reference; the other is
 compared with the records that took part. So if the coefficients do not depend on who took part, the
 number is 0 up to chance. The interval is that of a difference of ratios of means (linearised), at a
-level that holds for all columns together (Bonferroni). If it includes 0, the number may be chance
-and is no leak. `baseline` is the largest difference for coefficients that are fitted to the
-reference alone. The details have the share for each column: of the run for both groups, and of the
-reference's coefficients for persons who took part (`population`).
+level that holds for all columns together (Bonferroni). A column counts only if the guess without
+the model has 10 errors or more in both groups: a ratio of fewer has no interval. If the interval
+includes 0, the number may be chance and is no leak. `baseline` is the largest difference for
+coefficients that are fitted to the reference alone. The details have the share for each column: of
+the run for both groups, and of the reference's coefficients for persons who took part
+(`population`).
 
 If even maximum likelihood estimates of the true records show no difference above the limit, the
 attack does not apply, and the reason gives both shares.
@@ -44,7 +46,6 @@ import numpy as np
 from scipy.special import log_expit
 from scipy.stats import norm
 
-from secagg.audits.attacks.records.membership_finding import FEW
 from secagg.audits.attacks.records.released_regression import (
     Regression,
     fitted,
@@ -57,6 +58,8 @@ from secagg.contracts import PublicFacts
 from secagg.core.arrays import Array
 
 _LEVEL = 0.95
+_FEW = 20  # records of the reference, and of the others, below which there is no estimate
+_FEWEST_ERRORS = 10  # of the guess without the model, in each group
 _VALUES = 200  # of a column, at most: a sample of the reference
 
 
@@ -85,15 +88,21 @@ class AttributeInference(Attack):
 
     def score(self, guess: list[Regression], view: View, truth: Truth) -> Finding:
         """Return the advantage for the column where it is largest."""
-        if len(truth.others) < 2 * FEW:
-            return Finding.impossible(f"fewer than {2 * FEW} records did not take part")
+        if len(truth.others) < 2 * _FEW:
+            return Finding.impossible(f"fewer than {2 * _FEW} records did not take part")
         members = np.concatenate([truth.sites[site].values for site in view.sites])
         reference, others = truth.others[::2], truth.others[1::2]
 
         def attacked(models: list[Regression]) -> Columns:
             return Columns(models, view.planned.public, members, others, reference)
 
-        found, population = attacked(guess), attacked([_refitted(r, reference) for r in guess])
+        found = attacked(guess)
+        if not found.members:
+            why = (
+                f"a guess without the model has fewer than {_FEWEST_ERRORS} errors in every column"
+            )
+            return Finding.impossible(why)
+        population = attacked([_refitted(r, reference) for r in guess])
         limit = self.limit(view)
         if not limit.exceeded_by(found.best.value):
             exact = attacked([_refitted(each, members) for each in guess])
@@ -114,7 +123,10 @@ class AttributeInference(Attack):
 
 
 class Columns:
-    """The gain by (1) for every predictor column of some regressions: of members, and of others."""
+    """The gain by (1) for the predictor columns of some regressions: of members, and of others.
+
+    A column of which either group has few errors without the model is left out.
+    """
 
     def __init__(
         self,
@@ -124,19 +136,21 @@ class Columns:
         others: Array,
         reference: Array,
     ) -> None:
-        columns = [
-            (i, column) for i, each in enumerate(models) for column in _columns(each, public)
-        ]
-
-        def gains(records: Array) -> dict[str, Rate]:
-            return {
-                f"{i + 1}_{models[i].name}.{column}": gain(
-                    *errors(models[i], public, column, records, reference), len(columns)
+        of_both = dict[str, tuple[tuple[Array, Array], ...]]()
+        for i, each in enumerate(models):
+            for column in _columns(each, public):
+                found = tuple(
+                    errors(each, public, column, records, reference)
+                    for records in (members, others)
                 )
-                for i, column in columns
-            }
-
-        self.members, self.others = gains(members), gains(others)
+                if min(np.count_nonzero(without) for _, without in found) >= _FEWEST_ERRORS:
+                    of_both[f"{i + 1}_{each.name}.{column}"] = found
+        self.members, self.others = (
+            {key: gain(*found[group], len(of_both)) for key, found in of_both.items()}
+            for group in (0, 1)
+        )
+        if not of_both:
+            return
         advantages = {key: difference(self.members[key], self.others[key]) for key in self.members}
         self.column = max(advantages, key=lambda key: advantages[key].value)
         self.best = advantages[self.column]

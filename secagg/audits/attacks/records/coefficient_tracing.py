@@ -15,7 +15,12 @@ logarithm of the ratio of both densities is
 with r = (y - mu(x'b0)) / phi and h = phi x'(X'WX)^-1 x for n records. b0 is estimated from m
 reference records. All others are the reference; for one of them, the fit is that of the rest. It is
 computed by one Newton step, exact for least squares (Pregibon, Annals of Statistics 1981): x'b0
-becomes x'b0 - k e / (1 - w k), with k = x'(X'WX)^-1 x, the weight w = mu' and the residual e.
+becomes x'b0 - k e / (1 - w k), with k = x'(X'WX)^-1 x, the weight w = mu' and the residual e; and k
+becomes k / (1 - w k). So T has the same mean for all if b does not depend on who took part, but for
+terms of order 1/m. This needs at least 5 reference records for each coefficient: for 21
+coefficients and 105 to 500 reference records, the mean area is then .495 to .498 in simulations.
+All T share the error of b0, so the interval is that of `membership_finding`. It covers 1/2 in 95 to
+97 % of them.
 
 Members and others are apart by about root(p / n) root(m / (n + m)) standard deviations: little,
 unless a regression has many predictors for its records. T of several regressions of a result is
@@ -30,11 +35,15 @@ noise: the regression is too small to trace anybody by this attack.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from secagg.audits.attacks.records.membership_finding import FEW, membership_finding
+from secagg.audits.attacks.records.membership_finding import (
+    FEW,
+    membership_finding,
+    width_by_permutation,
+)
 from secagg.audits.attacks.records.released_regression import (
     Regression,
     fitted,
@@ -45,6 +54,15 @@ from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import area_under_roc
 from secagg.audits.views import View, Who
 from secagg.core.arrays import Array
+
+_REFERENCE = 5  # records for each coefficient
+
+
+class Guess(NamedTuple):
+    """The regressions of a result, and the seed of the draws for the interval."""
+
+    regressions: list[Regression]
+    seed: int
 
 
 class CoefficientTracing(Attack):
@@ -66,24 +84,37 @@ class CoefficientTracing(Attack):
         """Return the limit."""
         return Limit(0.6)
 
-    def run(self, view: View, rng: np.random.Generator) -> list[Regression]:
+    def run(self, view: View, rng: np.random.Generator) -> Guess:
         """Return the regressions of the result."""
-        return released_regressions(view)
+        return Guess(released_regressions(view), int(rng.integers(2**63)))
 
-    def score(self, guess: list[Regression], view: View, truth: Truth) -> Finding:
+    def score(self, guess: Guess, view: View, truth: Truth) -> Finding:
         """Return the AUC of (1), summed over regressions; details: of each."""
-        most = max(len(each.predictors) for each in guess)
-        if len(truth.others) < max(FEW, most + 2):
-            return Finding.impossible(f"fewer than {max(FEW, most + 2)} records did not take part")
+        coefficients = 1 + max(len(each.predictors) for each in guess.regressions)
+        least = max(FEW, _REFERENCE * coefficients)
+        if len(truth.others) < least:
+            why = f"fewer than {least} records did not take part, for {coefficients} coefficients"
+            return Finding.impossible(why)
         members = np.concatenate([truth.sites[site].values for site in view.sites])
         n = max(float(view.result.summary["records"]), 1.0)
-        traced = [gains(each, members, truth.others, n) for each in guess]
-        of_each = {
-            f"{i}_{each.name}": list(area_under_roc(*scores))
-            for i, (each, scores) in enumerate(zip(guess, traced, strict=True), start=1)
-        }
-        own, other = (np.sum(each, axis=0) for each in zip(*traced, strict=True))
-        return membership_finding(own, other, of_each=of_each)
+
+        def scores(own: Array, others: Array) -> list[tuple[Array, Array]]:
+            """Return those of each regression, and their sums."""
+            found = [gains(each, own, others, n) for each in guess.regressions]
+            first, second = (np.sum(each, axis=0) for each in zip(*found, strict=True))
+            return [*found, (first, second)]
+
+        def areas(own: Array, others: Array) -> Array:
+            return np.array([area_under_roc(*each).value for each in scores(own, others)])
+
+        rng = np.random.default_rng(guess.seed)
+        widths = width_by_permutation(areas, members, truth.others, rng).tolist()
+        *traced, (own, others) = scores(members, truth.others)
+        of_each = {}
+        for i, each in enumerate(guess.regressions):
+            found = membership_finding(*traced[i], widths[i])
+            of_each[f"{i + 1}_{each.name}"] = [found.value, found.low, found.high]
+        return membership_finding(own, others, widths[-1], of_each=of_each)
 
 
 def gains(released: Regression, members: Array, reference: Array, n: float) -> tuple[Array, Array]:
@@ -93,17 +124,24 @@ def gains(released: Regression, members: Array, reference: Array, n: float) -> t
     """
     X, y = released.design(reference), released.outcomes(reference)
     b0, root = fitted(X, y, logistic=released.logistic)
-    b = np.concatenate([[0.0], released.slopes])
-    b[0] = np.mean(y - X @ b) if released.intercept is None else released.intercept
     mean, weight = means_and_weights(X @ b0, logistic=released.logistic)
     phi = 1.0 if released.logistic else max(float(np.mean((y - mean) ** 2)), 1e-300)
     k = np.sum((X @ root) ** 2, axis=1)
-    left_out = X @ b0 - k * (y - mean) / np.maximum(1 - weight * k, 1e-9)
+    left = np.maximum(1 - weight * k, 1e-9)  # 1 - w k: of a fit without the record
+    gap = y - released.linear(reference)
+    m, level = len(reference), released.intercept
 
-    def gain(x: Array, outcome: Array, start: Array) -> Array:
+    def gain(records: Array, start: Array, k: Array, fitted_to: int, b_1: Array | float) -> Array:
+        outcome = released.outcomes(records)
         r = (outcome - means_and_weights(start, logistic=released.logistic)[0]) / phi
-        h = phi * np.sum((x @ root) ** 2, axis=1) * len(reference) / n
-        return np.asarray(r * (x @ b - start) - r * r * h / 2)
+        h = phi * k * fitted_to / n
+        return np.asarray(r * (released.linear(records) + b_1 - start) - r * r * h / 2)
 
     own = released.design(members)
-    return gain(own, released.outcomes(members), own @ b0), gain(X, y, left_out)
+    own_k = np.sum((own @ root) ** 2, axis=1)
+    in_all = float(np.mean(gap)) if level is None else level
+    in_rest = (np.sum(gap) - gap) / (m - 1) if level is None else level
+    return (
+        gain(members, own @ b0, own_k, m, in_all),
+        gain(reference, X @ b0 - k * (y - mean) / left, k / left, m - 1, in_rest),
+    )

@@ -16,6 +16,11 @@ The attacker holds the moments of a site under `plain`, those of all sites, or, 
 those of all sites but its own. It knows which variables are 0/1. The recovered rows have no order,
 and no name. Not shown: that records of more than a few people are safe. The search ends after a
 fixed number of steps, and says so; a better one may go further.
+
+The number is how much better the found cells are than a guess of the most frequent value of each
+column: (f - g) / (1 - g), with f and g the shares of exact cells of both, among the cells that the
+attack claims. Cells that it leaves open are no errors; their share is `open`. The attacker cannot
+tell solutions apart, so f is the mean over all that were found (`solutions`).
 """
 
 from __future__ import annotations
@@ -48,14 +53,13 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Solution:
-    """Records (n, p) in units of the run, NaN where undetermined; of whom; number of solutions.
+    """Records (n, p) of each solution in units of the run, NaN where undetermined; of whom.
 
     complete: whether the search saw all solutions
     """
 
     of: tuple[str, ...]
-    records: Array
-    solutions: int
+    records: tuple[Array, ...]
     complete: bool
 
 
@@ -70,7 +74,7 @@ class GramRecords(Attack):
     )
     views: ClassVar[tuple[Who, ...]] = (Who.COORDINATOR, Who.COALITION)
     metric: ClassVar[str] = "cells_found"
-    meaning: ClassVar[str] = "share of the cells of all records that are found exactly"
+    meaning: ClassVar[str] = "share of the claimed cells found exactly, beyond a guess; 0: a guess"
 
     def colluding(self, sites: int) -> int:
         """Return all sites but one."""
@@ -87,7 +91,7 @@ class GramRecords(Attack):
         return ""
 
     def limit(self, view: View) -> Limit:
-        """Return the limit: a guess of the most frequent values is no more than right by chance."""
+        """Return the limit: of the errors of a guess, one in ten is left."""
         return Limit(0.9)
 
     def run(self, view: View, rng: np.random.Generator) -> list[Solution]:
@@ -100,26 +104,24 @@ class GramRecords(Attack):
         ]
 
     def score(self, guess: list[Solution], view: View, truth: Truth) -> Finding:
-        """Return the largest share of exact cells; details: by group, and the share of rows."""
+        """Return the largest number of a group; details: of each, and the share of rows."""
         if not guess:
             return Finding.impossible(f"no sum is over {_MOST_RECORDS} records or fewer")
-        groups, best, baseline = list[dict[str, object]](), -1.0, 0.0
+        groups, values = list[dict[str, object]](), list[float]()
         for each in guess:
             rows = [
                 truth.sites[site] if site in truth.sites else view.own[site] for site in each.of
             ]
             true = np.concatenate([one.values for one in rows])
-            cells, whole = _exact(each.records, true)
-            values, counts = zip(*(np.unique(x, return_counts=True) for x in true.T), strict=True)
-            modes = np.array([v[np.argmax(c)] for v, c in zip(values, counts, strict=True)])
-            if cells > best:
-                best, baseline = cells, float(np.mean(np.abs(true - modes) <= _AGREES))
+            claimed, right, usual, rows_right = _share_exact(each.records, true)
+            values.append((right - usual) / (1 - usual) if usual < 1 else 0.0)
             groups.append({
-                "sites": list(each.of), "records": len(true), "cells": cells, "rows": whole,
-                "solutions": each.solutions, "all_solutions": each.complete,
+                "sites": list(each.of), "records": len(true), "cells": right, "guess": usual,
+                "rows": rows_right, "open": 1 - claimed,
+                "solutions": len(each.records), "all_solutions": each.complete,
             })  # fmt: skip
-        found = Finding.exact(best, baseline, groups=groups)
-        ended = not any(each.complete for each in guess)
+        found = Finding.exact(max(values), 0.0, groups=groups)
+        ended = not any(each.complete and each.records for each in guess)
         return replace(found, failed="the search ended before its end") if ended else found
 
     def control(self, plain: View) -> View:
@@ -162,7 +164,7 @@ def _indicator_values(view: View) -> dict[int, tuple[float, float]]:
 
 
 def _solve(M: Array, u: dict[int, tuple[float, float]]) -> Solution:
-    """Return one solution; where several fit, cells on which they differ are those of the first."""
+    """Return all solutions that the search sees, if it sees any that fits."""
     n, p = round(M[0, 0]), len(M) - 1
     low = np.array([u[j][0] for j in u])
     gap = np.array([u[j][1] - u[j][0] for j in u])
@@ -174,11 +176,10 @@ def _solve(M: Array, u: dict[int, tuple[float, float]]) -> Solution:
     np.fill_diagonal(gram, np.rint(ones).astype(np.int64))
     others = [j for j in range(p) if j not in u]
     rest, search = [1 + j for j in others], _Search(gram, n)
-    fitting, first = list[Array](), None
+    fitting, seen = list[Array](), 0
     for B in islice(search.solutions(), _MOST_SOLUTIONS):
-        values = np.full((n, p), np.nan)
+        values, seen = np.full((n, p), np.nan), seen + 1
         values[:, list(u)] = low + B * gap
-        first = values if first is None else first
         if not others:
             fitting.append(values)
             continue
@@ -188,10 +189,8 @@ def _solve(M: Array, u: dict[int, tuple[float, float]]) -> Solution:
             values[:, others] = X
             if not any(_exact(values, other) == (1.0, 1.0) for other in fitting):
                 fitting.append(values)
-    found = fitting[0] if fitting else first
-    full = search.steps < _MOST_STEPS and len(fitting) < _MOST_SOLUTIONS
-    nothing = np.full((n, p), np.nan)
-    return Solution((), nothing if found is None else found, len(fitting), full)
+    full = search.steps < _MOST_STEPS and seen < _MOST_SOLUTIONS
+    return Solution((), tuple(fitting), full)
 
 
 def _continuous(Z: Array, cross: Array, products: Array) -> Iterator[Array]:
@@ -275,6 +274,22 @@ class _Search:
             left = target - count * rows[at]
             for rest in self._splits(rows, sizes, reach, left, at + 1):
                 yield [count, *rest]
+
+
+def _share_exact(solutions: tuple[Array, ...], true: Array) -> tuple[float, float, float, float]:
+    """Return the share of claimed cells; of these, the exact ones, and those of a guess; rows.
+
+    The guess is the most frequent value of each column. All are means over the solutions.
+    """
+    if not solutions:
+        return 0.0, 0.0, 0.0, 0.0
+    counted = [np.unique(x, return_counts=True) for x in true.T]
+    usual = np.array([np.max(counts) / len(true) for _, counts in counted])
+    claimed = np.array([~np.isnan(each) for each in solutions])
+    exact = np.mean([_exact(each, true) for each in solutions], axis=0)
+    share = float(np.mean(claimed))
+    of_guess = float(np.mean(claimed * usual)) / share
+    return share, float(exact[0]) / share, of_guess, float(exact[1])
 
 
 def _exact(found: Array, true: Array) -> tuple[float, float]:

@@ -30,7 +30,8 @@ the AUC is 1/2.
 The attacker knows the whole records of all persons whose membership is in question, and the job.
 The released parameters are the same for an outsider and for the coordinator, who also has those of
 earlier rounds. The shadows are trained by the scorer, because an attack gets no records; it uses
-which records took part only for the ROC curve. Not covered: methods whose sites train alone.
+which records took part only for the ROC curve. Not covered: methods whose sites train alone, and
+jobs whose shadow runs, with those of the control, would take more than about 5 minutes.
 """
 
 from __future__ import annotations
@@ -42,15 +43,22 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from secagg.audits.attacks.records.membership_finding import FEW, membership_finding
-from secagg.audits.attacks.records.released_network import losses, network_of, trained_on
+from secagg.audits.attacks.records.membership_finding import membership_finding
+from secagg.audits.attacks.records.released_network import (
+    losses,
+    network_of,
+    trained_on,
+    training_work,
+)
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import area_under_roc
 from secagg.audits.views import View, Who
 from secagg.core.arrays import Array
 
+_FEW = 20  # others: the interval then covers 93 %
 _SHADOWS = 8
 _MOST_PARTS = 10
+_MOST_WORK = 1e7  # gradients of single records: 2 minutes for the run, and for the control
 
 
 class Membership(Attack):
@@ -82,13 +90,19 @@ class Membership(Attack):
 
     def score(self, guess: int, view: View, truth: Truth) -> Finding:
         """Return the AUC of LiRA; details: of the others."""
-        if len(truth.others) < FEW:
-            return Finding.impossible(f"fewer than {FEW} records did not take part")
+        if len(truth.others) < _FEW:
+            return Finding.impossible(f"fewer than {_FEW} records did not take part")
         members = np.concatenate([truth.sites[site].values for site in view.sites])
         persons = np.concatenate([members, truth.others])
         took_part = np.arange(len(persons)) < len(members)
         rng = np.random.default_rng(guess)
         left_out = groups(len(members), len(persons), rng)
+        work = sum(training_work(view, float(np.sum(~out))) for out in left_out)
+        if work > _MOST_WORK:
+            return Finding.impossible(
+                f"{len(left_out)} shadow runs of {len(persons)} records take as long as {work:.1g} "
+                f"gradients of single records, and at most {_MOST_WORK:.0e} are tried"
+            )
         own = losses(view.planned, view.result, persons)
         shadows = np.array([
             losses(view.planned, trained_on(view, persons[~out], rng), persons) for out in left_out

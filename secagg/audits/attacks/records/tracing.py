@@ -15,7 +15,7 @@ or under differential privacy 1/2; n is then read from the noisy sum.
 
 T is compared between the records that took part and others from the same sites. All others are the
 reference; for one of them, P is that of the rest, which gives (2). So T has the same mean for both
-if M does not depend on who took part.
+if M does not depend on who took part. The interval is that of `membership_finding`.
 
     T(u) = m / (m - 1) (<G - P, M / n - P> + |G - P|^2 / (m - 1)).                               (2)
 
@@ -34,8 +34,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from secagg.audits.attacks.records.membership_finding import FEW, membership_finding
+from secagg.audits.attacks.records.membership_finding import (
+    FEW,
+    membership_finding,
+    width_by_permutation,
+)
 from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.membership import area_under_roc
 from secagg.audits.views import View
 from secagg.core.arrays import Array
 from secagg.models.moments.method import CONSTANT, STAGE
@@ -47,13 +52,14 @@ _ROUNDING = 1e-12  # of the largest variance
 class Released(NamedTuple):
     """M, the n read from it, the constant c in z, and the variance of the noise above the diagonal.
 
-    On the diagonal, the noise has twice this variance.
+    On the diagonal, the noise has twice this variance. seed: of the draws for the interval
     """
 
     M: Array
     n: float
     c: float = 1.0
     noise: float = 0.0
+    seed: int = 0
 
 
 class Tracing(Attack):
@@ -83,14 +89,21 @@ class Tracing(Attack):
         c = 1.0 if public.clip is None else CONSTANT
         noise, K = public.noise.get(STAGE), len(view.sites)
         variance = noise.sum_variance(K, noise.site_variance(K)) if noise else 0.0
-        return Released(M, max(float(M[0, 0]) / c**2, 1.0), c, variance)
+        seed = int(rng.integers(2**63))
+        return Released(M, max(float(M[0, 0]) / c**2, 1.0), c, variance, seed)
 
     def score(self, guess: Released, view: View, truth: Truth) -> Finding:
         """Return the AUC of (1) and (2)."""
         if len(truth.others) < FEW:
             return Finding.impossible(f"fewer than {FEW} records did not take part")
         members = np.concatenate([truth.sites[site].values for site in view.sites])
-        return membership_finding(*traces(guess, members, truth.others))
+
+        def areas(own: Array, others: Array) -> Array:
+            return np.array([area_under_roc(*traces(guess, own, others)).value])
+
+        rng = np.random.default_rng(guess.seed)
+        (width,) = width_by_permutation(areas, members, truth.others, rng)
+        return membership_finding(*traces(guess, members, truth.others), float(width))
 
     def control(self, plain: View) -> View:
         """Return the sum of one site alone, without noise."""
@@ -99,7 +112,7 @@ class Tracing(Attack):
 
 def traces(released: Released, records: Array, reference: Array) -> tuple[Array, Array]:
     """Return (1) of each record, and (2) of each reference record."""
-    M, n, c, noise = released
+    M, n, c, noise, _ = released
     m = len(reference)
     z = np.column_stack([np.full(m, c), reference])
     size, axes = np.linalg.eigh(M / n)

@@ -65,16 +65,20 @@ class GibbsSums(Attack):
         excess = np.array([_excess(fold) for fold in folds])
         width = float(student.ppf(0.975, len(excess) - 1) * excess.std(ddof=1) / len(excess) ** 0.5)
         value = _excess(folds.mean(axis=0))
+        low, high = max(0.0, value - width), min(1.0, max(0.0, value + width))
+        included = not self.limit(view).exceeded_by(low)
         return Finding(
-            max(value, 0.0), max(0.0, value - width), min(1.0, max(0.0, value + width)), 0.0, {
+            max(value, 0.0), low, high, 0.0, {
                 "sites": dict(zip(view.sites, map(float, folds.mean(axis=0)), strict=True)),
                 "mean_shares": {
-                    str(r): float(np.mean(_shares(found, r)))
+                    str(r): {"cross products": float(np.mean(_shares(found, r)))}
                     for r in (*(r for r in _SOME_ROUNDS if r < rounds), rounds)
                 },
                 "one_sum_of_cross_products": 1 / len(view.sites),
                 "simulated_rounds": found[0].simulated,
             },
+            failed="an estimate from below: the sums may determine more",
+            bound="the interval includes the limit" if included else "",
         )  # fmt: skip
 
     def control(self, plain: View) -> View:

@@ -31,7 +31,7 @@ class AdmmSums(Attack):
     source: ClassVar[str] = "secagg.audits.attacks.statistics.admm_covariance"
     knows: ClassVar[str] = "the method's settings"
     metric: ClassVar[str] = "covariance_error"
-    meaning: ClassVar[str] = "largest relative error of a site's covariance matrix"
+    meaning: ClassVar[str] = "smallest relative error of a site's covariance matrix"
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -52,12 +52,12 @@ class AdmmSums(Attack):
         return recover_covariances(admm_rounds(view), len(view.sites), rng)
 
     def score(self, guess: Recovered, view: View, truth: Truth) -> Finding:
-        """Return the error of the site that is recovered worst, in the order that fits best."""
+        """Return the error of the site that is recovered best, in the order that fits best."""
         true = np.array([covariance_of(view, truth.sites[site]) for site in view.sites])
         order = order_of(relative_errors(guess.covariances, true))
         own = errors_by_site(view, guess.covariances, true, order)
-        baseline = float(np.max(mean_errors(true)))
-        found = Finding.exact(max(own.values()), baseline, errors=own, misfit=guess.misfit)
+        baseline = float(np.min(mean_errors(true)))
+        found = Finding.exact(min(own.values()), baseline, errors=own, misfit=guess.misfit)
         if guess.misfit < SOLVED:
             return found
         return replace(found, failed="no search reached the sums; another one may")

@@ -19,7 +19,8 @@ false), there are three cases.
 
 1. The sums do not change if sites exchange records (`pooled` is true). Then they say nothing about
    who has which record, and the excess share is 0.
-2. The contributions are seen in clear. They are the site's own statistics, and the share is 1.
+2. The contributions are seen in clear, and a weighted sum of them does change if sites exchange
+   records. They are the site's own statistics, and the number is 1.
 3. Otherwise all other changes of the records are unknowns, too, with variance 1 each: x is then
    longer, and tr(V_k) is still over the means or covariances only.
 
@@ -54,6 +55,7 @@ from secagg.audits.site_statistics import (
     derivatives,
     directions,
     draws_random_numbers,
+    flat,
     reads_moments_only,
     reads_pooled_only,
     record_derivatives,
@@ -69,6 +71,8 @@ GROUPS = ("means", "covariances")
 _MOST_WORK = 15_000  # values of records times rounds: minutes
 _DRAWS = "an upper bound: the attacker is assumed to know the sites' random numbers"
 _RECORDS = "an upper bound: the attacker is assumed to know all records nearly"
+_ALL = 1 - 1e-9
+_MOST_FLOPS = 3e11  # of the singular value decompositions: a minute
 _ROUNDING = 2.0**-40  # of a sum of moments to compare with
 
 
@@ -87,8 +91,8 @@ class IdentifiedShare(Attack):
         """Return why it does not apply."""
         if any(stage.training for stage in view.planned.plans.stages.values()):
             return "sites train alone with noise"
-        if len(view.own) == len(view.sites):
-            return "all sites collude"
+        if len(view.sites) - len(view.own) < 2 and not view.in_clear:
+            return "one site remains, and every sum is its own: see last_site"
         return "" if view.rounds else "the run opened no sum of the method"
 
     def limit(self, view: View) -> Limit:
@@ -102,29 +106,34 @@ class IdentifiedShare(Attack):
         """Return the excess share; details: shares of each site, and after fewer rounds."""
         sites = [site for site in view.sites if site not in view.own]
         used = sorted({j for site in sites for j in used_variables(view, truth.sites[site])})
-        if not used:
-            why = "the sums do not depend on the records' values"
-            return Finding.impossible(why)
         rows = {site: truth.sites[site] for site in sites}
+        if not any(directions(each, used) for each in rows.values()):
+            return Finding.impossible("small changes of the records do not change the sums")
         rng = np.random.default_rng(0)
-        moments_only = all(reads_moments_only(view, each, rng) for each in rows.values())
-        if not moments_only and view.in_clear:
-            return Finding.exact(1.0, 0.0, moments_only=False)
-        if not moments_only and reads_pooled_only(view, rows, rng):
+        moments_only = all(
+            reads_moments_only(view, each, rng) for each in rows.values() if len(each.values) > 2
+        )
+        if not moments_only and reads_pooled_only(view, rows, rng, weighted=view.in_clear):
             return Finding.exact(0.0, 0.0, moments_only=False, pooled=True)
+        if not moments_only and view.in_clear:
+            return Finding.exact(1.0, 0.0, moments_only=False, pooled=False)
         values = sum(len(each.values) for each in rows.values()) * len(used)
         if not moments_only and values * len(view.rounds) > _MOST_WORK:
             return Finding.impossible(
                 f"the method reads single records: {values} values in {len(view.rounds)} rounds "
                 "are too many to compute"
             )
+        unknowns = sum(len(directions(each, used)) for each in rows.values())
+        numbers = sum(len(flat(seen.total)) for seen in view.rounds)
+        if unknowns * numbers * min(unknowns, numbers) > _MOST_FLOPS:
+            return Finding.impossible(f"{numbers} numbers and {unknowns} unknowns are too many")
         J, R, groups = _information(view, rows, used, moments_only=moments_only)
         rounds = sorted({*(r for r in _SOME_ROUNDS if r < len(J)), len(J)})
         after = {r: _shares(J[:r], R[:r], groups, view.in_clear) for r in rounds}
         shares = {r: _means(each) for r, each in after.items()}
         reference = _means(_shares(*_one_sum(rows, used)))
         last = shares[len(J)]
-        excess = max((last[name] - r) / (1 - r) for name, r in reference.items() if r < 1)
+        excess = max((last[name] - r) / (1 - r) for name, r in reference.items() if r < _ALL)
         draws = any(draws_random_numbers(view, each) for each in rows.values())
         found = Finding.exact(
             max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in shares.items()},
@@ -193,8 +202,12 @@ def _one_sum(
 
 
 def _means(shares: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean shares over sites."""
-    return {name: float(np.mean([each[name] for each in shares.values()])) for name in GROUPS}
+    """Return the mean shares over sites that have such statistics."""
+    found = {}
+    for name in GROUPS:
+        values = [each[name] for each in shares.values() if name in each]
+        found[name] = float(np.mean(values)) if values else 0.0
+    return found
 
 
 def _shares(
@@ -202,23 +215,19 @@ def _shares(
 ) -> dict[str, dict[str, float]]:
     """Return each site's shares. In clear, each site's own contributions are seen."""
     whitened = np.vstack([each / root[:, None] for each, root in zip(J, R, strict=True)])
-    found = {}
+    found, together = {}, None if in_clear else _reduced_variances(whitened)
     for site, columns in groups.items():
-        seen = columns["all"] if in_clear else slice(0, whitened.shape[1])
-        found[site] = {
-            name: _share(
-                whitened[:, seen],
-                slice(columns[name].start - seen.start, columns[name].stop - seen.start),
-            )
+        seen = columns["all"]
+        known = _reduced_variances(whitened[:, seen]) if together is None else together[seen]
+        parts = {
+            name: known[columns[name].start - seen.start : columns[name].stop - seen.start]
             for name in GROUPS
         }
+        found[site] = {name: float(np.mean(part)) for name, part in parts.items() if len(part)}
     return found
 
 
-def _share(whitened: Array, block: slice) -> float:
-    """Return 1 - tr(V_k) / q. The singular values give V without forming J'J."""
-    q = block.stop - block.start
-    if not q:
-        return 0.0
+def _reduced_variances(whitened: Array) -> Array:
+    """Return 1 - V_ii of each unknown. The singular values give V without forming J'J."""
     _, s, V = np.linalg.svd(whitened, full_matrices=False)
-    return float(np.sum((V[:, block] ** 2) * (s**2 / (1 + s**2))[:, None]) / q)
+    return np.asarray(np.sum(V**2 * (s**2 / (1 + s**2))[:, None], axis=0))
