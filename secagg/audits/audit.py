@@ -138,14 +138,15 @@ def audit_job(
             outcomes.save(*task, outcome)
     planned = plan_job(job, kept)
     truth = truth_about(planned, kept, aside)
-    judged = tuple(
-        _judged(chosen[name], who, found[name, who], limits or {}) for name, who in tasks
+    attacked = tuple(
+        judged(chosen[name], who, found[name, who], limits or {}) for name, who in tasks
     )
     records = sum(len(rows.values) for rows in truth.sites.values())
-    return Audit(job, tuple(sorted(truth.sites)), records, len(truth.others), seed, judged)
+    return Audit(job, tuple(sorted(truth.sites)), records, len(truth.others), seed, attacked)
 
 
-def _judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> Attacked:
+def judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> Attacked:
+    """Return an outcome with its verdict. Raises `UsageError` for a limit in a wrong direction."""
     limit = limits.get(attack.metric)
     if limit is not None and found.limit is not None and limit.errors != found.limit.errors:
         sign = ">=" if found.limit.errors else "<="

@@ -71,6 +71,7 @@ class Finding:
     failed: why the attack itself knows that it did not succeed, for example a search that ended
         elsewhere; a number without a leak then shows nothing
     bound: why the number is only an upper bound; a number above the limit then shows nothing
+    why_not: why the attack does not apply, if only the truth shows it
     """
 
     value: float
@@ -80,6 +81,7 @@ class Finding:
     details: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
     bound: str = ""
+    why_not: str = ""
 
     @classmethod
     def exact(cls, value: float, baseline: float, **details: Any) -> Finding:
@@ -90,7 +92,7 @@ class Finding:
     def impossible(cls, why: str) -> Finding:
         """Return that the attack does not apply, for a reason that only the truth shows."""
         nan = float("nan")
-        return cls(nan, nan, nan, nan, {"why_not": why})
+        return cls(nan, nan, nan, nan, why_not=why)
 
 
 class Attack(ABC):
@@ -131,7 +133,7 @@ class Attack(ABC):
         """Compare the guess with the truth."""
 
     def without_truth(self, guess: Any, view: View) -> Finding | None:
-        """Return what the attacker itself can tell of its guess; None: nothing."""
+        """Return what the attacker knows about its guess without the truth; None: nothing."""
         return None
 
     def control(self, plain: View) -> View:

@@ -1,8 +1,8 @@
 """`secagg audit RUN`: what a finished run's folder shows to an attacker, without the records.
 
 The folder is verified first, as by `secagg verify`. Then each attack is run on the coordinator's
-view of the folder, and `Attack.without_truth` says what the attacker itself can tell of its guess.
-With a transcript (`secagg run --transcript`), the view has the messages; without, the sums only.
+view of the folder, and `Attack.without_truth` says what the attacker knows about its guess. With a
+transcript (`secagg run --transcript`), the view has the messages; without, the sums only.
 
 What the result means. A leak is one: the attacker knows that it succeeded. That no attack succeeds
 is *inconclusive*, because there is no control without the records: audit the job (`secagg audit
@@ -15,20 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from secagg.audits.audit import Attacked, Progress, leaks
+from secagg.audits.audit import Attacked, Progress, judged, leaks
 from secagg.audits.catalogue import make_attacks
-from secagg.audits.contract import Attack, Limit, Verdict
+from secagg.audits.contract import Limit
+from secagg.audits.outcomes import Outcome, attack_folder
 from secagg.audits.run_integrity import roster_of, verify_folder
-from secagg.audits.views import View, Who, coordinator_view
+from secagg.audits.views import Who, coordinator_view
 from secagg.core.identity import Role
-from secagg.core.threads import single_threaded_blas
 from secagg.jobs.job import Job
 from secagg.runs.run_reader import RunFolder
 from secagg.runtime.planned_job import plan_sites
-
-_NO_CONTROL = "no control without the records"
 
 
 @dataclass(frozen=True)
@@ -72,26 +68,8 @@ def audit_folder(
     done = []
     for i, (attack, who) in enumerate(tasks):
         progress(i, len(tasks), f"{attack.name} ({who})")
-        limit = (limits or {}).get(attack.metric)
-        if who not in by_who:
-            why = "needs the sites: audit the job"
-            done.append(Attacked(attack, who, Verdict.NOT_APPLICABLE, why))
-            continue
-        with single_threaded_blas():
-            done.append(_attacked(attack, by_who[who], limit, seed))
+        outcome = Outcome("needs the sites: audit the job")
+        if who in by_who:
+            outcome = attack_folder(attack, by_who[who], seed)
+        done.append(judged(attack, who, outcome, limits or {}))
     return FolderAudit(run.job, view.sites, facts["session"], bool(view.messages), tuple(done))
-
-
-def _attacked(attack: Attack, view: View, limit: Limit | None, seed: int) -> Attacked:
-    if why := attack.why_not(view):
-        return Attacked(attack, view.who, Verdict.NOT_APPLICABLE, why)
-    finding = attack.without_truth(attack.run(view, np.random.default_rng(seed)), view)
-    if finding is None:
-        why = "only the true records show whether it succeeded: audit the job"
-        return Attacked(attack, view.who, Verdict.NOT_APPLICABLE, why)
-    limit = limit or attack.limit(view)
-    leak = limit.exceeded_by(finding.value)
-    verdict, why = (
-        (Verdict.LEAK, "") if leak else (Verdict.INCONCLUSIVE, finding.failed or _NO_CONTROL)
-    )
-    return Attacked(attack, view.who, verdict, why, finding, None, limit)

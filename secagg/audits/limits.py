@@ -27,7 +27,7 @@ def read_limits(path: Path) -> dict[str, Limit]:
         raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(str(path), f"is not TOML: {error}") from None
-    known = {attack.metric: attack for attack in make_attacks()}
+    known = {attack.metric for attack in make_attacks()}
     for metric in given:
         if metric not in known:
             raise UsageError(str(path), *unknown_key("", metric, known).args[1:])

@@ -109,8 +109,8 @@ def attack_once(
             finding, limit = attacked(run, view), attack.limit(view)
         except Exception as error:  # one attack must not end the audit
             return Outcome(error=_ended("the attack", error))
-        if math.isnan(finding.value):
-            return Outcome(str(finding.details["why_not"]))
+        if finding.why_not:
+            return Outcome(finding.why_not)
         if control is None:
             return Outcome(finding=finding, limit=limit, error="the control could not be run")
         try:
@@ -123,6 +123,21 @@ def attack_once(
         finding=finding, limit=limit, control=found, control_found=exceeded and not found.bound,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
+
+
+def attack_folder(attack: Attack, view: View, seed: int) -> Outcome:
+    """Run one attack on a view without the truth and without a control."""
+    with single_threaded_blas(), np.errstate(all="ignore"):
+        try:
+            if why := attack.why_not(view):
+                return Outcome(why)
+            finding = attack.without_truth(attack.run(view, np.random.default_rng(seed)), view)
+        except Exception as error:  # one attack must not end the audit
+            return Outcome(error=_ended("the attack", error))
+    if finding is None:
+        return Outcome("only the true records show whether it succeeded: audit the job")
+    why = "no control without the records"
+    return Outcome(finding=finding, limit=attack.limit(view), error=why)
 
 
 def _ended(what: str, error: Exception) -> str:

@@ -16,8 +16,8 @@ A single site holds its records and the coordinator's messages, so less than a c
 aggregator holds shares, which are uniform random numbers; no view has them.
 
 Guarantees: a view is a function of the run folder, but for the records of colluding sites and for
-what sites answer when they are asked. The truth is given to the scorer of an attack,
-and never to the attack (`secagg.audits.contract`).
+what sites answer when they are asked. The truth is given to the scorer of an attack, and never to
+the attack (`secagg.audits.contract`).
 """
 
 from __future__ import annotations

@@ -77,6 +77,9 @@ def audit(
     chosen = {} if limits is None else read_limits(limits)
     views, attacks = [_view(name) for name in view or ()], attack or ()
     found: Audit | FolderAudit
+    if out is not None and job.is_dir() and out.resolve().is_relative_to(job.resolve()):
+        what = "is in the folder of the run, which must not change"
+        raise UsageError("--out", f"{out} {what}", "Give another folder.")
     with working(quiet=as_json) as progress:
         if job.is_dir():
             if protocol is not None or settings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 
 import secagg
 from secagg.audits import audit as audits
-from secagg.audits import outcomes
+from secagg.audits import folder_audit, outcomes
 from secagg.audits.attacks.statistics.clear_contributions import ClearContributions
 from secagg.audits.attacks.statistics.identified_share import IdentifiedShare
 from secagg.audits.audit import audit_job
@@ -231,6 +230,19 @@ def test_a_tampered_transcript_is_refused(finished: Path) -> None:
     assert caught.value.where == MESSAGES_FILE and caught.value.exit_code == 6
 
 
+def test_an_audit_is_not_written_into_the_run(finished: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(finished), "--out", str(finished / "audit")])
+    assert isinstance(done.exception, UsageError) and not (finished / "audit").exists()
+
+
+def test_an_attack_that_fails_does_not_end_the_audit_of_a_folder(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_audit, "make_attacks", lambda names: [Fails()])
+    (attacked,) = audit_folder(finished).attacked
+    assert attacked.verdict is Verdict.INCONCLUSIVE and "ZeroDivisionError" in attacked.why
+
+
 def test_settings_are_for_jobs(finished: Path) -> None:
     done = CliRunner().invoke(app, ["audit", str(finished), "--protocol", "masked"])
     assert isinstance(done.exception, UsageError)
@@ -247,7 +259,6 @@ def test_an_unknown_view_is_named(finished: Path) -> None:
 def test_the_page_and_its_data_are_private_and_escape_titles(
     finished: Path, tmp_path: Path
 ) -> None:
-    os.umask(0o022)
     call(finished, "--attack", "clear_contributions", "--out", tmp_path / "audit")
     page = (tmp_path / "audit" / "audit.html").read_text(encoding="utf-8")
     assert "clear_contributions" in page and "<script" not in page

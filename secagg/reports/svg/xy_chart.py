@@ -47,13 +47,8 @@ class Axis:
             if len(powers) > 1:
                 return [(10.0**power, _power(power)) for power in powers]
             return [(value, f"{value:g}") for value in (self.low, self.high)]
-        return [
-            (
-                self.low + i * (self.high - self.low) / 4,
-                f"{self.low + i * (self.high - self.low) / 4:g}",
-            )
-            for i in range(5)
-        ]
+        values = [self.low + i * (self.high - self.low) / 4 for i in range(5)]
+        return [(value, f"{value:g}") for value in values]
 
 
 def xy_picture(
