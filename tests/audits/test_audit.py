@@ -45,6 +45,7 @@ def test_rounds_of_admm_identify_every_covariance_and_no_mean(d: int, sites: int
     assert first["covariances"] == pytest.approx(2 / (sites * (d + 1)), abs=1e-6)
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(
     ("name", "moments_only"),
     [("moments", True), ("notears_admm", True), ("notears_mlp_admm", False)],
@@ -73,6 +74,7 @@ def test_noise_leaves_little_of_what_the_sum_identifies() -> None:
     assert found.finding.details["mean_shares"]["1"]["covariances"] < 0.05
 
 
+@pytest.mark.attack
 def test_where_sites_draw_random_numbers_the_share_is_a_bound() -> None:
     settings = {"name": "sparse_regression", "outcome": "x1", "predictors": ["x0"],
                 "rounds": 12, "warmup": 4, "chains": 2}  # fmt: skip
@@ -184,6 +186,7 @@ def test_masked_sums_are_solved_for_both_sites(seed: int) -> None:
     assert max(found.finding.details["errors"].values()) < 1e-6 < found.finding.baseline
 
 
+@pytest.mark.attack
 def test_a_search_that_does_not_reach_the_sums_shows_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -207,6 +207,7 @@ def test_a_plain_run_shows_its_contributions_without_the_records(finished: Path)
     assert by_name["identified_share"].verdict is Verdict.NOT_APPLICABLE
 
 
+@pytest.mark.attack
 def test_what_is_not_found_in_a_folder_is_inconclusive(tmp_path: Path) -> None:
     secagg.run(job(MOMENTS, 2), tables(3, 2), out=tmp_path / "run", transcript=True)
     code, out, _ = call(tmp_path / "run", "--json")
@@ -271,6 +272,7 @@ def test_the_page_and_its_data_are_private_and_escape_titles(
     assert "<b>" not in audit_page(data | {"title": "<b>"})
 
 
+@pytest.mark.attack
 def test_pictures_show_rounds_and_rates() -> None:
     from secagg.cli.output.audit import as_plain
     from secagg.reports.audits.page import audit_page

@@ -165,6 +165,7 @@ def of_moments(case: Case, logistic: bool = False) -> Assumptions:
     return Assumptions(records, continuous, indicators, square, logistic, spread=spread)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE])
 @pytest.mark.parametrize("case", MOMENTS, ids=str)
 def test_the_verdict_on_moments_agrees_with_the_measured_error(case, placement):
@@ -197,6 +198,7 @@ def of_rounds(case, epsilon, rounds, logistic) -> tuple[Assumptions, PlannedNois
     return assumed, rounds_noise(assumed, epsilon, rounds)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("case", ROUNDS, ids=str)
 def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
     """As above; momentum, the clip and the curve of the logistic add to the model's error: 60 %."""
@@ -206,6 +208,7 @@ def test_the_verdict_on_rounds_agrees_with_the_measured_error(case):
     assert near(found.error, error, 1.6)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("spread", [0.2, 0.1])
 def test_the_verdict_on_a_usual_logistic_regression_agrees_with_the_measured_error(spread):
     """Seven predictors of 2000 patients at epsilon 8, with the spread assumed and with half of it.

@@ -138,6 +138,7 @@ def test_the_tolerance_ends_the_rounds() -> None:
     assert before.summary["change"] >= 1e-6
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("method", "noted"),
     [({}, True), ({"rounds": 100}, False)],

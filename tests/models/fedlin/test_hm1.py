@@ -250,6 +250,7 @@ def ended(**method: Any) -> Mapping[str, Any]:
     return simulated({**HM1, **method}, bounds(tables), tables)[0].summary
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("method", "noted"),
     [
@@ -279,6 +280,7 @@ def test_at_most_one_fitting_note_is_given_on_convergence(
     assert (summary["remaining"] is None) == (chance or ended_at_0)
 
 
+@pytest.mark.oracle
 def test_the_estimated_remaining_change_has_the_right_order() -> None:
     """Thirty rounds at alpha = 0.1 change by less than 1 % at last, with 7 % to go."""
     soon, late = ended(), ended(rounds=200)

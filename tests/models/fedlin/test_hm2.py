@@ -42,6 +42,7 @@ def statistics(written: Written, k: int, intercept: str) -> SufficientStatistics
     return SufficientStatistics(X.T @ X, X.T @ y, float(y @ y), max(len(y) - taken, 0), 0.0)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(("intercept", "scale"), [("site", "pooled"), ("modelled", "pooled"),
                                                  ("none", "own")])  # fmt: skip
 def test_a_run_equals_expectation_propagation(intercept: str, scale: str) -> None:
@@ -171,6 +172,7 @@ def one_term(
     return tables, *np.array(told).T
 
 
+@pytest.mark.oracle
 def test_posteriors_of_few_sites_agree_with_a_grid() -> None:
     """Four sites, one coefficient: medians, intervals and moments, in the column's own units.
 
@@ -225,6 +227,7 @@ def test_in_the_importance_stage_sites_keep_their_factors() -> None:
             assert np.array_equal(after["own"][name][part], memory["own"][name][part])
 
 
+@pytest.mark.oracle
 def test_sites_that_skip_rounds_converge_to_the_same_posterior() -> None:
     tables = linear_tables(SIZES[:3])
     method = {**RIDGE, "tolerance": 0.0, "rounds": 30}
@@ -260,6 +263,7 @@ def test_with_known_shared_parameters_site_posteriors_are_exact() -> None:
         np.testing.assert_allclose(told(own[site], "hm2")[1:], found["mean"], rtol=1e-9)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("prior", ["normal", "ridge", "lasso", "elastic_net"])
 @pytest.mark.parametrize("sizes", [(1, 30, 20), (2, 3, 2)])
 def test_sites_with_few_records_have_proper_posteriors(prior: str, sizes: tuple[int, ...]) -> None:

@@ -119,6 +119,7 @@ def test_cautions_concern_sites_with_records_only() -> None:
     assert any("fewer than 15" in note for note in notes)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("seed", range(6))
 def test_a_site_posterior_removes_its_own_factor_correctly(seed: int) -> None:
     """Two sites: the right powers of q_k and f_k; else means are 0.06 sds off and more, or sds.

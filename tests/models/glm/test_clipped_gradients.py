@@ -43,6 +43,7 @@ def squared_move(one: list[int], other: list[int]) -> int:
     return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     ("square", "clip"), [(4.0, None), (1.7, None), (4.0, 0.3), (4.0, 1 / 3), (2.0, 50.0)]

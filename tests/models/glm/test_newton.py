@@ -223,6 +223,7 @@ def separated_by_linear_programming(X, y):
     return -program.fun > 1e-7
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("block", range(4))
 def test_separation_is_found_exactly_where_linear_programming_finds_it(block):
     verdicts = []

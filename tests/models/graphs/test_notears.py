@@ -106,6 +106,7 @@ def test_nearly_equal_variables_keep_their_edge(r: float) -> None:
     assert fit.edges()[0]["weight"] == pytest.approx(r - 0.1 * np.sign(r), abs=1e-7)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("seed", "a", "noise"), [(2, 0.99, 0.1), (3, 1.0, 0.01), (4, 0.99, 0.1), (5, 1.0, 0.01)]
 )

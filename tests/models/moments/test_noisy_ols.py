@@ -247,6 +247,7 @@ def test_intervals_cover_slopes_of_collinear_predictors(simulation, design):
     assert found.share > 0.9 - 3 * found.error
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("short_chains")
 def test_the_range_of_r_squared_contains_that_of_the_exact_moments():
     """The median alone can be far off: the noise hides how much of the outcome is explained."""
@@ -281,6 +282,7 @@ def test_no_r_squared_if_the_noise_hides_the_outcome():
     assert all(np.isfinite(term.estimate) for term in fit.terms)
 
 
+@pytest.mark.statistical
 def test_disagreeing_chains_draw_more_and_then_make_the_fit_unusable(monkeypatch):
     rng = np.random.default_rng(8)
     M = moments_of(table(rng, 300, d=2))

@@ -74,6 +74,7 @@ def long_runs() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.statistical
 def test_both_steps_have_one_posterior(long_runs: dict[str, Any]) -> None:
     ours, theirs = (by_term(long_runs[step]) for step in ("collapsed", "paper"))
     for term, row in ours.items():

@@ -93,6 +93,7 @@ def test_with_rate_one_it_is_the_gaussian(pattern: Pattern) -> None:
             assert exact <= found <= exact * 1.002 + 1e-9
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("angle", [0.3, 1.5, 2.6, math.pi])
 @pytest.mark.parametrize("rate", [0.05, 0.5, 0.9])
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])

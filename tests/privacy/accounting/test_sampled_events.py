@@ -121,6 +121,7 @@ def test_other_data_are_refused(changes: dict[str, Any]) -> None:
         from_data({**to_data(SAMPLED), **changes})
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("mu", [0.9, 3.0, 8.0, 20.0])
 def test_samples_after_releases_of_all_records_cost_more_than_either(mu: float) -> None:
     """Also where the Gaussian's loss is far below 0, as with several jobs in one ledger."""
@@ -129,6 +130,7 @@ def test_samples_after_releases_of_all_records_cost_more_than_either(mu: float) 
     assert max(apart) < both < sum(apart)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("mu", [5.0, 20.0, 50.0])
 def test_hardly_any_noise_in_a_sample_costs_without_bound(mu: float) -> None:
     assert epsilon_of([SampledGaussian(mu, 0.5, 100)], 1e-5) == math.inf
@@ -180,6 +182,7 @@ def test_the_noise_of_samples_uses_up_epsilon_and_no_more(
     assert found.mechanisms["train"].noise.variance < whole.mechanisms["train"].noise.variance
 
 
+@pytest.mark.oracle
 def test_the_noise_is_that_of_dp_accounting() -> None:
     found = noise_for(stage(0.05, 200), count_share=0.001)
     part = found.mechanisms["train"]

@@ -91,12 +91,14 @@ def test_discrete_laplace_draws_have_their_distribution(scale: int) -> None:
     assert not alarms(SHARE, found)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_discrete_gaussian_draws_have_their_distribution(variance: Fraction) -> None:
     found = compare(draws(discrete_gaussian.discrete_gaussian, variance, 2), gaussian(variance))
     assert not alarms(SHARE, found)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("variance", WIDE)
 def test_wide_discrete_gaussian_draws_have_their_distribution(variance: int) -> None:
     sample = draws(discrete_gaussian.discrete_gaussian, Fraction(variance), 3)
@@ -179,6 +181,7 @@ ROUNDED = gaussian_becomes(lambda one: lambda v, r: round(NORMAL.normal(0, float
 ONE_SIGN = gaussian_becomes(lambda one: lambda v, r: abs(one(v, r)))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("broken", "variance", "caught"),
     [

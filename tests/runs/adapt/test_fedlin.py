@@ -153,6 +153,7 @@ def test_predictions_include_noise_and_posterior_uncertainty(known: FinishedHm2R
     assert np.all(np.abs(told["low"] - Z @ mean + 1.645 * sd) < 4.5 * error)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("prior", ["normal", "ridge"])
 def test_prediction_intervals_cover_90_percent_of_further_records(prior: str) -> None:
     """90 % of further records of sites like the run's; own intercepts, pooled units."""

@@ -82,6 +82,7 @@ def test_a_site_without_records_does_not_change_the_cavity(hierarchy, size, cent
         assert np.all(np.abs(chains.mean(axis=0)) < 4.8 * 1.3 * chains.std(axis=0, ddof=1) / 8)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "name", ["few", "one", "perfect", "collinear", "doubled", "units", "constant", "many", "wide"]
 )

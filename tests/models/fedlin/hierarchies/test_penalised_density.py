@@ -103,6 +103,7 @@ def drawn_v(phi: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Arr
     return v
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("n", [6, 2])
 @pytest.mark.parametrize(("penalty", "p"), PENALTIES)
 @pytest.mark.parametrize("wrong", [False, True])

@@ -250,6 +250,7 @@ BY_GRID = Made(
 """Example 4.1 with one term: moments by quadrature."""
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("K", [3, 8, 30])
 def test_one_term_converges_as_with_exact_moments(K: int) -> None:
     """A normal density for each factor costs up to 10 % of sds where sites are few, so here."""

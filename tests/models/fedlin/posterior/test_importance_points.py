@@ -126,6 +126,7 @@ FEW = np.array([0.1, 0.9, -0.4, 1.6]), np.array([0.04, 0.3, 0.1, 0.2])
 ALIKE = np.array([0.50, 0.52, 0.49]), np.array([0.01, 0.02, 0.01])
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(
     ("b", "s", "prior"),
     [(*FEW, PRIOR), (*ALIKE, PRIOR), (*ALIKE, NormalHierarchy(0.0, 1.0, -3.0, 2.0))],
