@@ -152,7 +152,15 @@ def judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]
         sign = ">=" if found.limit.errors else "<="
         what = f"a limit of {attack.metric} is written with {sign}, not as {limit}"
         raise UsageError("limits", what)
+    for name in attack.rates:
+        if name in limits and limits[name].errors:
+            what = f"a limit of {name} is written with <=, not as {limits[name]}"
+            raise UsageError("limits", what)
     verdict, why = found.judged(limit)
+    if verdict is not Verdict.NOT_APPLICABLE:
+        for name in attack.rates:
+            if name in limits and (over := found.exceeding(name, limits[name])):
+                verdict, why = Verdict.LEAK, over
     return Attacked(
         attack, who, verdict, why, found.finding, found.control, limit or found.limit, found.seconds
     )

@@ -111,6 +111,8 @@ class Attack(ABC):
     """The name of the number, as in a file of limits."""
     meaning: ClassVar[str]
     """What the number is, as a phrase."""
+    rates: ClassVar[tuple[str, ...]] = ()
+    """Rates with intervals in a finding's details, for which a file of limits may set a limit."""
 
     def colluding(self, sites: int) -> int:
         """Return how many of so many sites are in a coalition."""

@@ -58,8 +58,8 @@ def audit_folder(
     that of a finished run, or for an unknown attack.
     """
     chosen = make_attacks(attacks)
-    verify_folder(folder, recompute=False)
     run = RunFolder.open_finished(folder)
+    verify_folder(folder, recompute=False)
     roster, facts = roster_of(run.facts), run.facts
     planned = plan_sites(run.job, roster.with_role(Role.SITE), {})
     view = coordinator_view(run, planned, roster, bytes.fromhex(facts["session"]))

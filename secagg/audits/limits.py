@@ -2,6 +2,7 @@
 
 excess_share = "<= 0.1"
 covariance_error = ">= 0.5"
+tpr_at_1pct = "<= 0.02"
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def read_limits(path: Path) -> dict[str, Limit]:
         raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(str(path), f"is not TOML: {error}") from None
-    known = {attack.metric for attack in make_attacks()}
+    known = {name for attack in make_attacks() for name in (attack.metric, *attack.rates)}
     for metric in given:
         if metric not in known:
             raise UsageError(str(path), *unknown_key("", metric, known).args[1:])

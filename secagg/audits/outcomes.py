@@ -75,6 +75,13 @@ class Outcome:
             return Verdict.INCONCLUSIVE, why
         return Verdict.NO_LEAK_FOUND, ""
 
+    def exceeding(self, name: str, limit: Limit) -> str:
+        """Return how a rate in the details exceeds its limit, with its whole interval; or ""."""
+        rate = None if self.finding is None else self.finding.details.get(name)
+        if rate is None or not (limit.exceeded_by(rate[0]) and limit.exceeded_by(rate[1])):
+            return ""
+        return f"{name} is {rate[0]:.4g} (at least {rate[1]:.4g}), and the limit is {limit}"
+
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for `from_plain`."""
         return dict(plain(asdict(self)))

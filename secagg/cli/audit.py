@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,17 +105,19 @@ def audit(
     if attack and all(each.verdict == "not applicable" for each in found.attacked):
         why = "; ".join(dict.fromkeys(each.why for each in found.attacked))
         raise UsageError("--attack", f"nothing was tested: not applicable ({why})")
+    content = as_plain(found) | {"finished": datetime.now(UTC).isoformat(timespec="seconds")}
     if out is not None:
-        write_audit(found, out)
+        write_audit(content, out)
     if as_json:
-        print_json(as_plain(found))
+        print_json(content)
     else:
         show(found)
     for leak in found.leaks:
         assert leak.finding is not None
-        text = f"{leak.attack.name}, as {leak.who.value}: {leak.attack.metric} is "
-        text += f"{leak.finding.value:.4g}, and the limit is {leak.limit}"
-        typer.echo(f"secagg: leak: {text}", err=True)
+        text = leak.why or (
+            f"{leak.attack.metric} is {leak.finding.value:.4g}, and the limit is {leak.limit}"
+        )
+        typer.echo(f"secagg: leak: {leak.attack.name}, as {leak.who.value}: {text}", err=True)
     if found.leaks:
         raise typer.Exit(LEAK)
 

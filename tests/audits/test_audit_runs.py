@@ -16,7 +16,8 @@ from secagg.audits import audit as audits
 from secagg.audits import folder_audit, outcomes
 from secagg.audits.attacks.statistics.clear_contributions import ClearContributions
 from secagg.audits.attacks.statistics.identified_share import IdentifiedShare
-from secagg.audits.audit import audit_job
+from secagg.audits.audit import audit_job, judged
+from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Attack, Finding, Limit, Truth, Verdict
 from secagg.audits.folder_audit import audit_folder
 from secagg.audits.outcomes import Outcome
@@ -181,12 +182,39 @@ def test_verdicts(finding: dict[str, Any], verdict: Verdict) -> None:
     assert unknown.judged(None)[0] is expected
 
 
+@pytest.mark.parametrize(
+    ("rate", "leak"), [((0.1, 0.03, 0.2), True), ((0.1, 0.01, 0.2), False), (None, False)]
+)
+def test_a_limit_of_a_rate_is_exceeded_by_its_whole_interval(
+    rate: tuple[float, ...] | None, leak: bool
+) -> None:
+    (attack,) = make_attacks(["tracing"])
+    details = {} if rate is None else {"tpr_at_1pct": rate}
+    made = Finding.exact(0.5, 0.5, **details)
+    outcome = Outcome(finding=made, limit=Limit(0.6), control=made, control_found=True)
+    about = judged(attack, Who.COORDINATOR, outcome, {"tpr_at_1pct": Limit(0.02)})
+    assert (about.verdict is Verdict.LEAK) == leak
+    assert ("tpr_at_1pct" in about.why) == leak
+
+
+def test_a_limit_of_a_rate_in_the_wrong_direction_is_refused() -> None:
+    (attack,) = make_attacks(["tracing"])
+    with pytest.raises(UsageError):
+        judged(attack, Who.COORDINATOR, Outcome("not"), {"tpr_at_1pct": Limit(0.9, errors=True)})
+
+
 def test_details_are_stored_as_plain_data() -> None:
     details = {"a": np.float64(1.5), 2: (np.int64(3), np.arange(2))}
     assert outcomes.plain(details) == {"a": 1.5, "2": [3, [0, 1]]}
 
 
 # --- folders of finished runs ---------------------------------------------------------------------
+
+
+def test_a_folder_that_is_no_run_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        audit_folder(tmp_path)
+    assert str(tmp_path) in caught.value.where
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,11 @@ def show(audit: Audit | FolderAudit) -> None:
         _show_folder_audit(audit)
 
 
-def write_audit(audit: Audit | FolderAudit, folder: Path) -> None:
+def write_audit(content: Mapping[str, Any], folder: Path) -> None:
     """Write audit.json and audit.html into a folder; both are private. Raises `UsageError`."""
-    content = as_plain(audit)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(folder / "audit.json", json_bytes(finite(content)))
+        write_private(folder / "audit.json", json_bytes(finite(dict(content))))
         write_private(folder / "audit.html", audit_page(content).encode())
     except OSError as error:
         raise UsageError(str(folder), f"cannot be written ({error.strerror})") from None

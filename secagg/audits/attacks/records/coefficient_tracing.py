@@ -41,6 +41,7 @@ import numpy as np
 
 from secagg.audits.attacks.records.membership_finding import (
     FEW,
+    RATES,
     membership_finding,
     width_by_permutation,
 )
@@ -75,6 +76,7 @@ class CoefficientTracing(Attack):
     views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER, Who.COORDINATOR)
     metric: ClassVar[str] = "coefficient_tracing_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
+    rates: ClassVar[tuple[str, ...]] = RATES
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from secagg.audits.attacks.records.membership_finding import membership_finding
+from secagg.audits.attacks.records.membership_finding import RATES, membership_finding
 from secagg.audits.attacks.records.released_network import (
     losses,
     network_of,
@@ -71,6 +71,7 @@ class Membership(Attack):
     views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER,)
     metric: ClassVar[str] = "membership_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
+    rates: ClassVar[tuple[str, ...]] = RATES
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""

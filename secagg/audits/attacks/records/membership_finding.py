@@ -23,7 +23,9 @@ FEW = 100
 _DRAWS = 59  # of who took part
 _COVERED = 57  # of 60, the draws and the run: 95 %
 _POINTS = 100  # of the ROC curve, for a plot
-_SHARES = (0.01, 0.001)
+_SHARES = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}  # of false positives
+RATES = tuple(_SHARES)
+"""The true positive rates in the details, where there are enough other people."""
 
 
 def width_by_permutation(
@@ -52,8 +54,8 @@ def membership_finding(
     auc, low, high = area_under_roc(members, others)
     low, high = min(low, max(0.0, auc - width)), max(high, min(1.0, auc + width))
     rates = {
-        f"true_positive_rate_at_{share:g}": tuple(true_positive_rate(members, others, share))
-        for share in _SHARES
+        name: tuple(true_positive_rate(members, others, share))
+        for name, share in _SHARES.items()
         if share * len(others) >= 1
     }
     counts = {"members": len(members), "others": len(others)}

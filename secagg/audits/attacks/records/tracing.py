@@ -36,6 +36,7 @@ import numpy as np
 
 from secagg.audits.attacks.records.membership_finding import (
     FEW,
+    RATES,
     membership_finding,
     width_by_permutation,
 )
@@ -71,6 +72,7 @@ class Tracing(Attack):
     knows: ClassVar[str] = "the person's whole record, and reference records from the same sites"
     metric: ClassVar[str] = "tracing_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
+    rates: ClassVar[tuple[str, ...]] = RATES
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
