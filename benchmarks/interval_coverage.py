@@ -33,8 +33,8 @@ from scipy.special import stdtrit
 
 from secagg.contracts import PublicFacts, RecordCount, Variable
 from secagg.contracts.noise import Clip
+from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments
-from secagg.models.moments.method import CONSTANT, moments_sensitivity
 from secagg.models.moments.noise_posterior import draw_factors, shapes
 from secagg.models.moments.noisy_ols import fits_of, mixture_term
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu

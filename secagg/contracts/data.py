@@ -157,6 +157,8 @@ class PublicFacts:
     noise: under differential privacy, the noise of each stage, by the stage's name
     repeated_persons: whether one person may have several records, according to the job
     min_sites: the smallest number of sites in a sum (release.min_sites); 1 if it is not set
+    site_moments: under differential privacy, whether each site adds noise to its moments once, and
+        all rounds use these instead of its records
     """
 
     variables: tuple[Variable, ...]
@@ -167,6 +169,7 @@ class PublicFacts:
     noise: Mapping[str, Noise] = field(default_factory=dict)
     repeated_persons: bool = False
     min_sites: int = 1
+    site_moments: bool = False
 
     @cached_property
     def positions(self) -> Mapping[str, tuple[int, ...]]:

@@ -183,6 +183,24 @@ class TrainsWithNoise(Protocol):
 
 
 @runtime_checkable
+class ReadsMoments(Protocol):
+    """A method whose sites may need no more of their records than number, means and covariances.
+
+    Under differential privacy with placement `site`, its sites then work with moments that have
+    noise, drawn once (`secagg.runtime.site_moments`).
+    """
+
+    @property
+    def needs_records(self) -> str:
+        """Why these settings need single records, as a clause; "" if moments are enough.
+
+        If it is "", then two tables with equal sums of z z', z = (1, x), give contributions that
+        are equal up to rounding, in every round and for every message.
+        """
+        ...
+
+
+@runtime_checkable
 class OneRegression(Protocol):
     """A method whose result is one regression, also under differential privacy.
 

@@ -161,11 +161,11 @@ def from_signed(values: NDArray[np.int64], bits: int) -> RingVector:
 
 
 def from_integers(values: Sequence[int], bits: int) -> RingVector:
-    """Return integers of any sign and size modulo 2^bits, as a vector (slow)."""
+    """Return integers of any sign and size modulo 2^bits, as a vector to change (slow)."""
     size = bits // 8
     mask = (1 << bits) - 1
     data = b"".join((int(v) & mask).to_bytes(size, "little") for v in values)
-    return from_bytes(data, bits)
+    return from_bytes(data, bits).copy()
 
 
 def to_integers(vector: RingVector) -> list[int]:

@@ -31,9 +31,16 @@ from secagg.runtime.planned_job import Planned, agreement
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import Session
 from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
+from secagg.runtime.site_moments import SITE_MOMENTS, count_variance
 
 SCHEMA = 2
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
+
+
+SITE_NOISE_NOTE = (
+    "The sites computed with moments that have the noise of differential privacy, as if they were "
+    "exact. Intervals and probabilities ignore this noise, so they are too narrow."
+)
 
 
 def opening(session: Session, *, replayable: bool) -> dict[str, Any]:
@@ -62,6 +69,8 @@ def result_of(planned: Planned, state: CoordinatorState) -> Result:
     with single_threaded_blas():
         result = planned.method.result(state.method, planned.public, counted(planned, state))
     summary = {"title": planned.job.title, **result.summary, **counts(planned, state)}
+    if planned.public.site_moments:
+        summary["notes"] = [SITE_NOISE_NOTE, *summary.get("notes", ())]
     return Result(summary, result.arrays)
 
 
@@ -71,6 +80,9 @@ def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
     Each site's noise is large enough for the smallest allowed number of sites.
     """
     records, noise = float(state.counts["records"][0]), planned.public.noise.get(COHORT)
+    if planned.public.site_moments:
+        each = count_variance(planned.public.noise[SITE_MOMENTS])
+        return RecordCount(records, len(state.cohort) * each)
     if noise is None:
         return RecordCount(records, 0.0)
     return RecordCount(

@@ -43,7 +43,7 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     if len(kinds) < 2:
         return {"verdict": None, "words": "not judged: a regression needs at least two variables"}
     continuous = kinds.count("continuous")
-    _, noised = guarantee["mechanisms"]  # for the count of records, and for the method's one stage
+    *counting, noised = guarantee["mechanisms"]  # the last one is for the method's one release
     adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
     assumed = Assumptions(
         job.privacy.expected_records,
@@ -61,7 +61,7 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
             placement=Placement(guarantee["placement"]),
             sites=len(planned.public.sites),
             colluding=guarantee["colluding"],
-            share=1 - job.privacy.count_share,
+            share=1 - job.privacy.count_share if counting else 1.0,
             rounds=noised["releases"],
         ),
     ).to_dict()

@@ -236,7 +236,8 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
     }  # fmt: skip
     release = planned.job.release.model_copy(update=loose)
     job = planned.job.model_copy(update={"release": release})
-    public = replace(planned.public, noise={})  # noise could make the zeros look like no records
+    # Noise could make the zeros look like no records.
+    public = replace(planned.public, noise={}, site_moments=False)
     played = replace(planned, method=zeros, sources=sources, job=job, public=public)
     session = open_session(played, system_random, stand_in=_no_rows(public))
     step = session.coordinator.start()

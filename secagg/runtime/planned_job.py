@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from secagg.contracts import HasSiteResult, Method, PublicFacts, RunsNamedCode, SecureSum, Stage
+from secagg.contracts import (
+    HasSiteResult,
+    Method,
+    PublicFacts,
+    ReadsMoments,
+    RunsNamedCode,
+    SecureSum,
+    Stage,
+)
 from secagg.contracts.noise import Placement
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.identity import COORDINATOR, Role, Roster
@@ -21,6 +29,7 @@ from secagg.privacy.accounting.calibration import Calibrated, calibrate
 from secagg.privacy.policy.site_policy import ANY_MODULE
 from secagg.runtime.evidence import EVIDENCE
 from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
+from secagg.runtime.site_moments import site_moments_stage
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,11 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
     _check_named_code(method, sources)
-    public = public_facts(job, names)
-    private = _calibrate(job, declared_stages(method, public), protocol, len(names))
+    public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method))
+    stages = declared_stages(method, public)
+    if public.site_moments:
+        stages = (site_moments_stage(public, job.privacy.count_share),)
+    private = _calibrate(job, stages, protocol, len(names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
         public = replace(public, noise=noise)
@@ -76,6 +88,21 @@ def _check_named_code(method: Method, sources: Mapping[str, SiteSource]) -> None
                 what = f"the job names the code {path!r}, which this site's policy does not list"
                 advice = "If its author is trusted: add it to `modules` in the site's policy."
                 raise PolicyRefusal(name, what, advice)
+
+
+def _uses_site_moments(job: Job, method: Method) -> bool:
+    """Return whether sites work with noisy moments. Raises `CapabilityError` if they cannot."""
+    if job.privacy.placement is Placement.NONE or not isinstance(method, ReadsMoments):
+        return False
+    where = "privacy.placement"
+    if job.privacy.placement is not Placement.SITE:
+        what = f"{job.privacy.placement.value!r} is noise in sums, whose rounds build on each other"
+        raise CapabilityError(where, f"{what} in method {method.name!r}", "Use 'site'.")
+    if method.needs_records:
+        what = f"noise at the site is for methods that need moments only, and {method.name!r}"
+        advice = "Change the setting, or leave [privacy] out."
+        raise CapabilityError(where, f"{what} {method.needs_records}", advice)
+    return True
 
 
 def _calibrate(

@@ -13,7 +13,7 @@ of records is known, and the stages of the method follow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -86,7 +86,10 @@ class StagePlans:
 
 def declared_stages(method: Method, public: PublicFacts) -> tuple[Stage, ...]:
     """Return every stage of a run, the cohort round first. Raises `JobError`."""
-    return (cohort_stage(public), *method.stages(public))
+    stages = method.stages(public)
+    if public.site_moments:
+        stages = tuple(replace(stage, reads_records=False) for stage in stages)
+    return (cohort_stage(public), *stages)
 
 
 def plan_stages(method: Method, public: PublicFacts, ring_bits: tuple[int, ...]) -> StagePlans:
@@ -106,6 +109,10 @@ def cohort_stage(public: PublicFacts) -> Stage:
     Replacing a record by an incomplete one changes the first count by 1, as removing it does.
     """
     bound = float(public.max_rows)
+    if public.site_moments:
+        records = Field("records", (1,), bound, _COUNT_GRID, Kind.BOUNDED)
+        sees = "number of complete records over all sites, with the noise of their moments"
+        return Stage(COHORT, (records,), 1, sees, reads_records=False)
     if public.clip is not None:
         records = Field("records", (1,), bound, _COUNT_GRID, Kind.COUNT)
         sees = "number of complete records over all sites, with noise"

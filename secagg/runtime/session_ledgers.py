@@ -34,6 +34,8 @@ from secagg.privacy.policy.evaluation import PolicyRequest, parameters
 from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.release_rules import check_cohort
+from secagg.runtime.rounds import COHORT
+from secagg.runtime.site_moments import SITE_MOMENTS
 
 ALL_SITES = "all sites"
 """The dataset name in the coordinator's ledger: the records of all sites."""
@@ -72,7 +74,7 @@ def make_guard(
     request = contribution_request(job, stages, source, key, terms)
     return Guard(
         session.hex(), source.dataset, source.policy, request, private,
-        functools.partial(open_ledger, source.ledger), query_digest(job),
+        functools.partial(open_ledger, source.ledger), query_digest(job, private),
         bytes.fromhex(job_digest(job)), replayable, reread,
     )  # fmt: skip
 
@@ -131,16 +133,24 @@ def job_digest(job: Job) -> str:
     return encoding.digest(job.model_dump_json()).hex()
 
 
-def query_digest(job: Job) -> bytes:
+def query_digest(job: Job, private: Calibrated | None) -> bytes:
     """Return a digest of all that determines a contribution, except its spec and the message.
 
     The method's settings are not part of it: apart from spec and message, they only determine how
     the coordinator uses the sums (`moments`: which analyses).
+
+    private: under noise once at the site, whose moments serve all methods, the method's name is
+        not part of it either
     """
     columns = [[name, column.model_dump(mode="json")] for name, column in job.columns.items()]
     privacy = job.privacy
     unit = [privacy.record_norm, privacy.person, privacy.records_per_person]
-    return encoding.digest([job.method.name, columns, unit])
+    name = "" if _once_at_site(private) else job.method.name
+    return encoding.digest([name, columns, unit])
+
+
+def _once_at_site(private: Calibrated | None) -> bool:
+    return private is not None and SITE_MOMENTS in private.mechanisms
 
 
 @dataclass(eq=False)
@@ -197,15 +207,20 @@ class CoordinatorLedger:
         """Record a release before its sum is stored or used. Raises `PolicyRefusal`.
 
         With placement `site`, the same sum with the same noise reveals nothing new and costs
-        nothing. Without noise, the first sum of a stage already costs more than any budget, and
-        every later sum covers the same sites. So only the first is recorded, as by the sites.
+        nothing. If sites drew noise for their moments, the count has the cost of these: it contains
+        their noise, so it is the same only if they drew no other. Sums without noise of their own
+        cost as much as the first of their stage, or nothing, and cover the same sites. So only the
+        first is recorded, as by the sites.
         """
-        if self.path is None or (self.private is None and event["stage"] in self._recorded):
-            return
         stage, cohort = self.stages[event["stage"]], tuple(event["contributors"])
+        paid = stage.name
+        if stage.name == COHORT and _once_at_site(self.private):
+            paid = SITE_MOMENTS
         noise = None
-        if self.private is not None and stage.name in self.private.mechanisms:
-            noise = self.private.mechanisms[stage.name].noise
+        if self.private is not None and paid in self.private.mechanisms:
+            noise = self.private.mechanisms[paid].noise
+        if self.path is None or (noise is None and stage.name in self._recorded):
+            return
         privacy = self.job.privacy
         release = Release(
             party="coordinator",
@@ -213,9 +228,9 @@ class CoordinatorLedger:
             session=self.session,
             round=event["round"],
             stage=stage.name,
-            query=query_digest(self.job).hex(),
+            query=query_digest(self.job, self.private).hex(),
             placement=privacy.placement,
-            cost=EXACT if self.private is None else self.private.cost(stage.name),
+            cost=EXACT if self.private is None else self.private.cost(paid),
             delta=privacy.delta or 0.0,
             cohort=cohort,
             records=encoding.digest(total).hex(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -46,6 +46,12 @@ from secagg.runtime.fixed_point import add_noise, encode, encode_cut_sum
 from secagg.runtime.party_state import Attempt, PartyState
 from secagg.runtime.party_transitions import Step
 from secagg.runtime.rounds import COHORT, StagePlans, cohort_update
+from secagg.runtime.site_moments import (
+    SITE_MOMENTS,
+    SiteMoments,
+    draw_site_moments,
+    site_moments_spec,
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class SiteContext:
     """policy and ledger; None in a dry run, which releases nothing"""
     random: RandomBytes = system_random
     """for the draws of the method; the protocol draws from a separate stream"""
+    drawn: list[SiteMoments] = field(default_factory=list, repr=False)
+    """under noise once at the site: the moments that replace its records, once they are drawn"""
 
     @cached_property
     def rows(self) -> SiteRecords:
@@ -157,7 +165,12 @@ class SiteSteps:
     def _planned_releases(
         self, contribution: ContributionRequest, message: Body
     ) -> list[PlannedRelease]:
-        """Return the release of this contribution; for the count, also that of the next round."""
+        """Return the release of this contribution; for the count, also that of the next round.
+
+        Under noise once at the site: that of its moments.
+        """
+        if self.context.public.site_moments:
+            return [self._moments_release(contribution)]
         releases = [self._planned_release(contribution, message)]
         if contribution.stage == COHORT:
             method, public = self.context.method, self.context.public
@@ -185,6 +198,9 @@ class SiteSteps:
             if request.stage != COHORT:
                 state = self._same_cohort(contribution, state)
         state = self._check_records(attempt, contribution, state)
+        if self.context.public.site_moments:
+            with attempt.step(Step.LEDGER):
+                self._draw_moments(contribution)
         if self._trains(request.stage):
             with attempt.step(Step.LEDGER):
                 seed = self._recorded(contribution, request.message)
@@ -211,6 +227,7 @@ class SiteSteps:
         site = self.context
         if (
             site.guard is not None
+            and not site.public.site_moments
             and request.stage != COHORT
             and isinstance(site.method, HasRecordWeights)
         ):
@@ -220,13 +237,15 @@ class SiteSteps:
     def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
         """Return the encoded contribution, and the new state of the method."""
         site, plan = self.context, self.plans.of(request.stage)
+        if request.stage == COHORT and site.drawn:
+            return encode(plan, {"records": np.array([site.drawn[0].records])}), memory
         if request.stage == COHORT:
             spec, minimum = self.plans.stages[request.stage].spec, self.policy.min_records or 0
             counts = cohort_update(site.rows, site.public, spec, minimum)
             return encode(plan, counts), memory
         with self._any_error(), single_threaded_blas():
             updates: list[Update] = []
-            for rows in self._parts(site.rows, self.plans.stages[request.stage]):
+            for rows in self._readable(self.plans.stages[request.stage]):
                 update, memory = site.method.contribute(
                     request.stage, rows, request.message, memory, site.public, site.random
                 )
@@ -271,19 +290,42 @@ class SiteSteps:
             advice = "This is an internal error. Set SECAGG_TRACEBACK=1 and report the output."
             raise InternalError(self.me, what, advice) from error
 
-    def _parts(self, rows: SiteRecords, stage: Stage) -> list[SiteRecords]:
-        """Return the records, split if they are more than `max_rows`; only under noise they can be.
+    def _readable(self, stage: Stage) -> list[SiteRecords]:
+        """Return the records that the method may read in a stage, in parts.
 
-        In a stage that reads no records, there are none.
+        In a stage that reads no records, there are none; or under noise once at the site, those
+        that its noisy moments stand for.
+        """
+        if self.context.public.site_moments:
+            return [self.context.drawn[0].surrogate]
+        parts = self._parts()
+        return parts if stage.reads_records else [replace(parts[0], values=parts[0].values[:0])]
+
+    def _parts(self) -> list[SiteRecords]:
+        """Return the records, split if they are more than `max_rows`; only under noise they can be.
 
         With noise, a contribution is a sum over records (`Stage.sensitivity`). Each part is small
         enough for exact sums, and `encode_cut_sum` cuts their total.
         """
-        if not stage.reads_records:
-            return [replace(rows, values=rows.values[:0])]
-        limit = self.context.public.max_rows
+        rows, limit = self.context.rows, self.context.public.max_rows
         starts = range(0, max(len(rows.values), 1), limit)
         return [replace(rows, values=rows.values[i : i + limit]) for i in starts]
+
+    def _draw_moments(self, contribution: ContributionRequest) -> None:
+        """Record the draw of the site's noisy moments in the ledger, and draw them, once."""
+        site, guard = self.context, self.context.guard
+        if not site.drawn:
+            release = self._moments_release(contribution)
+            seed = self.random(32) if guard is None else guard.record_release(release, self.random)
+            drawn = draw_site_moments(self._parts(), site.public, seeded_random(seed))
+            site.drawn.append(drawn)
+
+    def _moments_release(self, contribution: ContributionRequest) -> PlannedRelease:
+        """Return the release of the site's moments, which no stage and no message changes."""
+        public = self.context.public
+        variance = public.noise[SITE_MOMENTS].variance
+        of_moments = replace(contribution, stage=SITE_MOMENTS)
+        return PlannedRelease(of_moments, site_moments_spec(public), {}, variance)
 
     def _release(
         self, contribution: ContributionRequest, message: Body, vector: RingVector

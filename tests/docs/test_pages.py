@@ -78,7 +78,7 @@ def test_the_limits_of_an_audit_can_be_read(tmp_path: Path) -> None:
     (text,) = toml_blocks(LIMITS)
     (tmp_path / "limits.toml").write_text(text)
     assert read_limits(tmp_path / "limits.toml") == {
-        "excess_share": Limit(0.01), "tracing_auc": Limit(0.55),
+        "excess_share": Limit(0.01), "tracing_auc": Limit(0.55), "tpr_at_1pct": Limit(0.02),
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from support.hospitals import EXAMPLE, folder, records
 
 from secagg.contracts import Variable
 from secagg.jobs.job import parse_job
-from secagg.models.moments.method import CONSTANT
+from secagg.models.common.clipped_moments import CONSTANT
 from secagg.runs.facts import feasibility_facts, privacy_facts
 from secagg.runtime.planned_job import plan_job
 

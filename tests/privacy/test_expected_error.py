@@ -13,7 +13,7 @@ import pytest
 
 from secagg.contracts.noise import Placement
 from secagg.errors import UsageError
-from secagg.models.moments.method import CONSTANT
+from secagg.models.common.clipped_moments import CONSTANT
 from secagg.privacy.expected_error import (
     GREEN_ERROR,
     USABLE_ERROR,

@@ -16,8 +16,9 @@ from support.gradients import fit
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.contracts.noise import Clip, Noise, Placement
+from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.glm.gradient_descent import STAGE, Gradient
-from secagg.models.moments.method import CONSTANT, PooledMoments
+from secagg.models.moments.method import PooledMoments
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.expected_error import (
     USABLE_ERROR,

@@ -22,8 +22,9 @@ import secagg
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, DataError, JobError
 from secagg.jobs.job import parse_job
+from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.common.site_levels import POOLED_NOISED_NOTE
-from secagg.models.moments.method import CONSTANT, REPEATED_NOTE, PooledMoments
+from secagg.models.moments.method import REPEATED_NOTE, PooledMoments
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.plan import plan_run
 from secagg.runtime import fixed_point

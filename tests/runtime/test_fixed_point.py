@@ -14,7 +14,7 @@ from secagg.contracts import Field, Kind
 from secagg.contracts.noise import Noise, Placement
 from secagg.core import ring
 from secagg.errors import DataError, InternalError, JobError, OverflowRefusal, ProtocolAbort
-from secagg.runtime.fixed_point import add_noise, decode, encode
+from secagg.runtime.fixed_point import add_noise, decode, encode, encode_cut_sum
 from secagg.runtime.sum_plan import SumPlan, plan_sum
 
 SIGNED, UNSIGNED = (Kind.BOUNDED, Kind.PSD), (Kind.COUNT, Kind.WEIGHT)
@@ -379,3 +379,13 @@ def test_values_beyond_a_strict_bound_are_refused(kind: Kind, beyond: float) -> 
     encode(plan, {"x": np.array([1.0, 0.0])})
     with pytest.raises(DataError):
         encode(plan, {"x": np.array([0.5, beyond])})
+
+
+def test_noise_is_added_to_a_cut_sum() -> None:
+    """That of a site with more records than `max_rows`."""
+    noise = Noise(Placement.SITE, 9, 4, 0, 1)
+    plan = plan_sum((Field("a", (2,), 3.0, 4, Kind.BOUNDED),), 1, noise=noise)
+    vector = encode_cut_sum(plan, [{"a": np.array([1.0, 2.0])}, {"a": np.array([0.5, 2.0])}])
+    add_noise(plan, vector, np.array([3, -2]))
+    total, _ = decode(plan, vector)
+    assert total["a"].tolist() == [1.5 + 3 / 16, 3.0 - 2 / 16]

@@ -124,6 +124,13 @@ class FedLinModel(FedLinSettings, ABC):
         """Return a site's contribution to `last_fields`, from its memory; 0 without records."""
         return {}
 
+    @property
+    def needs_records(self) -> str:
+        """Why moments are not enough: single records are held out, or transformed."""
+        if self.holdout:
+            return "has a holdout of single records"
+        return "has powers of a column" if self.degree > 1 else ""
+
     # --- the run ---------------------------------------------------------------------------------
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:

@@ -119,6 +119,11 @@ class FedAvg(LocalSteps, FedLinModel):
         )
 
     @property
+    def needs_records(self) -> str:
+        """Why moments are not enough: as for all methods, or for batches."""
+        return super().needs_records or ("draws batches of records" if self.batch else "")
+
+    @property
     def needs_noise(self) -> bool:
         """Whether the noise variance is used: no."""
         return False

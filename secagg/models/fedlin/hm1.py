@@ -128,6 +128,11 @@ class FedLinHm1(LocalSteps, FedLinModel):
         )
 
     @property
+    def needs_records(self) -> str:
+        """Why moments are not enough: as for all methods, or for batches."""
+        return super().needs_records or ("draws batches of records" if self.batch else "")
+
+    @property
     def needs_noise(self) -> bool:
         """Always true: the prior's weight depends on the noise variance."""
         return True

@@ -126,6 +126,11 @@ class LocalGraphs:
         graph = "Nonlinear graph" if self.learner == "notears_mlp" else "Graph"
         return f"{graph} by {self.combine} of the sites' {learner[self.learner]}"
 
+    @property
+    def needs_records(self) -> str:
+        """Why moments are not enough, for networks."""
+        return 'has learner = "notears_mlp"' if self.learner == "notears_mlp" else ""
+
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the learner's graphs."""
         if self.learner == "notears":

@@ -12,35 +12,8 @@ covariances are p + p(p+1)/2 numbers. With few records, these may determine sing
 `centre = "site"` the transcript determines n and the scatter within sites, but no means.
 `secagg.models.moments.within_sites` also explains why noise is not allowed with that setting.
 
-Under differential privacy the records are clipped to |u| <= R on a grid of 2^-g
-(`secagg.contracts.noise.Clip`), and z = (c, u) with c = 1/2. Then M's entries are multiples of
-2^-2g, which float64 adds exactly. The noise has twice the variance on the diagonal. The change that
-a record makes (`secagg.contracts.noise.Sensitivity`) is measured relative to the noise: its square
-is the sum of the squares above the diagonal plus half of the squares on it. This is half the
-squared Frobenius norm of the whole matrix, for which Analyze Gauss (Dwork et al. 2014) gives
-
-    add or remove  |zz'|_F^2 = |z|^4,
-                   so the change is at most  (c^2 + R^2) / root(2)                         (1)
-    replace        |zz' - ww'|_F^2 = |z|^4 + |w|^4 - 2 (z'w)^2,
-                   so it is at most  root((c^2 + R^2)^2 - max(0, c^2 - R^2)^2)             (2)
-
-For (2), let w = (c, v) be the replaced record. Given |u| = |v|, half of the left side is |z|^4 -
-(z'w)^2, where z'w = c^2 + u'v can be 0 if |u| >= c, and otherwise is at least c^2 - |u|^2. In both
-cases this half is largest at |u| = R: |z|^4 grows with |u|, and so does |z|^4 - (c^2 - |u|^2)^2 = 4
-c^2 |u|^2. Both bounds are attained. Both include the outcome, because u contains all variables. If
-a record is replaced by an incomplete one, which is left out of the sum, (1) applies.
-
-==================================  =====================  =============================
-R^2                                 (1)                    the larger of (1) and (2)
-==================================  =====================  =============================
-0 (only the count)                  c^2 / root(2)          c^2 / root(2), by (1)
-c^2                                 root(2) c^2            2 c^2
-above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
-==================================  =====================  =============================
-
-With c below 1, less noise is added to M. But M then contains c^2 n and c times the sums. Dividing
-by c^2 and by c enlarges the noise of both, so both become less precise. The slopes of a regression
-depend mainly on the products of variables, which are not divided.
+Under differential privacy records are clipped, z = (c, u) with c = 1/2, and M gets noise, once:
+`secagg.models.common.clipped_moments` derives how far one record can move it.
 """
 
 from __future__ import annotations
@@ -69,9 +42,9 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Clip, Sensitivity
 from secagg.core.randomness import RandomBytes
 from secagg.errors import CapabilityError, JobError, UsageError
+from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, upper_moments
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.noisy_moments import NOISE_NOTE, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
@@ -95,8 +68,6 @@ BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
     "have equal variances. Odds ratios: method logistic, or with noise method gradient."
 )
-CONSTANT = 0.5
-"""c, the constant in z under differential privacy; a multiple of every grid."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +160,7 @@ class PooledMoments:
         if self.centre == "site":
             return within_update(rows), memory
         constant = 1.0 if public.clip is None else CONSTANT
-        z = np.column_stack([np.full(len(rows.values), constant), rows.values])
-        return {"moments": (z.T @ z)[np.triu_indices(z.shape[1])]}, memory
+        return {"moments": upper_moments(rows.values, constant)}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Store the sum."""
@@ -291,17 +261,6 @@ def _without_intervals(summary: dict[str, Any]) -> dict[str, Any]:
         nothing = dict.fromkeys(("std_error", "statistic", "p_value", "ci_low", "ci_high"))
         summary["terms"] = [{**term, **nothing} for term in summary["terms"]]
     return summary
-
-
-def moments_sensitivity(clip: Clip, variables: int) -> Sensitivity:
-    """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
-    constant, square = CONSTANT**2, clip.squared_norm
-    added = (constant + square) / math.sqrt(2)
-    replaced = math.sqrt((constant + square) ** 2 - max(0.0, constant - square) ** 2)
-    rows, columns = np.triu_indices(variables + 1)
-    weights = tuple(int(w) for w in np.where(rows == columns, 2, 1))
-    up = 1 + 2.0**-48
-    return Sensitivity(added * up, max(added, replaced) * up, weights)
 
 
 def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: float) -> Moments:

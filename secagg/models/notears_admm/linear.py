@@ -197,6 +197,13 @@ class NotearsAdmm:
             attacks=() if self.lags else ("identified_share", "admm_sums"),
         )
 
+    @property
+    def needs_records(self) -> str:
+        """Why moments are not enough: a series enters several windows."""
+        if not self.lags:
+            return ""
+        return "has lags: each value of a series is in several records, and the noise is for one"
+
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
         labels, converged = STATIONARITY_LABELS, CONVERGED

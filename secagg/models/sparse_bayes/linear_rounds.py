@@ -88,6 +88,11 @@ class SparseLinear(SparseModel, ABC):
         norm = float(rows if self.scale == "site" else rows * sites) + sites
         return collapsed_spec((self.chains, *self.shape(public)), norm, rows, sites, self.noise)
 
+    @property
+    def needs_records(self) -> str:
+        """Nothing: X'X, X'y and y'y of centred records are enough."""
+        return ""
+
     def describe_sum(self) -> str:
         """Describe the sum of a round."""
         if self.step == "paper":

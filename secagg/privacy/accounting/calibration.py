@@ -132,7 +132,7 @@ class Calibrated:
 
     terms: Terms
     mechanisms: Mapping[str, Mechanism]
-    """by stage; the first is the count of records"""
+    """by stage; the first is the count of records, if it is released by itself"""
 
     @property
     def sampled(self) -> bool:
@@ -227,29 +227,34 @@ def epsilon_at(events: Sequence[Event], delta: float, distance: float) -> float:
 def calibrate(
     terms: Terms, stages: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
 ) -> Calibrated:
-    """Return the noise of each stage; the first stage is the count of records.
+    """Return the noise of each stage.
 
     terms: the requested guarantee
-    stages: the count of records, then the stages of the method
+    stages: the count of records, then the stages of the method; or one alone, which gets all of the
+        budget
     min_sites: the smallest number of sites in a sum (release.min_sites)
     expected_records: at least this many records are expected
     hides: whether the protocol hides contributions from the coordinator
     Raises `JobError` or `CapabilityError` if the guarantee is impossible.
     """
-    counting, *all_stages = stages
-    method = [stage for stage in all_stages if stage.reads_records]
+    counting = stages[:1] if len(stages) > 1 else ()
+    method = [stage for stage in stages[len(counting) :] if stage.reads_records]
     _check(terms, method, min_sites, expected_records, hides)
     mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _DELTA_RESERVE))
     if mu <= _MIN_MU:
         what = f"{terms.delta:g} is too small"
         raise JobError("privacy.delta", what, "A common choice is a tenth of 1 / records.")
     noisy_sums = sum(stage.max_rounds * _steps(stage) for stage in method)
-    mus = {counting.name: math.sqrt(terms.count_share * mu**2)}
-    each = math.sqrt((1 - terms.count_share) * mu**2 / noisy_sums)
+    share = terms.count_share if counting else 0.0
+    of_count = math.sqrt(share * mu**2)
+    each = math.sqrt((1 - share) * mu**2 / noisy_sums)
     if any(_rate(stage) < 1 for stage in method):
-        each = _largest_mu(terms, method, mus[counting.name], each)
-    mus |= {stage.name: each for stage in method}
-    mechanisms = {s.name: _mechanism(terms, s, mus[s.name], min_sites) for s in (counting, *method)}
+        each = _largest_mu(terms, method, of_count, each)
+    mus = [of_count for _ in counting] + [each for _ in method]
+    mechanisms = {
+        stage.name: _mechanism(terms, stage, own, min_sites)
+        for stage, own in zip((*counting, *method), mus, strict=True)
+    }
     calibrated = Calibrated(terms, mechanisms)
     if calibrated.remainder(terms.epsilon) > _DELTA_RESERVE * terms.delta:
         raise JobError(

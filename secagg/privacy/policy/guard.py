@@ -252,7 +252,7 @@ class Guard:
         Raises `PolicyRefusal` if the contribution exceeds the budget or its cohort is not allowed.
         """
         request = answer.request
-        if self.calibrated is None and request.before:
+        if request.before and not self._has_noise(request.stage):
             return b""
         if not request.counting:
             self._settle(request, request.cohort)
@@ -352,6 +352,9 @@ class Guard:
         if new:
             self.ledger.decide(self.dataset, self.session, request.round, request.stage, new)
             self._recorded.update(new)
+
+    def _has_noise(self, stage: str) -> bool:
+        return self.calibrated is not None and stage in self.calibrated.mechanisms
 
     def _cost(self, stage: str) -> Cost:
         if self.calibrated is None or self.replayable:  # others can subtract replayable noise

@@ -44,7 +44,8 @@ from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import area_under_roc
 from secagg.audits.views import View
 from secagg.core.arrays import Array
-from secagg.models.moments.method import CONSTANT, STAGE
+from secagg.models.common.clipped_moments import CONSTANT
+from secagg.models.moments.method import STAGE
 from secagg.models.numerics.natural_gaussian import symmetric
 
 _ROUNDING = 1e-12  # of the largest variance

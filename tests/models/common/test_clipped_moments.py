@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from secagg.contracts.noise import Clip
-from secagg.models.moments.method import CONSTANT, moments_sensitivity
+from secagg.models.common.clipped_moments import (
+    CONSTANT,
+    counted_moments_sensitivity,
+    moments_sensitivity,
+    upper_moments,
+)
 
 C2 = CONSTANT**2
 
@@ -81,3 +86,32 @@ def test_replacing_a_record_attains_its_sensitivity(square: float) -> None:
     w = math.sqrt(square) * np.array([cosine, math.sqrt(1 - cosine**2)])
     moved = np.linalg.norm(upper(u) - upper(w))
     assert moved == pytest.approx(moments_sensitivity(Clip(square, 16), 2).replace)
+
+
+@pytest.mark.parametrize("square", [0.1, 0.25, 1.0, 3.0, 20.0])
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.5])
+def test_count_and_moments_move_by_at_most_the_joint_sensitivity(
+    square: float, share: float
+) -> None:
+    """The largest changes of both are attained, so the joint bound is too."""
+    clip, rng = Clip(square, 16), np.random.default_rng(1)
+    sensitivity = counted_moments_sensitivity(clip, 2, share)
+    weights = np.array(sensitivity.weights)
+
+    def moved(before: np.ndarray, after: np.ndarray) -> float:
+        change = np.concatenate([
+            [len(after) - len(before)],
+            upper_moments(after, CONSTANT) - upper_moments(before, CONSTANT),
+        ])  # fmt: skip
+        return float(np.sqrt(np.sum(change**2 / weights)))
+
+    nothing, added, replaced = np.zeros((0, 2)), 0.0, 0.0
+    for angle in np.linspace(0, np.pi, 181):
+        one = np.sqrt(square) * np.array([[1.0, 0.0]])
+        other = np.sqrt(square) * np.array([[np.cos(angle), np.sin(angle)]])
+        added = max(added, moved(nothing, other))
+        replaced = max(replaced, moved(one, other), moved(one, rng.random() * other))
+    assert added == pytest.approx(sensitivity.add, rel=1e-9)
+    assert max(added, replaced) == pytest.approx(sensitivity.replace, rel=1e-3)
+    assert max(added, replaced) <= sensitivity.replace
+    assert 1 / (weights[0] * sensitivity.add**2) == pytest.approx(share, rel=0.05)

@@ -1,0 +1,100 @@
+"""Moments of clipped records, and how far one record can move them.
+
+Let u be a record's variables, scaled to [-1, 1] by their public bounds. Under differential privacy
+records are clipped to |u| <= R on a grid of 2^-g (`secagg.contracts.noise.Clip`). Let z = (c, u)
+with c = 1/2, and M = sum z z' over a site's records. M's entries are multiples of 2^-2g, which
+float64 adds exactly. The noise has twice the variance on the diagonal. The change that a record
+makes (`secagg.contracts.noise.Sensitivity`) is measured relative to the noise: its square is the
+sum of the squares above the diagonal plus half of the squares on it. This is half the squared
+Frobenius norm of the whole matrix, for which Analyze Gauss (Dwork et al. 2014) gives
+
+    add or remove  |zz'|_F^2 = |z|^4,
+                   so the change is at most  (c^2 + R^2) / root(2)                         (1)
+    replace        |zz' - ww'|_F^2 = |z|^4 + |w|^4 - 2 (z'w)^2,
+                   so it is at most  root((c^2 + R^2)^2 - max(0, c^2 - R^2)^2)             (2)
+
+For (2), let w = (c, v) be the replaced record. Given |u| = |v|, half of the left side is |z|^4 -
+(z'w)^2, where z'w = c^2 + u'v can be 0 if |u| >= c, and otherwise is at least c^2 - |u|^2. In both
+cases this half is largest at |u| = R: |z|^4 grows with |u|, and so does |z|^4 - (c^2 - |u|^2)^2 = 4
+c^2 |u|^2. Both bounds are attained. Both include the outcome, because u contains all variables. If
+a record is replaced by an incomplete one, which is left out of the sum, (1) applies.
+
+==================================  =====================  =============================
+R^2                                 (1)                    the larger of (1) and (2)
+==================================  =====================  =============================
+0 (only the count)                  c^2 / root(2)          c^2 / root(2), by (1)
+c^2                                 root(2) c^2            2 c^2
+above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
+==================================  =====================  =============================
+
+With c below 1, less noise is added to M. But M then contains c^2 n and c times the sums. Dividing
+by c^2 and by c enlarges the noise of both, so both become less precise. The slopes of a regression
+depend mainly on the products of variables, which are not divided.
+
+The number of records n is also released by itself, with less noise than M's first entry. Where both
+are one release, let the noise of n have the variance w_n, and that of M w_M times the above. Adding
+a record moves n by 1, replacing one by another does not. So the squares of the changes are
+
+    add or remove  1 / w_n + (1)^2 / w_M
+    replace        the larger of this and (2)^2 / w_M                                      (3)
+
+A share s of the budget of mu^2 is the count's if (1 / w_n) / (1 / w_n + (1)^2 / w_M) = s.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts.noise import Clip, Sensitivity
+from secagg.core.arrays import Array
+
+CONSTANT = 0.5
+"""c, the constant in z under differential privacy; a multiple of every grid."""
+
+_ROUND_UP = 1 + 2.0**-48
+_FINE = 16  # the weights are whole numbers: the smaller one is at least this
+
+
+def upper_moments(values: Array, constant: float) -> Array:
+    """Return M's upper triangle, row by row; values: u, shape (records, variables)."""
+    z = np.column_stack([np.full(len(values), constant), values])
+    found: Array = (z.T @ z)[np.triu_indices(z.shape[1])]
+    return found
+
+
+def moments_sensitivity(clip: Clip, variables: int) -> Sensitivity:
+    """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
+    added, replaced = _changes(clip)
+    weights = tuple(_diagonal_twice(variables).tolist())
+    return Sensitivity(added * _ROUND_UP, max(added, replaced) * _ROUND_UP, weights)
+
+
+def counted_moments_sensitivity(clip: Clip, variables: int, count_share: float) -> Sensitivity:
+    """Return how far one record can move n and M's upper triangle together: (3), rounded up.
+
+    count_share: s, above 0 and below 1, which the whole weights meet to a few per cent
+    """
+    added, replaced = _changes(clip)
+    ratio = (1 - count_share) / (count_share * added**2)  # w_n / w_M
+    of_moments = math.ceil(_FINE * max(1.0, 1 / ratio))
+    of_count = round(of_moments * ratio)
+    add = math.sqrt(1 / of_count + added**2 / of_moments)
+    replace = max(add, replaced / math.sqrt(of_moments))
+    weights = (of_count, *(of_moments * _diagonal_twice(variables)).tolist())
+    return Sensitivity(add * _ROUND_UP, replace * _ROUND_UP, weights)
+
+
+def _changes(clip: Clip) -> tuple[float, float]:
+    """Return (1) and (2)."""
+    constant, square = CONSTANT**2, clip.squared_norm
+    added = (constant + square) / math.sqrt(2)
+    return added, math.sqrt((constant + square) ** 2 - max(0.0, constant - square) ** 2)
+
+
+def _diagonal_twice(variables: int) -> NDArray[np.int64]:
+    """Return 2 for each entry of M's upper triangle on the diagonal, and 1 for the others."""
+    rows, columns = np.triu_indices(variables + 1)
+    return np.where(rows == columns, 2, 1)

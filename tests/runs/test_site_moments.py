@@ -1,0 +1,179 @@
+"""Noise once at the site: one charge for all methods, and no method gets a record."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jobs import as_csv, raw_job, table
+from support.ledger_runs import FIVE, folder_with, noised, run
+
+from secagg.contracts import SiteRecords
+from secagg.contracts.noise import Adjacency
+from secagg.core.randomness import replayable_random, seeded_random
+from secagg.errors import CapabilityError, PolicyRefusal
+from secagg.jobs.job import parse_job
+from secagg.models.fedlin.hm2 import FedLinHm2
+from secagg.models.notears_admm.linear import NotearsAdmm
+from secagg.runs import budgets
+from secagg.runtime.parties import read_records
+from secagg.runtime.planned_job import plan_job
+from secagg.runtime.site_moments import SITE_MOMENTS, count_variance, draw_site_moments
+
+EPSILON = 4.0
+SHORT = {"rounds": 12, "chains": 2, "warmup": 4}
+METHODS: tuple[dict[str, Any], ...] = (
+    {"name": "notears_admm", "rounds": 4},
+    {"name": "local_graphs"},
+    {"name": "fedavg", "outcome": "age", "rounds": 3},
+    {"name": "fedlin_hm2", "outcome": "age", "rounds": 3},
+    {"name": "sparse_regression", "outcome": "age", **SHORT},
+)
+
+
+def once(**more: Any) -> dict[str, Any]:
+    return noised(EPSILON, placement="site", **more)
+
+
+def entries(data: Path, party: str) -> list[dict[str, Any]]:
+    """Return the releases in a ledger's file, read with SQLite alone."""
+    db = sqlite3.connect(data / f"ledgers/{party}.ledger")
+    rows = db.execute("SELECT content FROM lines WHERE kind = 'entry' ORDER BY seq").fetchall()
+    db.close()
+    return [json.loads(content) for (content,) in rows]
+
+
+def charged(data: Path, party: str) -> list[str]:
+    """Return the stages of the releases that cost something."""
+    return [e["stage"] for e in entries(data, party) if e["cost"]["add_remove"]["mu"] > 0]
+
+
+def spent(data: Path, party: str) -> float:
+    (row,) = [row for row in budgets.show(data / "ledgers") if row["party"] == party]
+    return float(row["epsilon_add_remove"])
+
+
+@pytest.mark.system
+def test_ten_jobs_of_five_methods_are_charged_once(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=once(), method=METHODS[0])
+    after_one = {party: spent(data, party) for party in (*FIVE, "coordinator")}
+    for method in (*METHODS, *METHODS[1:]):
+        run(data, privacy=once(), method=method)
+    assert {party: spent(data, party) for party in after_one} == after_one
+    assert {tuple(charged(data, site)) for site in FIVE} == {(SITE_MOMENTS,)}
+    assert charged(data, "coordinator") == ["cohort"]
+    assert EPSILON * 0.999 <= after_one["a"] <= EPSILON
+
+
+@pytest.mark.parametrize("changed", ["epsilon", "clip", "bounds", "record"])
+def test_what_changes_the_noisy_moments_is_charged_again(tmp_path: Path, changed: str) -> None:
+    data, more = folder_with(tmp_path), dict[str, Any]()
+    run(data, privacy=once(), method=METHODS[0])
+    privacy, columns = once(), raw_job()["columns"]
+    if changed == "epsilon":
+        privacy["epsilon"] = 3.9
+    elif changed == "clip":
+        privacy["record_norm"] = 1.2
+    elif changed == "bounds":
+        columns["age"]["high"] = 101
+    else:
+        rows = table(0, 40)
+        rows["age"][0] += 1
+        (data / "a.csv").write_text(as_csv(rows), encoding="utf-8")
+    run(data, privacy=privacy, method=METHODS[0], columns=columns, **more)
+    assert charged(data, "a") == [SITE_MOMENTS] * 2
+    assert charged(data, "b") == [SITE_MOMENTS] * (1 if changed == "record" else 2)
+
+
+def test_results_differ_in_the_method_only_not_in_the_noise(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    first, again = (run(data, privacy=once(), method=METHODS[0]).result for _ in range(2))
+    assert first.summary == again.summary
+    assert all(np.array_equal(first.arrays[n], again.arrays[n]) for n in first.arrays)
+
+
+@pytest.mark.system
+def test_a_budget_refuses_a_second_draw_but_not_a_second_job(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    (data / "c.policy.toml").write_text(
+        "min_sites = 3\nmin_records = 2\n[budget]\nperiod_epsilon = 4.5\nperiod_delta = 1e-6\n"
+        'adjacency = ["add_remove"]\n'
+    )
+    for method in METHODS[:3]:
+        run(data, privacy=once(), method=method)
+    with pytest.raises(PolicyRefusal) as caught:
+        run(data, privacy=once(record_norm=1.2), method=METHODS[0])
+    assert caught.value.where == "c"
+    assert charged(data, "a") == [SITE_MOMENTS]
+
+
+def test_a_method_gets_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets rows with the noisy moments. No value of any record is among them."""
+    data, seen = folder_with(tmp_path), list[SiteRecords]()
+    contribute = NotearsAdmm.contribute
+
+    def watched(self: NotearsAdmm, stage: str, rows: SiteRecords, *more: Any) -> Any:
+        seen.append(rows)
+        return contribute(self, stage, rows, *more)
+
+    monkeypatch.setattr(NotearsAdmm, "contribute", watched)
+    run(data, privacy=once(), method=METHODS[0])
+    ages = {(age - 50) / 50 for i in range(len(FIVE)) for age in table(i, 40)["age"]}
+    assert seen and not any(ages & set(rows.values.ravel().tolist()) for rows in seen)
+    assert all(rows.incomplete == 0 and not len(rows.complete) for rows in seen)
+    assert len({rows.values.tobytes() for rows in seen}) == len(FIVE)
+
+
+@pytest.mark.statistical
+def test_the_noisy_moments_have_the_stated_errors() -> None:
+    """Of 2000 draws: no bias, at five standard errors; variances to 5 standard errors, 16 %."""
+    tables = {name: table(i, 40) for i, name in enumerate(FIVE)}
+    planned = plan_job(parse_job(raw_job(privacy=once(), method=METHODS[1])), tables)
+    public, rows = planned.public, read_records(planned, planned.sources["a"])
+    random = replayable_random(3)
+    drawn = [
+        draw_site_moments([rows], public, seeded_random(random(32))).noisy for _ in range(2000)
+    ]
+    z = np.column_stack([np.ones(40), rows.values])
+    errors = np.array([noisy.matrix - z.T @ z for noisy in drawn])
+    stated = drawn[0].variance
+    assert stated[0, 0] == pytest.approx(count_variance(public.noise[SITE_MOMENTS]))
+    assert np.all(np.abs(errors.mean(axis=0)) <= 5 * np.sqrt(stated / len(drawn)))
+    assert errors.var(axis=0) / stated == pytest.approx(np.ones_like(stated), abs=0.16)
+
+
+REFUSED: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    (METHODS[0], {"placement": "sum"}),
+    (METHODS[3], {"placement": "round"}),
+    ({**METHODS[2], "batch": 5}, {}),
+    ({**METHODS[3], "holdout": 0.2}, {}),
+    ({"name": "local_graphs", "learner": "notears_mlp"}, {}),
+    ({"name": "sparse_directed", **SHORT}, {}),
+    ({"name": "logistic", "outcome": "sex", "predictors": ["age"]}, {}),
+)
+
+
+@pytest.mark.parametrize(("method", "changed"), REFUSED, ids=lambda v: str(v)[:60])
+def test_where_noise_at_the_site_is_not_enough_the_job_is_refused(
+    method: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    job = parse_job(raw_job(privacy={**once(), **changed}, method=method))
+    with pytest.raises(CapabilityError) as caught:
+        plan_job(job, {name: table(i, 40) for i, name in enumerate(FIVE)})
+    assert caught.value.where == "privacy.placement"
+
+
+def test_under_replacement_the_noise_is_root_two_times_as_large() -> None:
+    def sd(adjacency: Adjacency) -> float:
+        job = parse_job(raw_job(privacy=once(adjacency=adjacency.value), method=METHODS[3]))
+        planned = plan_job(job, {name: table(i, 40) for i, name in enumerate(FIVE)})
+        assert isinstance(planned.method, FedLinHm2)
+        return float(np.sqrt(planned.public.noise[SITE_MOMENTS].variance))
+
+    added, replaced = sd(Adjacency.ADD_REMOVE), sd(Adjacency.REPLACE)
+    assert replaced == pytest.approx(np.sqrt(2) * added, rel=1e-6)
