@@ -23,9 +23,9 @@ sites, so its files are private.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from secagg.audits.contract import Attack, Finding, Limit, Verdict
 from secagg.audits.outcomes import Outcome, Outcomes, attack_once
 from secagg.audits.views import Who
 from secagg.core.process_pool import processes
-from secagg.errors import SecaggError, UsageError
+from secagg.errors import PolicyRefusal, SecaggError, UsageError
 from secagg.jobs.data_sources import Data, find_sites
 from secagg.jobs.job import Job, read_job
 from secagg.runtime.planned_job import plan_job
@@ -61,6 +61,7 @@ class Attacked:
     """What one attack found on one view, or why it did not apply.
 
     control: what it found in the run with the planted leak; why: of the verdict
+    rate: the rate in the details that is judged; "" for the attack's metric
     """
 
     attack: Attack
@@ -71,6 +72,17 @@ class Attacked:
     control: Finding | None = None
     limit: Limit | None = None
     seconds: float = 0.0
+    rate: str = ""
+
+    @property
+    def metric(self) -> str:
+        """The name of the number."""
+        return self.rate or self.attack.metric
+
+    @property
+    def label(self) -> str:
+        """The name of the attack, with that of a rate."""
+        return f"{self.attack.name}: {self.rate}" if self.rate else self.attack.name
 
 
 @dataclass(frozen=True)
@@ -120,13 +132,15 @@ def audit_job(
     Raises what `secagg.run` raises, and `UsageError` for an unknown attack.
     """
     if not 0 <= set_aside < 1:
-        raise UsageError("set_aside", f"{set_aside} is not at least 0 and below 1")
+        raise UsageError("set_aside", f"is {set_aside}, and must be at least 0 and below 1")
+    if seed < 0:
+        raise UsageError("seed", f"is {seed}, and must be at least 0")
     chosen = {attack.name: attack for attack in make_attacks(attacks)}
     job = read_job(job, overrides)
     tables = {name: source.read() for name, source in find_sites(job, data).items()}
     job = in_memory(job)
     kept, aside = split(tables, set_aside, np.random.default_rng([seed, 0]))
-    tasks = [(a.name, who) for a in chosen.values() for who in a.views if not views or who in views]
+    tasks = [(a.name, who) for a, who in tasks_of(chosen.values(), views)]
     found = dict[Task, Outcome]()
     outcomes = None if cache is None else Outcomes.of(cache, job, (kept, aside), seed)
     if outcomes is not None:
@@ -139,31 +153,45 @@ def audit_job(
     planned = plan_job(job, kept)
     truth = truth_about(planned, kept, aside)
     attacked = tuple(
-        judged(chosen[name], who, found[name, who], limits or {}) for name, who in tasks
+        row
+        for name, who in tasks
+        for row in judged(chosen[name], who, found[name, who], limits or {})
     )
     records = sum(len(rows.values) for rows in truth.sites.values())
     return Audit(job, tuple(sorted(truth.sites)), records, len(truth.others), seed, attacked)
 
 
-def judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> Attacked:
-    """Return an outcome with its verdict. Raises `UsageError` for a limit in a wrong direction."""
+def judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> list[Attacked]:
+    """Return an outcome with its verdict, then one for each rate that has a limit."""
     limit = limits.get(attack.metric)
+    rows = [_row(attack, who, found, limit)]
+    for name, guess in attack.rates.items():
+        if name in limits and not found.why_not:
+            of_rate = found.of_rate(name, guess, limits[name])
+            rows.append(replace(_row(attack, who, of_rate, limits[name]), rate=name))
+    return rows
+
+
+def _row(attack: Attack, who: Who, found: Outcome, limit: Limit | None) -> Attacked:
     if limit is not None and found.limit is not None and limit.errors != found.limit.errors:
         sign = ">=" if found.limit.errors else "<="
         what = f"a limit of {attack.metric} is written with {sign}, not as {limit}"
         raise UsageError("limits", what)
-    for name in attack.rates:
-        if name in limits and limits[name].errors:
-            what = f"a limit of {name} is written with <=, not as {limits[name]}"
-            raise UsageError("limits", what)
     verdict, why = found.judged(limit)
-    if verdict is not Verdict.NOT_APPLICABLE:
-        for name in attack.rates:
-            if name in limits and (over := found.exceeding(name, limits[name])):
-                verdict, why = Verdict.LEAK, over
     return Attacked(
         attack, who, verdict, why, found.finding, found.control, limit or found.limit, found.seconds
     )
+
+
+def tasks_of(attacks: Iterable[Attack], views: Sequence[Who]) -> list[tuple[Attack, Who]]:
+    """Return the attacks on these views; without any, on all. Raises `UsageError` if none is."""
+    attacks = list(attacks)
+    tasks = [(a, who) for a in attacks for who in a.views if not views or who in views]
+    if not tasks:
+        theirs = {who.value: None for a in attacks for who in a.views}
+        names = ", ".join(a.name for a in attacks)
+        raise UsageError("views", f"{names} has the views {', '.join(theirs)} only")
+    return tasks
 
 
 Tables = Mapping[str, pd.DataFrame]
@@ -203,7 +231,8 @@ def _both(job: Job, kept: Tables, aside: Tables, seed: int, scratch: str) -> Run
         try:
             run = AuditedRun.of(job, kept, aside, seed, Path(place) / "job")
         except SecaggError as error:
-            error.advice = _advice(error.advice, sum(map(len, aside.values())))
+            refused = isinstance(error, PolicyRefusal)
+            error.advice = _advice(error.advice, sum(map(len, aside.values())) if refused else 0)
             raise
         try:
             planted = control_of(job, kept)
@@ -218,8 +247,8 @@ def _advice(advice: str, set_aside: int) -> str:
     advice = advice.partition("The log of the sums")[0].strip()
     if not set_aside:
         return advice
-    more = f"The audit set {set_aside} records aside, which takes records from all counts; try "
-    return f"{advice} {more}--set-aside 0.".strip()
+    more = f"The audit set {set_aside} records aside, which takes records from all counts"
+    return f"{more}: first try --set-aside 0. {advice}".strip()
 
 
 def _attack(runs: Runs, name: str, who: Who, seed: int) -> Outcome:

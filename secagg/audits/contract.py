@@ -111,8 +111,9 @@ class Attack(ABC):
     """The name of the number, as in a file of limits."""
     meaning: ClassVar[str]
     """What the number is, as a phrase."""
-    rates: ClassVar[tuple[str, ...]] = ()
-    """Rates with intervals in a finding's details, for which a file of limits may set a limit."""
+    rates: ClassVar[Mapping[str, float]] = {}
+    """Rates in a finding's details, as (number, low, high), for which a file of limits may set a
+    limit; and what a guess finds."""
 
     def colluding(self, sites: int) -> int:
         """Return how many of so many sites are in a coalition."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from secagg.audits.audit import Attacked, Progress, judged, leaks
+from secagg.audits.audit import Attacked, Progress, judged, leaks, tasks_of
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Limit
 from secagg.audits.outcomes import Outcome, attack_folder
@@ -64,12 +64,12 @@ def audit_folder(
     planned = plan_sites(run.job, roster.with_role(Role.SITE), {})
     view = coordinator_view(run, planned, roster, bytes.fromhex(facts["session"]))
     by_who = {Who.COORDINATOR: view, Who.OUTSIDER: view.for_outsider()}
-    tasks = [(a, who) for a in chosen for who in a.views if not views or who in views]
+    tasks = tasks_of(chosen, views)
     done = []
     for i, (attack, who) in enumerate(tasks):
         progress(i, len(tasks), f"{attack.name} ({who})")
         outcome = Outcome("needs the sites: audit the job")
         if who in by_who:
             outcome = attack_folder(attack, by_who[who], seed)
-        done.append(judged(attack, who, outcome, limits or {}))
+        done += judged(attack, who, outcome, limits or {})
     return FolderAudit(run.job, view.sites, facts["session"], bool(view.messages), tuple(done))

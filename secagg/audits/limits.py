@@ -28,11 +28,17 @@ def read_limits(path: Path) -> dict[str, Limit]:
         raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(str(path), f"is not TOML: {error}") from None
-    known = {name for attack in make_attacks() for name in (attack.metric, *attack.rates)}
+    attacks = make_attacks()
+    rates = {name for attack in attacks for name in attack.rates}
+    known = rates | {attack.metric for attack in attacks}
     for metric in given:
         if metric not in known:
             raise UsageError(str(path), *unknown_key("", metric, known).args[1:])
-    return {metric: _limit(f"{path}, {metric}", text) for metric, text in given.items()}
+    limits = {metric: _limit(f"{path}, {metric}", text) for metric, text in given.items()}
+    for name in rates & limits.keys():
+        if limits[name].errors:
+            raise UsageError(f"{path}, {name}", "is written with <=", 'For example "<= 0.02".')
+    return limits
 
 
 def _limit(where: str, text: object) -> Limit:
@@ -42,6 +48,6 @@ def _limit(where: str, text: object) -> Limit:
         number = float(match[2]) if match else math.nan
     except ValueError:
         number = math.nan
-    if match is None or math.isnan(number):
+    if match is None or not math.isfinite(number):
         raise UsageError(where, f"{text!r} is not a limit", advice)
     return Limit(number, errors=match[1] == ">=")

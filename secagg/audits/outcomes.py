@@ -13,7 +13,7 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -31,8 +31,6 @@ from secagg.core.private_files import read_checked, write_checked
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import EvidenceError, UsageError
 from secagg.jobs.job import Job
-
-_WIDE = "the interval reaches beyond the limit; a larger --set-aside may narrow it"
 
 
 @dataclass(frozen=True)
@@ -61,26 +59,34 @@ class Outcome:
             return Verdict.INCONCLUSIVE, self.error
         limit = limit or self.limit
         assert limit is not None
-        found, guess = self.finding, Limit(self.finding.baseline, limit.errors)
+        found = self.finding
+        if math.isnan(found.value):
+            return Verdict.INCONCLUSIVE, "the number is undefined"
         if limit.exceeded_by(found.value):
-            if not (math.isnan(found.baseline) or guess.exceeded_by(found.value)):
+            if not _beats_a_guess(found, limit):
                 return Verdict.INCONCLUSIVE, "the number is no worse than that of a guess"
             return (Verdict.INCONCLUSIVE, found.bound) if found.bound else (Verdict.LEAK, "")
         if found.failed:
             return Verdict.INCONCLUSIVE, found.failed
-        if limit.exceeded_by(found.low if limit.errors else found.high):
-            return Verdict.INCONCLUSIVE, _WIDE
         if not self.control_found:
             why = self.error or "the attack does not find the planted leak either"
             return Verdict.INCONCLUSIVE, why
+        if limit.exceeded_by(found.low if limit.errors else found.high):
+            return Verdict.INCONCLUSIVE, "the interval reaches beyond the limit"
         return Verdict.NO_LEAK_FOUND, ""
 
-    def exceeding(self, name: str, limit: Limit) -> str:
-        """Return how a rate in the details exceeds its limit, with its whole interval; or ""."""
-        rate = None if self.finding is None else self.finding.details.get(name)
-        if rate is None or not (limit.exceeded_by(rate[0]) and limit.exceeded_by(rate[1])):
-            return ""
-        return f"{name} is {rate[0]:.4g} (at least {rate[1]:.4g}), and the limit is {limit}"
+    def of_rate(self, name: str, guess: float, limit: Limit) -> Outcome:
+        """Return the outcome of a rate in the details of this one (`Attack.rates`)."""
+        if self.why_not or self.finding is None:
+            return self
+        rate, planted = (_rate(each, name, guess) for each in (self.finding, self.control))
+        if rate is None:
+            needs = f"needs {1 / guess:.0f} records that take no part: --set-aside"
+            return Outcome(error=needs)
+        return replace(
+            self, finding=rate, limit=limit, control=planted,
+            control_found=planted is not None and limit.exceeded_by(planted.low),
+        )  # fmt: skip
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for `from_plain`."""
@@ -127,9 +133,24 @@ def attack_once(
         except Exception as error:  # a leak is one, whatever becomes of the control
             return Outcome(finding=finding, limit=limit, error=_ended("the control", error))
     return Outcome(
-        finding=finding, limit=limit, control=found, control_found=exceeded and not found.bound,
+        finding=finding, limit=limit, control=found,
+        control_found=exceeded and not found.bound and _beats_a_guess(found, limit),
         seconds=time.perf_counter() - began,
     )  # fmt: skip
+
+
+def _beats_a_guess(found: Finding, limit: Limit) -> bool:
+    """Return whether a number is worse than that of a guess, if there is one."""
+    guess = Limit(found.baseline, limit.errors)
+    return math.isnan(found.baseline) or guess.exceeded_by(found.value)
+
+
+def _rate(found: Finding | None, name: str, guess: float) -> Finding | None:
+    if found is None or name not in found.details:
+        return None
+    value, low, high = found.details[name]
+    bound = "" if low > guess else f"the interval includes {guess:g}, which is a guess"
+    return Finding(value, low, high, guess, bound=bound)
 
 
 def attack_folder(attack: Attack, view: View, seed: int) -> Outcome:
@@ -190,8 +211,11 @@ class Outcomes:
             return None
 
     def save(self, name: str, who: Who, outcome: Outcome) -> None:
-        """Write an outcome. Raises `OSError`."""
-        write_checked(self._file(name, who), outcome.to_plain())
+        """Write an outcome. Raises `UsageError` if the file cannot be written."""
+        try:
+            write_checked(self._file(name, who), outcome.to_plain())
+        except OSError as error:
+            raise UsageError(str(self.folder), f"cannot be written ({error.strerror})") from None
 
     def _file(self, name: str, who: Who) -> Path:
         return self.folder / encoding.digest([self.about, name, who.value])[:16].hex()

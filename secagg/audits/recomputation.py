@@ -73,7 +73,7 @@ def recompute(
     path = run.path / SUMS_FILE
     if not path.exists():
         return Recomputed(False, f"{SUMS_FILE} is not in the folder")
-    sums = _check_sums(run, releases, session)
+    sums = check_sums(run, releases, session)
     if why := _other_software(run.facts):
         return Recomputed(False, why)
     try:
@@ -95,9 +95,10 @@ def recompute(
     return Recomputed(True)
 
 
-def _check_sums(
+def check_sums(
     run: RunFolder, releases: Sequence[Mapping[str, Any]], session: bytes
 ) -> list[ReleasedSum]:
+    """Return the sums in the folder. Raises `EvidenceError` if they are not those of the log."""
     sums = list(read_sums(run.path / SUMS_FILE))
     if len(sums) != len(releases):
         what = f"has {len(sums)} sums, and the log has {len(releases)} releases"

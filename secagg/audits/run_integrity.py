@@ -55,7 +55,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.audits.log_end import LogEnd, check_countersignatures, read_end, unsigned_lines
-from secagg.audits.recomputation import Recomputed
+from secagg.audits.recomputation import Recomputed, check_sums
 from secagg.audits.recomputation import recompute as recompute_result
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
@@ -140,9 +140,11 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
     recomputed = Recomputed(False, "the folder was written by an earlier version of secagg")
     if evidence > 1:
         recomputed = Recomputed(False, "this was not requested")
-        if recompute:
-            with run.well_formed("log, run.json or sums"):
+        with run.well_formed("log, run.json or sums"):
+            if recompute:
                 recomputed = recompute_result(run, entries, releases, roster, session)
+            elif (folder / SUMS_FILE).exists():
+                check_sums(run, releases, session)
     return Verified(
         len(entries), entries[-1]["hash"], files, len(releases), signatures + len(signed),
         evidence, signed, unsigned, recomputed.done, recomputed.why, unsigned_lines=uncovered,

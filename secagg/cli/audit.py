@@ -54,9 +54,12 @@ def audit(
         int | None, typer.Option(min=1, help="Processes; as many as processors if not set.")
     ] = None,
     set_aside: Annotated[
-        float,
-        typer.Option(min=0.0, max=1.0, help="Share of each site's records that takes no part."),
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            help="Share of each site's records that takes no part, below 1; a fifth if not set.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of all draws of the audit.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -66,25 +69,34 @@ def audit(
     ledger is charged. RUN: what its folder shows without the records.
     """
     from secagg.audits.audit import audit_job  # noqa: PLC0415  # each command loads what it needs
+    from secagg.audits.audited_run import SET_ASIDE  # noqa: PLC0415
     from secagg.audits.folder_audit import audit_folder  # noqa: PLC0415
     from secagg.audits.limits import read_limits  # noqa: PLC0415
     from secagg.cli.output.audit import (  # noqa: PLC0415
         as_plain,
+        check_folder,
         show,
         working,
         write_audit,
     )
+    from secagg.core import encoding  # noqa: PLC0415
+    from secagg.jobs.job import read_job  # noqa: PLC0415
+    from secagg.runs.run_reader import RunFolder  # noqa: PLC0415
 
     chosen = {} if limits is None else read_limits(limits)
     views, attacks = [_view(name) for name in view or ()], attack or ()
     found: Audit | FolderAudit
-    if out is not None and job.is_dir() and out.resolve().is_relative_to(job.resolve()):
-        what = "is in the folder of the run, which must not change"
-        raise UsageError("--out", f"{out} {what}", "Give another folder.")
+    overrides = job_overrides(protocol, None, settings)
+    if job.is_dir():
+        about = str(RunFolder.open_finished(job).facts.get("session"))
+    else:
+        about = encoding.digest(read_job(job, overrides).model_dump_json()).hex()
+    if out is not None:
+        check_folder(out, about)
     with working(quiet=as_json) as progress:
         if job.is_dir():
-            if protocol is not None or settings:
-                what = "a run is as it is; --protocol and --set are for jobs"
+            if protocol is not None or settings or set_aside is not None:
+                what = "a run is as it is; --protocol, --set and --set-aside are for jobs"
                 raise UsageError(str(job), what)
             found = audit_folder(
                 job, attacks=attacks, views=views, limits=chosen, seed=seed, progress=progress
@@ -92,20 +104,21 @@ def audit(
         else:
             found = audit_job(
                 job,
-                overrides=job_overrides(protocol, None, settings),
+                overrides=overrides,
                 attacks=attacks,
                 views=views,
                 limits=chosen,
                 seed=seed,
-                set_aside=set_aside,
+                set_aside=SET_ASIDE if set_aside is None else set_aside,
                 jobs=jobs or os.cpu_count() or 1,
                 cache=None if out is None else out / "cache",
                 progress=progress,
             )
-    if attack and all(each.verdict == "not applicable" for each in found.attacked):
+    if all(each.verdict == "not applicable" for each in found.attacked):
         why = "; ".join(dict.fromkeys(each.why for each in found.attacked))
-        raise UsageError("--attack", f"nothing was tested: not applicable ({why})")
-    content = as_plain(found) | {"finished": datetime.now(UTC).isoformat(timespec="seconds")}
+        raise UsageError(str(job), f"nothing was tested: not applicable ({why})")
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    content = as_plain(found) | {"about": about, "finished": finished}
     if out is not None:
         write_audit(content, out)
     if as_json:
@@ -114,9 +127,7 @@ def audit(
         show(found)
     for leak in found.leaks:
         assert leak.finding is not None
-        text = leak.why or (
-            f"{leak.attack.metric} is {leak.finding.value:.4g}, and the limit is {leak.limit}"
-        )
+        text = f"{leak.metric} is {leak.finding.value:.4g}, and the limit is {leak.limit}"
         typer.echo(f"secagg: leak: {leak.attack.name}, as {leak.who.value}: {text}", err=True)
     if found.leaks:
         raise typer.Exit(LEAK)

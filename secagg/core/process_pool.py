@@ -36,6 +36,7 @@ def processes(
         initargs=(begin, *args),
     )
     try:
+        _start(executor, jobs)
         yield executor
     except BaseException:
         for process in set(multiprocessing.active_children()) - earlier_children:
@@ -48,6 +49,21 @@ def processes(
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _start(executor: ProcessPoolExecutor, jobs: int) -> None:
+    """Start all processes. Each ignores SIGINT from its first instruction, as its parent does now.
+
+    Otherwise one that is interrupted while it imports modules would print where it stood.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return  # only the main thread may set a handler
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for _ in range(jobs):
+            executor.submit(int)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _begin(begin: Callable[..., None] | None, *args: Any) -> None:

@@ -24,9 +24,25 @@ from secagg.audits.outcomes import Outcome
 from secagg.audits.views import View, Who
 from secagg.cli.main import app
 from secagg.errors import EvidenceError, PolicyRefusal, UsageError
+from secagg.runs.released_sums import SUMS_FILE
 from secagg.runs.transcript_file import MESSAGES_FILE
 
 MOMENTS = {"name": "moments"}
+JOB = """
+title = "t"
+[sites]
+folder = "data"
+max_rows = 100
+[columns]
+x0 = { type = "continuous", low = -4, high = 4 }
+[method]
+name = "moments"
+[protocol]
+name = "plain"
+[release]
+min_sites = 2
+min_records = 5
+"""
 ATTACKS = ["clear_contributions", "identified_share"]
 
 
@@ -56,10 +72,30 @@ def test_stored_outcomes_are_not_computed_again(
     mode = (tmp_path / "out" / "cache").stat().st_mode & 0o777
     assert mode == 0o700 == (tmp_path / "out").stat().st_mode & 0o777
     changed = tables(3, 2)
-    changed["s0"].iloc[0, 0] += 0.5  # another record: computed again
-    with pytest.raises(ZeroDivisionError):
-        monkeypatch.setattr(audits, "_both", lambda *_: 1 / 0)
-        audit_job(job(MOMENTS, 2), changed, attacks=ATTACKS, cache=tmp_path / "out" / "cache")
+    changed["s0"].iloc[0, 0] += 0.5
+    monkeypatch.setattr(audits, "_both", lambda *_: 1 / 0)
+    for data, seed in ((changed, 0), (tables(3, 2), 1)):  # computed again
+        with pytest.raises(ZeroDivisionError):
+            audit_job(
+                job(MOMENTS, 2), data, attacks=ATTACKS, cache=tmp_path / "out" / "cache", seed=seed
+            )
+
+
+def test_an_attack_that_failed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> float:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ClearContributions, "run", fails)
+        audit_job(
+            job(MOMENTS, 2), tables(3, 2), attacks=["clear_contributions"], cache=tmp_path / "c"
+        )
+    again = audit_job(
+        job(MOMENTS, 2), tables(3, 2), attacks=["clear_contributions"], cache=tmp_path / "c"
+    )
+    assert again.attacked[0].verdict is Verdict.NO_LEAK_FOUND
 
 
 def test_a_view_is_chosen() -> None:
@@ -169,6 +205,7 @@ def test_a_limit_in_the_wrong_direction_is_refused() -> None:
         ({"value": 1.0, "failed": "the search failed"}, Verdict.LEAK),
         ({"value": 0.4, "high": 0.6}, Verdict.INCONCLUSIVE),
         ({"value": 0.8, "baseline": 0.9}, Verdict.INCONCLUSIVE),
+        ({"value": np.nan}, Verdict.INCONCLUSIVE),
     ],
 )
 def test_verdicts(finding: dict[str, Any], verdict: Verdict) -> None:
@@ -182,25 +219,41 @@ def test_verdicts(finding: dict[str, Any], verdict: Verdict) -> None:
     assert unknown.judged(None)[0] is expected
 
 
+RATE = (0.1, 0.03, 0.2)
+
+
 @pytest.mark.parametrize(
-    ("rate", "leak"), [((0.1, 0.03, 0.2), True), ((0.1, 0.01, 0.2), False), (None, False)]
+    ("rate", "control", "limit", "verdict"),
+    [
+        (RATE, (0.5, 0.4, 0.6), 0.02, Verdict.LEAK),
+        ((0.1, 0.005, 0.2), (0.5, 0.4, 0.6), 0.02, Verdict.INCONCLUSIVE),  # 0.01 is a guess
+        (RATE, (0.5, 0.4, 0.6), 0.15, Verdict.INCONCLUSIVE),  # the interval goes beyond
+        (RATE, (0.5, 0.4, 0.6), 0.3, Verdict.NO_LEAK_FOUND),
+        (RATE, (0.5, 0.2, 0.6), 0.3, Verdict.INCONCLUSIVE),  # nor is the control beyond it
+        ((0.008, 0.001, 0.02), (0.5, 0.4, 0.6), 0.001, Verdict.INCONCLUSIVE),
+        (None, (0.5, 0.4, 0.6), 0.02, Verdict.INCONCLUSIVE),  # too few records
+    ],
 )
-def test_a_limit_of_a_rate_is_exceeded_by_its_whole_interval(
-    rate: tuple[float, ...] | None, leak: bool
+def test_a_limit_of_a_rate_has_a_row_of_its_own(
+    rate: tuple[float, ...] | None, control: tuple[float, ...], limit: float, verdict: Verdict
 ) -> None:
     (attack,) = make_attacks(["tracing"])
     details = {} if rate is None else {"tpr_at_1pct": rate}
     made = Finding.exact(0.5, 0.5, **details)
-    outcome = Outcome(finding=made, limit=Limit(0.6), control=made, control_found=True)
-    about = judged(attack, Who.COORDINATOR, outcome, {"tpr_at_1pct": Limit(0.02)})
-    assert (about.verdict is Verdict.LEAK) == leak
-    assert ("tpr_at_1pct" in about.why) == leak
+    planted = Finding.exact(0.9, 0.5, tpr_at_1pct=control)
+    outcome = Outcome(finding=made, limit=Limit(0.6), control=planted, control_found=True)
+    main, row = judged(attack, Who.COORDINATOR, outcome, {"tpr_at_1pct": Limit(limit)})
+    assert main.verdict is Verdict.NO_LEAK_FOUND and main.metric == "tracing_auc"
+    assert row.verdict is verdict and row.metric == "tpr_at_1pct"
+    assert (row.finding is None) == (rate is None) and bool(row.why) == (
+        verdict not in {Verdict.LEAK, Verdict.NO_LEAK_FOUND}
+    )
 
 
-def test_a_limit_of_a_rate_in_the_wrong_direction_is_refused() -> None:
+def test_without_a_limit_a_rate_has_no_row() -> None:
     (attack,) = make_attacks(["tracing"])
-    with pytest.raises(UsageError):
-        judged(attack, Who.COORDINATOR, Outcome("not"), {"tpr_at_1pct": Limit(0.9, errors=True)})
+    outcome = Outcome(finding=Finding.exact(0.5, 0.5, tpr_at_1pct=RATE), limit=Limit(0.6))
+    assert len(judged(attack, Who.COORDINATOR, outcome, {})) == 1
 
 
 def test_details_are_stored_as_plain_data() -> None:
@@ -257,6 +310,57 @@ def test_a_tampered_transcript_is_refused(finished: Path) -> None:
     with pytest.raises(EvidenceError) as caught:
         audit_folder(finished)
     assert caught.value.where == MESSAGES_FILE and caught.value.exit_code == 6
+
+
+@pytest.mark.attack
+def test_every_changed_byte_of_the_sums_is_detected(finished: Path) -> None:
+    path = finished / SUMS_FILE
+    content = path.read_bytes()
+    for at in range(0, len(content), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 3]) + content[at + 1 :])
+        with pytest.raises(EvidenceError):
+            audit_folder(finished, attacks=["rare_cell"])
+    path.write_bytes(b"")
+    with pytest.raises(EvidenceError):
+        audit_folder(finished, attacks=["rare_cell"])
+
+
+def test_changed_sums_are_detected(finished: Path) -> None:
+    path = finished / SUMS_FILE
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(EvidenceError):
+        audit_folder(finished, attacks=["rare_cell"])
+
+
+@pytest.mark.parametrize("what", ["run", "files", "another", "file"])
+def test_an_audit_overwrites_nothing_else(tmp_path: Path, finished: Path, what: str) -> None:
+    """Only the audit of the same job, which it may go on with."""
+    job_file, out = tmp_path / "job.toml", tmp_path / "out"
+    job_file.write_text(JOB)
+    if what == "run":
+        out = finished / "audit"
+    elif what == "files":
+        out.mkdir()
+        (out / "a.csv").write_text("x0\n1\n")
+    elif what == "another":
+        out.mkdir()
+        (out / "audit.json").write_text('{"about": "another"}')
+    else:
+        out.write_text("")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    done = CliRunner().invoke(app, ["audit", str(job_file), "--out", str(out)])
+    assert isinstance(done.exception, UsageError) and done.exception.where == "--out"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_view_that_no_attack_has_is_named(finished: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        audit_folder(finished, attacks=["tracing"], views=[Who.OUTSIDER])
+    assert "coordinator" in caught.value.what
+    done = CliRunner().invoke(app, ["audit", str(finished), "--view", "coalition"])
+    assert isinstance(done.exception, UsageError)
 
 
 def test_an_audit_is_not_written_into_the_run(finished: Path) -> None:

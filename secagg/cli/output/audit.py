@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +24,10 @@ from secagg.core.private_files import write_private
 from secagg.core.version import __version__
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
-from secagg.reports.audits.page import audit_page, interval, number
+from secagg.reports.audits.page import audit_page, interval, number, remark
 from secagg.runs.run_files import finite, json_bytes
 
+_FILES = {"audit.json", "audit.html", "cache"}
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")
 _COLOURS = {
     Verdict.LEAK: "bold red",
@@ -41,17 +43,18 @@ def working(*, quiet: bool) -> Iterator[Progress]:
     bar = Bar(
         TextColumn("audit"),
         BarColumn(),
-        TextColumn("{task.completed} of {task.total} attacks; {task.description}"),
+        TextColumn("{task.description}"),
         TimeElapsedColumn(),
         console=Console(stderr=True, highlight=False),
         transient=True,
         disable=quiet,
     )
     with bar:
-        task = bar.add_task("", total=None)
+        task = bar.add_task("reading the records", total=None)
         yield lambda done, total, what: bar.update(
-            task, completed=done, total=total, description=escape(what)
-        )
+            task, completed=done, total=total,
+            description=f"{done} of {total} attacks; {escape(what)}",
+        )  # fmt: skip
 
 
 def show(audit: Audit | FolderAudit) -> None:
@@ -60,6 +63,30 @@ def show(audit: Audit | FolderAudit) -> None:
         _show_job_audit(audit)
     else:
         _show_folder_audit(audit)
+
+
+def check_folder(folder: Path, about: str) -> None:
+    """Refuse a folder that has anything but an audit of the same, or is inside that of a run.
+
+    about: a digest of the job, or the name of the run's session
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("--out", f"{folder} is a file", "Give a folder.")
+    for place in (folder.resolve(), *folder.resolve().parents):
+        if (place / "run.json").exists():
+            what = f"{folder} is in the folder of a run, which must not change"
+            raise UsageError("--out", what, "Give another folder.")
+    if not folder.exists():
+        return
+    if not {path.name for path in folder.iterdir()} <= _FILES:
+        raise UsageError("--out", f"{folder} holds other files", "Give a new folder.")
+    try:
+        earlier = json.loads((folder / "audit.json").read_text("utf-8")).get("about", about)
+    except (OSError, ValueError, AttributeError):
+        return
+    if earlier != about:
+        what = f"{folder} has the audit of another job or run"
+        raise UsageError("--out", what, "Give another folder.")
 
 
 def write_audit(content: Mapping[str, Any], folder: Path) -> None:
@@ -115,7 +142,7 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
     for each in attacked:
         attack = each.attack
         if each.finding is None:
-            name = attack.name if attack.name not in tried else f"{attack.name} ({each.who.value})"
+            name = each.label if attack.name not in tried else f"{each.label} ({each.who.value})"
             missing.setdefault(f"{each.verdict.value} ({each.why})", {})[name] = None
             continue
         row = _row(each)
@@ -123,10 +150,10 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
         meanings[
             f"{attack.name}: {attack.metric} = {attack.meaning}. The attacker knows {attack.knows}."
         ] = None
+        if text := remark(vars(each.finding)):
+            meanings[f"{each.label}: {text}"] = None
         if each.why:
-            meanings[f"{attack.name} ({each.who.value}) is {each.verdict.value}: {each.why}."] = (
-                None
-            )
+            meanings[f"{each.label} ({each.who.value}) is {each.verdict.value}: {each.why}."] = None
     if table.row_count:
         out.print(table)
     for text in meanings:
@@ -139,7 +166,7 @@ def _row(each: Attacked) -> dict[str, str]:
     assert each.finding is not None
     colour = _COLOURS[each.verdict]
     return {
-        "attack": each.attack.name,
+        "attack": each.label,
         "view": each.who.value,
         "number": interval(vars(each.finding)),
         "guess": number(each.finding.baseline),
@@ -162,7 +189,9 @@ def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:
 def _plain(each: Attacked) -> dict[str, Any]:
     attack = each.attack
     about = {name: getattr(attack, name) for name in ("name", "title", "source", "knows")}
-    about |= {"view": each.who.value, "metric": attack.metric, "meaning": attack.meaning}
+    meaning = "true positive rate" if each.rate else attack.meaning
+    about |= {"view": each.who.value, "metric": each.metric, "meaning": meaning}
+    about["label"] = each.label
     found = {} if each.finding is None else vars(each.finding)
     control = {} if each.control is None else {"control": vars(each.control)}
     limit = {} if each.limit is None else {"limit": str(each.limit)}

@@ -12,12 +12,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import significant
+from secagg.reports.numbers import listing, significant
 from secagg.reports.page import environment, style_of
 from secagg.reports.svg.xy_chart import Axis, Points, xy_picture
 
 _SIGNS = {"leak": "✕", "no leak found": "✓", "inconclusive": "?", "not applicable": "–"}
 _FLOOR = 1e-3  # of an axis of rates
+_STATISTICS = ("means", "covariances")
 
 
 def audit_page(audit: Mapping[str, Any]) -> str:
@@ -32,6 +33,7 @@ def audit_page(audit: Mapping[str, Any]) -> str:
             audit=audit,
             of_run="session" in audit,
             found=found,
+            tried=listing(sorted({each["name"] for each in audit["attacks"]})),
             rows=[_row(each) for each in shown],
             attacked=list({each["name"]: each for each in shown}.values()),
             pictures=[picture for each in shown for picture in _pictures(each)],
@@ -51,7 +53,20 @@ def _row(each: Mapping[str, Any]) -> dict[str, Any]:
         "number": interval(each),
         "guess": number(each["baseline"]),
         "planted": "" if control is None else interval(control),
+        "remark": remark(each),
     }
+
+
+def remark(found: Mapping[str, Any]) -> str:
+    """Return what a finding says beside its number, in a sentence; or ""."""
+    reference = found["details"].get("one_sum_of_moments")
+    if not reference:
+        return ""
+    shares = " and ".join(f"{reference[name]:.0%} of their {name}" for name in _STATISTICS)
+    return (
+        f"One sum of moments, which every linear analysis needs, already determines {shares}, on "
+        "average over the sites; the number is what this run adds to that."
+    )
 
 
 def interval(found: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ noise: the regression is too small to trace anybody by this attack.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ class CoefficientTracing(Attack):
     views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER, Who.COORDINATOR)
     metric: ClassVar[str] = "coefficient_tracing_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
-    rates: ClassVar[tuple[str, ...]] = RATES
+    rates: ClassVar[Mapping[str, float]] = RATES
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""

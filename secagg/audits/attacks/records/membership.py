@@ -36,6 +36,7 @@ jobs whose shadow runs, with those of the control, would take more than about 5 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -71,7 +72,7 @@ class Membership(Attack):
     views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER,)
     metric: ClassVar[str] = "membership_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
-    rates: ClassVar[tuple[str, ...]] = RATES
+    rates: ClassVar[Mapping[str, float]] = RATES
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""

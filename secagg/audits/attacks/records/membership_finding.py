@@ -23,9 +23,9 @@ FEW = 100
 _DRAWS = 59  # of who took part
 _COVERED = 57  # of 60, the draws and the run: 95 %
 _POINTS = 100  # of the ROC curve, for a plot
-_SHARES = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}  # of false positives
-RATES = tuple(_SHARES)
-"""The true positive rates in the details, where there are enough other people."""
+RATES = {"tpr_at_1pct": 0.01, "tpr_at_01pct": 0.001}
+"""The true positive rates in the details, where there are enough other people, and the share of
+false positives of each, which is what a guess finds."""
 
 
 def width_by_permutation(
@@ -55,7 +55,7 @@ def membership_finding(
     low, high = min(low, max(0.0, auc - width)), max(high, min(1.0, auc + width))
     rates = {
         name: tuple(true_positive_rate(members, others, share))
-        for name, share in _SHARES.items()
+        for name, share in RATES.items()
         if share * len(others) >= 1
     }
     counts = {"members": len(members), "others": len(others)}

@@ -30,6 +30,7 @@ The result does not show what an attacker can do who knows a part of the person'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -73,7 +74,7 @@ class Tracing(Attack):
     knows: ClassVar[str] = "the person's whole record, and reference records from the same sites"
     metric: ClassVar[str] = "tracing_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
-    rates: ClassVar[tuple[str, ...]] = RATES
+    rates: ClassVar[Mapping[str, float]] = RATES
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
