@@ -105,6 +105,9 @@ class Stage:
     reads_records: whether contributions depend on records other than through what earlier stages
         left in the site's memory. If false, sites get no records in this stage. Under differential
         privacy it then costs nothing: what is computed from a noisy result is as private as this
+    draws_moments: under noise once at the site, whether each round gets records with other moments:
+        a draw of the exact ones given those with noise. So a posterior that is drawn in many rounds
+        includes the noise's own uncertainty
     """
 
     name: str
@@ -120,6 +123,7 @@ class Stage:
     sampling_rate: float = 1.0
     training: LocalTraining | None = None
     reads_records: bool = True
+    draws_moments: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ SITE_NOISE_NOTE = (
     "The sites computed with moments that have the noise of differential privacy, as if they were "
     "exact. Intervals and probabilities ignore this noise, so they are too narrow."
 )
+DRAWN_MOMENTS_NOTE = (
+    "Each site's exact moments were drawn anew in every round, given those with the noise of "
+    "differential privacy. So intervals and probabilities include what the noise hides."
+)
 
 
 def opening(session: Session, *, replayable: bool) -> dict[str, Any]:
@@ -70,7 +74,9 @@ def result_of(planned: Planned, state: CoordinatorState) -> Result:
         result = planned.method.result(state.method, planned.public, counted(planned, state))
     summary = {"title": planned.job.title, **result.summary, **counts(planned, state)}
     if planned.public.site_moments:
-        summary["notes"] = [SITE_NOISE_NOTE, *summary.get("notes", ())]
+        drawn = any(stage.draws_moments for stage in planned.plans.stages.values())
+        note = DRAWN_MOMENTS_NOTE if drawn else SITE_NOISE_NOTE
+        summary["notes"] = [note, *summary.get("notes", ())]
     return Result(summary, result.arrays)
 
 

@@ -12,6 +12,12 @@ The draw is charged once. The seed of its noise is in the site's ledger, under a
 columns, clipping and noise, but not of method and round. A later job with the same key gets the
 same seed, so the same noisy moments, and costs nothing (`secagg.privacy.ledger.ledger`).
 
+Inference that knows the noise. The exact moments are missing data (Bernstein and Sheldon 2019). In
+a stage that draws from a posterior (`Stage.draws_moments`), each round gets records with other
+moments, drawn given the noisy ones (`secagg.models.moments.noise_posterior`). The draws do not
+depend on the parameters (multiple imputation; a "cut" posterior), so what a model says about the
+moments does not flow back. Stages of other methods get the noisy moments, repaired.
+
 Guarantees
     * The integers that the noise is added to are exact sums of clipped records on a grid, and move
       by at most the declared sensitivity. The noise is discrete and drawn on the same grid.
@@ -27,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -40,6 +47,8 @@ from secagg.contracts import (
     Stage,
 )
 from secagg.contracts.noise import Noise
+from secagg.core import encoding
+from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.models.common.clipped_moments import (
     CONSTANT,
@@ -48,12 +57,15 @@ from secagg.models.common.clipped_moments import (
 )
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
 from secagg.models.common.surrogate_records import surrogate_records
+from secagg.models.moments.noise_posterior import CHAINS, draw_factors
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.fixed_point import add_noise, decode, encode_cut_sum
 from secagg.runtime.sum_plan import plan_sum
 
 SITE_MOMENTS = "site_moments"
 """The name of the draw among the stages of a run. No sum is computed in it."""
+_DRAWS = 64 * CHAINS
+"""Draws of the exact moments: so many that averages over them differ little from the posterior."""
 
 
 def site_moments_stage(public: PublicFacts, count_share: float) -> Stage:
@@ -76,19 +88,49 @@ def site_moments_spec(public: PublicFacts) -> Spec:
 
 @dataclass(frozen=True)
 class SiteMoments:
-    """A site's noisy moments.
+    """A site's noisy moments, and records for the method.
 
-    records: the number of records, fractional, perhaps negative
-    surrogate: records for the method, a function of the noisy moments
+    site: the site's records without their values; largest: as for `surrogate_records`
+    max_records: the largest number of rows
     """
 
     noisy: NoisyMoments
-    surrogate: SiteRecords
+    site: SiteRecords
+    largest: Array
+    max_records: int
 
     @property
     def records(self) -> float:
         """The noisy number of records; it may be fractional or negative."""
         return float(self.noisy.matrix[0, 0])
+
+    @cached_property
+    def repaired(self) -> SiteRecords:
+        """Records with the noisy, repaired moments."""
+        return self._with(repaired(self.noisy).matrix)
+
+    def drawn(self, number: int) -> SiteRecords:
+        """Return records with moments drawn from their posterior given the noisy ones.
+
+        number: of the draw; after `_DRAWS` of them they begin again
+        """
+        factor = self._factors[number % len(self._factors)]
+        return self._with(factor @ factor.T)
+
+    @cached_property
+    def _factors(self) -> Array:
+        """The draws, in an order that differs between sites, so that their errors average out."""
+        matrix, variance = self.noisy.matrix, self.noisy.variance
+        seed = int.from_bytes(encoding.digest(matrix)[:8], "little")
+        each = np.repeat(matrix[None], CHAINS, axis=0)
+        factors = draw_factors(each, variance, _DRAWS // CHAINS, seed=seed)
+        found = factors.reshape(-1, *matrix.shape)
+        return np.asarray(found[np.random.default_rng(seed).permutation(len(found))])
+
+    def _with(self, moments: Array) -> SiteRecords:
+        records = min(max(self.noisy.records, 1), self.max_records)
+        values = surrogate_records(moments, records, self.largest)
+        return replace(self.site, values=values)
 
 
 def draw_site_moments(
@@ -112,14 +154,12 @@ def draw_site_moments(
     counted = RecordCount(float(drawn["records"][0]), of_count)
     noisy = noisy_moments(drawn["moments"], public, of_moments, counted, CONSTANT)
     largest = np.array([variable.max_abs for variable in public.variables])
-    records = min(max(noisy.records, 1), public.max_rows)
-    values = surrogate_records(repaired(noisy).matrix, records, largest)
     nothing = np.zeros(len(public.columns))
     site = replace(
-        parts[0], values=values, incomplete=0, outside=nothing, clipped_share=nothing,
+        parts[0], values=parts[0].values[:0], incomplete=0, outside=nothing, clipped_share=nothing,
         complete=np.zeros(0, dtype=np.bool_), remarks=(),
     )  # fmt: skip
-    return SiteMoments(noisy, site)
+    return SiteMoments(noisy, site, largest, public.max_rows)
 
 
 def count_variance(noise: Noise) -> float:

@@ -41,7 +41,7 @@ from secagg.core.frames import peek_header
 from secagg.errors import PolicyRefusal
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.run import resume, run
-from secagg.runtime import site_steps
+from secagg.runtime import site_moments, site_steps
 
 VICTIM = "north"
 NEVER = -1
@@ -132,8 +132,9 @@ def watch() -> None:
     """Make steps of what ledgers, files, noise and logs are written with, here and in forks."""
     connect = sqlite3.connect
     sqlite3.connect = lambda *a, **k: connect(*a, factory=Watched, **k)  # type: ignore[assignment, misc]
-    watched(site_steps, "sample_weighted")
-    watched(site_steps, "add_noise")
+    for module in (site_steps, site_moments):
+        watched(module, "sample_weighted")
+        watched(module, "add_noise")
     for name in ("fsync", "replace", "link"):
         watched(os, name)
 

@@ -12,7 +12,7 @@ from secagg.models.moments import noise_posterior, noisy_ols
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(noise_posterior, "WARM_UP", 20)
-    patch.setattr(noise_posterior.draw_factors, "__defaults__", (20, None))
+    patch.setattr(noise_posterior.draw_factors, "__defaults__", (20, None, noise_posterior.SEED))
     patch.setattr(noisy_ols, "MAX_R_HAT", math.inf)  # so few draws need not agree
 
 

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 CHAINS, WARM_UP, DRAWS = 32, 200, 100
 _LEAPFROG_STEPS = (6, 13)  # range of a trajectory's random length, which prevents periodicity
 _ACCEPTANCE = 0.8  # target rate; 0.6 to 0.9 are nearly as good (Betancourt, Byrne & Girolami 2014)
-_SEED = 4
+SEED = 4
 
 
 class Target:
@@ -110,18 +110,20 @@ def _log_normaliser(eta: Floats, d: int) -> Floats:
 
 
 def draw_factors(
-    released: Floats, variance: Floats, draws: int = DRAWS, a: Floats | None = None
-) -> Floats:
+    released: Floats, variance: Floats, draws: int = DRAWS, a: Floats | None = None,
+    seed: int = SEED,
+) -> Floats:  # fmt: skip
     """Return draws of L, LL' = M, shape (draws, chains, m, m).
 
     released: M + E for every chain, shape (chains, m, m), symmetric, the outcome last. All chains
         can have the same release, or each its own.
     variance: of E's entries, shape (m, m), positive
     a: the values of a in (2); None for `shapes`
+    seed: of the draws, which are a function of it and of the release
     """
     chains, m = released.shape[:2]
     diagonal = np.arange(m)
-    rng = np.random.Generator(np.random.PCG64(_SEED))
+    rng = np.random.Generator(np.random.PCG64(seed))
     target = Target(released, variance, a)
     X = _starts(released, variance, rng)
     pivots = X[:, diagonal, diagonal]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
@@ -220,16 +220,9 @@ class SparseModel(ABC):
         if self.scale == "pooled":
             count.append(Field("squares", (len(half),), rows, SQUARES_BITS, Kind.WEIGHT))
             sees += ", and each column's sum of squared deviations from its sites' means"
-        return (
-            Stage(RECORDS, tuple(count), 1, sees),
-            Stage(
-                DRAWS,
-                self._checked_spec(public),
-                self.rounds,
-                self.describe_sum(),
-                ends_early=False,
-            ),
-        )
+        sampled = Stage(DRAWS, self._checked_spec(public), self.rounds, self.describe_sum())
+        sampled = replace(sampled, ends_early=False, draws_moments=True)
+        return Stage(RECORDS, tuple(count), 1, sees), sampled
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count, and chains with different starts."""
@@ -298,7 +291,7 @@ class SparseModel(ABC):
         counts, sites = [len(each.values) for each in rows], []
         for each, memory in zip(rows, memories, strict=True):
             check_facts(memory, facts, len(each.values))
-            sites.append(memory or self._initial_memory(each.values[:, chosen], facts, public))
+            sites.append(self._memory_of(memory, each.values[:, chosen], facts, public))
         number = sites[0]["round"]
         now = Round(sent["theta"], clip_variance(sent["t"]), number, number < self.discarded)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
@@ -363,8 +356,21 @@ class SparseModel(ABC):
             update["squares"] = np.sum(u * u, axis=0)
         return update
 
-    def _initial_memory(self, values: Array, facts: State, public: PublicFacts) -> State:
-        """Return a site's memory before its first round."""
+    def _memory_of(self, memory: State, values: Array, facts: State, public: PublicFacts) -> State:
+        """Return a site's memory at the beginning of a round.
+
+        Its records are those of the first round; under noise once at the site, those of this one.
+        """
+        if memory and not public.site_moments:
+            return memory
+        z, unit = self._analysed(values, facts, public)
+        if memory:
+            return {**memory, "gram": z.T @ z}  # all that methods of moments keep of them
+        site = {"round": 0, "here": len(values), "unit": unit}
+        return {**facts, **site, **self.begin_memory(z, public)}
+
+    def _analysed(self, values: Array, facts: State, public: PublicFacts) -> tuple[Array, Array]:
+        """Return a site's records, centred and scaled, and the units in which they are."""
         z, unit = centred(values), 1 / facts["scale"]
         if self.scale == "site":
             unit = own_deviations(values)
@@ -374,10 +380,10 @@ class SparseModel(ABC):
             z = z * facts["scale"]
             # pooled deviations imply this bound; see `round_spec`
             max_square = facts["records"] + len(public.sites)
-            if np.any(np.sum(z * z, axis=0) > max_square):
+            too_large = np.any(np.sum(z * z, axis=0) > max_square)
+            if too_large and not public.site_moments:  # whose noise may exceed it
                 raise PeerError("message", "the coordinator's scale is not the columns' own")
-        site = {"round": 0, "here": len(values), "unit": unit}
-        return {**facts, **site, **self.begin_memory(z, public)}
+        return z, unit
 
     def _after_count(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]

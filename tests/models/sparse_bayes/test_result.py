@@ -225,9 +225,9 @@ def test_the_expected_fdr_is_correct() -> None:
 
 @pytest.mark.parametrize(
     ("method", "placement"),
-    [("sparse_regression", "sum"), ("sparse_markov", "round"), ("sparse_regression", "site")],
+    [("sparse_regression", "sum"), ("sparse_markov", "round"), ("sparse_directed", "site")],
 )
-def test_jobs_with_noise_are_refused(method: str, placement: str) -> None:
+def test_jobs_with_noise_in_sums_are_refused(method: str, placement: str) -> None:
     private = {"placement": placement, "epsilon": 8.0, "delta": 1e-6, "record_norm": 1.0}
     if placement == "round":
         private |= {"expected_records": 300}
