@@ -43,7 +43,7 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Noise, Placement
+from secagg.contracts.noise import Noise, Placement, Placements
 from secagg.core import encoding, ring
 from secagg.core.arrays import Array
 from secagg.core.frames import peek_header, read_frame
@@ -297,6 +297,7 @@ class _Scripted:
     messages: tuple[str, ...]
 
     name: ClassVar[str] = "scripted"
+    placements: ClassVar[Placements] = Placements((), "")
     title: ClassVar[str] = "Many runs at once"
     disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "all sums", ANY_MESSAGE)
 

@@ -213,10 +213,21 @@ def verify(
 
 
 @app.command(name="list")
-def list_(what: Listed, as_json: AsJson = False) -> None:
+def list_(
+    what: Listed,
+    privacy: Annotated[
+        bool, typer.Option("--privacy", help="Methods: where they can have noise.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List methods, protocols or attacks."""
     from secagg.jobs import registry  # noqa: PLC0415
 
+    if privacy:
+        if what is not Listed.METHODS:
+            raise UsageError("--privacy", "is for methods", "Write: secagg list methods --privacy")
+        _list_placements(as_json=as_json)
+        return
     if what is Listed.ATTACKS:
         from secagg.audits.catalogue import make_attacks  # noqa: PLC0415
 
@@ -232,6 +243,23 @@ def list_(what: Listed, as_json: AsJson = False) -> None:
             typer.echo(f"{name:{width}}{text}")
         if what is Listed.METHODS:
             typer.echo(f"\n{registry.CHOOSING_A_METHOD}")
+
+
+def _list_placements(*, as_json: bool) -> None:
+    """Print where each method can have the noise of differential privacy."""
+    from secagg.jobs import registry  # noqa: PLC0415
+
+    found = registry.placements()
+    if as_json:
+        print_json(
+            {n: {"placements": list(each.where), "note": each.note} for n, each in found.items()}
+        )
+        return
+    width = max(map(len, found)) + 2
+    for name, each in found.items():
+        where = ", ".join(each.where) or "none"
+        typer.echo(f"{name:{width}}{where:13}{each.note}")
+    typer.echo(f"\n{registry.WHAT_A_RECORD_IS}")
 
 
 @app.callback(invoke_without_command=True)

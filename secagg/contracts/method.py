@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts.data import Body, PublicFacts, SiteRecords, Stage, State, Update
+from secagg.contracts.noise import Placements
 from secagg.contracts.reporting import Disclosure, ResultTable
 from secagg.core.randomness import RandomBytes
 
@@ -59,6 +60,7 @@ class Method(Protocol):
     """
 
     name: ClassVar[str]
+    placements: ClassVar[Placements]
 
     @property
     def title(self) -> str:

@@ -41,6 +41,24 @@ class Placement(StrEnum):
     ROUND = "round"  # in the sum of every round, to which each site adds a share of the noise
 
 
+@dataclass(frozen=True)
+class Placements:
+    """Where a method can have the noise of differential privacy.
+
+    where: the placements; () if there is none
+    note: what they need, or why others are not possible; a sentence
+    """
+
+    where: tuple[Placement, ...]
+    note: str
+
+    @classmethod
+    def site_moments(cls, unless: str = "") -> Placements:
+        """Return those of a method that reads moments only; unless: settings that need records."""
+        note = "Noise once in each site's moments, which serve every round and every such method"
+        return cls((Placement.SITE,), f"{note}{f'; not with {unless}' if unless else ''}.")
+
+
 class Adjacency(StrEnum):
     """Which data sets are neighbours.
 

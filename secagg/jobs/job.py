@@ -177,8 +177,8 @@ class Privacy(_Strict):
 
     placement: Placement = Placement.NONE
     """Where the noise is added. `"sum"`: once, in the secure sum. `"site"`: once, in each site's
-    own contribution. `"round"`: in the sum of every round. `"none"`: nowhere; no other key of this
-    table may then be set."""
+    own contribution, or in its moments, which all rounds then use. `"round"`: in the sum of every
+    round. `"none"`: nowhere; no other key of this table may then be set."""
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
     """Epsilon of all releases of the run together, including the count of records. Required unless
     placement is `"none"`."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from secagg.contracts import Method, SecureSum
+from secagg.contracts.noise import Placements
 from secagg.core.validation import build, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.job import Named
@@ -83,6 +84,18 @@ def describe(table: dict[str, tuple[str, str]]) -> list[tuple[str, str]]:
         (name, (importlib.import_module(module).__doc__ or "").strip().splitlines()[0])
         for name, (module, _) in table.items()
     ]
+
+
+WHAT_A_RECORD_IS = (
+    "A record is a row of a site's table. With privacy.person, it is a person: all rows of one\n"
+    "person at a site, up to records_per_person."
+)
+"""What the guarantee protects, which `secagg list methods --privacy` prints below the list."""
+
+
+def placements() -> dict[str, Placements]:
+    """Return where each method can have the noise of differential privacy."""
+    return {name: _find(METHODS, "method", name).placements for name in METHODS}
 
 
 def _refuse_analysis(name: str) -> None:

@@ -37,6 +37,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.frames import Delivery
 from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
@@ -70,6 +71,7 @@ class _Zeros:
     method: Method
 
     name: ClassVar[str] = "zeros"
+    placements: ClassVar[Placements] = Placements((), "")
     title: ClassVar[str] = "zeros"
     disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "nothing", ASKED_ONCE)
 

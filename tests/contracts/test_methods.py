@@ -26,10 +26,12 @@ from secagg.contracts import (
 )
 from secagg.core import encoding, ring
 from secagg.core.randomness import replayable_random, seeded_random
-from secagg.errors import PeerError, UsageError
+from secagg.errors import CapabilityError, JobError, PeerError, UsageError
+from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.runs.run import run
 from secagg.runtime.fixed_point import decode, encode
+from secagg.runtime.planned_job import plan_job
 
 
 @pytest.fixture(
@@ -238,3 +240,21 @@ def test_the_result_has_the_same_bits_under_every_protocol(name: str) -> None:
     assert found[0].keys() == found[1].keys()
     for key, value in found[0].items():
         assert found[1][key].tobytes() == value.tobytes(), key
+
+
+PRIVATE = {"placement": "site", "epsilon": 4.0, "delta": 1e-6}
+
+
+@pytest.mark.parametrize("placement", ["sum", "site", "round"])
+def test_noise_is_possible_where_the_method_says(name: str, placement: str) -> None:
+    more: dict[str, Any] = {}
+    if name == "fedngm":
+        more = {"standardise": False, "edges": "all"}
+        more |= {"learn_from": "samples", "local_steps": 2} if placement == "site" else {}
+    tables = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
+    private = {**job(name, "masked", **more), "privacy": PRIVATE | {"placement": placement}}
+    if placement in make_method(planned_of(name).job.method).placements.where:
+        assert plan_job(parse_job(private), tables).private is not None
+    else:
+        with pytest.raises((CapabilityError, JobError)):
+            plan_job(parse_job(private), tables)

@@ -26,6 +26,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.randomness import RandomBytes
 from secagg.models.common.variables import choose
 
@@ -37,6 +38,7 @@ class UpperShare:
     column: str
 
     name: ClassVar[str] = "upper_share"
+    placements: ClassVar[Placements] = Placements((), "")
     title: ClassVar[str] = "Share of high values"
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,

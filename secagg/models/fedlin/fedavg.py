@@ -62,6 +62,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
@@ -94,6 +95,7 @@ class FedAvg(LocalSteps, FedLinModel):
     If it is not set: FedAvg only."""
 
     name: ClassVar[str] = "fedavg"
+    placements: ClassVar[Placements] = Placements.site_moments("batch, holdout or degree")
 
     @property
     def title(self) -> str:

@@ -65,6 +65,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
@@ -105,6 +106,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
     end."""
 
     name: ClassVar[str] = "fedlin_hm1"
+    placements: ClassVar[Placements] = Placements.site_moments("batch, holdout or degree")
 
     @property
     def title(self) -> str:

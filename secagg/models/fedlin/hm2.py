@@ -49,6 +49,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError, PeerError
 from secagg.models.common.checks import check_numbers
@@ -143,6 +144,7 @@ class FedLinHm2(Participation, FedLinModel):
     """With the other priors: prior standard deviation of log sigma^2."""
 
     name: ClassVar[str] = "fedlin_hm2"
+    placements: ClassVar[Placements] = Placements.site_moments("holdout or degree")
 
     @property
     def title(self) -> str:

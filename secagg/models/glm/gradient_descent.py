@@ -56,7 +56,7 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
-from secagg.contracts.noise import Placement
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.clipped_sums import exact_bits, gradient_sensitivity
@@ -101,6 +101,9 @@ class Gradient:
     value, which shortens no gradient whose residual is below a quarter of the outcome's range."""
 
     name: ClassVar[str] = "gradient"
+    placements: ClassVar[Placements] = Placements(
+        (Placement.ROUND,), "Gradients are clipped in every round."
+    )
     title: ClassVar[str] = "Regression by gradient rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,

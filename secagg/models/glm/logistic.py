@@ -52,6 +52,7 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
@@ -107,6 +108,9 @@ class Logistic:
     default, this rounding is smaller than that of double precision."""
 
     name: ClassVar[str] = "logistic"
+    placements: ClassVar[Placements] = Placements(
+        (), "Newton steps build on exact sums; gradient fits the same regression with noise."
+    )
     title: ClassVar[str] = "Logistic regression"
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,

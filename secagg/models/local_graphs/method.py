@@ -52,6 +52,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, UsageError
 from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
@@ -106,6 +107,7 @@ class LocalGraphs:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "local_graphs"
+    placements: ClassVar[Placements] = Placements.site_moments('learner = "notears_mlp"')
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
         "For each edge, how many sites have it in the graph of their own records (vote), or the "

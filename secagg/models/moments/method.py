@@ -42,6 +42,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, upper_moments
@@ -89,6 +90,10 @@ class PooledMoments:
     precision."""
 
     name: ClassVar[str] = "moments"
+    placements: ClassVar[Placements] = Placements(
+        (Placement.SUM, Placement.SITE),
+        'There is one sum, so no other round needs noise; not with centre = "site".',
+    )
 
     title: ClassVar[str] = "Analyses of pooled moments"
 

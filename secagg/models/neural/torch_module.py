@@ -48,6 +48,7 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
@@ -85,6 +86,9 @@ class TorchModule(NetworkRounds):
     outcome), `"absolute_error"`, or `"cross_entropy"` (for a binary or categorical outcome)."""
 
     name: ClassVar[str] = "torch_module"
+    placements: ClassVar[Placements] = Placements(
+        (Placement.ROUND,), "Gradients are clipped in every step."
+    )
     title: ClassVar[str] = "Neural network"
 
     @property

@@ -77,6 +77,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
@@ -166,6 +167,7 @@ class NotearsAdmm:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_admm"
+    placements: ClassVar[Placements] = Placements.site_moments("lags")
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
 

@@ -66,6 +66,7 @@ from secagg.contracts import (
     State,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
@@ -152,6 +153,10 @@ class NotearsMlpAdmm:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_mlp_admm"
+    placements: ClassVar[Placements] = Placements(
+        (),
+        "Sites send slopes at their own optimum, which one record can move without bound.",
+    )
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
         "Each column's pooled mean and variance (if standardised), and sums over sites of the "

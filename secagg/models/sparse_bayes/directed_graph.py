@@ -68,6 +68,7 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
@@ -108,6 +109,9 @@ class SparseDirected(SparseModel):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_directed"
+    placements: ClassVar[Placements] = Placements(
+        (), "Errors have Laplace distributions, so sites need every record, not moments."
+    )
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
     title: ClassVar[str] = "Sparse directed graph, cycles allowed"
     disclosure: ClassVar[Disclosure] = sampler_disclosure(

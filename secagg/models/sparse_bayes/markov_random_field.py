@@ -33,6 +33,7 @@ from secagg.contracts import (
     State,
     TableKind,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
@@ -70,6 +71,7 @@ class SparseMarkov(SparseLinear):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_markov"
+    placements: ClassVar[Placements] = Placements.site_moments()
     model_name: ClassVar[str] = "Sparse Markov random field"
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
 

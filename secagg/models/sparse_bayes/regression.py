@@ -58,6 +58,7 @@ from secagg.contracts import (
     State,
     TableKind,
 )
+from secagg.contracts.noise import Placements
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose, halves
@@ -96,6 +97,7 @@ class SparseRegression(SparseLinear):
     `spike_ratio` times that of the slab, and the spread's prior has the scale 1."""
 
     name: ClassVar[str] = "sparse_regression"
+    placements: ClassVar[Placements] = Placements.site_moments()
     model_name: ClassVar[str] = "Sparse Bayesian regression"
 
     def constants(self, records: int) -> SpikeSlab:

@@ -52,6 +52,7 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.arrays import Array
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
@@ -99,6 +100,10 @@ class FedNgm(NgmSettings):
     """A neural graphical model."""
 
     name: ClassVar[str] = "fedngm"
+    placements: ClassVar[Placements] = Placements(
+        (Placement.ROUND, Placement.SITE),
+        'Gradients are clipped in every step; "site" needs learn_from = "samples".',
+    )
     title: ClassVar[str] = "Neural graphical model"
 
     @property

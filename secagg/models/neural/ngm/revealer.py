@@ -67,6 +67,7 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
@@ -143,6 +144,9 @@ class FedNgr:
     """Seed of the first parameters, which are public."""
 
     name: ClassVar[str] = "fedngr"
+    placements: ClassVar[Placements] = Placements(
+        (), "Sites choose graphs of their own, and one record can change every edge."
+    )
     title: ClassVar[str] = "Neural graph revealer"
 
     @property
