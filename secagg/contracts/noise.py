@@ -10,6 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+SITE_MOMENTS: Final = "site_moments"
+"""The name among the stages of a run of the moments that sites add noise to once, and keep. No sum
+is computed in it."""
 
 
 @dataclass(frozen=True)

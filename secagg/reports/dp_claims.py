@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from secagg.contracts.noise import Adjacency, Placement
+from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
 from secagg.privacy.accounting.calibration import epsilon_at
 from secagg.privacy.accounting.events import (
     Event,
@@ -112,6 +112,9 @@ def _holds(facts: Facts, guarantee: Facts, sums: Mapping[str, int]) -> bool:
     if any(job[key] != guarantee[key] for key in ("placement", "epsilon", "delta", "adjacency")):
         return False
     parts = {m["stage"]: m for m in guarantee["mechanisms"]}
+    reads = any(stage.get("reads_records", True) for stage in facts["plan"])
+    if not reads and set(parts) != {SITE_MOMENTS}:  # nothing that the stages use has noise
+        return False
     sites = len(facts["cohort"])
     honest = 1 if guarantee["placement"] == "site" else sites - guarantee["colluding"]
     if not all(_stage_noised(s, parts.get(s["stage"]), honest, sums) for s in facts["plan"]):

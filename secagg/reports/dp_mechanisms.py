@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from secagg.contracts.noise import SITE_MOMENTS
 from secagg.reports.dp_claims import (
     Facts,
     PrivacyClaims,
@@ -69,7 +70,7 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
             f"the same δ{_from_mu(guarantee['mu_other_adjacency'])}",
         ),
         ("Noise", "discrete Gaussian: the sites draw integers and add them to each number"),
-        ("Placement", f"“{guarantee['placement']}”: {_PLACEMENT_WORDS[guarantee['placement']]}"),
+        ("Placement", f"“{guarantee['placement']}”: {_placement_in_words(guarantee)}"),
         (
             "Scale of records",
             "each continuous variable is shifted and scaled from its public bounds to [−1, 1], and "
@@ -83,10 +84,27 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         ),
         (
             "Share for counting records",
-            f"{share(privacy['count_share'])} of μ², in the first release of the run",
+            f"{share(privacy['count_share'])} of μ², {_when_counted(guarantee)}",
         ),
         ("Sampling", _sampling(guarantee)),
     ]
+
+
+def _placement_in_words(guarantee: Facts) -> str:
+    if _kept_at_sites(guarantee):
+        return (
+            "once, at each site: each site adds the full noise to its moments, and computes all "
+            "its contributions from these. Later runs on the same records use the same noise"
+        )
+    return _PLACEMENT_WORDS[guarantee["placement"]]
+
+
+def _when_counted(guarantee: Facts) -> str:
+    return "with the moments" if _kept_at_sites(guarantee) else "in the first release of the run"
+
+
+def _kept_at_sites(guarantee: Facts) -> bool:
+    return any(part["stage"] == SITE_MOMENTS for part in guarantee["mechanisms"])
 
 
 def _unit(guarantee: Facts) -> str:
@@ -128,7 +146,7 @@ def mechanisms(claims: PrivacyClaims) -> list[tuple[str, list[str]]]:
 
     return [
         ("Stage", [part["stage"] for part in parts]),
-        ("Releases made", [count(claims.sums.get(part["stage"], 0)) for part in parts]),
+        ("Releases made", [_releases_made(claims, part["stage"]) for part in parts]),
         ("Releases paid for", [count(part["releases"]) for part in parts]),
         ("Numbers in each", [count(part["numbers"]) for part in parts]),
         (f"Sensitivity: {adjacency_in_words(guarantee, 'add_remove')}", sizes("sensitivity_add")),
@@ -140,6 +158,11 @@ def mechanisms(claims: PrivacyClaims) -> list[tuple[str, list[str]]]:
         *_samples(parts),
         ("μ of one release", [significant(mu_of(part, guarantee["adjacency"])) for part in parts]),
     ]
+
+
+def _releases_made(claims: PrivacyClaims, stage: str) -> str:
+    """Return how many sums a stage opened; of moments that sites keep, that each drew them once."""
+    return "1 at each site" if stage == SITE_MOMENTS else count(claims.sums.get(stage, 0))
 
 
 def colluders(guarantee: Facts) -> list[tuple[int, str, bool]]:

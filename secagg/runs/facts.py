@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import Any
 
 from secagg.contracts import RecordCount, Result
+from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.threads import single_threaded_blas
@@ -31,7 +32,7 @@ from secagg.runtime.planned_job import Planned, agreement
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import Session
 from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
-from secagg.runtime.site_moments import SITE_MOMENTS, count_variance
+from secagg.runtime.site_moments import count_variance
 
 SCHEMA = 2
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.contracts import SiteRecords, Stage
-from secagg.contracts.noise import Placement
+from secagg.contracts.noise import SITE_MOMENTS, Placement
 from secagg.core import encoding
 from secagg.core.identity import Roster
 from secagg.core.randomness import RandomBytes, system_random
@@ -35,7 +35,6 @@ from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.release_rules import check_cohort
 from secagg.runtime.rounds import COHORT
-from secagg.runtime.site_moments import SITE_MOMENTS
 
 ALL_SITES = "all sites"
 """The dataset name in the coordinator's ledger: the records of all sites."""

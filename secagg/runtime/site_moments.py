@@ -46,7 +46,7 @@ from secagg.contracts import (
     Spec,
     Stage,
 )
-from secagg.contracts.noise import Noise
+from secagg.contracts.noise import SITE_MOMENTS, Noise
 from secagg.core import encoding
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
@@ -57,14 +57,12 @@ from secagg.models.common.clipped_moments import (
 )
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
 from secagg.models.common.surrogate_records import surrogate_records
-from secagg.models.moments.noise_posterior import CHAINS, draw_factors
+from secagg.models.moments.noise_posterior import draw_moments
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.fixed_point import add_noise, decode, encode_cut_sum
 from secagg.runtime.sum_plan import plan_sum
 
-SITE_MOMENTS = "site_moments"
-"""The name of the draw among the stages of a run. No sum is computed in it."""
-_DRAWS = 64 * CHAINS
+_DRAWS = 2048
 """Draws of the exact moments: so many that averages over them differ little from the posterior."""
 
 
@@ -114,18 +112,13 @@ class SiteMoments:
 
         number: of the draw; after `_DRAWS` of them they begin again
         """
-        factor = self._factors[number % len(self._factors)]
-        return self._with(factor @ factor.T)
+        return self._with(self._draws[number % len(self._draws)])
 
     @cached_property
-    def _factors(self) -> Array:
-        """The draws, in an order that differs between sites, so that their errors average out."""
-        matrix, variance = self.noisy.matrix, self.noisy.variance
-        seed = int.from_bytes(encoding.digest(matrix)[:8], "little")
-        each = np.repeat(matrix[None], CHAINS, axis=0)
-        factors = draw_factors(each, variance, _DRAWS // CHAINS, seed=seed)
-        found = factors.reshape(-1, *matrix.shape)
-        return np.asarray(found[np.random.default_rng(seed).permutation(len(found))])
+    def _draws(self) -> Array:
+        """The draws of the exact moments, in an order that differs between sites."""
+        seed = int.from_bytes(encoding.digest(self.noisy.matrix)[:8], "little")
+        return draw_moments(self.noisy.matrix, self.noisy.variance, _DRAWS, seed)
 
     def _with(self, moments: Array) -> SiteRecords:
         records = min(max(self.noisy.records, 1), self.max_records)

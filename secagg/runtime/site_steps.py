@@ -32,6 +32,7 @@ from secagg.contracts import (
     TrainsWithNoise,
     Update,
 )
+from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.frames import MAX_COUNT, is_whole
 from secagg.core.identity import Role, Roster
 from secagg.core.randomness import RandomBytes, seeded_random, system_random
@@ -46,12 +47,7 @@ from secagg.runtime.fixed_point import add_noise, encode, encode_cut_sum
 from secagg.runtime.party_state import Attempt, PartyState
 from secagg.runtime.party_transitions import Step
 from secagg.runtime.rounds import COHORT, StagePlans, cohort_update
-from secagg.runtime.site_moments import (
-    SITE_MOMENTS,
-    SiteMoments,
-    draw_site_moments,
-    site_moments_spec,
-)
+from secagg.runtime.site_moments import SiteMoments, draw_site_moments, site_moments_spec
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from support.jobs import as_csv, raw_job, table
 from support.ledger_runs import FIVE, folder_with, noised, run
 
 from secagg.contracts import SiteRecords
-from secagg.contracts.noise import Adjacency
+from secagg.contracts.noise import SITE_MOMENTS, Adjacency
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import CapabilityError, PolicyRefusal
 from secagg.jobs.job import parse_job
@@ -22,7 +22,7 @@ from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.runs import budgets
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import SITE_MOMENTS, count_variance, draw_site_moments
+from secagg.runtime.site_moments import count_variance, draw_site_moments
 
 EPSILON = 4.0
 SHORT = {"rounds": 12, "chains": 2, "warmup": 4}

@@ -12,11 +12,12 @@ from support.jobs import TOML, write_job
 from support.private_killed import VICTIM, told
 
 from secagg.audits.run_integrity import verify_folder
+from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.randomness import seeded_random
 from secagg.jobs.job import load_job
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import SITE_MOMENTS, site_moments_spec
+from secagg.runtime.site_moments import site_moments_spec
 from secagg.runtime.sum_plan import plan_sum
 
 PRIVATE = """

@@ -158,6 +158,19 @@ def draw_factors(
     return factors
 
 
+def draw_moments(released: Floats, variance: Floats, draws: int, seed: int) -> Floats:
+    """Return draws of M in random order, shape (draws, m, m), for one release (m, m).
+
+    Draws from several releases must have different seeds. With one seed, they would move together,
+    and the errors of a sum over releases would add up instead of averaging out.
+    """
+    each = np.repeat(released[None], CHAINS, axis=0)
+    L = draw_factors(each, variance, -(-draws // CHAINS), seed=seed).reshape(-1, *released.shape)
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(L))[:draws]
+    found: Floats = L[order] @ L[order].swapaxes(1, 2)
+    return found
+
+
 def _starts(released: Floats, variance: Floats, rng: np.random.Generator) -> Floats:
     """Return the chains' initial factors. Noise is added again, so they spread wider than (1)."""
     m = released.shape[-1]
