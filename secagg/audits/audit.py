@@ -139,7 +139,7 @@ def audit_job(
     job = read_job(job, overrides)
     tables = {name: source.read() for name, source in find_sites(job, data).items()}
     job = in_memory(job)
-    kept, aside = split(tables, set_aside, np.random.default_rng([seed, 0]))
+    kept, aside = split(tables, set_aside, np.random.default_rng([seed, 0]), job.privacy)
     tasks = [(a.name, who) for a, who in tasks_of(chosen.values(), views)]
     found = dict[Task, Outcome]()
     outcomes = None if cache is None else Outcomes.of(cache, job, (kept, aside), seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from secagg.audits.contract import Truth
 from secagg.audits.deployment import Deployment, session_with_sites
 from secagg.audits.run_integrity import roster_of
 from secagg.audits.views import AskSites, View, Who, coordinator_view
+from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, SecaggError
+from secagg.jobs.cells import MISSING, cell_text
 from secagg.jobs.data_sources import find_sites
 from secagg.jobs.job import Engine, Job, Named, Privacy, Release
 from secagg.runs.run import run
@@ -66,7 +68,8 @@ class AuditedRun:
 
         Each view has a deployment of its own, so that attacks do not depend on earlier ones.
         """
-        view = replace(self.view, ask=replace(self.deployment).ask)
+        honest = who is not Who.DISHONEST
+        view = replace(self.view, ask=replace(self.deployment, honest=honest).ask)
         sizes = {site: len(self.truth.sites[site].values) for site in view.sites}
         largest = sorted(view.sites, key=lambda site: (-sizes[site], site))
         match who:
@@ -108,16 +111,43 @@ def control_of(job: Job, tables: Mapping[str, pd.DataFrame]) -> Job:
 
 
 def split(
-    tables: Mapping[str, pd.DataFrame], share: float, rng: np.random.Generator
+    tables: Mapping[str, pd.DataFrame],
+    share: float,
+    rng: np.random.Generator,
+    privacy: Privacy | None = None,
 ) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """Return the rows of each table that take part, and the share that is set aside."""
-    kept, aside = {}, {}
-    for name, table in sorted(tables.items()):
+    """Return the rows of each table that take part, and the share that is set aside.
+
+    privacy: of the job. If it names persons, persons are set aside with all their rows; at all
+        sites, if a person may have records at several
+
+    The number set aside at a site is rounded up or down at random, so every person has the same
+    probability. If it were always rounded down, small sites would set nobody aside. The others
+    would then be of other sites than the members, and a difference between sites would look like a
+    leak. Of the persons of a site, one takes part in any case, because a run needs a record. (Of
+    those who have no record at a site before it in the order of names.)
+    """
+    kept, aside, decided = {}, {}, dict[Hashable, bool]()  # of each person: whether set aside
+    rounding = rng.spawn(1)[0].random(len(tables))
+    for (name, table), u in zip(sorted(tables.items()), rounding, strict=True):
         frame = pd.DataFrame(table)
-        out = np.zeros(len(frame), dtype=bool)
-        out[rng.permutation(len(frame))[: int(share * len(frame))]] = True
+        persons = _persons(frame, name, privacy or Privacy())
+        new = [each for each in dict.fromkeys(persons) if each not in decided]
+        number = max(min(int(share * len(new) + u), len(new) - 1), 0)
+        order = rng.permutation(len(new))
+        decided |= {new[i]: k < number for k, i in enumerate(order.tolist())}
+        out = np.array([decided[each] for each in persons], dtype=np.bool_)
         kept[name], aside[name] = frame[~out], frame[out]
     return kept, aside
+
+
+def _persons(frame: pd.DataFrame, site: str, privacy: Privacy) -> list[Hashable]:
+    """Return the person of each row. A row without a name, which no run uses, is its own."""
+    person, where = privacy.person, site if privacy.sites_per_person == 1 else None
+    if person is None or list(frame.columns).count(person) != 1:  # a run says what is wrong
+        return [(site, i) for i in range(len(frame))]
+    names = [cell_text(cell) for cell in frame[person]]
+    return [(site, i) if name.lower() in MISSING else (where, name) for i, name in enumerate(names)]
 
 
 def truth_about(
@@ -125,11 +155,12 @@ def truth_about(
 ) -> Truth:
     """Return the records that take part, and the others."""
     sites = {name: read_records(planned, source) for name, source in planned.sources.items()}
-    others = []
+    others, of_site = list[Array](), list[str]()
     for name, source in find_sites(planned.job, dict(aside)).items():
         try:
             others.append(read_records(planned, source).values)
         except SecaggError:  # for example a site without a row that was set aside
             others.append(np.zeros((0, sites[name].values.shape[1])))
-    together = np.concatenate(others)
-    return Truth(sites, together[np.random.default_rng(0).permutation(len(together))])
+        of_site += [name] * len(others[-1])
+    order = np.random.default_rng(0).permutation(len(of_site))
+    return Truth(sites, np.concatenate(others)[order], np.array(of_site, dtype=np.str_)[order])

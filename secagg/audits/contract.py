@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.audits.views import View, Who
 from secagg.contracts import SiteRecords
@@ -41,10 +42,12 @@ class Truth:
     sites: the records that took part, by site
     others: complete records that did not take part, scaled in the same way, of all sites in random
         order, shape (records, variables)
+    of_site: the site of each of the others
     """
 
     sites: Mapping[str, SiteRecords]
     others: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    of_site: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
 
 
 @dataclass(frozen=True)

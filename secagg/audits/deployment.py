@@ -33,10 +33,11 @@ from secagg.core import ring
 from secagg.core.frames import read_frame
 from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, replayable_random, seeded_random
-from secagg.errors import SecaggError
+from secagg.errors import PolicyRefusal, SecaggError
+from secagg.jobs.data_sources import as_policy
 from secagg.jobs.job import Job, parse_job
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.policy.release_rules import ReleasePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.fixed_point import add_noise, decode, encode
 from secagg.runtime.party import REFUSED
@@ -52,12 +53,16 @@ class Deployment:
     """Sites that remember which jobs they answered; see the module's text.
 
     seed: of all draws; remembers: whether they keep their ledgers between jobs
+    honest: whether the coordinator keeps its ledger, too, and asks for no sum that would expose a
+        group of sites together with earlier ones
     """
 
     job: Job
     tables: Mapping[str, pd.DataFrame]
     seed: int
     remembers: bool = True
+    honest: bool = False
+    _cohorts: list[frozenset[str]] = field(default_factory=list, init=False)
     _random: RandomBytes = field(init=False)
     _ledgers: dict[str, Ledger] = field(default_factory=dict, init=False)
 
@@ -77,12 +82,24 @@ class Deployment:
             session = open_session(planned, self._random)
         except SecaggError as error:
             return Answer(refused={COORDINATOR: error.code})
+        if self.honest and self.remembers and not self._recorded(planned):
+            return Answer(refused={COORDINATOR: PolicyRefusal.code})
         if not self.remembers:
             _close(self._ledgers)
         for name, site in session.sites.items():
             assert site.guard is not None
             site.guard.open_ledger = functools.partial(self._ledger, name)
         return _play(replace(session, coordinator=replace(session.coordinator, policy=_NO_RULES)))
+
+    def _recorded(self, planned: Planned) -> bool:
+        """Enter a cohort in the coordinator's ledger, unless that would expose a group of sites."""
+        cohort, policy = frozenset(planned.public.sites), as_policy(planned.job.release)
+        try:
+            check_cohort(policy, COORDINATOR, tuple(cohort), self._cohorts)
+        except PolicyRefusal:
+            return False
+        self._cohorts.append(cohort)
+        return True
 
     def _ledger(self, name: str) -> Ledger:
         if name not in self._ledgers:

@@ -47,7 +47,10 @@ _STEP = 1e-3
 DERIVATIVE_ERROR = 1e-9
 """A bound of that error, relative to the largest derivative of a round."""
 _VARIES = 1e-9  # of the largest eigenvalue
-_SAME = 1e-9
+_SAME = 1e-9  # of the largest number of an array
+_STEPS = 4
+"""Steps of a field's fixed-point grid up to which two numbers are taken to be the same. An attacker
+sees no smaller difference, whatever the units of a method."""
 
 
 def replayed(view: View, rows: SiteRecords, seed: int = 0) -> list[Update]:
@@ -84,10 +87,26 @@ def reads_moments_only(view: View, rows: SiteRecords, rng: np.random.Generator) 
         mixed = replayed(view, replace(rows, values=values))
     except SecaggError:
         return False  # for example values beyond the bounds, which a method of records refuses
-    for one, other in zip(replayed(view, rows), mixed, strict=True):
-        for name, array in one.items():
-            if np.max(np.abs(array - other[name])) > _SAME * (1 + np.max(np.abs(array))):
-                return False
+    return all(
+        same_numbers(view, seen.stage, one, other)
+        for seen, one, other in zip(view.rounds, replayed(view, rows), mixed, strict=True)
+    )
+
+
+def same_numbers(
+    view: View, stage: str, one: Update, other: Update, terms: Sequence[Update] = ()
+) -> bool:
+    """Return whether two contributions or sums differ by rounding only, as the stage encodes.
+
+    terms: whose sum the numbers are. A sum that is nearly 0 has the rounding errors of its terms
+    """
+    fields = (plan.field for plan in view.planned.plans.of(stage).fields)
+    step = {field.name: 2.0**-field.fraction_bits for field in fields}
+    for name, array in one.items():
+        size = sum(np.abs(term[name]) for term in terms) if terms else np.abs(array)
+        allowed = max(_STEPS * step[name], _SAME * np.max(size, initial=0.0))
+        if np.max(np.abs(array - other[name]), initial=0.0) > allowed:
+            return False
     return True
 
 
@@ -108,17 +127,29 @@ def reads_pooled_only(
     for site, rows in sites.items():
         exchanged[site] = replace(rows, values=together[at : at + len(rows.values)])
         at += len(rows.values)
-    sums = []
-    for each in (sites, exchanged):
-        own = [
-            [flat(update) * (i if weighted else 1) for update in replayed(view, rows)]
-            for i, rows in enumerate(each.values(), start=1)
-        ]
-        sums.append([np.sum(parts, axis=0) for parts in zip(*own, strict=True)])
+    by_site = [_by_round(view, rows, weighted=weighted) for rows in (sites, exchanged)]
     return all(
-        np.max(np.abs(a - b), initial=0.0) <= _SAME * (1 + np.max(np.abs(a), initial=0.0))
-        for a, b in zip(*sums, strict=True)
+        same_numbers(view, seen.stage, _total(one), _total(other), one)
+        for seen, one, other in zip(view.rounds, *by_site, strict=True)
     )
+
+
+def _by_round(
+    view: View, sites: Mapping[str, SiteRecords], *, weighted: bool
+) -> list[list[Update]]:
+    """Return by round the contributions of all sites, times 1, 2, ... if they are weighted."""
+    found = [
+        [
+            {name: numbers * (i if weighted else 1) for name, numbers in update.items()}
+            for update in replayed(view, rows)
+        ]
+        for i, rows in enumerate(sites.values(), start=1)
+    ]
+    return [list(parts) for parts in zip(*found, strict=True)]
+
+
+def _total(parts: Sequence[Update]) -> Update:
+    return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
 
 
 def used_variables(view: View, rows: SiteRecords) -> list[int]:
@@ -223,6 +254,20 @@ def _differences(view: View, at: Callable[[float], SiteRecords]) -> list[Array]:
     return [(4 * near - far) / 3 for near, far in zip(one, two, strict=True)]
 
 
+def error_bounds(J: Array, distance: float, changes: Array | None = None) -> Array:
+    """Return how far a solution of equations can be from the truth, to first order.
+
+    J: derivatives of the numbers (numbers, unknowns); distance: norm of the numbers' errors
+    changes: (unknowns, quantities) derivatives of other quantities, instead of the unknowns
+    Infinite if the numbers do not determine the unknowns: then another solution fits, too.
+    """
+    G = np.eye(J.shape[1]) if changes is None else changes
+    _, s, V = np.linalg.svd(J, full_matrices=False)
+    if len(s) < J.shape[1] or not s[-1] > max(J.shape) * np.finfo(float).eps * s[0]:
+        return np.full(G.shape[1], np.inf)
+    return np.asarray(distance * np.linalg.norm((V / s[:, None]) @ G, axis=0))
+
+
 def flat(update: Update) -> Array:
     """Return all numbers of a contribution, by field name."""
     return np.concatenate([update[name].ravel() for name in sorted(update)])
@@ -232,7 +277,8 @@ def resolutions(view: View, stage: str, K: int) -> Array:
     """Return the standard deviation of what is unknown in each number of a sum, as `flat`.
 
     K: number of sites whose contributions the attacker does not know. Each rounds to multiples of
-    2^-f, with variance 2^-2f / 12. Noise adds its own variance.
+    2^-f, with variance 2^-2f / 12, and adds its share of the noise: the variance that the plan
+    gives to a site in a sum over all sites of the view (`secagg.runtime.site_steps`).
     """
     plan, noise = view.planned.plans.of(stage), view.planned.public.noise.get(stage)
     found, at = dict[str, Array](), 0
@@ -240,6 +286,6 @@ def resolutions(view: View, stage: str, K: int) -> Array:
         variance = np.full(field.size, K / 12 * 4.0**-field.fraction_bits)
         if noise is not None:
             weights = np.array(noise.weights[at : at + field.size] or (1.0,) * field.size)
-            variance += weights * noise.sum_variance(K, noise.site_variance(noise.min_sites))
+            variance += weights * noise.sum_variance(K, noise.site_variance(len(view.sites)))
         found[field.name], at = np.sqrt(variance), at + field.size
     return flat(found)

@@ -120,6 +120,16 @@ class View:
         """Return whether the frames of all sites add up to the sum, but for floats' rounding."""
         return set(seen.parts) == set(self.sites) and _adds_up(seen)
 
+    @property
+    def readable_sites(self) -> tuple[str, ...]:
+        """The sites of which a frame to the coordinator held numbers, in the last sum."""
+        return tuple(self.rounds[-1].parts) if self.rounds else ()
+
+    @property
+    def why_not_readable(self) -> str:
+        """Why no site's frame can be read as a contribution; "" if one can."""
+        return "" if self.readable_sites else "no frame to the coordinator holds numbers"
+
     def for_outsider(self) -> View:
         """Return the view of a person who has the result only."""
         return replace(self, who=Who.OUTSIDER, rounds=(), messages=())

@@ -6,6 +6,7 @@ sends, an honest one could have sent, over other sites. So no check at a site co
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,19 @@ import numpy as np
 import pytest
 from support.fedlin import Tables, Written, bounds, fedlin_job, linear_tables
 
+import secagg
 from secagg.audits.attacks.fedlin import hm2_solved_sums
-from secagg.audits.attacks.fedlin.fedlin_view import regression_of
+from secagg.audits.attacks.fedlin.fedlin_view import regression_of, stage_rounds
+from secagg.audits.attacks.fedlin.hm2_solved_sums import SOLVED, recover_moments, sums_at_points
 from secagg.audits.audit import Attacked, audit_job
 from secagg.audits.audited_run import AuditedRun
+from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Finding, Verdict
+from secagg.audits.folder_audit import audit_folder
+from secagg.audits.site_errors import order_of, relative_errors
 from secagg.jobs.job import parse_job
+from secagg.models.fedlin.hm2 import POINTS_STAGE
+from secagg.models.numerics.natural_gaussian import Natural, symmetric
 
 HM1, HM2 = {"name": "fedlin_hm1"}, {"name": "fedlin_hm2"}
 
@@ -152,6 +160,89 @@ def test_a_search_that_does_not_reach_the_sums_shows_nothing(
     monkeypatch.setattr(hm2_solved_sums, "_STEPS", 2)
     found = attacked("hm2_points", HM2 | {"points": 64}, tables(3, 2))
     assert found.verdict is Verdict.INCONCLUSIVE and "search" in found.why
+
+
+def in_folder(name: str, method: dict[str, Any], data: Tables, out: Path) -> Attacked:
+    """Return what an attack finds in the folder of a run, without the records."""
+    secagg.run(fedlin_job(method, bounds(data), protocol={"name": "masked"}), data, out=out)
+    (found,) = audit_folder(out, attacks=[name]).attacked
+    return found
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("name", "method", "data"),
+    [
+        ("hm1_sums", HM1, tables(4, 6)),
+        ("hm2_points", HM2 | {"points": 64}, tables(3, 2, noise=1.0, spread=0.2)),
+    ],
+)
+def test_solved_sums_are_confirmed_without_the_records(
+    name: str, method: dict[str, Any], data: Tables, tmp_path: Path
+) -> None:
+    found = in_folder(name, method, data, tmp_path / "run")
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.value < 1e-3 and np.isnan(found.finding.baseline)
+    assert found.finding.details["misfit"] < 1e-9
+    assert "number" in found.finding.details["confirmed_by"]
+
+
+@pytest.mark.attack
+def test_what_is_not_confirmed_is_no_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = in_folder("hm1_sums", HM1 | {"rounds": 10}, tables(12, 2), tmp_path / "hm1")
+    assert many.verdict is Verdict.INCONCLUSIVE and "separate" in many.why
+    monkeypatch.setattr(hm2_solved_sums, "_STEPS", 2)
+    short = in_folder("hm2_points", HM2 | {"points": 64}, tables(3, 2), tmp_path / "hm2")
+    assert short.verdict is Verdict.INCONCLUSIVE and "search" in short.why
+
+
+@pytest.mark.attack
+def test_a_misfit_that_a_wrong_solution_may_have_confirms_nothing(tmp_path: Path) -> None:
+    """Of 2^4 choices of signs, in many pairs of rounds, one may fit two numbers to 1e-3."""
+    data = tables(4, 2, 1)
+    job = parse_job(fedlin_job(HM1, bounds(data), protocol={"name": "masked"}))
+    run = AuditedRun.of(job, data, data, 0, tmp_path / "hm1")
+    (attack,) = make_attacks(["hm1_sums"])
+    guess = attack.run(run.view, np.random.default_rng(0))
+    failed = [
+        attack.without_truth(guess._replace(misfit=misfit), run.view).failed
+        for misfit in (1e-9, 9e-4, 2e-3)
+    ]
+    assert failed[0] == "" and "chance" in failed[1] and "last sum" in failed[2]
+
+
+@pytest.mark.attack
+def test_sums_that_hardly_depend_on_a_sites_cross_products_confirm_none(tmp_path: Path) -> None:
+    data = tables(3, 2, noise=1.0, spread=0.2)
+    method = HM2 | {"points": 64}
+    job = parse_job(fedlin_job(method, bounds(data), protocol={"name": "masked"}))
+    run = AuditedRun.of(job, data, data, 0, tmp_path / "hm2")
+    (attack,) = make_attacks(["hm2_points"])
+    guess = attack.run(run.view, np.random.default_rng(0))
+    vague = attack.without_truth(guess._replace(errors=guess.errors + 0.01), run.view)
+    assert vague is not None and "other X'X" in vague.failed and vague.value == np.inf
+
+
+@pytest.mark.attack
+def test_errors_of_the_sums_change_a_solution_by_no_more_than_its_bound(tmp_path: Path) -> None:
+    data = tables(3, 2, noise=1.0, spread=0.2)
+    method = HM2 | {"points": 64}
+    job = parse_job(fedlin_job(method, bounds(data), protocol={"name": "masked"}))
+    view = AuditedRun.of(job, data, data, 0, tmp_path / "hm2").view
+    (seen,) = stage_rounds(view, POINTS_STAGE)
+    q = Natural(seen.message["r"], symmetric(seen.message["Q"], 4))
+    exact = sums_at_points(q, seen.total)
+    diagonal = np.einsum("nii->ni", exact.precision)
+    unit = np.sqrt(diagonal[:, :, None] * diagonal[:, None, :])
+    error = np.random.default_rng(0).normal(size=(len(unit), 3))
+    error *= np.sqrt(2 * SOLVED) / np.linalg.norm(error)
+    moved = replace(
+        exact, precision=exact.precision + unit * np.array([symmetric(e, 2) for e in error])
+    )
+    one, other = (recover_moments(sums, 3, 8) for sums in (exact, moved))
+    order = order_of(relative_errors(other.A, one.A))
+    changes = np.array([relative_errors(other.A, one.A)[i, j] for i, j in enumerate(order)])
+    assert np.all(changes < one.errors) and np.all(one.errors < 1e3 * changes)
 
 
 # --- messages of the coordinator's choice ---------------------------------------------------------

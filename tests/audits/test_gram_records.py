@@ -108,6 +108,29 @@ def test_the_most_frequent_values_of_rare_conditions_are_no_leak() -> None:
     assert scored(records, None).failed
 
 
+@pytest.mark.parametrize(("wrong", "leak"), [(8, True), (12, False)])
+def test_less_than_one_in_ten_of_a_guess_s_errors_is_a_leak(wrong: int, leak: bool) -> None:
+    """A guess is wrong in 100 of 200 cells, so the limit is 10 wrong cells."""
+    records = np.where(np.arange(20)[:, None] < 10, 1.0, -1.0) * np.ones((1, 10))
+    claim = records.copy()
+    claim.flat[:wrong] = 0.0
+    found, limit = scored(records, claim), GramRecords().limit(cast("View", None))
+    assert found.value == pytest.approx(1 - wrong / 100)
+    assert limit.exceeded_by(found.value) == leak
+
+
+@pytest.mark.parametrize("complete", [(True, True), (True, False), (False, True), (False, False)])
+def test_one_search_that_did_not_end_shows_nothing(complete: tuple[bool, bool]) -> None:
+    records = np.where(np.arange(20)[:, None] < 10, 1.0, -1.0) * np.ones((1, 10))
+    sites = {name: SiteRecords(records, 0, np.zeros(10)) for name in ("s0", "s1")}
+    guess = [
+        Solution((name,), (np.ones((20, 10)),), each)
+        for name, each in zip(sites, complete, strict=True)
+    ]
+    found = GramRecords().score(guess, cast("View", None), Truth(sites))
+    assert found.value == 0.0 and bool(found.failed) == (not all(complete))
+
+
 def test_small_sites_in_clear_or_left_by_a_coalition_are_found_and_pooled_ones_are_not() -> None:
     clear = audited([10, 10], "plain")["coordinator"]
     assert clear.verdict is Verdict.LEAK and clear.finding is not None

@@ -126,15 +126,31 @@ def canaries(
         privacy=SUM | {"epsilon": epsilon} | privacy,
     )  # fmt: skip
     assert found.finding is not None and found.control is not None
-    assert found.control.value > 1
+    assert found.control.details["claim"] == epsilon
     return found
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 8.0])
-def test_one_run_does_not_exceed_the_claim(epsilon: float) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "verdict"), [(1.0, Verdict.NO_LEAK_FOUND), (8.0, Verdict.INCONCLUSIVE)]
+)
+def test_one_run_does_not_exceed_the_claim(epsilon: float, verdict: Verdict) -> None:
+    """Even if all guesses are right, the bound is less than 2.6: no evidence about epsilon 8."""
     found = canaries(epsilon)
-    assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
+    assert found.verdict is verdict and found.finding is not None and found.control is not None
     assert found.finding.value < 1 and found.finding.details["guesses"] > 20
+    assert (found.control.value > 1) == (epsilon == 1.0)
+    assert ("right guesses bound epsilon by" in found.why) == (epsilon == 8.0)
+
+
+def test_without_noise_a_claim_that_no_guesses_refute_is_not_confirmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replaced(monkeypatch, site_steps, "add_noise", lambda _: lambda *what: None)
+    found = canaries(8.0)
+    assert found.verdict is Verdict.INCONCLUSIVE and found.finding is not None
+    assert found.finding.details["correct"] == found.finding.details["guesses"]
+    assert "below the claim" in found.finding.failed
+    assert found.finding.details["epsilon_low"] == found.finding.details["epsilon_best"] < 2.7
 
 
 def test_one_run_without_noise_exceeds_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +163,7 @@ def test_one_run_without_noise_exceeds_the_claim(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.neural
 @pytest.mark.parametrize("noise", [True, False])
 def test_one_run_of_a_network(noise: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = {"name": "torch_module", "outcome": "x0", "module_settings": {"hidden": [4]},
+    method = {"name": "torch_module", "outcome": "x0", "module_settings": {"hidden": [8]},
               "optimiser": "sgd", "learning_rate": 0.01, "rounds": 3}  # fmt: skip
     if not noise:
         replaced(monkeypatch, site_steps, "add_noise", lambda _: lambda *what: None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -10,13 +10,14 @@ import pytest
 from support import networks
 from support.audited import job, tables
 
-from secagg.audits.attacks.records.gradient_inversion import MOST_RECORDS
+from secagg.audits.attacks.records.gradient_inversion import MOST_RECORDS, GradientInversion
 from secagg.audits.attacks.records.gradient_view import slopes_of_each
 from secagg.audits.attacks.records.membership import groups, likelihood_ratios
 from secagg.audits.attacks.records.membership_finding import membership_finding
 from secagg.audits.audit import Attacked, audit_job
-from secagg.audits.contract import Verdict
+from secagg.audits.contract import Truth, Verdict
 from secagg.audits.membership import area_under_roc
+from secagg.audits.views import View
 from secagg.models.graphs.mlp import Networks, squared_loss
 
 MLP = {"name": "notears_mlp_admm"}
@@ -28,11 +29,18 @@ def inverted(
     method: dict[str, Any], records: int, protocol: str = "plain", **more: Any
 ) -> Attacked:
     """Audit two sites with so many records of three columns each."""
+    return inverted_at((records, records), method, protocol, **more)
+
+
+def inverted_at(
+    sizes: tuple[int, ...], method: dict[str, Any], protocol: str = "plain", **more: Any
+) -> Attacked:
+    """Audit sites with so many records each."""
     raw = job(method, 3, protocol, release={"min_sites": 2, "min_records": 1}) | more
-    raw["sites"] = {"max_rows": 16}
-    data = tables(2, 3, rows=records + 1)
-    share = 1.5 / (records + 1)  # of each site, one record is set aside
-    (found,) = audit_job(raw, data, attacks=["gradient_inversion"], set_aside=share).attacked
+    raw["sites"] = {"max_rows": 64}
+    drawn = tables(len(sizes), 3, rows=max(sizes)).items()
+    data = {name: table[:size] for (name, table), size in zip(drawn, sizes, strict=True)}
+    (found,) = audit_job(raw, data, attacks=["gradient_inversion"], set_aside=0.0).attacked
     return found
 
 
@@ -61,9 +69,22 @@ def test_a_masked_sum_over_few_records_is_solved_and_one_over_more_is_not() -> N
     few = inverted(MLP, 3, "masked")
     assert few.verdict is Verdict.LEAK and few.finding is not None
     assert few.finding.details["errors"].keys() == {"all sites"} and few.finding.value < 1e-6
-    more = inverted(MLP, 5, "masked")  # ten together
-    assert more.verdict is not Verdict.LEAK and more.finding is not None
-    assert more.finding.value == more.finding.baseline > 1
+    more = inverted(MLP, 5, "masked")  # ten together: nothing is tried
+    assert more.verdict is Verdict.NOT_APPLICABLE and "8 records or fewer" in more.why
+
+
+@pytest.mark.neural
+def test_a_small_site_in_clear_is_tried_among_large_ones() -> None:
+    found = inverted_at((1, 40), MODULE)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.details["errors"].keys() == {"s0"} and found.finding.value < 1e-6
+    masked = inverted_at((1, 40), MODULE, "masked")
+    assert masked.verdict is Verdict.NOT_APPLICABLE and "8 records or fewer" in masked.why
+
+
+def test_a_guess_of_nothing_is_no_finding() -> None:
+    found = GradientInversion().score({}, cast("View", None), Truth({}))
+    assert "8 records or fewer" in found.why_not
 
 
 @pytest.mark.neural
@@ -80,7 +101,7 @@ def test_clipped_gradients_and_many_records_are_not_tried() -> None:
     noised = inverted(MODULE, 4, "masked", privacy=NOISE)
     assert noised.verdict is Verdict.NOT_APPLICABLE and "exact gradients" in noised.why
     many = inverted(MODULE, MOST_RECORDS + 4)
-    assert many.verdict is Verdict.NOT_APPLICABLE and "on average" in many.why
+    assert many.verdict is Verdict.NOT_APPLICABLE and "8 records or fewer" in many.why
 
 
 # --- chosen parameters ----------------------------------------------------------------------------

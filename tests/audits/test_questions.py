@@ -12,7 +12,7 @@ import pytest
 from support.audited import attacked, job, tables
 
 from secagg.audits.attacks.questions import rare_cell
-from secagg.audits.contract import Verdict
+from secagg.audits.contract import Limit, Verdict
 from secagg.audits.folder_audit import audit_folder
 from secagg.audits.views import SeenRound, View, Who
 from secagg.contracts import Result
@@ -57,6 +57,18 @@ def test_without_the_rule_on_declarations_a_bound_isolates_one_record(
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value == 1 and found.finding.details["by"].endswith("a bound")
     assert found.finding.details["answered"] < 15  # the attacker knows when to stop
+
+
+def test_where_many_share_the_largest_value_a_lower_bound_isolates_one_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation, "conflict", lambda *_: None)
+    data = tables(3, 1, rows=60)
+    for table in data.values():
+        table["x0"] = table["x0"].clip(None, 0.0)  # about half of the records
+    found = attacked(data, "job_differencing", MOMENTS)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert found.finding.value == 1 and found.finding.details["by"] == "x0: a bound"
 
 
 def test_without_the_rule_on_sets_of_records_a_column_less_isolates_few(
@@ -121,6 +133,39 @@ def test_a_rare_level_is_found_if_the_rule_is_off(monkeypatch: pytest.MonkeyPatc
     found = attacked(coded(few=4), "rare_cell", MOMENTS, **few)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value < 5 and "group=D" in found.finding.details["smallest"]
+
+
+def test_a_lax_rule_of_the_job_does_not_make_a_small_cell_pass() -> None:
+    lax = {"min_sites": 2, "min_records": 5, "min_cell_records": 1, "min_level_sites": 1}
+    levels = {"type": "categorical", "levels": list("ABCD")}
+    one = {"columns": {"group": levels, "x": NUMBER}}
+    found = attacked(coded(few=4), "rare_cell", MOMENTS, release=lax, **one)
+    assert found.limit == Limit(5, errors=True)
+    assert found.verdict is Verdict.LEAK and found.finding is not None
+    assert 2 <= found.finding.value < 5
+
+
+def test_a_stricter_rule_of_the_job_is_the_limit() -> None:
+    strict = {"min_sites": 2, "min_records": 5, "min_cell_records": 7}
+    found = attacked(coded(), "rare_cell", MOMENTS, release=strict, **columns())
+    assert found.limit == Limit(7, errors=True)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "verdict"),
+    [("plain", Verdict.LEAK), ("masked", Verdict.NOT_APPLICABLE)],
+)
+def test_without_a_transcript_the_protocol_says_whether_contributions_are_hidden(
+    protocol: str, verdict: Verdict, tmp_path: Path
+) -> None:
+    run(parse_job(job(MOMENTS, 2, protocol)), tables(3, 2), out=tmp_path / "run")
+    (found,) = audit_folder(tmp_path / "run", attacks=["clear_contributions"]).attacked
+    assert found.verdict is verdict
+    if found.finding is not None:
+        assert found.finding.value == 1
+        assert found.finding.details["known_by"].startswith("protocol 'plain' declares")
+    else:
+        assert "transcript" in found.why
 
 
 def test_a_run_folder_alone_shows_the_counts(tmp_path: Path) -> None:
@@ -220,6 +265,7 @@ def test_under_privacy_refusals_tell_nothing() -> None:
     found = attacked(many_levels(), "refusal_oracle", MOMENTS, **more)
     assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
     assert found.finding.value == 0 and found.finding.details["refused"] == 0
+    assert found.limit == Limit(0)  # every bit would be a leak
     assert found.control is not None and found.control.value > 15
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 from support.audited import HALF, job
 
-from secagg.audits.attacks.records.attribute_inference import Columns, difference
+from secagg.audits.attacks.records.attribute_inference import Columns, difference, errors, gain
 from secagg.audits.attacks.records.coefficient_tracing import gains
 from secagg.audits.attacks.records.membership_finding import (
     membership_finding,
-    roc_points,
     width_by_permutation,
 )
 from secagg.audits.attacks.records.released_regression import Regression, fitted
@@ -97,15 +97,6 @@ def test_few_columns_and_records_are_refused() -> None:
     assert found.verdict is Verdict.NOT_APPLICABLE and "100" in found.why
 
 
-def test_the_points_of_a_curve_agree_with_its_area() -> None:
-    rng = np.random.default_rng(3)
-    own, others = rng.normal(1, 1, 500), rng.normal(0, 1, 400)
-    points = np.array(roc_points(own, others))
-    assert len(points) <= 100 and points[-1].tolist() == [1.0, 1.0]
-    area = np.trapezoid(points[:, 1], points[:, 0])
-    assert area == pytest.approx(area_under_roc(own, others).value, abs=0.01)
-
-
 # --- tracing in coefficients ----------------------------------------------------------------------
 
 PREDICTORS = [f"x{j}" for j in range(20)]
@@ -141,11 +132,10 @@ def test_many_coefficients_of_few_records_trace(name: str) -> None:
     columns = {"y": {"type": "binary"}} if binary else {}
     n = 100 if binary else 60
     data = regression(n, 0.9, binary=binary)
-    found = audited(data, "coefficient_tracing", method, 0.9, columns)
-    assert {each.who for each in found} == {Who.OUTSIDER, Who.COORDINATOR}
-    for each in found:
-        assert each.finding is not None and each.finding.low > 0.5
-        assert 0.54 < each.finding.value < 0.75
+    (found,) = audited(data, "coefficient_tracing", method, 0.9, columns)
+    assert found.who is Who.OUTSIDER  # the coordinator's sums are not used
+    assert found.finding is not None and found.finding.low > 0.5
+    assert 0.54 < found.finding.value < 0.75
 
 
 def test_few_coefficients_of_many_records_do_not_trace() -> None:
@@ -233,7 +223,7 @@ def test_the_interval_covers_a_guess_where_scores_share_their_reference() -> Non
 
 
 def test_few_records_for_each_coefficient_are_refused() -> None:
-    (found, _) = audited(regression(60, 0.625), "coefficient_tracing", METHODS["ols"][0], 0.625)
+    (found,) = audited(regression(60, 0.625), "coefficient_tracing", METHODS["ols"][0], 0.625)
     assert found.verdict is Verdict.NOT_APPLICABLE and "105" in found.why
 
 
@@ -241,11 +231,10 @@ def test_few_records_for_each_coefficient_are_refused() -> None:
 def test_noise_hides_who_is_behind_coefficients() -> None:
     method, columns = METHODS["gradient"][0] | {"rounds": 20}, {"y": {"type": "binary"}}
     data, privacy = regression(60, 0.9, binary=True), ONE | {"placement": "round"}
-    found = audited(data, "coefficient_tracing", method, 0.9, columns, privacy=privacy)
-    for each in found:
-        assert each.verdict is not Verdict.LEAK and each.finding is not None
-        assert each.finding.low < 0.5 and each.control is not None
-        assert each.control.low > 0.5
+    (found,) = audited(data, "coefficient_tracing", method, 0.9, columns, privacy=privacy)
+    assert found.verdict is not Verdict.LEAK and found.finding is not None
+    assert found.finding.low < 0.5 and found.control is not None
+    assert found.control.low > 0.5
 
 
 # --- a column of a person -------------------------------------------------------------------------
@@ -367,6 +356,22 @@ def test_a_column_with_few_errors_of_the_guess_does_not_count() -> None:
             assert columns.members.keys() == columns.others.keys() == names
     assert not Columns([replace(model, predictors=(0,), slopes=np.ones(1))], public,
                        records(5), records(5), records(5)).members  # fmt: skip
+
+
+def test_the_intervals_of_all_columns_hold_together() -> None:
+    """With three columns, each at an error of 5 % / 3."""
+    rng, names = np.random.default_rng(2), "abcy"
+    variables = tuple(Variable(name, name, 0.0, 1.0) for name in names)
+    public = PublicFacts(variables, tuple(names), 1000, ("s0",))
+    model = Regression("ols", False, 3, (0, 1, 2), np.ones(3), 0.0)
+    groups = [rng.normal(size=(50, 4)) for _ in range(3)]
+    found, reference = Columns([model], public, *groups), groups[2]
+    for rates, records in ((found.members, groups[0]), (found.others, groups[1])):
+        for name in names[:3]:
+            alone = gain(*errors(model, public, name, records, reference), 1)
+            wider = rates[f"1_ols.{name}"]
+            ratio = (wider.value - wider.low) / (alone.value - alone.low)
+            assert ratio == pytest.approx(norm.ppf(1 - 0.025 / 3) / norm.ppf(0.975))
 
 
 def test_a_difference_that_may_be_chance_is_no_leak() -> None:

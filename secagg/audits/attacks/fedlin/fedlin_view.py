@@ -1,13 +1,15 @@
-"""What attacks on FedLin's HM1 and HM2 share: each site's regression, and the order of sites."""
+"""What attacks on FedLin's HM1 and HM2 share: each site's regression, and attacks on messages."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from secagg.audits.site_errors import relative_errors
+from secagg.audits.contract import Attack, Finding, Limit, Truth
+from secagg.audits.site_errors import mean_errors, relative_errors
 from secagg.audits.views import SeenRound, View
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
@@ -25,6 +27,34 @@ class Regression(NamedTuple):
     cross: Array
     least: Array
     noise: float
+
+
+class MessageAttack(Attack):
+    """Recover each site's regression from its own messages. A subclass solves those of one site."""
+
+    knows: ClassVar[str] = "the method's settings"
+    metric: ClassVar[str] = "coefficient_error"
+    meaning: ClassVar[str] = "smallest relative error of a site's least squares"
+
+    @abstractmethod
+    def solved(self, alone: View) -> Regression:
+        """Return a site's regression, NaN if its frames hold no contributions."""
+
+    def limit(self, view: View) -> Limit:
+        """Return the limit."""
+        return Limit(0.1, errors=True)
+
+    def run(self, view: View, rng: np.random.Generator) -> dict[str, Regression]:
+        """Return the regression of each site."""
+        with np.errstate(all="ignore"):
+            return {site: self.solved(view.alone(site)) for site in view.readable_sites}
+
+    def score(self, guess: dict[str, Regression], view: View, truth: Truth) -> Finding:
+        """Return the error of the site that is recovered best; details: of all, and of X'X, X'y."""
+        true = {site: regression_of(view, truth.sites[site]) for site in guess}
+        errors = message_errors(guess, true)
+        baseline = float(np.min(mean_errors(np.array([each.least for each in true.values()]))))
+        return Finding.exact(min(errors["least_errors"].values()), baseline, **errors)
 
 
 def at_random(method: FedLinHm1 | FedLinHm2) -> str:

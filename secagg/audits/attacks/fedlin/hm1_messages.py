@@ -33,16 +33,13 @@ from typing import ClassVar
 import numpy as np
 
 from secagg.audits.attacks.fedlin.fedlin_view import (
+    MessageAttack,
     Regression,
     at_random,
-    message_errors,
     noise_of,
-    regression_of,
     stage_rounds,
 )
 from secagg.audits.attacks.fedlin.hm1_solved_sums import cross_products
-from secagg.audits.contract import Attack, Finding, Limit, Truth
-from secagg.audits.site_errors import mean_errors
 from secagg.audits.views import View
 from secagg.core.arrays import Array
 from secagg.models.fedlin.base import FINISH
@@ -53,15 +50,12 @@ from secagg.models.numerics.natural_gaussian import symmetric
 _UNMOVED = 1e-12  # eigenvalues of I - P below it are rounding, of directions without records
 
 
-class Hm1Messages(Attack):
+class Hm1Messages(MessageAttack):
     """Solve (1) and (2) for each site."""
 
     name: ClassVar[str] = "hm1_messages"
     title: ClassVar[str] = "Messages of FedLin HM1, solved for the site's own regression"
     source: ClassVar[str] = "Yue, Al Kontar and Estrada Gomez (2022), Algorithm 1"
-    knows: ClassVar[str] = "the method's settings"
-    metric: ClassVar[str] = "coefficient_error"
-    meaning: ClassVar[str] = "smallest relative error of a site's least squares"
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -71,25 +65,11 @@ class Hm1Messages(Attack):
         rounds = stage_rounds(view)
         if len(rounds) <= method.layout(view.planned.public).d:
             return "there are not more rounds than coefficients"
-        if not rounds[-1].parts:
-            return "no frame to the coordinator holds numbers"
-        return at_random(method)
+        return view.why_not_readable or at_random(method)
 
-    def limit(self, view: View) -> Limit:
-        """Return the limit."""
-        return Limit(0.1, errors=True)
-
-    def run(self, view: View, rng: np.random.Generator) -> dict[str, Regression]:
-        """Return the regression of each site."""
-        with np.errstate(all="ignore"):
-            return {site: _solved(view.alone(site)) for site in stage_rounds(view)[-1].parts}
-
-    def score(self, guess: dict[str, Regression], view: View, truth: Truth) -> Finding:
-        """Return the error of the site that is recovered best; details: of all, and of X'X, X'y."""
-        true = {site: regression_of(view, truth.sites[site]) for site in guess}
-        errors = message_errors(guess, true)
-        baseline = float(np.min(mean_errors(np.array([each.least for each in true.values()]))))
-        return Finding.exact(min(errors["least_errors"].values()), baseline, **errors)
+    def solved(self, alone: View) -> Regression:
+        """Return a site's regression from its messages."""
+        return _solved(alone)
 
 
 def _solved(alone: View) -> Regression:

@@ -39,7 +39,7 @@ from secagg.models.numerics.natural_gaussian import symmetric
 
 Answered = tuple[Mapping[str, Any], Update]
 """A message, and the sum over sites that answers it."""
-_LAGS = frozenset({1, 2, 4, 8, 16})
+LAGS = frozenset({1, 2, 4, 8, 16})
 """Rounds from the first to the second of two that are compared; others add little."""
 _UNMOVED = 1e-12  # eigenvalues below it are rounding, of directions without records
 
@@ -105,7 +105,7 @@ def separations(rounds: Sequence[Answered], alpha: float, sites: int) -> Iterato
         for s in range(t + 1, len(rounds) - 1):
             if s > t + 1:
                 back = back @ rounds[s][0]["U"].T[: m - d] / np.sqrt(1 - alpha)
-            if s - t not in _LAGS:
+            if s - t not in LAGS:
                 continue
             second = back @ symmetric(rounds[s][1]["G"], m)[: m - d, : m - d] @ back.T
             ratio, rotation = np.linalg.eigh(root.T @ second @ root)

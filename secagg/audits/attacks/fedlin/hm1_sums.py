@@ -13,6 +13,12 @@ squares. X'X and X'y are among the details. They are exact only if a round's ste
 and unknown to scale if each site has its own noise variance (`variance = "site"`).
 
 Neither learns which site is which, so errors are in the order of sites that fits best.
+
+Without the truth, the coordinator that only looks can confirm a solution: the sum of all sites'
+final coefficients was used for their signs only. That a wrong solution explains d numbers up to a
+relative misfit m has a probability of about 2^K (2 m)^d, times the number of pairs of rounds that
+were tried. If that is small, the solution is right, and m is about the size of its error, which is
+the number.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ import numpy as np
 
 from secagg.audits.attacks.fedlin.fedlin_view import at_random, regression_of, stage_rounds
 from secagg.audits.attacks.fedlin.hm1_solved_sums import (
+    LAGS,
     Recovered,
     cross_products,
     query_sites,
@@ -37,10 +44,13 @@ from secagg.core.arrays import Array
 from secagg.models.fedlin.base import FINISH
 from secagg.models.fedlin.hm1 import FedLinHm1
 
+_UNEXPLAINED = "the solution does not explain the last sum"
 _MOST_SITES = 12
 """The search for signs doubles with each site."""
 _CONFIRMED = 1e-3
 """Largest misfit of a solution. A wrong one has it with probability of at most 2^K 0.002^d."""
+_CHANCE = 1e-3
+"""Largest probability that a wrong solution has this misfit."""
 _INVENTED_SIZE = 1.0  # of the entries of M
 
 
@@ -80,6 +90,23 @@ class Hm1Sums(Attack):
         order = order_of(relative_errors(guess.theta, true))
         errors = errors_by_site(view, guess.theta, true, order)
         return _found(baseline, guess, errors=errors)
+
+    def without_truth(self, guess: Recovered | None, view: View) -> Finding:
+        """Return the misfit of a confirmed solution; see the module's text."""
+        nan, inf = float("nan"), float("inf")
+        if guess is None:
+            return _nothing(nan)
+        K, d = guess.theta.shape
+        tried = len(LAGS) * len(stage_rounds(view))
+        chance = min(1.0, tried * 2.0**K * (2 * guess.misfit) ** d)
+        details = {"misfit": guess.misfit, "chance_of_a_wrong_solution": chance}
+        if not guess.misfit < _CONFIRMED:
+            return Finding(inf, inf, inf, nan, details, _UNEXPLAINED)
+        if chance > _CHANCE:
+            failed = "a wrong solution may explain so few coefficients by chance"
+            return Finding(inf, inf, inf, nan, details, failed)
+        by = "the sum of final coefficients; the number is its relative misfit"
+        return Finding.exact(guess.misfit, nan, **details, confirmed_by=by)
 
     def control(self, plain: View) -> View:
         """Return the view of one site's contributions, as if they were sums."""
@@ -162,7 +189,7 @@ def _why_not(view: View) -> str:
 
 def _found(baseline: float, recovered: Recovered, **details: dict[str, float]) -> Finding:
     best, misfit = min(details["errors"].values()), recovered.misfit
-    failed = "" if misfit < _CONFIRMED else "the solution does not explain the last sum"
+    failed = "" if misfit < _CONFIRMED else _UNEXPLAINED
     return Finding(best, best, best, baseline, {**details, "misfit": misfit}, failed)
 
 

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
+from secagg.audits.site_statistics import error_bounds
 from secagg.audits.views import AskSites
 from secagg.contracts import Body, PublicFacts
 from secagg.core.arrays import Array
@@ -49,11 +50,17 @@ class PointSums:
 
 
 class Moments(NamedTuple):
-    """A (K, d, d) and c (K, d); misfit: half the sum of squared differences between the sums."""
+    """A (K, d, d) and c (K, d) of all sites.
+
+    misfit: half the sum of squared differences between the sums
+    errors: by site, how far A may be from the truth if the sums have errors with half the sum of
+        squares `SOLVED`, to first order, over its largest entry; infinite if other A fit too
+    """
 
     A: Array
     c: Array
     misfit: float
+    errors: Array
 
 
 def sums_at_points(q: Natural, total: Mapping[str, Array]) -> PointSums:
@@ -142,12 +149,7 @@ def recover_moments(sums: PointSums, sites: int, starts: int) -> Moments:
         """With F = (I + A T)^-1, F A has the differential F dA F' (of a symmetric matrix)."""
         L, A, m = moments(unknown)
         F = shrunk(A)
-        dL = np.zeros((entries, sites, d, d))
-        dL[range(entries), :, upper[1], upper[0]] = np.where(
-            upper[0] == upper[1], L[:, upper[0], upper[0]], 1.0
-        ).T
-        dA = dL @ L.transpose(0, 2, 1) + L @ dL.transpose(0, 1, 3, 2)
-        moved = np.einsum("nkij,ekjl,nkml->nkeim", F, dA, F, optimize=True)
+        moved = np.einsum("nkij,ekjl,nkml->nkeim", F, _changes(L), F, optimize=True)
         of_shift = np.concatenate(
             [np.einsum("nkeij,kj->nkei", moved, m), (F @ A).transpose(0, 1, 3, 2)], axis=2
         )
@@ -180,8 +182,36 @@ def recover_moments(sums: PointSums, sites: int, starts: int) -> Moments:
         if best.cost < SOLVED:
             break
     assert best is not None
-    _, A, m = moments(best.x)
-    return Moments(A, np.einsum("kij,kj->ki", A, m), float(best.cost))
+    L, A, m = moments(best.x)
+    errors = _errors(L, slopes(best.x)) / np.max(np.abs(A), axis=(1, 2))
+    return Moments(A, np.einsum("kij,kj->ki", A, m), float(best.cost), errors)
+
+
+def _changes(L: Array) -> Array:
+    """Return the derivatives of A = L L' (entries, K, d, d) with respect to the entries of L.
+
+    The unknowns are the logarithms of the entries on the diagonal, and the other entries.
+    """
+    sites, d, _ = L.shape
+    upper = np.triu_indices(d)
+    entries = len(upper[0])
+    dL = np.zeros((entries, sites, d, d))
+    dL[range(entries), :, upper[1], upper[0]] = np.where(
+        upper[0] == upper[1], L[:, upper[0], upper[0]], 1.0
+    ).T
+    return np.asarray(dL @ L.transpose(0, 2, 1) + L @ dL.transpose(0, 1, 3, 2))
+
+
+def _errors(L: Array, slopes: Array) -> Array:
+    """Return the largest error of an entry of each site's A (`Moments.errors`), not relative."""
+    changes = _changes(L)
+    entries, sites, d, _ = changes.shape
+    of_A = np.zeros((sites, entries + d, sites, d * d))
+    for k in range(sites):
+        of_A[k, :entries, k] = changes[:, k].reshape(entries, d * d)
+    by_unknown = of_A.reshape(slopes.shape[1], -1)
+    bounds = error_bounds(slopes, float(np.sqrt(2 * SOLVED)), by_unknown)
+    return np.asarray(np.max(bounds.reshape(sites, -1), axis=1))
 
 
 def _request(method: FedLinHm2, state: Mapping[str, Any]) -> tuple[str, Body]:

@@ -8,13 +8,19 @@ sites, with weights in the row space of these vectors. The attack searches for a
 
     sum_i y_i 1[site in cohort i] = 0 for each site outside S, and not for all in S.             (1)
 
-It solves (1) for each S in fractions, by Gaussian elimination. This is another computation than
-that of the rule (`secagg.privacy.policy.differencing`), so that both do not have the same error.
+Sites that were in the same cohorts form a *block*. In every combination they have the same weight,
+so only unions of whole blocks are searched. Gaussian elimination in fractions gives a basis of the
+row space, in which each vector has a block of its own (a *pivot*) that is in no other vector. Only
+the vectors of the pivots in S can be in a combination that is 0 outside S, so (1) has as many
+unknowns as S has pivots. This is another computation than that of the rule
+(`secagg.privacy.policy.differencing`), so that both do not have the same error. If there are too
+many unions, the search ends, and the attack says up to which size it searched. The three cohorts of
+(2) have three blocks, so the group at which they aim is always tried.
 
 The view of the *coordinator*: it repeats the job, and each site is absent with a probability of
-10 %, as if it dropped out. The view of the *dishonest coordinator*: it invites the cohorts. Let the
-K sites be in three disjoint blocks P, Q and R, each two of which have at least k sites together
-(k: `min_sites`). Then
+10 %, as if it dropped out, given that at least `min_sites` are there. The view of the *dishonest
+coordinator*: it invites the cohorts. Let the K sites be in three disjoint blocks P, Q and R, each
+two of which have at least k sites together (k: `min_sites`). Then
 
     (P + Q) + (Q + R) - (P + R) = 2 Q.                                                           (2)
 
@@ -32,20 +38,22 @@ contributions is right up to the rounding of the contributions; with noise it is
 random numbers, an audit cannot compute their contributions again, so it cannot tell whether a group
 that (1) exposes has the right sum: the number is then an upper bound, and the verdict inconclusive.
 
+The control is the same sites with the same `min_sites`; they only forget their ledgers.
+
 What the result does not show: that other schedules of cohorts fail; what sums over the same cohort
 show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations
-from math import comb
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.stats import binom
 
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_statistics import draws_random_numbers, flat, replayed
@@ -56,7 +64,7 @@ RELEASES = 12
 """Releases with dropouts that are asked for. Five sites are all present in all of them with a
 probability of 0.002."""
 _ABSENT = 0.1
-_MAX_GROUPS = 20_000
+_MAX_GROUPS = 50_000  # a second or two, and 20 seconds for very many cohorts
 _DECODING = 2.0**-50  # relative error of sums in float64, for some additions
 
 Cohort = frozenset[str]
@@ -69,13 +77,20 @@ class Exposed(NamedTuple):
     weights: tuple[Fraction, ...]
 
 
+class Search(NamedTuple):
+    """The smallest exposed group; and up to which size all groups were searched, None for all."""
+
+    exposed: Exposed | None
+    searched: int | None = None
+
+
 class Guess(NamedTuple):
     """cohorts, sums: of the answered releases; refused: number of the others."""
 
     cohorts: tuple[Cohort, ...]
     sums: tuple[Array, ...]
     refused: int
-    exposed: Exposed | None
+    search: Search
 
 
 class CohortDifferencing(Attack):
@@ -88,6 +103,10 @@ class CohortDifferencing(Attack):
     views: ClassVar[tuple[Who, ...]] = (Who.COORDINATOR, Who.DISHONEST)
     metric: ClassVar[str] = "exposed_sites"
     meaning: ClassVar[str] = "sites in the smallest group whose contributions were computed"
+
+    def __init__(self) -> None:
+        """Begin with the weakest rule; `run` replaces it by that of the audited job."""
+        self._min_sites = 2  # of the last run, for the control: its own job has weaker rules
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -107,7 +126,8 @@ class CohortDifferencing(Attack):
         """Ask until a group is exposed."""
         assert view.ask is not None
         k, stage = view.planned.public.min_sites, view.rounds[0].stage
-        cohorts, sums, refused = list[Cohort](), list[Array](), 0
+        cohorts, sums, refused, search = list[Cohort](), list[Array](), 0, Search(None)
+        self._min_sites = k
         schedule = (
             chosen(view.sites, k)
             if view.who is Who.DISHONEST
@@ -121,16 +141,19 @@ class CohortDifferencing(Attack):
                 continue
             cohorts.append(Cohort(answer.sites))
             sums.append(found[0])
-            if exposed := smallest_group(cohorts, k):
-                return Guess(tuple(cohorts), tuple(sums), refused, exposed)
-        return Guess(tuple(cohorts), tuple(sums), refused, None)
+            search = smallest_group(cohorts, k)
+            if search.exposed is not None:
+                break
+        return Guess(tuple(cohorts), tuple(sums), refused, search)
 
     def score(self, guess: Guess, view: View, truth: Truth) -> Finding:
         """Return the number of sites of the group, if its contributions are right."""
         details: dict[str, Any] = {"answered": len(guess.cohorts), "refused": guess.refused}
-        if guess.exposed is None:
-            return Finding.exact(0.0, 0.0, **details)
-        first, sites = view.rounds[0], guess.exposed.sites
+        exposed, searched = guess.search
+        if exposed is None:
+            failed = f"groups of more than {searched} sites were not searched"
+            return Finding(0.0, 0.0, 0.0, 0.0, details, "" if searched is None else failed)
+        first, sites = view.rounds[0], exposed.sites
         once = replace(view, rounds=view.rounds[:1])
         details |= {
             "releases_until_exposed": len(guess.cohorts) + guess.refused,
@@ -140,7 +163,7 @@ class CohortDifferencing(Attack):
             n, why = float(len(sites)), "sites draw random numbers: no contribution to compare with"
             return Finding(n, n, n, 0.0, details, bound=why)
         own = {s: flat(replayed(once, truth.sites[s])[0]) for s in sites}
-        weights = [float(y) for y in guess.exposed.weights]
+        weights = [float(y) for y in exposed.weights]
         computed = np.einsum("i,ij->j", weights, np.array(guess.sums))
         of_site = {s: sum(y for y, c in zip(weights, guess.cohorts, strict=True) if s in c)
                    for s in sites}  # fmt: skip
@@ -150,13 +173,26 @@ class CohortDifferencing(Attack):
         details["relative_error"] = float(np.linalg.norm(error) / np.linalg.norm(true))
         return Finding.exact(float(len(sites)) if right else 0.0, 0.0, **details)
 
+    def control(self, plain: View) -> View:
+        """Return the view of sites that forget; all cohorts have the audited job's `min_sites`."""
+        public = replace(plain.planned.public, min_sites=self._min_sites)
+        return replace(plain, planned=replace(plain.planned, public=public))
+
 
 def with_dropouts(sites: Sequence[str], min_sites: int, rng: np.random.Generator) -> Cohort:
-    """Return a cohort of at least `min_sites` sites, each absent with a probability of 10 %."""
-    while True:
-        present = rng.random(len(sites)) >= _ABSENT
-        if present.sum() >= min_sites:
-            return Cohort(s for s, here in zip(sites, present, strict=True) if here)
+    """Return a cohort of at least `min_sites` sites, each absent with a probability of 10 %.
+
+    To draw again until enough are there may take forever. So if the first draw leaves too few, the
+    number of absent sites is drawn from the binomial law up to the largest number that is allowed,
+    and then which ones. Both together have the law of draws until enough are there.
+    """
+    present = rng.random(len(sites)) >= _ABSENT
+    if present.sum() >= min_sites:
+        return Cohort(s for s, here in zip(sites, present, strict=True) if here)
+    log = binom.logpmf(np.arange(len(sites) - min_sites + 1), len(sites), _ABSENT)
+    weights = np.exp(log - log.max())
+    absent = int(rng.choice(len(weights), p=weights / weights.sum()))
+    return Cohort(sites[i] for i in rng.permutation(len(sites))[absent:])
 
 
 def chosen(sites: Sequence[str], min_sites: int) -> Iterator[Cohort]:
@@ -171,37 +207,86 @@ def chosen(sites: Sequence[str], min_sites: int) -> Iterator[Cohort]:
         yield from (everyone, everyone - {sites[0]})
 
 
-def smallest_group(cohorts: Sequence[Cohort], limit: int) -> Exposed | None:
-    """Return the smallest group of fewer than `limit` sites that (1) exposes, or None.
+def smallest_group(cohorts: Sequence[Cohort], limit: int) -> Search:
+    """Return the smallest group of fewer than `limit` sites that (1) exposes.
 
     Groups are searched by size, as long as there are not too many.
     """
-    sites = sorted(frozenset().union(*cohorts))
-    for size in range(1, limit):
-        if comb(len(sites), size) > _MAX_GROUPS:
-            return None
-        for group in combinations(sites, size):
-            equations = [[Fraction(s in c) for c in cohorts] for s in sites if s not in group]
-            for y in null_space(equations, len(cohorts)):
-                if any(sum(w for w, c in zip(y, cohorts, strict=True) if s in c) for s in group):
-                    return Exposed(group, tuple(y))
-    return None
+    members = dict[tuple[bool, ...], list[str]]()
+    for site in sorted(frozenset().union(*cohorts)):
+        members.setdefault(tuple(site in c for c in cohorts), []).append(site)
+    blocks = sorted(members, key=lambda block: len(members[block]))
+    names, R = [members[block] for block in blocks], len(cohorts)
+    rows = [
+        [Fraction(block[i]) for block in blocks] + [Fraction(i == j) for j in range(R)]
+        for i in range(R)
+    ]
+    rows, pivots = reduced(rows, len(blocks))
+    basis = dict(zip(pivots, rows, strict=False))  # by pivot: a vector, and its weights of cohorts
+    for tried, (size, group) in enumerate(unions([len(each) for each in names])):
+        if size >= limit:
+            break
+        if tried == _MAX_GROUPS:
+            return Search(None, size - 1)
+        if weights := _exposing(basis, group, len(blocks)):
+            return Search(Exposed(tuple(sorted(s for j in group for s in names[j])), weights))
+    return Search(None)
+
+
+def unions(sizes: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield (total size, blocks) of each union of blocks, the smallest ones first.
+
+    sizes: of the blocks, in increasing order. Each union follows from one other: the last block is
+    moved to the next one, or the next one is added.
+    """
+    left: list[tuple[int, tuple[int, ...]]] = [(sizes[0], (0,))] if sizes else []
+    while left:
+        size, group = heapq.heappop(left)
+        yield size, group
+        last = group[-1]
+        if last + 1 < len(sizes):
+            more = sizes[last + 1]
+            heapq.heappush(left, (size + more, (*group, last + 1)))
+            heapq.heappush(left, (size + more - sizes[last], (*group[:-1], last + 1)))
+
+
+def _exposing(
+    basis: Mapping[int, Sequence[Fraction]], group: Collection[int], blocks: int
+) -> tuple[Fraction, ...]:
+    """Return weights of the cohorts that are 0 outside a group of blocks and not in it, or ()."""
+    vectors = [basis[j] for j in group if j in basis]
+    outside = [j for j in range(blocks) if j not in basis and j not in group]
+    found = null_space([[v[j] for v in vectors] for j in outside], len(vectors))
+    if not found:
+        return ()
+    return tuple(
+        sum((x * v[i] for x, v in zip(found[0], vectors, strict=True)), Fraction(0))
+        for i in range(blocks, len(vectors[0]))
+    )
+
+
+def reduced(
+    rows: Sequence[Sequence[Fraction]], columns: int
+) -> tuple[list[list[Fraction]], list[int]]:
+    """Return the reduced row echelon form in the first columns, and the pivots of its rows."""
+    left, pivots = [list(row) for row in rows], list[int]()
+    for j in range(columns):
+        at = next((i for i in range(len(pivots), len(left)) if left[i][j]), None)
+        if at is None:
+            continue
+        top = len(pivots)
+        left[top], left[at] = left[at], left[top]
+        left[top] = [entry / left[top][j] for entry in left[top]]
+        for i, row in enumerate(left):
+            if i != top and row[j]:
+                left[i] = [a - row[j] * b for a, b in zip(row, left[top], strict=True)]
+        pivots.append(j)
+    return left, pivots
 
 
 def null_space(equations: Sequence[Sequence[Fraction]], unknowns: int) -> list[list[Fraction]]:
     """Return a basis of the solutions of homogeneous equations."""
-    rows, pivots = [list(row) for row in equations], list[int]()
-    for j in range(unknowns):
-        at = next((i for i in range(len(pivots), len(rows)) if rows[i][j]), None)
-        if at is None:
-            continue
-        top = len(pivots)
-        rows[top], rows[at] = rows[at], rows[top]
-        rows[top] = [entry / rows[top][j] for entry in rows[top]]
-        for i, row in enumerate(rows):
-            if i != top and row[j]:
-                rows[i] = [a - row[j] * b for a, b in zip(row, rows[top], strict=True)]
-        pivots.append(j)
+    rows, pivots = reduced(equations, unknowns)
     basis = []
     for free in (j for j in range(unknowns) if j not in pivots):
         y = [Fraction(j == free) for j in range(unknowns)]

@@ -16,6 +16,10 @@ deviation is below 1/4, so that rounding to a whole number is right with 95 % pr
 also has to be right. The number is the smallest count above 0, or the number of all records, if
 the sums give none.
 
+The limit is the job's `min_cell_records`, and 5 if that is smaller or not set: a job must not pass
+because its own rule is lax. 5 is our default. Many data access policies use 5 or 10; `--limits`
+sets another number.
+
 What the result does not show: counts in sums that are no sums over records (medians, averages of
 fits, ADMM); cells of three columns or more; counts of one site (`last_site`); the first count of
 records, in which a coordinator that departs from its program finds all of these counts, before it
@@ -45,6 +49,7 @@ _MOST = 3000  # numbers of the first sum, above which (1) takes long
 _SPARE = 60  # made-up records that only test
 _HOLDS = 1e-6
 _SURE = 0.25
+_FEWEST = 5  # records of a cell, below which an audit calls its count a leak
 _PLANTED = 40  # records of the control
 _BLOCK = 1000
 """Cells for which (1) is solved at a time. There is one for each pair of levels: 122,500 in 50
@@ -75,9 +80,9 @@ class RareCell(Attack):
         return "" if size <= _MOST else f"its first sum has more than {_MOST} numbers"
 
     def limit(self, view: View) -> Limit:
-        """Return the job's min_cell_records, and at least 2: one record alone is always a leak."""
+        """Return the job's min_cell_records, and at least 5."""
         rules = as_policy(view.planned.job.release)
-        return Limit(max(rules.min_cell_records or 0, 2), errors=True)
+        return Limit(max(rules.min_cell_records or 0, _FEWEST), errors=True)
 
     def run(self, view: View, rng: np.random.Generator) -> dict[Cell, int] | None:
         """Return the counts that the sums give; None if they are no sums over records."""

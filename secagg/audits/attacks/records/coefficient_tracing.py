@@ -28,7 +28,8 @@ added up. Where the result has no intercept, that of the reference is used; post
 means over sites are used as if they were estimates.
 
 The attacker knows the person's outcome and predictors, and has reference records of the same
-population. The coefficients are the same under every protocol; only noise lowers the number. The
+population. It reads the result only, so an outsider finds as much as the coordinator. The
+coefficients are the same under every protocol; only noise lowers the number. The
 control is the same regression without noise. If that shows no leak, nothing is known about the
 noise: the regression is too small to trace anybody by this attack.
 """
@@ -43,6 +44,7 @@ import numpy as np
 from secagg.audits.attacks.records.membership_finding import (
     FEW,
     RATES,
+    compared,
     membership_finding,
     width_by_permutation,
 )
@@ -74,7 +76,7 @@ class CoefficientTracing(Attack):
     title: ClassVar[str] = "Whether a known person is among the records of released coefficients"
     source: ClassVar[str] = "Dwork and others (2015), with scores; equation (1) of the module"
     knows: ClassVar[str] = "the person's outcome and predictors, and reference records"
-    views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER, Who.COORDINATOR)
+    views: ClassVar[tuple[Who, ...]] = (Who.OUTSIDER,)
     metric: ClassVar[str] = "coefficient_tracing_auc"
     meaning: ClassVar[str] = "area under the ROC curve; 0.5 is a guess"
     rates: ClassVar[Mapping[str, float]] = RATES
@@ -95,10 +97,10 @@ class CoefficientTracing(Attack):
         """Return the AUC of (1), summed over regressions; details: of each."""
         coefficients = 1 + max(len(each.predictors) for each in guess.regressions)
         least = max(FEW, _REFERENCE * coefficients)
-        if len(truth.others) < least:
+        members, others, sites = compared(view, truth)
+        if len(others) < least:
             why = f"fewer than {least} records did not take part, for {coefficients} coefficients"
             return Finding.impossible(why)
-        members = np.concatenate([truth.sites[site].values for site in view.sites])
         n = max(float(view.result.summary["records"]), 1.0)
 
         def scores(own: Array, others: Array) -> list[tuple[Array, Array]]:
@@ -108,16 +110,17 @@ class CoefficientTracing(Attack):
             return [*found, (first, second)]
 
         def areas(own: Array, others: Array) -> Array:
-            return np.array([area_under_roc(*each).value for each in scores(own, others)])
+            found = [area_under_roc(*each, sites).value for each in scores(own, others)]
+            return np.array(found)
 
         rng = np.random.default_rng(guess.seed)
-        widths = width_by_permutation(areas, members, truth.others, rng).tolist()
-        *traced, (own, others) = scores(members, truth.others)
+        widths = width_by_permutation(areas, members, others, rng, sites).tolist()
+        *traced, total = scores(members, others)
         of_each = {}
         for i, each in enumerate(guess.regressions):
-            found = membership_finding(*traced[i], widths[i])
+            found = membership_finding(*traced[i], widths[i], sites)
             of_each[f"{i + 1}_{each.name}"] = [found.value, found.low, found.high]
-        return membership_finding(own, others, widths[-1], of_each=of_each)
+        return membership_finding(*total, widths[-1], sites, of_each=of_each)
 
 
 def gains(released: Regression, members: Array, reference: Array, n: float) -> tuple[Array, Array]:

@@ -47,6 +47,7 @@ SOLVED = 1e-8
 """Relative residual of (1), below which a search has reached its solution: gradients have 40 bits
 after the point, and local optima of ADMM an error of 1e-8 or less, if rho2 reached 1e3."""
 _ALL = "all sites"
+_NONE = f"no gradient covers {MOST_RECORDS} records or fewer"
 
 
 class Recovered(NamedTuple):
@@ -71,10 +72,7 @@ class GradientInversion(Attack):
         """Return why it does not apply."""
         if seen_gradients(view) is None:
             return "for exact gradients of networks, of a loss that is smooth in all columns"
-        mean = float(view.result.summary["records"]) / len(view.sites)
-        if mean > MOST_RECORDS:
-            return f"tried up to {MOST_RECORDS} records at a site; here are {mean:.0f} on average"
-        return ""
+        return "" if _few_records(view) else _NONE
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""
@@ -82,16 +80,12 @@ class GradientInversion(Attack):
 
     def run(self, view: View, rng: np.random.Generator) -> dict[str, Recovered]:
         """Return the records of each site if they can be read; otherwise of all together."""
-        alone = {site: view.alone(site) for site in view.sites} if view.in_clear else {}
-        found = {}
-        for name, each in (alone or {_ALL: view}).items():
-            gradients = seen_gradients(each)
-            if gradients is not None and 1 <= round(gradients.records) <= MOST_RECORDS:
-                found[name] = recover(gradients, rng)
-        return found
+        return {name: recover(gradients, rng) for name, gradients in _few_records(view).items()}
 
     def score(self, guess: dict[str, Recovered], view: View, truth: Truth) -> Finding:
         """Return the error of the site whose records are recovered best."""
+        if not guess:
+            return Finding.impossible(_NONE)
         together = np.concatenate([truth.sites[site].values for site in view.sites])
         true = {site: truth.sites[site].values for site in view.sites} | {_ALL: together}
         deviations = together.std(axis=0)
@@ -104,13 +98,11 @@ class GradientInversion(Attack):
         for name, found in guess.items():
             errors[name] = largest_error(found.records / deviations[columns], scaled[name])
             baselines[name] = float(np.max(np.abs(scaled[name] - mean)))
-        best = min(errors, key=lambda name: errors[name], default=_ALL)
+        best = min(errors, key=lambda name: errors[name])
         misfits = {name: each.misfit for name, each in guess.items()}
-        unsolved = bool(guess) and min(misfits.values()) > SOLVED
-        baseline = baselines.get(best, float(np.max(np.abs(scaled[_ALL] - mean))))
-        value = errors.get(best, baseline)  # nothing can be inverted: the guess is the mean
+        unsolved, value = min(misfits.values()) > SOLVED, errors[best]
         return Finding(
-            value, value, value, baseline,
+            value, value, value, baselines[best],
             {"errors": errors, "misfits": misfits},
             "no search reached the gradients; another one may" if unsolved else "",
         )  # fmt: skip
@@ -119,6 +111,20 @@ class GradientInversion(Attack):
         """Return 0, the error of records that have exactly these gradients, if there are any."""
         solved = [name for name, each in guess.items() if each.misfit <= SOLVED]
         return Finding.exact(0.0, float("nan"), solved=solved) if solved else None
+
+
+def _few_records(view: View) -> dict[str, Gradients]:
+    """Return the gradients over few records: of single sites in clear, otherwise of all together.
+
+    One small site among large ones is enough.
+    """
+    seen = {site: view.alone(site) for site in view.sites} if view.in_clear else {_ALL: view}
+    found = {name: seen_gradients(each) for name, each in seen.items()}
+    return {
+        name: each
+        for name, each in found.items()
+        if each is not None and 1 <= round(each.records) <= MOST_RECORDS
+    }
 
 
 def recover(gradients: Gradients, rng: np.random.Generator) -> Recovered:

@@ -121,8 +121,8 @@ class GramRecords(Attack):
                 "solutions": len(each.records), "all_solutions": each.complete,
             })  # fmt: skip
         found = Finding.exact(max(values), 0.0, groups=groups)
-        ended = not any(each.complete and each.records for each in guess)
-        return replace(found, failed="the search ended before its end") if ended else found
+        ended = not all(each.complete and each.records for each in guess)
+        return replace(found, failed="a search ended before its end") if ended else found
 
     def control(self, plain: View) -> View:
         """Return a view of moments of six random records."""

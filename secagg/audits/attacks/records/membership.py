@@ -44,7 +44,11 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from secagg.audits.attacks.records.membership_finding import RATES, membership_finding
+from secagg.audits.attacks.records.membership_finding import (
+    RATES,
+    compared,
+    membership_finding,
+)
 from secagg.audits.attacks.records.released_network import (
     losses,
     network_of,
@@ -92,10 +96,10 @@ class Membership(Attack):
 
     def score(self, guess: int, view: View, truth: Truth) -> Finding:
         """Return the AUC of LiRA; details: of the others."""
-        if len(truth.others) < _FEW:
+        members, others, sites = compared(view, truth)
+        if len(others) < _FEW:
             return Finding.impossible(f"fewer than {_FEW} records did not take part")
-        members = np.concatenate([truth.sites[site].values for site in view.sites])
-        persons = np.concatenate([members, truth.others])
+        persons = np.concatenate([members, others])
         took_part = np.arange(len(persons)) < len(members)
         rng = np.random.default_rng(guess)
         left_out = groups(len(members), len(persons), rng)
@@ -115,12 +119,12 @@ class Membership(Attack):
             "rmia": relative_likelihoods(own, shadows, left_out),
         }
         of_each = {
-            name: list(area_under_roc(each[took_part], each[~took_part]))
+            name: list(area_under_roc(each[took_part], each[~took_part], sites))
             for name, each in scores.items()
         }
         lira = scores["lira"]
         return membership_finding(
-            lira[took_part], lira[~took_part], of_each=of_each, shadows=len(shadows)
+            lira[took_part], lira[~took_part], 0.0, sites, of_each=of_each, shadows=len(shadows)
         )
 
 

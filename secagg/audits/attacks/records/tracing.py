@@ -13,7 +13,7 @@ is n L_i L_j plus the variance of the noise, if records are normal; twice that o
 numbers above the diagonal count twice. (The noise of `moments` has this form in all axes.) c is 1,
 or under differential privacy 1/2; n is then read from the noisy sum.
 
-T is compared between the records that took part and others from the same sites. All others are the
+T is compared between the records that took part and others of the same site. All others are the
 reference; for one of them, P is that of the rest, which gives (2). So T has the same mean for both
 if M does not depend on who took part. The interval is that of `membership_finding`.
 
@@ -26,6 +26,9 @@ reference records as n.
 The attacker knows the person's whole record and has reference records of the same population. The
 sum is the same under every protocol, so every protocol has the same number; only noise lowers it.
 The result does not show what an attacker can do who knows a part of the person's record.
+
+The control is the sum of the smallest site alone, without noise. It is compared with others of this
+site only: with those of all sites, a difference between sites would look like the planted leak.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ import numpy as np
 from secagg.audits.attacks.records.membership_finding import (
     FEW,
     RATES,
+    compared,
     membership_finding,
     width_by_permutation,
 )
@@ -50,6 +54,7 @@ from secagg.models.moments.method import STAGE
 from secagg.models.numerics.natural_gaussian import symmetric
 
 _ROUNDING = 1e-12  # of the largest variance
+_FEW_OF_A_SITE = 2  # (2) needs another one
 
 
 class Released(NamedTuple):
@@ -100,17 +105,20 @@ class Tracing(Attack):
         """Return the AUC of (1) and (2)."""
         if len(truth.others) < FEW:
             return Finding.impossible(f"fewer than {FEW} records did not take part")
-        members = np.concatenate([truth.sites[site].values for site in view.sites])
+        members, others, sites = compared(view, truth)
+        if len(others) < _FEW_OF_A_SITE:
+            why = f"fewer than {_FEW_OF_A_SITE} records of the site did not take part"
+            return Finding.impossible(why)
 
         def areas(own: Array, others: Array) -> Array:
-            return np.array([area_under_roc(*traces(guess, own, others)).value])
+            return np.array([area_under_roc(*traces(guess, own, others), sites).value])
 
         rng = np.random.default_rng(guess.seed)
-        (width,) = width_by_permutation(areas, members, truth.others, rng)
-        return membership_finding(*traces(guess, members, truth.others), float(width))
+        (width,) = width_by_permutation(areas, members, others, rng, sites)
+        return membership_finding(*traces(guess, members, others), float(width), sites)
 
     def control(self, plain: View) -> View:
-        """Return the sum of one site alone, without noise."""
+        """Return the sum of the smallest site alone, without noise."""
         return min((plain.alone(site) for site in plain.sites), key=lambda v: _moments(v)[0])
 
 

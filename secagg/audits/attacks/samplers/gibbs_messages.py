@@ -73,8 +73,7 @@ class GibbsMessages(Attack):
             return NOT_SPARSE
         if method.step == "paper" and method.sweeps > 1:
             return "with step paper, for one sweep in a round"
-        readable = view.rounds and view.rounds[-1].parts
-        return "" if readable else "no frame to the coordinator holds numbers"
+        return view.why_not_readable
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""
@@ -83,7 +82,7 @@ class GibbsMessages(Attack):
     def run(self, view: View, rng: np.random.Generator) -> dict[str, Recovered]:
         """Return what is found of each site."""
         found = {}
-        for site in view.rounds[-1].parts:
+        for site in view.readable_sites:
             each = list(regressions(view.alone(site)))
             rounds = len(each[0][0].theta)
             after = {

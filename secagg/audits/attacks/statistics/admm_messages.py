@@ -47,10 +47,7 @@ class AdmmMessages(Attack):
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
-        if not is_static(view):
-            return "for notears_admm without lags"
-        readable = view.rounds and view.rounds[-1].parts
-        return "" if readable else "no frame to the coordinator holds numbers"
+        return view.why_not_readable if is_static(view) else "for notears_admm without lags"
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""
@@ -58,7 +55,7 @@ class AdmmMessages(Attack):
 
     def run(self, view: View, rng: np.random.Generator) -> dict[str, Array]:
         """Return S of each site."""
-        return {site: _solved(view.alone(site)) for site in view.rounds[-1].parts}
+        return {site: _solved(view.alone(site)) for site in view.readable_sites}
 
     def score(self, guess: dict[str, Array], view: View, truth: Truth) -> Finding:
         """Return the error of the site that is recovered best."""
@@ -67,10 +64,6 @@ class AdmmMessages(Attack):
         errors = {site: float(found[i, i]) for i, site in enumerate(guess)}
         baseline = float(np.min(mean_errors(true)))
         return Finding.exact(min(errors.values()), baseline, errors=errors)
-
-    def control(self, plain: View) -> View:
-        """Return the view in clear."""
-        return plain
 
 
 def _solved(alone: View) -> Array:

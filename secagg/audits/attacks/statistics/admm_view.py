@@ -31,6 +31,23 @@ def admm_rounds(view: View) -> list[AdmmRound]:
     return found
 
 
+def response_rounding(view: View) -> float:
+    """Return the expected misfit of the true matrices by rounding, as `Recovered.misfit`.
+
+    Each site rounds to multiples of 2^-f. Decoding and the attacker's sums round to float64.
+    """
+    method = view.planned.method
+    assert isinstance(method, NotearsAdmm)
+    fields = {plan.field.name: plan.field for plan in view.planned.plans.of(CONSENSUS).fields}
+    step, found = 2.0 ** -fields["responses"].fraction_bits, 0.0
+    for seen in view.rounds:
+        if seen.stage == CONSENSUS:
+            total, units = seen.total["responses"], method.units(seen.message["scale"])
+            variance = len(view.sites) * step**2 / 12 + (np.finfo(float).eps * total) ** 2
+            found += float(np.sum(variance * units**2)) / 2
+    return found
+
+
 def covariance_of(view: View, rows: SiteRecords) -> Array:
     """Return the S of a site's records, in the units of the run."""
     method = view.planned.method

@@ -12,7 +12,9 @@ with V_k the block of its q means; likewise for its covariances. It is 0 if the 
 about them, and 1 if they determine them. One sum of moments over K sites has one number for K
 unknowns: over all sites and statistics, its mean share is 1/K. The *excess share* compares a run
 with such a sum over the same sites, without noise: (s - r) / (1 - r), with s the mean share over
-sites and r that of one sum of moments; of means or of covariances, whichever is larger.
+sites and r that of one sum of moments; of means or of covariances, whichever is larger. If r is 1,
+the used columns vary at one site only, and every sum tells of this site alone. The excess share is
+then s itself.
 
 If a method reads more of the records than means and covariances (`moments_only` in the details is
 false), there are three cases.
@@ -31,7 +33,8 @@ number and no attack; `admm_sums` and `hm1_sums` are attacks.
 
 A coalition of the coordinator and some sites knows their records and their noise. So their
 statistics are no unknowns, their noise is not in R, and the sum of moments to compare with is that
-of the other sites.
+of the other sites. Who sees the contributions in clear sees each of them with the rounding and the
+noise of one site: R is then that of one contribution.
 
 R also contains the error of the derivatives, which are finite differences: a number that hardly
 depends on the records must not look informative. An attacker with exact derivatives may know more.
@@ -133,7 +136,7 @@ class IdentifiedShare(Attack):
         shares = {r: _means(each) for r, each in after.items()}
         reference = _means(_shares(*_one_sum(rows, used)))
         last = shares[len(J)]
-        excess = max((last[name] - r) / (1 - r) for name, r in reference.items() if r < _ALL)
+        excess = max(_excess(last[name], r) for name, r in reference.items())
         draws = any(draws_random_numbers(view, each) for each in rows.values())
         found = Finding.exact(
             max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in shares.items()},
@@ -141,10 +144,6 @@ class IdentifiedShare(Attack):
         )  # fmt: skip
         bounds = {_DRAWS: draws, _RECORDS: not moments_only}
         return replace(found, bound="; ".join(why for why, holds in bounds.items() if holds))
-
-    def control(self, plain: View) -> View:
-        """Return the view in which each site's contribution is seen alone."""
-        return plain
 
 
 Groups = dict[str, dict[str, slice]]
@@ -173,8 +172,11 @@ def _information(
         groups[site] = names
         blocks.append(own)
     J = [np.hstack([block[r] for block in blocks if block]) for r in range(len(view.rounds))]
+    seen_together = 1 if view.in_clear else len(sites)
     R = [
-        np.hypot(resolutions(view, seen.stage, len(sites)), DERIVATIVE_ERROR * np.max(np.abs(each)))
+        np.hypot(
+            resolutions(view, seen.stage, seen_together), DERIVATIVE_ERROR * np.max(np.abs(each))
+        )
         for each, seen in zip(J, view.rounds, strict=True)
     ]
     return J, R, groups
@@ -199,6 +201,11 @@ def _one_sum(
         }  # fmt: skip
     J = np.array(columns).T
     return [J], [np.full(len(J), _ROUNDING)], groups
+
+
+def _excess(share: float, reference: float) -> float:
+    """Return the share beyond that of one sum; if that is everything, the share itself."""
+    return (share - reference) / (1 - reference) if reference < _ALL else share
 
 
 def _means(shares: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
