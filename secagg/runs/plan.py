@@ -54,6 +54,7 @@ from secagg.runs.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility_facts import prospect
 from secagg.runs.ledger_facts import own_rules
+from secagg.runs.repeated_moments import moments_drawn_before
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
 from secagg.runtime.rounds import CONSENT
@@ -159,6 +160,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "refusals": certain,
         "possible_refusals": possible,
         "budgets": _budgets(planned),
+        "moments_drawn_before": moments_drawn_before(planned),
         "differential_privacy": _guarantee(planned),
         "warnings": [
             *_warnings(planned),

@@ -20,6 +20,7 @@ from secagg.jobs.job import parse_job
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.runs import budgets
+from secagg.runs.plan import plan
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.site_moments import count_variance, draw_site_moments
@@ -177,3 +178,19 @@ def test_under_replacement_the_noise_is_root_two_times_as_large() -> None:
 
     added, replaced = sd(Adjacency.ADD_REMOVE), sd(Adjacency.REPLACE)
     assert replaced == pytest.approx(np.sqrt(2) * added, rel=1e-6)
+
+
+def test_the_plan_says_which_sites_have_drawn_the_noise(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+
+    def drawn(privacy: dict[str, Any], method: dict[str, Any]) -> list[str]:
+        sites = {"folder": data, "max_rows": 100}
+        found: list[str] = plan(raw_job(sites=sites, privacy=privacy, method=method))[
+            "moments_drawn_before"
+        ]
+        return found
+
+    assert drawn(once(), METHODS[0]) == []
+    run(data, privacy=once(), method=METHODS[0])
+    assert drawn(once(), METHODS[2]) == list(FIVE)
+    assert drawn(once(record_norm=1.2), METHODS[2]) == []

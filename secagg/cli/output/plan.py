@@ -18,6 +18,7 @@ from secagg.reports.numbers import (
     count,
     declared,
     epsilon_or_no_bound,
+    listing,
     probability,
     significant,
     size,
@@ -45,6 +46,12 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         left = f"{rounded_down(budget['left'])} at delta {probability(budget['delta'])}"
         site = escape(budget["site"])
         out.print(f"epsilon left at {site}: {left}, of a cap of {budget['words']}", soft_wrap=True)
+    if drawn := plan["moments_drawn_before"]:
+        out.print(
+            f"{escape(listing(drawn))} drew this job's noise before: where no record has changed "
+            "since, it costs nothing",
+            soft_wrap=True,
+        )
     noised = plan["differential_privacy"]["placement"] != "none"
     first = plan["stages"][0]["sees"]
     show_disclosure(out, first, plan["disclosure"], noised=noised)

@@ -286,7 +286,7 @@ class Guard:
             session=self.session,
             round=request.round,
             stage=request.stage,
-            query=encoding.digest([self.query, _plain(answer.spec), answer.message]).hex(),
+            query=release_query(self.query, answer.spec, answer.message),
             placement=self.placement,
             cost=self._cost(request.stage),
             delta=self.template.delta,
@@ -399,5 +399,7 @@ class Guard:
             self.ledger.settle(site, self.session, round_, cohort, compare)
 
 
-def _plain(spec: Spec) -> list[list[object]]:
-    return [[f.name, list(f.shape), f.bound, f.fraction_bits, f.kind.value] for f in spec]
+def release_query(query: bytes, spec: Spec, message: Body) -> str:
+    """Return the digest of all that determines a release: of `Guard.query`, fields and message."""
+    fields = [[f.name, list(f.shape), f.bound, f.fraction_bits, f.kind.value] for f in spec]
+    return encoding.digest([query, fields, message]).hex()
