@@ -20,6 +20,7 @@ from support.reports import (
 )
 
 from secagg.contracts import Result
+from secagg.contracts.noise import SITE_MOMENTS
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports.dp_claims import PrivacyClaims, epsilon_of_two_units
@@ -308,3 +309,15 @@ class TestVoid:
         hidden = "Is a single site's contribution hidden from the coordinator?"
         assert statuses(page)[hidden] == "evidence missing"
         assert sentence(finished.facts["privacy"]) in Page(page).text
+
+
+def test_stages_without_records_need_moments_with_noise() -> None:
+    """A run whose stages read no records, and whose only noise is in another stage, claims none."""
+    facts, _ = changed("site")
+    for stage in facts["plan"]:
+        stage["reads_records"] = False
+    assert not PrivacyClaims.of(facts).holds
+    facts["privacy"]["mechanisms"] = facts["privacy"]["mechanisms"][1:]
+    assert not PrivacyClaims.of(facts).holds
+    facts["privacy"]["mechanisms"][0]["stage"] = SITE_MOMENTS
+    assert PrivacyClaims.of(facts).holds

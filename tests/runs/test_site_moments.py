@@ -91,6 +91,16 @@ def test_what_changes_the_noisy_moments_is_charged_again(tmp_path: Path, changed
     assert charged(data, "b") == [SITE_MOMENTS] * (1 if changed == "record" else 2)
 
 
+def test_of_rounds_that_cost_nothing_the_ledger_has_the_first(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=once(), method=METHODS[0])
+    for party in ("a", "coordinator"):
+        stages = [
+            entry["stage"] for entry in entries(data, party) if entry["stage"] != SITE_MOMENTS
+        ]
+        assert stages == ["cohort", "records", "consensus"]
+
+
 def test_results_differ_in_the_method_only_not_in_the_noise(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     first, again = (run(data, privacy=once(), method=METHODS[0]).result for _ in range(2))
@@ -183,14 +193,13 @@ def test_under_replacement_the_noise_is_root_two_times_as_large() -> None:
 def test_the_plan_says_which_sites_have_drawn_the_noise(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
 
-    def drawn(privacy: dict[str, Any], method: dict[str, Any]) -> list[str]:
-        sites = {"folder": data, "max_rows": 100}
-        found: list[str] = plan(raw_job(sites=sites, privacy=privacy, method=method))[
-            "moments_drawn_before"
-        ]
+    def drawn(privacy: dict[str, Any], method: dict[str, Any], high: int = 100) -> list[str]:
+        job = raw_job(sites={"folder": data, "max_rows": 100}, privacy=privacy, method=method)
+        job["columns"]["age"]["high"] = high
+        found: list[str] = plan(job)["moments_drawn_before"]
         return found
 
     assert drawn(once(), METHODS[0]) == []
     run(data, privacy=once(), method=METHODS[0])
     assert drawn(once(), METHODS[2]) == list(FIVE)
-    assert drawn(once(record_norm=1.2), METHODS[2]) == []
+    assert drawn(once(record_norm=1.2), METHODS[2]) == drawn(once(), METHODS[2], 101) == []
