@@ -208,6 +208,7 @@ def test_attacks_on_other_methods_say_why_they_do_not_apply() -> None:
 # --- the audit ------------------------------------------------------------------------------------
 
 
+@pytest.mark.attack
 def test_an_audit_is_repeatable_and_depends_on_its_seed() -> None:
     one, same, other = (
         audit_job(job({"name": "moments"}, 3), tables(3, 3, 250), attacks=["tracing"], seed=seed)

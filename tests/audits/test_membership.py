@@ -72,6 +72,7 @@ def test_members_are_compared_with_others_of_their_site() -> None:
     assert np.isnan(area_under_roc(members, others, apart).value)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_the_interval_covers_the_truth_over_small_sites(shift: float) -> None:
     """Of 4 records, one of them an other, or of 20; the mix of sites differs."""
@@ -144,6 +145,7 @@ def test_the_ends_are_those_at_the_limits_of_the_threshold() -> None:
     assert found.high == pytest.approx(binomtest(most, 300).proportion_ci(1 - 2 * error).high)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("m", "n"), [(400, 100), (1000, 250), (4000, 1000)])
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_the_interval_covers_the_rate_at_the_true_threshold(m: int, n: int, shift: float) -> None:
@@ -242,6 +244,7 @@ def of_others(
     return Tracing().score(guess, cast("View", SimpleNamespace(sites=sites)), truth)
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize("sites", [("small",), ("small", "large")])
 def test_a_difference_between_sites_is_not_traced(sites: tuple[str, ...]) -> None:
     """Neither in the control, with the sum of one site, nor in a run with another mix of sites."""
@@ -270,6 +273,7 @@ def two_sites(rng: np.random.Generator) -> tuple[Truth, View, Array]:
     return truth, cast("View", view), np.concatenate(new)
 
 
+@pytest.mark.attack
 def test_coefficients_do_not_trace_sites_that_differ() -> None:
     """Those of other records with the members' mix of sites."""
     rng, found, pooled = np.random.default_rng(12), list[Finding](), list[float]()

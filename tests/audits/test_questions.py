@@ -59,6 +59,7 @@ def test_without_the_rule_on_declarations_a_bound_isolates_one_record(
     assert found.finding.details["answered"] < 15  # the attacker knows when to stop
 
 
+@pytest.mark.attack
 def test_where_many_share_the_largest_value_a_lower_bound_isolates_one_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -71,6 +72,7 @@ def test_where_many_share_the_largest_value_a_lower_bound_isolates_one_record(
     assert found.finding.value == 1 and found.finding.details["by"] == "x0: a bound"
 
 
+@pytest.mark.attack
 def test_without_the_rule_on_sets_of_records_a_column_less_isolates_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

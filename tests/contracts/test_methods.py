@@ -245,6 +245,7 @@ def test_the_result_has_the_same_bits_under_every_protocol(name: str) -> None:
 PRIVATE = {"placement": "site", "epsilon": 4.0, "delta": 1e-6}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("placement", ["sum", "site", "round"])
 def test_noise_is_possible_where_the_method_says(name: str, placement: str) -> None:
     more: dict[str, Any] = {}

@@ -71,6 +71,7 @@ def test_ten_jobs_of_five_methods_are_charged_once(tmp_path: Path) -> None:
     assert EPSILON * 0.999 <= after_one["a"] <= EPSILON
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("changed", ["epsilon", "clip", "bounds", "record"])
 def test_what_changes_the_noisy_moments_is_charged_again(tmp_path: Path, changed: str) -> None:
     data, more = folder_with(tmp_path), dict[str, Any]()
