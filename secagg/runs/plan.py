@@ -53,8 +53,7 @@ from secagg.runs.budgets import cap_status, exact_releases
 from secagg.runs.expected_refusals import check_ledger_places, expected_refusals, opened
 from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility_facts import prospect
-from secagg.runs.ledger_facts import own_rules
-from secagg.runs.repeated_moments import moments_drawn_before
+from secagg.runs.ledger_facts import moments_drawn_before, own_rules
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
 from secagg.runtime.rounds import CONSENT

@@ -36,12 +36,12 @@ from secagg.runtime.coordinator import Step
 from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.engines.memory import MemoryEngine
+from secagg.runtime.engines.site_results import write_site_result
 from secagg.runtime.evidence import sum_salt
 from secagg.runtime.journal import Entry
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.process_session import Progress
 from secagg.runtime.session import Session
-from secagg.runtime.site_results import write_site_result
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Run:
     transcript: every frame that was delivered
     remarks: remarks on the records of the sites in this process; never in a file
     own: what the method leaves at the sites in this process, by site
-        (`secagg.runtime.site_results`)
+        (`secagg.runtime.engines.site_results`)
     """
 
     result: Result

@@ -95,9 +95,8 @@ from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
 
 POINTS_STAGE = "points"
-_MAX_HYPERPRIOR_MEAN = {"mu_mean": 1e6} | dict.fromkeys(
-    ("log_tau_mean", "log_lambda_mean", "log_noise_mean"), 100.0
-)
+_LOG_MEANS = ("log_tau_mean", "log_lambda_mean", "log_noise_mean")
+_MAX_HYPERPRIOR_MEAN = {"mu_mean": 1e6} | dict.fromkeys(_LOG_MEANS, 100.0)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
 
 _MIN_POINTS = 64
@@ -347,9 +346,8 @@ class FedLinHm2(Participation, FedLinModel):
                 mean, cov = mixture.moments()
                 shared = importance_rows(shared, mixture, self.level)
                 found["points"], told = importance_summary(mixture)
-            sites = found["sites_with_records"]
-            found["notes"] += told
-            found["notes"] += cautions(sites=sites, weighed=mixture is not None, own_units=own)
+            sites, weighed = found["sites_with_records"], mixture is not None
+            found["notes"] += [*told, *cautions(sites=sites, weighed=weighed, own_units=own)]
         found["shared"] = in_words(shared, layout, state["centre"], scale)
         arrays = {"shared_mean": mean, "shared_covariance": cov}
         arrays |= {name: state[name] for name in ("centre", "scale")}

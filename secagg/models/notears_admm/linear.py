@@ -202,9 +202,8 @@ class NotearsAdmm:
     @property
     def needs_records(self) -> str:
         """Why moments are not enough: a series enters several windows."""
-        if not self.lags:
-            return ""
-        return "has lags: each value of a series is in several records, and the noise is for one"
+        why = "has lags: each value of a series is in several records, and the noise is for one"
+        return why if self.lags else ""
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
@@ -256,22 +255,16 @@ class NotearsAdmm:
         )
         bits = bits_for(float(np.max(self.units(half))), self.rho2)
         answers = (Field("responses", graph.shape, FIELD_BOUND, bits, Kind.BOUNDED),)
-        return (
-            Stage(
-                RECORDS,
-                count,
-                1,
-                "the number of records, and each column's sum of squared deviations from its "
-                "sites' means",
-            ),
-            Stage(
-                CONSENSUS,
-                answers,
-                self.schedule.rounds,
-                "sum over sites of rho2 B_k + beta_k, less the W it sent: the slopes of the sites' "
-                "losses at their own solutions",
-            ),
+        counted = (
+            "the number of records, and each column's sum of squared deviations from its sites' "
+            "means"
         )
+        answered = (
+            "sum over sites of rho2 B_k + beta_k, less the W it sent: the slopes of the sites' "
+            "losses at their own solutions"
+        )
+        first = Stage(RECORDS, count, 1, counted)
+        return first, Stage(CONSENSUS, answers, self.schedule.rounds, answered)
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count."""

@@ -53,7 +53,6 @@ from secagg.privacy.policy.site_policy import SitePolicy
 class ContributionRequest:
     """One request to contribute.
 
-    cohort: the requested sites
     total: number of records of these sites; None in the round that counts records
     before: the number of earlier rounds of this stage in the session
     """
@@ -80,7 +79,6 @@ class PlannedRelease:
     """A contribution before it is written to the ledger.
 
     spec: the arrays of the contribution
-    message: the coordinator's message
     variance: variance of the noise that will be added; 0 for none
     """
 
@@ -210,10 +208,9 @@ class Guard:
 
     def _note_share(self, records: int, total: int | None) -> None:
         """Remark that this site has almost all records, so that a sum is almost its own data."""
-        if not total or self.remarks:
-            return
-        if remark := record_rules.share_remark(self.template.site, records, total):
-            self.remarks.append(remark)
+        site = self.template.site
+        if total and not self.remarks and (r := record_rules.share_remark(site, records, total)):
+            self.remarks.append(r)
 
     def refused(self, request: ContributionRequest, error: SecaggError) -> None:
         """Write a refusal that depends on the records to the ledger, where such refusals count."""
@@ -239,8 +236,7 @@ class Guard:
                 self._records = encoding.digest(load().values).hex()
         with self._write_refusal(answers[0].request, "budget"):
             if self.placement is Placement.SITE and not self._records:  # then no noise is re-used
-                costs = [*(self._cost(answer.request.stage) for answer in answers), *rest]
-                job = self.template
+                costs, job = [*(self._cost(a.request.stage) for a in answers), *rest], self.template
                 self.ledger.check_costs(self.dataset, costs, self._caps(), job.delta, job.adjacency)
             else:
                 releases = [self._release(answer) for answer in answers]
@@ -252,7 +248,8 @@ class Guard:
         Raises `PolicyRefusal` if the contribution exceeds the budget or its cohort is not allowed.
         """
         request = answer.request
-        if request.before and not self._has_noise(request.stage):
+        noised = self.calibrated is not None and request.stage in self.calibrated.mechanisms
+        if request.before and not noised:
             return b""
         if not request.counting:
             self._settle(request, request.cohort)
@@ -267,8 +264,8 @@ class Guard:
         contributors: the sites of the sum
         """
         if counting:  # known from the stage; the number of the round is the coordinator's choice
-            cohort = tuple(contributors)
-            self._settle(ContributionRequest(round_, stage, cohort, None, 0), cohort, round_)
+            request = ContributionRequest(round_, stage, tuple(contributors), None, 0)
+            self._settle(request, request.cohort, round_)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -352,9 +349,6 @@ class Guard:
         if new:
             self.ledger.decide(self.dataset, self.session, request.round, request.stage, new)
             self._recorded.update(new)
-
-    def _has_noise(self, stage: str) -> bool:
-        return self.calibrated is not None and stage in self.calibrated.mechanisms
 
     def _cost(self, stage: str) -> Cost:
         if self.calibrated is None or self.replayable:  # others can subtract replayable noise

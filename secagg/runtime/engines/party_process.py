@@ -46,10 +46,10 @@ from secagg.jobs.data_sources import SiteSource, find_sites
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import Line
 from secagg.runtime.engines.launcher import read_seconds
+from secagg.runtime.engines.site_results import write_site_result
 from secagg.runtime.parties import make_party, read_records
 from secagg.runtime.party import Party
 from secagg.runtime.planned_job import Planned, plan_sites, session_of
-from secagg.runtime.site_results import write_site_result
 
 _CONNECT_SECONDS = 10.0
 """Seconds to wait until an earlier process of the same party has ended."""

@@ -192,7 +192,7 @@ def with_dropouts(sites: Sequence[str], min_sites: int, rng: np.random.Generator
     log = binom.logpmf(np.arange(len(sites) - min_sites + 1), len(sites), _ABSENT)
     weights = np.exp(log - log.max())
     absent = int(rng.choice(len(weights), p=weights / weights.sum()))
-    return Cohort(sites[i] for i in rng.permutation(len(sites))[absent:])
+    return Cohort(sites[i] for i in map(int, rng.permutation(len(sites))[absent:]))
 
 
 def chosen(sites: Sequence[str], min_sites: int) -> Iterator[Cohort]:
