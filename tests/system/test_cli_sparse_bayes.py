@@ -88,5 +88,6 @@ def test_run_prints_the_pairs_of_a_field(job: Path, tmp_path: Path) -> None:
 
 def test_plan_refuses_noise(job: Path) -> None:
     noise = "privacy={ placement = 'sum', epsilon = 8, delta = 1e-6, record_norm = 1.0 }"
-    with pytest.raises(CapabilityError, match="'draws'"):
+    with pytest.raises(CapabilityError) as caught:
         call("plan", job, "--set", noise)
+    assert caught.value.where == "privacy.placement" and "site" in caught.value.advice

@@ -23,8 +23,9 @@ each site's graph.
   it. The l1 penalty sets most weights to zero, so this case is common.
 * how many sites abstained: a count of 0 or K reveals for every site whether it could learn a graph.
 
-One record can change every edge of a site's graph, limited only by the field's bound. Noise would
-have to hide a whole site, so differential privacy is refused.
+One record can change every edge of a site's graph, limited only by the field's bound. So noise in
+the sum would have to hide a whole site. Sites can add noise to their moments instead, before they
+learn (placement `site`).
 """
 
 from __future__ import annotations
