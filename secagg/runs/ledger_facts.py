@@ -23,7 +23,7 @@ from secagg.runs.budgets import cap_status
 from secagg.runs.expected_refusals import opened
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.session_ledgers import open_ledger, query_digest
-from secagg.runtime.site_moments import site_moments_spec
+from secagg.runtime.site_moments import site_moments_facts, site_moments_spec
 
 
 def spent_budget(ledger: Ledger, dataset: str, session: str, delta: float | None) -> dict[str, Any]:
@@ -89,10 +89,10 @@ def moments_drawn_before(planned: Planned) -> list[str]:
     if not planned.public.site_moments or planned.private is None:
         return []
     mechanism = planned.private.mechanisms[SITE_MOMENTS]
-    query = query_digest(planned.job, planned.private)
+    query, spec = query_digest(planned.job, planned.private), site_moments_spec(planned.public)
     same = {
         "stage": SITE_MOMENTS,
-        "query": release_query(query, site_moments_spec(planned.public), {}),
+        "query": release_query(query, spec, site_moments_facts(planned.public)),
         "cost": mechanism.cost().plain(),
         "variance": mechanism.noise.variance,
         "adjacency": planned.private.terms.adjacency.value,

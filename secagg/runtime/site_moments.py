@@ -38,6 +38,7 @@ from functools import cached_property
 import numpy as np
 
 from secagg.contracts import (
+    Body,
     Field,
     Kind,
     PublicFacts,
@@ -82,6 +83,15 @@ def site_moments_spec(public: PublicFacts) -> Spec:
         Field("records", (1,), rows, bits, Kind.COUNT),
         Field("moments", ((p + 1) * (p + 2) // 2,), rows, bits, Kind.PSD),
     )
+
+
+def site_moments_facts(public: PublicFacts) -> Body:
+    """Return what else of the noise is part of the key of the draw: the weights.
+
+    With the same variance and other weights, which `count_share` chooses, one seed would give two
+    releases of the same moments whose noise differs by a known factor.
+    """
+    return {"weights": list(public.noise[SITE_MOMENTS].weights)}
 
 
 @dataclass(frozen=True)

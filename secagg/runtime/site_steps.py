@@ -47,7 +47,12 @@ from secagg.runtime.fixed_point import add_noise, encode, encode_cut_sum
 from secagg.runtime.party_state import Attempt, PartyState
 from secagg.runtime.party_transitions import Step
 from secagg.runtime.rounds import COHORT, StagePlans, cohort_update
-from secagg.runtime.site_moments import SiteMoments, draw_site_moments, site_moments_spec
+from secagg.runtime.site_moments import (
+    SiteMoments,
+    draw_site_moments,
+    site_moments_facts,
+    site_moments_spec,
+)
 
 
 @dataclass(frozen=True)
@@ -314,15 +319,14 @@ class SiteSteps:
         if not site.drawn:
             release = self._moments_release(contribution)
             seed = self.random(32) if guard is None else guard.record_release(release, self.random)
-            drawn = draw_site_moments(self._parts(), site.public, seeded_random(seed))
-            site.drawn.append(drawn)
+            site.drawn.append(draw_site_moments(self._parts(), site.public, seeded_random(seed)))
 
     def _moments_release(self, contribution: ContributionRequest) -> PlannedRelease:
         """Return the release of the site's moments, which no stage and no message changes."""
-        public = self.context.public
+        public, of_moments = self.context.public, replace(contribution, stage=SITE_MOMENTS)
         variance = public.noise[SITE_MOMENTS].variance
-        of_moments = replace(contribution, stage=SITE_MOMENTS)
-        return PlannedRelease(of_moments, site_moments_spec(public), {}, variance)
+        facts = site_moments_facts(public)
+        return PlannedRelease(of_moments, site_moments_spec(public), facts, variance)
 
     def _release(
         self, contribution: ContributionRequest, message: Body, vector: RingVector

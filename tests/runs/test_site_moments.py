@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from secagg.errors import CapabilityError, PolicyRefusal
 from secagg.jobs.job import parse_job
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.notears_admm.linear import NotearsAdmm
+from secagg.privacy.accounting import calibration
 from secagg.runs import budgets
 from secagg.runs.plan import plan
 from secagg.runtime.parties import read_records
@@ -204,3 +206,20 @@ def test_the_plan_says_which_sites_have_drawn_the_noise(tmp_path: Path) -> None:
     run(data, privacy=once(), method=METHODS[0])
     assert drawn(once(), METHODS[2]) == list(FIVE)
     assert drawn(once(record_norm=1.2), METHODS[2]) == drawn(once(), METHODS[2], 101) == []
+
+
+def test_noise_of_another_count_share_is_drawn_with_another_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if variance and cost are the same: a job can choose a share and a norm for that."""
+    data, mechanism, first = folder_with(tmp_path), calibration._mechanism, list[Any]()
+
+    def same(*of: Any) -> Any:
+        made = mechanism(*of)
+        first.append(made)
+        return replace(first[0], noise=replace(first[0].noise, weights=made.noise.weights))
+
+    monkeypatch.setattr(calibration, "_mechanism", same)
+    for share in (0.05, 0.5):
+        run(data, privacy=once(count_share=share), method=METHODS[1])
+    assert charged(data, "a") == [SITE_MOMENTS] * 2
