@@ -130,6 +130,12 @@ class View:
         """Why no site's frame can be read as a contribution; "" if one can."""
         return "" if self.readable_sites else "no frame to the coordinator holds numbers"
 
+    @property
+    def why_noise_hides(self) -> str:
+        """Why sums say at most the noisy moments of a site; "" if sites use their records."""
+        once = self.planned.public.site_moments
+        return "all sums are computed from moments to which each site added noise" if once else ""
+
     def for_outsider(self) -> View:
         """Return the view of a person who has the result only."""
         return replace(self, who=Who.OUTSIDER, rounds=(), messages=())

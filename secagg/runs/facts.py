@@ -44,7 +44,8 @@ SITE_NOISE_NOTE = (
 )
 DRAWN_MOMENTS_NOTE = (
     "Each site's exact moments were drawn anew in every round, given those with the noise of "
-    "differential privacy. So intervals and probabilities include what the noise hides."
+    "differential privacy. So intervals and probabilities include what the noise hides; where the "
+    "noise is large, intervals are wider than necessary."
 )
 
 

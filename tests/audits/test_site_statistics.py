@@ -11,6 +11,7 @@ import pytest
 from support.audited import attacked, job, tables
 
 import secagg
+from secagg.audits.audit import audit_job
 from secagg.audits.audited_run import AuditedRun
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import audit_folder
@@ -21,6 +22,7 @@ from secagg.audits.site_statistics import (
     reads_pooled_only,
     resolutions,
 )
+from secagg.audits.views import Who
 from secagg.contracts import SiteRecords, Update
 from secagg.jobs.job import parse_job
 
@@ -130,3 +132,22 @@ def test_bounds_of_a_solution_are_infinite_where_numbers_do_not_determine_it() -
     assert error_bounds(J, 1e-3, np.array([[3.0], [4.0]])) == pytest.approx(1e-3 * 40.028, rel=1e-4)
     assert np.isinf(error_bounds(J[:1], 1e-3)).all()
     assert np.isinf(error_bounds(np.ones((3, 2)), 1e-3)).all()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "notears_admm", "rounds": 4},
+        {"name": "sparse_regression", "outcome": "x1", "rounds": 12, "chains": 2, "warmup": 4},
+    ],
+    ids=str,
+)
+def test_noise_once_at_the_site_is_not_taken_for_its_records(method: dict[str, Any]) -> None:
+    """The sums may determine a site's noisy moments. They were released with noise."""
+    privacy = {"placement": "site", "epsilon": 4.0, "delta": 1e-5}
+    audit = audit_job(
+        job(method, 3, privacy=privacy), tables(3, 3, rows=80),
+        attacks=["identified_share", "gibbs_sums"], views=[Who.COORDINATOR],
+    )  # fmt: skip
+    assert {found.verdict for found in audit.attacked} == {Verdict.NOT_APPLICABLE}
+    assert "noise" in audit.attacked[0].why

@@ -317,10 +317,8 @@ def _check(
             "privacy.placement",
             f"in stage {longest.name!r}, the influence of one record is unbounded: {iterative}no "
             "amount of noise is enough",
-            "Noise works with method moments ('sum' or 'site'; linear regression, graphs and "
-            "notears use it), with gradient ('round'; for logistic regression set family = "
-            "'binomial'), and with the networks torch_module ('round') and fedngm ('round' or "
-            "'site').",
+            "`secagg list methods --privacy` shows where noise is possible. For a logistic "
+            "regression, use method gradient with placement 'round'.",
         )
     if terms.group() != 1 and any(_rate(stage) < 1 for stage in method):
         raise JobError(

@@ -45,6 +45,8 @@ class GibbsSums(Attack):
         """Return why it does not apply."""
         if sparse_method(view) is None:
             return NOT_SPARSE
+        if why := view.why_noise_hides:
+            return why
         if not any(seen.stage == DRAWS for seen in view.rounds):
             return "the run opened no sum of draws"
         return "" if affordable(view) else "too many coefficients to simulate"
