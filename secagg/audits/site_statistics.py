@@ -49,8 +49,8 @@ DERIVATIVE_ERROR = 1e-9
 _VARIES = 1e-9  # of the largest eigenvalue
 _SAME = 1e-9  # of the largest number of an array
 _STEPS = 4
-"""Steps of a field's fixed-point grid up to which two numbers are taken to be the same. An attacker
-sees no smaller difference, whatever the units of a method."""
+"""Two numbers count as the same if they differ by at most so many fixed-point steps of their field.
+An attacker sees no smaller difference, whatever the units of a method."""
 
 
 def replayed(view: View, rows: SiteRecords, seed: int = 0) -> list[Update]:

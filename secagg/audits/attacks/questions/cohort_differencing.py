@@ -78,7 +78,10 @@ class Exposed(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The smallest exposed group; and up to which size all groups were searched, None for all."""
+    """The smallest exposed group, and the largest size of which all groups were searched.
+
+    searched: None if all groups of all sizes were
+    """
 
     exposed: Exposed | None
     searched: int | None = None

@@ -37,7 +37,7 @@ from secagg.audits.views import View
 
 _NOT_SOLVED = "no search reached the sums; another one may"
 _ROUNDINGS = 100
-"""Times its expectation up to which a misfit is rounding; that of other solutions is larger."""
+"""A misfit may be rounding if it is at most this many times the expected rounding error."""
 _CONFIRMED = 1e-3
 _MOST_UNKNOWNS = 40  # beyond, searches end in other minima, or take minutes
 

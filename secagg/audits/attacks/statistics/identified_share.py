@@ -13,7 +13,7 @@ about them, and 1 if they determine them. One sum of moments over K sites has on
 unknowns: over all sites and statistics, its mean share is 1/K. The *excess share* compares a run
 with such a sum over the same sites, without noise: (s - r) / (1 - r), with s the mean share over
 sites and r that of one sum of moments; of means or of covariances, whichever is larger. If r is 1,
-the used columns vary at one site only, and every sum tells of this site alone. The excess share is
+the used columns vary at one site only, so every sum is about this site alone. The excess share is
 then s itself.
 
 If a method reads more of the records than means and covariances (`moments_only` in the details is
