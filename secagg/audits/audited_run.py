@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,13 +64,18 @@ class AuditedRun:
 
         return cls(replace(view, open_session=open_session), truth, deployment)
 
-    def seen_by(self, who: Who, colluding: int) -> View:
-        """Return the view of a party; of a coalition with so many of the largest sites.
+    @contextmanager
+    def seen_by(self, who: Who, colluding: int) -> Iterator[View]:
+        """Give the view of a party; of a coalition with so many of the largest sites.
 
-        Each view has a deployment of its own, so that attacks do not depend on earlier ones.
+        Each view has a deployment of its own, so that attacks do not depend on earlier ones. Its
+        ledgers are closed at the end.
         """
-        honest = who is not Who.DISHONEST
-        view = replace(self.view, ask=replace(self.deployment, honest=honest).ask)
+        with replace(self.deployment, honest=who is not Who.DISHONEST) as deployment:
+            yield self._view(deployment, who, colluding)
+
+    def _view(self, deployment: Deployment, who: Who, colluding: int) -> View:
+        view = replace(self.view, ask=deployment.ask)
         sizes = {site: len(self.truth.sites[site].values) for site in view.sites}
         largest = sorted(view.sites, key=lambda site: (-sizes[site], site))
         match who:

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import functools
 import json
-import weakref
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -55,6 +54,8 @@ class Deployment:
     seed: of all draws; remembers: whether they keep their ledgers between jobs
     honest: whether the coordinator keeps its ledger, too, and asks for no sum that would expose a
         group of sites together with earlier ones
+
+    Use a `with` statement, which closes the ledgers.
     """
 
     job: Job
@@ -68,7 +69,12 @@ class Deployment:
 
     def __post_init__(self) -> None:
         self._random = replayable_random(self.seed)
-        weakref.finalize(self, _close, self._ledgers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forget()
 
     def ask(self, changes: Mapping[str, Any], absent: Collection[str] = ()) -> Answer:
         """Return what the sites answer; see `secagg.audits.views.AskJob`.
@@ -85,7 +91,7 @@ class Deployment:
         if self.honest and self.remembers and not self._recorded(planned):
             return Answer(refused={COORDINATOR: PolicyRefusal.code})
         if not self.remembers:
-            _close(self._ledgers)
+            self._forget()
         for name, site in session.sites.items():
             assert site.guard is not None
             site.guard.open_ledger = functools.partial(self._ledger, name)
@@ -106,10 +112,9 @@ class Deployment:
             self._ledgers[name] = open_ledger(None)
         return self._ledgers[name]
 
-
-def _close(ledgers: dict[str, Ledger]) -> None:
-    while ledgers:
-        ledgers.popitem()[1].close()
+    def _forget(self) -> None:
+        while self._ledgers:
+            self._ledgers.popitem()[1].close()
 
 
 def changed_job(job: Job, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,10 +116,10 @@ def attack_once(
 
     with single_threaded_blas(), np.errstate(all="ignore"):
         try:
-            view = run.seen_by(who, colluding)
-            if why := attack.why_not(view):
-                return Outcome(why)
-            finding, limit = attacked(run, view), attack.limit(view)
+            with run.seen_by(who, colluding) as view:
+                if why := attack.why_not(view):
+                    return Outcome(why)
+                finding, limit = attacked(run, view), attack.limit(view)
         except Exception as error:  # one attack must not end the audit
             return Outcome(error=_ended("the attack", error))
         if finding.why_not:
@@ -127,9 +127,10 @@ def attack_once(
         if control is None:
             return Outcome(finding=finding, limit=limit, error="the control could not be run")
         try:
-            planted = attack.control(control.seen_by(who, colluding))
-            found = attacked(control, planted)
-            exceeded = attack.limit(planted).exceeded_by(found.value)
+            with control.seen_by(who, colluding) as view:
+                planted = attack.control(view)
+                found = attacked(control, planted)
+                exceeded = attack.limit(planted).exceeded_by(found.value)
         except Exception as error:  # a leak is one, whatever becomes of the control
             return Outcome(finding=finding, limit=limit, error=_ended("the control", error))
     return Outcome(

@@ -250,8 +250,9 @@ def test_the_control_forgets_ledgers_and_nothing_else() -> None:
 def test_only_a_sum_that_is_right_up_to_rounding_counts(tmp_path: Path) -> None:
     asked, data = parse_job(job(MOMENTS, 2, **rules(3))), tables(5, 2)
     run = AuditedRun.of(asked, data, {s: t.head(0) for s, t in data.items()}, 0, tmp_path)
-    view, attack = run.seen_by(Who.DISHONEST, 1), CohortDifferencing()
-    guess = attack.run(view, np.random.default_rng(0))
+    attack = CohortDifferencing()
+    with run.seen_by(Who.DISHONEST, 1) as view:
+        guess = attack.run(view, np.random.default_rng(0))
     assert attack.score(guess, view, run.truth).value == 1
     wrong = guess._replace(sums=(guess.sums[0] + 1e-12, *guess.sums[1:]))
     assert attack.score(wrong, view, run.truth).value == 0
