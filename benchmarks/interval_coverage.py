@@ -14,7 +14,8 @@ flat prior   ours with a prior under which all correlation matrices are equally 
 
 Further tables show which floor of the repair gives the smallest error
 (`secagg.models.common.noisy_moments`), and the effect of the prior of
-`secagg.models.moments.noise_posterior`. This script prints every number cited in these three files.
+`secagg.models.numerics.noise_posterior`. This script prints every number cited in these three
+files.
 `+-` is the Monte Carlo error: the standard deviation over releases of the proportion covered,
 divided by the root of their number.
 """
@@ -35,8 +36,8 @@ from secagg.contracts import PublicFacts, RecordCount, Variable
 from secagg.contracts.noise import Clip
 from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments
-from secagg.models.moments.noise_posterior import draw_factors, shapes
 from secagg.models.moments.noisy_ols import fits_of, mixture_term
+from secagg.models.numerics.noise_posterior import draw_factors, shapes
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
 Floats = NDArray[np.float64]

@@ -105,9 +105,6 @@ class Stage:
     reads_records: whether contributions depend on records other than through what earlier stages
         left in the site's memory. If false, sites get no records in this stage. Under differential
         privacy it then costs nothing: what is computed from a noisy result is as private as this
-    draws_moments: under noise once at the site, whether each round gets records with other moments:
-        a draw of the exact ones given those with noise. So a posterior that is drawn in many rounds
-        includes the noise's own uncertainty
     """
 
     name: str
@@ -123,7 +120,6 @@ class Stage:
     sampling_rate: float = 1.0
     training: LocalTraining | None = None
     reads_records: bool = True
-    draws_moments: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,6 +182,26 @@ class PublicFacts:
 
 
 @dataclass(frozen=True)
+class NoisyMatrix:
+    """Moments with the noise that a site added once.
+
+    matrix: the sum of z z' over records, z = (1, u), plus noise; float64, shape
+        (variables + 1, variables + 1), symmetric, maybe not positive semidefinite
+    variance: the noise's variances, same shape. The entries of the upper triangle are independent
+        and nearly normal
+    """
+
+    matrix: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+    def select(self, variables: NDArray[np.int64]) -> NoisyMatrix:
+        """Return the moments of the variables at these positions."""
+        rows = np.concatenate([[0], 1 + variables])
+        at = np.ix_(rows, rows)
+        return NoisyMatrix(self.matrix[at], self.variance[at])
+
+
+@dataclass(frozen=True)
 class SiteRecords:
     """A site's complete records, scaled by the public bounds. They never leave the site.
 
@@ -197,6 +213,8 @@ class SiteRecords:
     complete: for each row of the site's table, whether it is one of the records; empty if there is
         no table
     site: the name of the site
+    noisy: under noise once at the site, the site's noisy moments. `values` then has their repair,
+        and no entry is a record's
     """
 
     values: NDArray[np.float64]
@@ -206,3 +224,4 @@ class SiteRecords:
     clipped_share: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     complete: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     site: str = ""
+    noisy: NoisyMatrix | None = None

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from secagg.contracts import RecordCount, Result
+from secagg.contracts import ReadsMoments, RecordCount, Result
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
@@ -42,10 +42,9 @@ SITE_NOISE_NOTE = (
     "The sites computed with moments that have the noise of differential privacy, as if they were "
     "exact. Intervals and probabilities ignore this noise, so they are too narrow."
 )
-DRAWN_MOMENTS_NOTE = (
-    "Each site's exact moments were drawn anew in every round, given those with the noise of "
-    "differential privacy. So intervals and probabilities include what the noise hides; where the "
-    "noise is large, intervals are wider than necessary."
+KNOWN_NOISE_NOTE = (
+    "The sites have only moments with the noise of differential privacy, and drew the exact ones "
+    "together with their coefficients. So intervals and probabilities include this noise."
 )
 
 
@@ -76,8 +75,9 @@ def result_of(planned: Planned, state: CoordinatorState) -> Result:
         result = planned.method.result(state.method, planned.public, counted(planned, state))
     summary = {"title": planned.job.title, **result.summary, **counts(planned, state)}
     if planned.public.site_moments:
-        drawn = any(stage.draws_moments for stage in planned.plans.stages.values())
-        note = DRAWN_MOMENTS_NOTE if drawn else SITE_NOISE_NOTE
+        method = planned.method
+        known = isinstance(method, ReadsMoments) and method.knows_noise
+        note = KNOWN_NOISE_NOTE if known else SITE_NOISE_NOTE
         summary["notes"] = [note, *summary.get("notes", ())]
     return Result(summary, result.arrays)
 

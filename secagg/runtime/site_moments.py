@@ -12,11 +12,9 @@ The draw is charged once. The seed of its noise is in the site's ledger, under a
 columns, clipping and noise, but not of method and round. A later job with the same key gets the
 same seed, so the same noisy moments, and costs nothing (`secagg.privacy.ledger.ledger`).
 
-Inference that knows the noise. The exact moments are missing data (Bernstein and Sheldon 2019). In
-a stage that draws from a posterior (`Stage.draws_moments`), each round gets records with other
-moments, drawn given the noisy ones (`secagg.models.moments.noise_posterior`). The draws do not
-depend on the parameters (multiple imputation; a "cut" posterior), so what a model says about the
-moments does not flow back. Stages of other methods get the noisy moments, repaired.
+Inference that knows the noise. The records that a method gets have the noisy moments before their
+repair, too, and the noise's variance (`SiteRecords.noisy`). A method can use them
+(`secagg.models.sparse_bayes.latent_moments`).
 
 Guarantees
     * The integers that the noise is added to are exact sums of clipped records on a grid, and move
@@ -41,6 +39,7 @@ from secagg.contracts import (
     Body,
     Field,
     Kind,
+    NoisyMatrix,
     PublicFacts,
     RecordCount,
     SiteRecords,
@@ -48,7 +47,6 @@ from secagg.contracts import (
     Stage,
 )
 from secagg.contracts.noise import SITE_MOMENTS, Noise
-from secagg.core import encoding
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.models.common.clipped_moments import (
@@ -58,13 +56,9 @@ from secagg.models.common.clipped_moments import (
 )
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
 from secagg.models.common.surrogate_records import surrogate_records
-from secagg.models.moments.noise_posterior import draw_moments
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.fixed_point import add_noise, decode, encode_cut_sum
 from secagg.runtime.sum_plan import plan_sum
-
-_DRAWS = 2048
-"""Draws of the exact moments: so many that averages over them differ little from the posterior."""
 
 
 def site_moments_stage(public: PublicFacts, count_share: float) -> Stage:
@@ -115,25 +109,10 @@ class SiteMoments:
     @cached_property
     def repaired(self) -> SiteRecords:
         """Records with the noisy, repaired moments."""
-        return self._with(repaired(self.noisy).matrix)
-
-    def drawn(self, number: int) -> SiteRecords:
-        """Return records with moments drawn from their posterior given the noisy ones.
-
-        number: of the draw; after `_DRAWS` of them they begin again
-        """
-        return self._with(self._draws[number % len(self._draws)])
-
-    @cached_property
-    def _draws(self) -> Array:
-        """The draws of the exact moments, in an order that differs between sites."""
-        seed = int.from_bytes(encoding.digest(self.noisy.matrix)[:8], "little")
-        return draw_moments(self.noisy.matrix, self.noisy.variance, _DRAWS, seed)
-
-    def _with(self, moments: Array) -> SiteRecords:
         records = min(max(self.noisy.records, 1), self.max_records)
-        values = surrogate_records(moments, records, self.largest)
-        return replace(self.site, values=values)
+        values = surrogate_records(repaired(self.noisy).matrix, records, self.largest)
+        noisy = NoisyMatrix(self.noisy.matrix, self.noisy.variance)
+        return replace(self.site, values=values, noisy=noisy)
 
 
 def draw_site_moments(

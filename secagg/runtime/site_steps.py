@@ -246,7 +246,7 @@ class SiteSteps:
             return encode(plan, counts), memory
         with self._any_error(), single_threaded_blas():
             updates: list[Update] = []
-            for rows in self._readable(self.plans.stages[request.stage], request.round):
+            for rows in self._readable(self.plans.stages[request.stage]):
                 update, memory = site.method.contribute(
                     request.stage, rows, request.message, memory, site.public, site.random
                 )
@@ -291,15 +291,14 @@ class SiteSteps:
             advice = "This is an internal error. Set SECAGG_TRACEBACK=1 and report the output."
             raise InternalError(self.me, what, advice) from error
 
-    def _readable(self, stage: Stage, round_: int) -> list[SiteRecords]:
+    def _readable(self, stage: Stage) -> list[SiteRecords]:
         """Return the records that the method may read in a stage, in parts.
 
         In a stage that reads no records, there are none; or under noise once at the site, those
         that its noisy moments stand for.
         """
         if self.context.public.site_moments:
-            moments = self.context.drawn[0]
-            return [moments.drawn(round_) if stage.draws_moments else moments.repaired]
+            return [self.context.drawn[0].repaired]
         parts = self._parts()
         return parts if stage.reads_records else [replace(parts[0], values=parts[0].values[:0])]
 

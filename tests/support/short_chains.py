@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from secagg.models.moments import noise_posterior, noisy_ols
+from secagg.models.moments import noisy_ols
+from secagg.models.numerics import noise_posterior
 
 
 def shorten(patch: pytest.MonkeyPatch) -> None:

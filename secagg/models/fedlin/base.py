@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -123,6 +124,8 @@ class FedLinModel(FedLinSettings, ABC):
     def last_parts(self, own: State) -> Update:
         """Return a site's contribution to `last_fields`, from its memory; 0 without records."""
         return {}
+
+    knows_noise: ClassVar[bool] = False
 
     @property
     def needs_records(self) -> str:

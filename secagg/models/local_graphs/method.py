@@ -109,6 +109,7 @@ class LocalGraphs:
 
     name: ClassVar[str] = "local_graphs"
     placements: ClassVar[Placements] = Placements.site_moments('learner = "notears_mlp"')
+    knows_noise: ClassVar[bool] = False
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
         "For each edge, how many sites have it in the graph of their own records (vote), or the "

@@ -22,7 +22,7 @@ treated as missing data:
 where p(theta | M) is the textbook posterior. With a flat prior on theta and log sigma it is
 Student's t about the least-squares estimate, with its standard error and n - p - 1 degrees of
 freedom (Gelman et al. 2013, section 14.2), so credible and confidence intervals are the same. For
-p(M | release) and its prior see `secagg.models.moments.noise_posterior`. (2) is a mixture of t
+p(M | release) and its prior see `secagg.models.numerics.noise_posterior`. (2) is a mixture of t
 distributions, one for each draw; its quantiles are computed by root finding, not by simulation.
 Without noise, M is known, and all results equal those of `secagg.models.moments.ols.ols`.
 
@@ -58,8 +58,8 @@ from secagg.models.common.coefficient_table import (
     regression_columns,
 )
 from secagg.models.common.noisy_moments import NoisyMoments
-from secagg.models.moments.noise_posterior import CHAINS, DRAWS, draw_factors, mixing
 from secagg.models.moments.noisy_description import describe_noisy
+from secagg.models.numerics.noise_posterior import CHAINS, DRAWS, draw_factors, mixing
 
 Floats = NDArray[np.float64]
 

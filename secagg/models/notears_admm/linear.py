@@ -168,6 +168,7 @@ class NotearsAdmm:
 
     name: ClassVar[str] = "notears_admm"
     placements: ClassVar[Placements] = Placements.site_moments("lags")
+    knows_noise: ClassVar[bool] = False
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
 

@@ -28,6 +28,7 @@ from secagg.contracts import (
     Body,
     Field,
     Kind,
+    NoisyMatrix,
     PublicFacts,
     SiteRecords,
     Spec,
@@ -159,6 +160,10 @@ class SparseModel(ABC):
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return a site's first memory, from its centred, scaled records (n_k, p)."""
 
+    def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
+        """Return what a site's memory has besides, under noise once at the site."""
+        return {}
+
     @abstractmethod
     def run_sweeps(
         self,
@@ -221,7 +226,7 @@ class SparseModel(ABC):
             count.append(Field("squares", (len(half),), rows, SQUARES_BITS, Kind.WEIGHT))
             sees += ", and each column's sum of squared deviations from its sites' means"
         sampled = Stage(DRAWS, self._checked_spec(public), self.rounds, self.describe_sum())
-        sampled = replace(sampled, ends_early=False, draws_moments=True)
+        sampled = replace(sampled, ends_early=False)
         return Stage(RECORDS, tuple(count), 1, sees), sampled
 
     def initial_state(self, public: PublicFacts) -> State:
@@ -291,7 +296,7 @@ class SparseModel(ABC):
         counts, sites = [len(each.values) for each in rows], []
         for each, memory in zip(rows, memories, strict=True):
             check_facts(memory, facts, len(each.values))
-            sites.append(self._memory_of(memory, each.values[:, chosen], facts, public))
+            sites.append(memory or self._first_memory(each, facts, public))
         number = sites[0]["round"]
         now = Round(sent["theta"], clip_variance(sent["t"]), number, number < self.discarded)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
@@ -356,18 +361,14 @@ class SparseModel(ABC):
             update["squares"] = np.sum(u * u, axis=0)
         return update
 
-    def _memory_of(self, memory: State, values: Array, facts: State, public: PublicFacts) -> State:
-        """Return a site's memory at the beginning of a round.
-
-        Its records are those of the first round; under noise once at the site, those of this one.
-        """
-        if memory and not public.site_moments:
-            return memory
-        z, unit = self._analysed(values, facts, public)
-        if memory:
-            return {**memory, "gram": z.T @ z}  # all that methods of moments keep of them
-        site = {"round": 0, "here": len(values), "unit": unit}
-        return {**facts, **site, **self.begin_memory(z, public)}
+    def _first_memory(self, rows: SiteRecords, facts: State, public: PublicFacts) -> State:
+        """Return a site's memory before its first round."""
+        chosen = self.columns(public)
+        z, unit = self._analysed(rows.values[:, chosen], facts, public)
+        site = {**facts, "round": 0, "here": len(z), "unit": unit, **self.begin_memory(z, public)}
+        if rows.noisy is None:
+            return site
+        return {**site, **self.begin_noisy(rows.noisy.select(chosen), public)}
 
     def _analysed(self, values: Array, facts: State, public: PublicFacts) -> tuple[Array, Array]:
         """Return a site's records, centred and scaled, and the units in which they are."""

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from secagg.contracts import Disclosure, PublicFacts, Result, Spec, State, Update
+from secagg.contracts import Disclosure, NoisyMatrix, PublicFacts, Result, Spec, State, Update
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import number
 from secagg.models.common.variables import halves
@@ -31,6 +31,11 @@ from secagg.models.sparse_bayes.horseshoe import (
     draw_noise,
     marginal,
     sweep,
+)
+from secagg.models.sparse_bayes.latent_moments import (
+    begin_latent,
+    draw_latent,
+    latent_regression,
 )
 from secagg.models.sparse_bayes.result import linear_disclosure
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
@@ -57,6 +62,7 @@ class SparseLinear(SparseModel, ABC):
     own coefficients. `"paper"` needs smaller messages, but its chains mix much more slowly."""
 
     model_name: ClassVar[str]
+    knows_noise: ClassVar[bool] = True
 
     @property
     def title(self) -> str:
@@ -81,12 +87,18 @@ class SparseLinear(SparseModel, ABC):
         """Return the fields of one of the sampler's rounds."""
         if self.step == "paper":
             return super().round_spec(public)
-        rows, sites = public.max_rows, len(public.sites)
-        # |X_i|^2 is at most the number of records of all sites or, scaled by the site's own
-        # deviation, of this one. Pooled squares are rounded, by half a step per site, and divided
-        # by a variance of 16 steps or more: 1/32 per site. Adding 1 per site covers all rounding.
-        norm = float(rows if self.scale == "site" else rows * sites) + sites
+        norm, rows, sites = self._largest_square(public), public.max_rows, len(public.sites)
         return collapsed_spec((self.chains, *self.shape(public)), norm, rows, sites, self.noise)
+
+    def _largest_square(self, public: PublicFacts) -> float:
+        """Return the largest |X_i|^2 that is possible at a site.
+
+        It is at most the number of records of all sites or, scaled by the site's own deviation, of
+        this one. Pooled squares are rounded, by half a step per site, and divided by a variance of
+        16 steps or more: 1/32 per site. Adding 1 per site covers all rounding.
+        """
+        rows, sites = public.max_rows, len(public.sites)
+        return float(rows if self.scale == "site" else rows * sites) + sites
 
     @property
     def needs_records(self) -> str:
@@ -109,6 +121,10 @@ class SparseLinear(SparseModel, ABC):
         own = begin_sums({**shapes, "common": shapes["theta"]})
         return {"gram": z.T @ z, "own": own, "t": np.ones_like(draws["w"]), **draws}
 
+    def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
+        """Return first draws of the exact moments."""
+        return {"latent": begin_latent(noisy, self.design(public), self.chains)}
+
     def run_sweeps(
         self,
         sites: Sequence[State],
@@ -120,7 +136,12 @@ class SparseLinear(SparseModel, ABC):
         """Return, for each of these sites, its contribution to a round's sums and its memory."""
         # Integrating out a flat prior on a site's intercept leaves centred records, one fewer.
         counted = [max(n - 1, 0) for n in records]
-        data = _stacked(self.design(public), [site["gram"] for site in sites])
+        design = self.design(public)
+        latents = [site["latent"] for site in sites if "latent" in site]
+        factors = [_divided(site["unit"]) for site in sites]
+        data = _stacked(design, [site["gram"] for site in sites])
+        if latents:
+            data = latent_regression(latents, factors, design, self._largest_square(public))
         draw = SiteDraw(*(np.array([site[name] for site in sites]) for name in _DRAW))
         if self.step == "paper":  # lambda stays, and w = lambda^2 t
             before = np.array([site["t"] for site in sites])
@@ -132,6 +153,11 @@ class SparseLinear(SparseModel, ABC):
             ]
             noise = SweepNoise(*(np.array([getattr(one, name) for one in each]) for name in _NOISE))
             draw = sweep(data, draw, now.theta, now.t, self.noise, noise)
+        if latents:
+            latents, draw = draw_latent(
+                latents, factors, design, counted, draw, now.theta, rngs, warmup=now.warmup
+            )
+            data = latent_regression(latents, factors, design, self._largest_square(public))
         if self.step == "collapsed":
             P, r = marginal(data, draw)
             update = {"P": upper(P), "r": r, "c": now.t / (draw.v * draw.w)}
@@ -146,7 +172,8 @@ class SparseLinear(SparseModel, ABC):
                 at = now.number - self.discarded
                 own = add_draw(own, {**parameters, "common": now.theta}, at, self.recorded_rounds)
             sent = {name: values[k] for name, values in update.items()}
-            results.append((sent, {**site, **parameters, "t": now.t, "own": own}))
+            exact = {"latent": latents[k]} if latents else {}
+            results.append((sent, {**site, **parameters, **exact, "t": now.t, "own": own}))
         return results
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
@@ -211,6 +238,12 @@ class SparseLinear(SparseModel, ABC):
             return self.draw_slabs_first(now, total, sites, prior, rng)
         P = full(total["P"], now.theta.shape[-1])
         return spike_slab.collapsed(now, P, total["r"], total["c"], sites, prior, rng)
+
+
+def _divided(unit: Array) -> Array:
+    """Return 1 / unit, and 0 where the unit is 0 or infinite: for a column that does not vary."""
+    found: Array = np.where((unit > 0) & np.isfinite(unit), 1 / np.where(unit > 0, unit, 1), 0.0)
+    return found
 
 
 def _stacked(design: Design, grams: Sequence[Array]) -> Regression:

@@ -14,11 +14,11 @@ from support.short_chains import short_chains
 from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NoisyMoments
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.moments import noise_posterior
 from secagg.models.moments import noisy_ols as noise_ols_module
-from secagg.models.moments.noise_posterior import Target, draw_factors, mixing
 from secagg.models.moments.noisy_ols import noisy_ols
 from secagg.models.moments.ols import ols
+from secagg.models.numerics import noise_posterior
+from secagg.models.numerics.noise_posterior import Target, draw_factors, mixing
 
 __all__ = ["short_chains"]  # a fixture
 

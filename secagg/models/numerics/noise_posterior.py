@@ -24,13 +24,16 @@ seed need not be secret.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp, ndtri
+from scipy.special import gammaln, ndtri
 
 Floats = NDArray[np.float64]
 
 CHAINS, WARM_UP, DRAWS = 32, 200, 100
+FIRST_STEP, JITTER = 0.2, (0.8, 1.2)
 _LEAPFROG_STEPS = (6, 13)  # range of a trajectory's random length, which prevents periodicity
 _ACCEPTANCE = 0.8  # target rate; 0.6 to 0.9 are nearly as good (Betancourt, Byrne & Girolami 2014)
 SEED = 4
@@ -43,7 +46,7 @@ class Target:
     """
 
     def __init__(self, released: Floats, variance: Floats, a: Floats | None = None) -> None:
-        m = len(variance)
+        m = variance.shape[-1]
         p = m - 1
         self.excess = (shapes(p) if a is None else a) - 1
         self.log_weight = 2 * p * np.log1p(self.excess) - _log_normaliser(self.excess + 1.5, p - 1)
@@ -52,7 +55,7 @@ class Target:
         # a sum over all entries counts each entry off the diagonal twice
         self.precision = 1 / variance / (2.0 - np.eye(m))
         self.pivots = m + 1.0 - np.arange(m)
-        self.squares = -(p - 1) / 2
+        self.squares = np.full(p, -(p - 1) / 2)
         self.predictors = np.arange(1, p)
 
     def factor(self, X: Floats) -> Floats:
@@ -62,9 +65,14 @@ class Target:
         L[:, diagonal, diagonal] = np.exp(X[:, diagonal, diagonal])
         return L
 
+    def likelihood(self, L: Floats) -> tuple[Floats | float, Floats | float]:
+        """Return what a model of the records adds to the log density, and its derivative by L."""
+        return 0.0, 0.0
+
     def __call__(self, X: Floats) -> tuple[Floats, Floats]:
         """Return the log density up to a constant, shape (chains,), and its gradient."""
         L = self.factor(X)
+        likelihood, by_L = self.likelihood(L)
         diagonal = np.arange(L.shape[1])
         E = L @ L.swapaxes(1, 2) - self.released
         weighted = E * self.precision
@@ -72,18 +80,20 @@ class Target:
         log_S, x = np.log(S), self.predictors
         log_det = 2 * X[:, x, x].sum(axis=1) - log_S[:, :-1].sum(axis=1)  # log |C_x|
         terms = log_det[:, None] * self.excess + self.log_weight
-        prior = logsumexp(terms, axis=1)
+        largest = terms.max(axis=1)  # scipy's logsumexp takes most of the time of a trajectory
+        prior = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
         # the derivative of (2)'s logarithm by log |C_x|: the mean of a - 1 at this C_x
-        mean = np.exp(terms - prior[:, None]) @ self.excess
+        mean = (np.exp(terms - prior[:, None]) * self.excess).sum(axis=1)
         value = (
             -0.5 * (weighted * E).sum(axis=(1, 2))
-            + X[:, diagonal, diagonal] @ self.pivots
-            + self.squares * log_S.sum(axis=1)
+            + (X[:, diagonal, diagonal] * self.pivots).sum(axis=1)
+            + (log_S * self.squares).sum(axis=1)
             + prior
+            + likelihood
         )
-        by_log_S = np.full_like(S, self.squares)
+        by_log_S = np.tile(self.squares, (len(S), 1))
         by_log_S[:, :-1] -= mean[:, None]
-        gradient = -2 * weighted @ L
+        gradient = by_L - 2 * weighted @ L
         gradient[:, 1:, 1:] += (2 * by_log_S / S)[:, :, None] * L[:, 1:, 1:]
         gradient *= self.lower
         gradient[:, diagonal, diagonal] *= L[:, diagonal, diagonal]
@@ -122,63 +132,87 @@ def draw_factors(
     seed: of the draws, which are a function of it and of the release
     """
     chains, m = released.shape[:2]
-    diagonal = np.arange(m)
     rng = np.random.Generator(np.random.PCG64(seed))
     target = Target(released, variance, a)
-    X = _starts(released, variance, rng)
-    pivots = X[:, diagonal, diagonal]
-    # M_jk changes by L_kk dL_jk: this is how far the noise moves L_jk, ignoring the prior
-    scale = np.minimum(np.sqrt(variance) / pivots[:, None, :], pivots[:, None, :])
-    scale[:, diagonal, diagonal] /= pivots  # there the coordinate is a logarithm
-    X[:, diagonal, diagonal] = np.log(pivots)
+    X, scale = starts(released, variance, rng)
     factors = np.empty((draws, chains, m, m))
     with np.errstate(all="ignore"):  # a trajectory that diverges is rejected
-        value, gradient = target(X)
-        step = np.full(chains, 0.2)
+        point, step = (X, *target(X)), np.full(chains, FIRST_STEP)
         for i in range(WARM_UP + draws):
             momentum = rng.standard_normal((chains, m, m)) * target.lower
-            jump = (step * rng.uniform(0.8, 1.2, chains))[:, None, None] * scale
-            new_X, new_value, new_gradient = X, value, gradient
-            end = momentum + 0.5 * jump * gradient  # leapfrog: Neal 2011, equations 2.28 to 2.30
-            for _ in range(rng.integers(*_LEAPFROG_STEPS)):
-                new_X = new_X + jump * end
-                new_value, new_gradient = target(new_X)
-                end = end + jump * new_gradient
-            end = end - 0.5 * jump * new_gradient
-            gain = new_value - value + 0.5 * (momentum**2 - end**2).sum(axis=(1, 2))
-            probability = np.nan_to_num(np.exp(np.minimum(gain, 0.0)))
-            accepted = rng.random(chains) < probability
-            value = np.where(accepted, new_value, value)
-            X = np.where(accepted[:, None, None], new_X, X)
-            gradient = np.where(accepted[:, None, None], new_gradient, gradient)
+            jump = (step * rng.uniform(*JITTER, chains))[:, None, None] * scale
+            point, probability = move(
+                target, point, jump, momentum, steps=int(rng.integers(*_LEAPFROG_STEPS)),
+                uniform=rng.random((chains,)),
+            )  # fmt: skip
             if i < WARM_UP:
-                step *= np.exp(0.15 * (probability - _ACCEPTANCE))
+                step *= adapted(probability)
             else:
-                factors[i - WARM_UP] = target.factor(X)
+                factors[i - WARM_UP] = target.factor(point[0])
     return factors
 
 
-def draw_moments(released: Floats, variance: Floats, draws: int, seed: int) -> Floats:
-    """Return draws of M in random order, shape (draws, m, m), for one release (m, m).
+Point = tuple[Floats, Floats, Floats]
+"""X, its log density and the gradient."""
 
-    Draws from several releases must have different seeds. With one seed, they would move together,
-    and the errors of a sum over releases would add up instead of averaging out.
+
+def move(
+    target: Callable[[Floats], tuple[Floats, Floats]],
+    point: Point,
+    jump: Floats,
+    momentum: Floats,
+    steps: int,
+    uniform: Floats,
+) -> tuple[Point, Floats]:
+    """Move every chain along a trajectory of leapfrog steps: Neal 2011, equations 2.28 to 2.30.
+
+    jump: length of a step in each coordinate; momentum: standard normal draws; uniform: on [0, 1)
+    Returns the points, old ones where the trajectory's end is rejected, and how probable each end
+    was.
     """
-    each = np.repeat(released[None], CHAINS, axis=0)
-    L = draw_factors(each, variance, -(-draws // CHAINS), seed=seed).reshape(-1, *released.shape)
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(L))[:draws]
-    found: Floats = L[order] @ L[order].swapaxes(1, 2)
+    X, value, gradient = point
+    new_X, new_value, new_gradient = point
+    end = momentum + 0.5 * jump * gradient
+    for _ in range(steps):
+        new_X = new_X + jump * end
+        new_value, new_gradient = target(new_X)
+        end = end + jump * new_gradient
+    end = end - 0.5 * jump * new_gradient
+    gain = new_value - value + 0.5 * (momentum**2 - end**2).sum(axis=(1, 2))
+    probability = np.nan_to_num(np.exp(np.minimum(gain, 0.0)))
+    accepted = uniform < probability
+    rows = accepted[:, None, None]
+    return (
+        np.where(rows, new_X, X),
+        np.where(accepted, new_value, value),
+        np.where(rows, new_gradient, gradient),
+    ), probability
+
+
+def adapted(probability: Floats) -> Floats:
+    """Return the factor by which the steps change during warmup."""
+    found: Floats = np.exp(0.15 * (probability - _ACCEPTANCE))
     return found
 
 
-def _starts(released: Floats, variance: Floats, rng: np.random.Generator) -> Floats:
-    """Return the chains' initial factors. Noise is added again, so they spread wider than (1)."""
+def starts(released: Floats, variance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the chains' first X, and how far the noise moves each coordinate.
+
+    Noise is added again to the release, so the chains spread wider than (1).
+    """
     m = released.shape[-1]
     noise = np.triu(rng.standard_normal(released.shape) * np.sqrt(variance))
     noise += np.triu(noise, 1).swapaxes(1, 2)
     eigenvalues, basis = np.linalg.eigh(released + noise)
     raised = np.maximum(eigenvalues, np.sqrt(variance.sum() / m))  # the repair of `noisy_moments`
-    return np.linalg.cholesky((basis * raised[:, None, :]) @ basis.swapaxes(1, 2))
+    X = np.linalg.cholesky((basis * raised[:, None, :]) @ basis.swapaxes(1, 2))
+    diagonal = np.arange(m)
+    pivots = X[:, diagonal, diagonal]
+    # M_jk changes by L_kk dL_jk: this is how far the noise moves L_jk, ignoring the prior
+    scale = np.minimum(np.sqrt(variance) / pivots[:, None, :], pivots[:, None, :])
+    scale[:, diagonal, diagonal] /= pivots  # there the coordinate is a logarithm
+    X[:, diagonal, diagonal] = np.log(pivots)
+    return X, scale
 
 
 def mixing(draws: Floats) -> float:

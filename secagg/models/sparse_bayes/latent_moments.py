@@ -1,0 +1,252 @@
+"""Exact moments as missing data: a site's regressions under noise that it adds once.
+
+Bernstein and Sheldon ("Differentially private Bayesian linear regression", NeurIPS 2019) treat the
+exact moments as missing data and draw them together with the parameters. Here the site has noisy
+moments M + E of z = (1, x, y), with E's entries independent normal of known variance
+(`secagg.runtime.site_moments`). Given its coefficients beta and its error variance s, the records'
+model determines how y enters M. Let LL' = M be the Cholesky factorisation. Its block of the
+predictors, about their means, is L_x, its last row is (l_0, l, l_yy), and m_0 - 1 is the number of
+records less one, for the intercept. For q predictors,
+
+    l ~ N(L_x' beta, s I),    l_yy^2 ~ s chi^2 with m_0 - 1 - q degrees of freedom               (1)
+
+independently (theorem of Cochran; nothing is approximated, as it is in that paper, whose moments
+are normal only for many records). l_0, which the intercept determines, has a flat density. The
+predictors' moments have the prior of `secagg.models.numerics.noise_posterior`, equations (2) and
+(3) there, of q columns: C_x has the marginal density of (2), |C_x|^(a - 1/2) in place of
+|C_x|^(a - 1).
+
+A site's round is a Gibbs sampler: a sweep of `secagg.models.sparse_bayes.horseshoe` given M, then
+one trajectory of Hamiltonian Monte Carlo for M given beta and s. If there is much noise, beta and
+the sums of products c = sum y x (about the means) hold each other back. So they then move together:
+beta by delta and l by L_x' delta, thus c by S delta with S = L_x L_x'. (1) does not change, as l -
+L_x' beta does not. For a prior beta ~ N(beta_0, W), what does change is
+
+    exp(-(c~ - c - S delta)' N^-1 (c~ - c - S delta) / 2 - e^2 / (2 var e))
+        times N(beta + delta; beta_0, W)                                                         (2)
+
+with c~ the noisy c, N the variances of its noise, and e the noise that is then in sum y^2. delta is
+drawn from (2) without e, a normal distribution, and accepted with the ratio of the terms in e
+(Metropolis; Yu and Meng 2011 describe such changes of what is held fixed). Every chain of every
+regression has moments of its own. (The regressions of a Markov field are separate models of the
+same noisy moments, as they are separate models of the same records without noise.)
+
+Not included: that the number of records is a whole number, and the noise in the degrees of freedom
+of (1), which use the released number. Fewer records than coefficients: the degrees of freedom are
+at least 1, so M is treated as positive definite, which it is not.
+
+All of this is post-processing of the noisy moments, and costs no privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from secagg.contracts import NoisyMatrix, State
+from secagg.core.arrays import Array
+from secagg.models.numerics.gaussian_draws import dot, factor, normal_draw, times, transpose
+from secagg.models.numerics.noise_posterior import (
+    FIRST_STEP,
+    JITTER,
+    Target,
+    adapted,
+    move,
+    starts,
+)
+from secagg.models.sparse_bayes.horseshoe import Regression, SiteDraw
+from secagg.models.sparse_bayes.sums import Design
+
+_STEPS = 10
+"""Of a trajectory. All sites of a call share the number, so that it cannot depend on any."""
+
+
+class GivenCoefficients(Target):
+    """The log density of X given beta and s; all arrays have a first axis of chains.
+
+    beta: shape (chains, q), s: (chains,), in the scaled units of the release
+    dof: degrees of freedom of (1), shape (chains,)
+    """
+
+    def __init__(self, released: Array, variance: Array, beta: Array, s: Array, dof: Array) -> None:
+        super().__init__(released, variance)
+        m = released.shape[-1]
+        q = m - 2
+        self.excess = self.excess + 0.5
+        self.pivots = np.broadcast_to(m - np.arange(m, dtype=np.float64), (len(s), m)).copy()
+        self.pivots[:, -1] = dof
+        self.squares = np.append(np.full(q, -(q - 1) / 2), 0.0)
+        self.beta, self.s = beta, s
+
+    def likelihood(self, L: Array) -> tuple[Array, Array]:
+        """Return the log density of (1) without the powers of l_yy, and its derivative."""
+        error = L[:, -1, 1:-1] - np.einsum("cij,ci->cj", L[:, 1:-1, 1:-1], self.beta)
+        pivot, scaled = L[:, -1, -1], error / self.s[:, None]
+        value = -((error * scaled).sum(axis=1) + pivot**2 / self.s) / 2
+        by_L = np.zeros_like(L)
+        by_L[:, 1:-1, 1:-1] = self.beta[:, :, None] * scaled[:, None, :]
+        by_L[:, -1, 1:-1] = -scaled
+        by_L[:, -1, -1] = -pivot / self.s
+        return value, by_L
+
+
+def begin_latent(noisy: NoisyMatrix, design: Design, chains: int) -> State:
+    """Return the first moments of every chain and regression, spread wider than the noise.
+
+    noisy: of the columns analysed; every entry of the result has first axes (chains, regressions)
+    """
+    order = _orders(design)
+    released = noisy.matrix[order[:, :, None], order[:, None, :]]
+    variance = noisy.variance[order[:, :, None], order[:, None, :]]
+    shape = (chains, *released.shape)
+    rng = np.random.default_rng(0)  # the draws protect nobody
+    X, scale = np.empty(shape), np.empty(shape)
+    for i, (one, of) in enumerate(zip(released, variance, strict=True)):
+        X[:, i], scale[:, i] = starts(np.repeat(one[None], chains, axis=0), of, rng)
+    return {
+        "X": X,
+        "scale": scale,
+        "step": np.full(shape[:2], FIRST_STEP),
+        "released": released,
+        "variance": variance,
+    }
+
+
+def latent_regression(latents: Sequence[State], factors: Sequence[Array], design: Design,
+                      largest: float) -> Regression:  # fmt: skip
+    """Return X'X, X'y and y'y of the sites' current moments, each (sites, chains, regressions, ..).
+
+    factors: d of each site: a column analysed is its scaled variable, centred, times d
+    largest: the largest sum of squares of a column that is possible; columns that have more are
+        made smaller
+    """
+    X = np.array([latent["X"] for latent in latents])
+    L = _factor(X)[..., 1:, 1:] * _in_order(factors, design)[:, None, :, :, None]
+    squares = (L * L).sum(axis=-1)
+    L = L * np.sqrt(np.minimum(largest / np.maximum(squares, largest), 1.0))[..., None]
+    gram = L @ transpose(L)
+    return Regression(
+        np.ascontiguousarray(gram[..., :-1, :-1]),
+        np.ascontiguousarray(gram[..., :-1, -1]),
+        np.ascontiguousarray(gram[..., -1, -1]),
+    )
+
+
+def draw_latent(
+    latents: Sequence[State],
+    factors: Sequence[Array],
+    design: Design,
+    records: Sequence[float],
+    draw: SiteDraw,
+    theta: Array,
+    rngs: Sequence[np.random.Generator],
+    *,
+    warmup: bool,
+) -> tuple[list[State], SiteDraw]:
+    """Return the sites' next moments, given their parameters, and parameters that moved with them.
+
+    records: numbers of records less one for the intercept
+    draw: the sites' parameters, with first axes (sites, chains, regressions); theta: the common
+        coefficients
+    """
+    sites, chains, R, q = draw.theta.shape
+    m = q + 2
+    d = _in_order(factors, design)
+    of_y = np.where(d[..., -1:] > 0, d[..., -1:], 1.0)[:, None]
+    unit = np.broadcast_to(d[:, None, :, :-1] / of_y, draw.theta.shape).reshape(-1, q)
+    beta = draw.theta.reshape(-1, q) * unit
+    s = (draw.s / of_y[..., 0] ** 2).reshape(-1)
+    dof = np.repeat([max(n - q, 1.0) for n in records], chains * R)
+
+    def stacked(name: str) -> Array:
+        each = np.array([latent[name] for latent in latents])
+        if name in ("released", "variance"):
+            each = np.repeat(each[:, None], chains, axis=1)
+        return each.reshape(-1, *each.shape[3:])
+
+    def drawn(of: Callable[[np.random.Generator], Array]) -> Array:
+        each = np.array([of(rng) for rng in rngs])
+        return each.reshape(-1, *each.shape[2:])
+
+    many = chains * R
+    momentum = drawn(lambda rng: rng.standard_normal((many, m, m)))
+    jitter = drawn(lambda rng: rng.uniform(*JITTER, many))
+    uniform = drawn(lambda rng: rng.random((many, 2)))
+    normal = drawn(lambda rng: rng.standard_normal((many, q)))
+    released, variance = stacked("released"), stacked("variance")
+    target = GivenCoefficients(released, variance, beta, s, dof)
+    scale, step = stacked("scale"), stacked("step")
+    # the model, too, limits how far the last row can move
+    scale[:, -1, 1:-1] = _harmonic(scale[:, -1, 1:-1], np.sqrt(s)[:, None])
+    scale[:, -1, -1] = _harmonic(scale[:, -1, -1], 1 / np.sqrt(2 * dof))
+    with np.errstate(all="ignore"):  # a trajectory that diverges is rejected
+        X = stacked("X")
+        jump = (step * jitter)[:, None, None] * scale
+        momentum *= target.lower
+        (X, _, _), probability = move(
+            target, (X, *target(X)), jump, momentum, _STEPS, uniform[:, 0]
+        )
+    common = np.broadcast_to(theta, draw.theta.shape).reshape(-1, q) * unit
+    root = np.sqrt(draw.w).reshape(-1, q) * unit
+    X, delta = _slide(X, released, variance, beta, common, root, normal, uniform[:, 1])
+    if warmup:
+        step = step * adapted(probability)
+    X, step = X.reshape(sites, chains, R, m, m), step.reshape(sites, chains, R)
+    moved = np.divide(delta, unit, out=np.zeros_like(delta), where=unit > 0)
+    moved_draw = replace(draw, theta=draw.theta + moved.reshape(draw.theta.shape))
+    return [{**latent, "X": X[k], "step": step[k]} for k, latent in enumerate(latents)], moved_draw
+
+
+def _slide(
+    X: Array,
+    released: Array,
+    variance: Array,
+    beta: Array,
+    common: Array,
+    root: Array,
+    normal: Array,
+    uniform: Array,
+) -> tuple[Array, Array]:
+    """Return X and delta after the move (2); common: beta_0, root: W's standard deviations."""
+    L = _factor(X)
+    L_x, M = L[:, 1:-1, 1:-1], L @ transpose(L)
+    S, precision = L_x @ transpose(L_x), 1 / variance[:, -1, 1:-1]
+    weighted = S * precision[:, None, :]
+    gram = weighted @ S
+    gram = (gram + transpose(gram)) / 2
+    excess = released[:, -1] - M[:, -1]
+    slope = times(weighted, excess[:, 1:-1]) + times(gram, beta - common)
+    delta = common - beta + root * normal_draw(*factor(root, gram), root * slope, normal)
+    moved = L[:, -1, 1:-1] + times(transpose(L_x), delta)
+    after = excess[:, -1] + dot(L[:, -1, 1:-1], L[:, -1, 1:-1]) - dot(moved, moved)
+    gain = (excess[:, -1] ** 2 - after**2) / (2 * variance[:, -1, -1])
+    accepted = (uniform < np.exp(np.minimum(gain, 0.0)))[:, None]
+    X = X.copy()
+    X[:, -1, 1:-1] = np.where(accepted, moved, L[:, -1, 1:-1])
+    return X, np.where(accepted, delta, 0.0)
+
+
+def _harmonic(a: Array, b: Array) -> Array:
+    """Return the standard deviation of a product of two normal densities with these."""
+    return 1 / np.sqrt(a**-2.0 + b**-2.0)
+
+
+def _orders(design: Design) -> np.ndarray:
+    """Return each regression's order of the noisy moments' rows: constant, predictors, outcome."""
+    first = np.zeros((len(design.outcomes), 1), dtype=np.int64)
+    return np.hstack([first, 1 + design.predictors, 1 + design.outcomes[:, None]])
+
+
+def _in_order(factors: Sequence[Array], design: Design) -> Array:
+    """Return d in the order of each regression, shape (sites, regressions, q + 1)."""
+    return np.array(factors)[:, _orders(design)[:, 1:] - 1]
+
+
+def _factor(X: Array) -> Array:
+    """Return L of X."""
+    L = np.tril(X)
+    diagonal = np.arange(X.shape[-1])
+    L[..., diagonal, diagonal] = np.exp(X[..., diagonal, diagonal])
+    return L
