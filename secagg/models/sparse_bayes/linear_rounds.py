@@ -138,7 +138,7 @@ class SparseLinear(SparseModel, ABC):
         counted = [max(n - 1, 0) for n in records]
         design = self.design(public)
         latents = [site["latent"] for site in sites if "latent" in site]
-        factors = [_divided(site["unit"]) for site in sites]
+        factors = [1 / site["unit"] for site in sites]  # 0 for a column that does not vary
         data = _stacked(design, [site["gram"] for site in sites])
         if latents:
             data = latent_regression(latents, factors, design, self._largest_square(public))
@@ -238,12 +238,6 @@ class SparseLinear(SparseModel, ABC):
             return self.draw_slabs_first(now, total, sites, prior, rng)
         P = full(total["P"], now.theta.shape[-1])
         return spike_slab.collapsed(now, P, total["r"], total["c"], sites, prior, rng)
-
-
-def _divided(unit: Array) -> Array:
-    """Return 1 / unit, and 0 where the unit is 0 or infinite: for a column that does not vary."""
-    found: Array = np.where((unit > 0) & np.isfinite(unit), 1 / np.where(unit > 0, unit, 1), 0.0)
-    return found
 
 
 def _stacked(design: Design, grams: Sequence[Array]) -> Regression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
+from secagg.models.numerics import noise_posterior
 from secagg.models.sparse_bayes import latent_moments
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
 from secagg.models.sparse_bayes.latent_moments import (
@@ -23,6 +24,7 @@ from secagg.models.sparse_bayes.sums import Design
 DESIGN = Design(np.array([2, 0]), np.array([[0, 1], [2, 1]]))
 """Two regressions, so that the order of rows matters."""
 CHAINS, RECORDS = 3, 200.0
+GRID = np.linspace(-1, 1, 20_001)
 DIVIDED = np.array([4.0, 5.0, 3.0])
 """d: what a column analysed is in scaled units."""
 
@@ -74,8 +76,7 @@ def play(rounds: int, given: NoisyMatrix, seed: int = 0, sites: int = 1, w: floa
 
 def test_the_gradient_is_that_of_the_density() -> None:
     given, draw = noisy(2.0), parameters(1)
-    order = np.array([0, 1, 2, 3])
-    released = np.repeat(given.matrix[np.ix_(order, order)][None], CHAINS, axis=0)
+    released = np.repeat(given.matrix[None], CHAINS, axis=0)
     s = np.array([0.05, 0.1, 0.2])
     target = GivenCoefficients(released, given.variance, draw.theta[0, :, 0], s, np.full(3, 197.0))
     X = begin_latent(given, DESIGN, CHAINS)["X"][:, 0]
@@ -124,6 +125,7 @@ def centred(M: Array) -> Array:
     return M[1:, 1:] - np.outer(M[0, 1:], M[0, 1:]) / M[0, 0]
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("sd", [1.0, 8.0])
 def test_coefficients_have_the_posterior_of_a_normal_model(sd: float) -> None:
     """With the predictors' moments and s known, X'y / d^2 is normal, so is theta's posterior.
@@ -160,17 +162,84 @@ def test_coefficients_have_the_posterior_of_a_normal_model(sd: float) -> None:
     assert np.all(cross.std(axis=0) > 0)
 
 
-def test_both_moves_leave_one_distribution_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """X'y has the same distribution without the second move, if theta is then drawn by itself."""
+@pytest.mark.oracle
+def test_the_second_move_allows_for_the_sum_of_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An oracle for (2): in place of the second move, theta is drawn given the moments."""
     given = noisy(3.0)
-    both = play(2000, given, w=1e-12)[1][:, 0]  # the second move cannot move theta
-    monkeypatch.setattr(latent_moments, "_slide", lambda X, *others: (X, np.zeros_like(others[2])))
-    alone = play(2000, given, seed=5, w=1e-12)[1][:, 0]
-    for x, y in ((both, alone), (both**2, alone**2)):
-        batches = [each.reshape(18, 100, *each.shape[1:]).mean(axis=1) for each in (x, y)]
-        means = [each.mean(axis=(0, 1)) for each in batches]
-        errors = [each.std(axis=(0, 1), ddof=1) / np.sqrt(18 * CHAINS) for each in batches]
+    given.variance[3, 3] = 1.0  # so y'y says much
+    moved = play(2500, given, w=0.05)[0][:, 0]
+
+    rng = np.random.default_rng(7)
+
+    def theta_given_moments(
+        X: Array, released: Array, variance: Array, beta: Array, common: Array, root: Array,
+        *others: Array,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        L = latent_moments._factor(X)
+        L_x, s = L[:, 1:-1, 1:-1], 1.2 / np.tile([3.0, 4.0], CHAINS) ** 2
+        precision = L_x @ L_x.swapaxes(1, 2) / s[:, None, None]
+        precision += np.eye(2) / (root**2)[:, None, :]
+        shift = np.einsum("cij,cj->ci", L_x, L[:, -1, 1:-1]) / s[:, None] + common / root**2
+        cov = np.linalg.inv(precision)
+        noise = np.einsum("cij,cj->ci", np.linalg.cholesky(cov), rng.normal(size=beta.shape))
+        return X, np.einsum("cij,cj->ci", cov, shift) + noise - beta
+
+    monkeypatch.setattr(latent_moments, "_slide", theta_given_moments)
+    drawn = play(4000, given, seed=5, w=0.05)[0][:, 0]
+    for power in (1, 2):
+        means, errors = [], []
+        for theta in (moved, drawn):
+            batches = (theta**power).reshape(15, -1, *theta.shape[1:]).mean(axis=1)
+            means.append(batches.mean(axis=(0, 1)))
+            errors.append(batches.std(axis=(0, 1), ddof=1) / np.sqrt(15 * CHAINS))
         assert np.all(np.abs(means[0] - means[1]) < 4.5 * np.hypot(*errors))
+
+
+def test_the_density_is_that_of_the_prior_in_other_coordinates() -> None:
+    """With a numerical Jacobian from X to n, sums, S_11, S_22, the correlation, l and l_yy^2."""
+    beta, s, dof = np.array([0.3, -0.2]), 0.4, 17.0
+    wide = np.full((4, 4), 1e12)
+    target = GivenCoefficients(
+        np.zeros((1, 4, 4)), wide, beta[None], np.array([s]), np.array([dof])
+    )
+    at = np.tril_indices(4)
+
+    def natural(x: Array) -> Array:
+        X = np.zeros((4, 4))
+        X[at] = x
+        L = latent_moments._factor(X)
+        M = L @ L.T
+        S = L[1:3, 1:3] @ L[1:3, 1:3].T
+        r = S[0, 1] / np.sqrt(S[0, 0] * S[1, 1])
+        return np.array([*M[:3, 0], S[0, 0], S[1, 1], r, *L[3, :3], L[3, 3] ** 2])
+
+    def log_density(x: Array) -> float:
+        X = np.zeros((4, 4))
+        X[at] = x
+        L_x = latent_moments._factor(X)[1:3, 1:3]
+        found, n = natural(x), np.eye(len(x))
+        jacobian = np.column_stack(
+            [(natural(x + 1e-6 * e) - natural(x - 1e-6 * e)) / 2e-6 for e in n]
+        )
+        a = noise_posterior.shapes(3)
+        # C_x has the marginal of pi(C), normalised over r for each a
+        each = (1 - found[5] ** 2) ** (a - 0.5)
+        of_r = np.array([np.trapezoid((1 - GRID**2) ** (k - 0.5), GRID) for k in a])
+        prior = np.log(np.sum(a**6 / of_r * each))
+        error = found[7:9] - L_x.T @ beta
+        rows = -error @ error / (2 * s) + (dof / 2 - 1) * np.log(found[9]) - found[9] / (2 * s)
+        return float(prior + rows + np.linalg.slogdet(jacobian)[1])
+
+    rng = np.random.default_rng(2)
+    points = [0.4 * rng.normal(size=10) for _ in range(4)]
+    values = []
+    for x in points:
+        X = np.zeros((1, 4, 4))
+        X[0][at] = x
+        values.append(float(target(X)[0][0]))
+    for i, k in combinations(range(4), 2):
+        expected = log_density(points[i]) - log_density(points[k])
+        assert values[i] - values[k] == pytest.approx(expected, abs=1e-4)
 
 
 def test_no_number_of_a_site_depends_on_the_other_sites() -> None:
@@ -188,4 +257,3 @@ def test_columns_are_made_smaller_that_no_table_can_have() -> None:
     assert limited.square.max() == pytest.approx(most)
     diagonal = np.diagonal(limited.gram, axis1=-2, axis2=-1)
     assert diagonal.max() <= most * (1 + 1e-12)
-    assert replace(limited, gram=free.gram).gram is free.gram
