@@ -39,24 +39,21 @@ _ACCEPTANCE = 0.8  # target rate; 0.6 to 0.9 are nearly as good (Betancourt, Byr
 SEED = 4
 
 
-class Target:
+class NoisyFactor:
     """The log density of X: a batch of L with log L_jj on the diagonal, shape (chains, m, m).
 
-    a: the values of a in (2), shape (values,); None for `shapes`
+    It consists of the noise's density of (1), a product of powers of the L_jj, and what a subclass
+    adds.
+
+    pivots: the powers of L_jj, of shape (m,) or (chains, m)
     """
 
-    def __init__(self, released: Floats, variance: Floats, a: Floats | None = None) -> None:
-        m = variance.shape[-1]
-        p = m - 1
-        self.excess = (shapes(p) if a is None else a) - 1
-        self.log_weight = 2 * p * np.log1p(self.excess) - _log_normaliser(self.excess + 1.5, p - 1)
-        self.released = released
+    def __init__(self, released: Floats, variance: Floats, pivots: Floats) -> None:
+        m = released.shape[-1]
+        self.released, self.pivots = released, pivots
         self.lower = np.tril(np.ones((m, m)))
         # a sum over all entries counts each entry off the diagonal twice
         self.precision = 1 / variance / (2.0 - np.eye(m))
-        self.pivots = m + 1.0 - np.arange(m)
-        self.squares = np.full(p, -(p - 1) / 2)
-        self.predictors = np.arange(1, p)
 
     def factor(self, X: Floats) -> Floats:
         """Return L."""
@@ -65,17 +62,45 @@ class Target:
         L[:, diagonal, diagonal] = np.exp(X[:, diagonal, diagonal])
         return L
 
-    def likelihood(self, L: Floats) -> tuple[Floats | float, Floats | float]:
-        """Return what a model of the records adds to the log density, and its derivative by L."""
-        return 0.0, 0.0
+    def added(self, X: Floats, L: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return another term of the log density, and its derivatives by L and by log L_jj.
+
+        The second derivative, of shape (chains, m), is that for a fixed L.
+        """
+        raise NotImplementedError
 
     def __call__(self, X: Floats) -> tuple[Floats, Floats]:
         """Return the log density up to a constant, shape (chains,), and its gradient."""
         L = self.factor(X)
-        likelihood, by_L = self.likelihood(L)
+        more, by_L, by_pivot = self.added(X, L)
         diagonal = np.arange(L.shape[1])
         E = L @ L.swapaxes(1, 2) - self.released
         weighted = E * self.precision
+        value = more - 0.5 * (weighted * E).sum(axis=(1, 2))
+        value = value + (X[:, diagonal, diagonal] * self.pivots).sum(axis=1)
+        gradient = (by_L - 2 * weighted @ L) * self.lower
+        gradient[:, diagonal, diagonal] *= L[:, diagonal, diagonal]
+        gradient[:, diagonal, diagonal] += self.pivots + by_pivot
+        return value, gradient
+
+
+class Target(NoisyFactor):
+    """The log density of (1) with the prior (2) of the correlations.
+
+    a: the values of a in (2), shape (values,); None for `shapes`
+    """
+
+    def __init__(self, released: Floats, variance: Floats, a: Floats | None = None) -> None:
+        m = variance.shape[-1]
+        p = m - 1
+        super().__init__(released, variance, m + 1.0 - np.arange(m))
+        self.excess = (shapes(p) if a is None else a) - 1
+        self.log_weight = 2 * p * np.log1p(self.excess) - _log_normaliser(self.excess + 1.5, p - 1)
+        self.squares = np.full(p, -(p - 1) / 2)
+        self.predictors = np.arange(1, p)
+
+    def added(self, X: Floats, L: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the logarithm of (2) and of the powers of S_jj in (3)."""
         S = (L[:, 1:, 1:] ** 2).sum(axis=2)
         log_S, x = np.log(S), self.predictors
         log_det = 2 * X[:, x, x].sum(axis=1) - log_S[:, :-1].sum(axis=1)  # log |C_x|
@@ -84,22 +109,12 @@ class Target:
         prior = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
         # the derivative of (2)'s logarithm by log |C_x|: the mean of a - 1 at this C_x
         mean = (np.exp(terms - prior[:, None]) * self.excess).sum(axis=1)
-        value = (
-            -0.5 * (weighted * E).sum(axis=(1, 2))
-            + (X[:, diagonal, diagonal] * self.pivots).sum(axis=1)
-            + (log_S * self.squares).sum(axis=1)
-            + prior
-            + likelihood
-        )
         by_log_S = np.tile(self.squares, (len(S), 1))
         by_log_S[:, :-1] -= mean[:, None]
-        gradient = by_L - 2 * weighted @ L
-        gradient[:, 1:, 1:] += (2 * by_log_S / S)[:, :, None] * L[:, 1:, 1:]
-        gradient *= self.lower
-        gradient[:, diagonal, diagonal] *= L[:, diagonal, diagonal]
-        gradient[:, diagonal, diagonal] += self.pivots
-        gradient[:, x, x] += 2 * mean[:, None]
-        return value, gradient
+        by_L, by_pivot = np.zeros_like(L), np.zeros(L.shape[:2])
+        by_L[:, 1:, 1:] = (2 * by_log_S / S)[:, :, None] * L[:, 1:, 1:]
+        by_pivot[:, x] = 2 * mean[:, None]
+        return (log_S * self.squares).sum(axis=1) + prior, by_L, by_pivot
 
 
 def shapes(p: int) -> Floats:

@@ -66,12 +66,16 @@ def recorded_draws(state: State) -> dict[str, Array]:
 
 
 class Round(NamedTuple):
-    """What all sites know in a round: the common theta and t, and whether it is warmup."""
+    """What all sites know in a round: the common theta and t, and whether it is warmup.
+
+    noise_state: what `SparseModel.begin_noise_state` began; empty without noise
+    """
 
     theta: Array
     t: Array
     number: int
     warmup: bool
+    noise_state: State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +168,17 @@ class SparseModel(ABC):
         """Return what a site's memory has besides, under noise once at the site."""
         return {}
 
+    def begin_noise_state(self, public: PublicFacts) -> State:
+        """Return arrays that all parties share, besides, under noise once at the site."""
+        return {}
+
+    def draw_noise_state(
+        self, now: Common, total: Update, noise_state: State, sites: int, prior: SpikeSlab,
+        rng: np.random.Generator,
+    ) -> tuple[Common, Update, State]:  # fmt: skip
+        """Return these arrays after a round's sums, and what they change before `draw_common`."""
+        return now, total, noise_state
+
     @abstractmethod
     def run_sweeps(
         self,
@@ -249,6 +264,7 @@ class SparseModel(ABC):
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
             "common": asdict(common),
+            "noise_state": self.begin_noise_state(public) if public.site_moments else {},
             COLLECTED_DRAWS: list[State](),
         }
 
@@ -260,7 +276,7 @@ class SparseModel(ABC):
             return None
         common = state["common"]
         sent = {"theta": common["theta"], "t": common["t"], "scale": state["scale"]}
-        return DRAWS, {**sent, "records": state["records"]}
+        return DRAWS, {**sent, **state["noise_state"], "records": state["records"]}
 
     def contribute(
         self,
@@ -289,7 +305,8 @@ class SparseModel(ABC):
             return [(self._count(each.values[:, chosen]), memory)
                     for each, memory in zip(rows, memories, strict=True)]  # fmt: skip
         shape = (self.chains, *self.shape(public))
-        news = {"theta": shape, "t": shape}
+        first = self.begin_noise_state(public) if public.site_moments else {}
+        news = {"theta": shape, "t": shape, **{name: each.shape for name, each in first.items()}}
         sent, facts = read_message(message, news, {"scale": (len(chosen),)})
         if np.any(sent["t"] <= 0):
             raise PeerError("message", "the coordinator's t must be above 0")
@@ -298,7 +315,9 @@ class SparseModel(ABC):
             check_facts(memory, facts, len(each.values))
             sites.append(memory or self._first_memory(each, facts, public))
         number = sites[0]["round"]
-        now = Round(sent["theta"], clip_variance(sent["t"]), number, number < self.discarded)
+        noise_state = {name: sent[name] for name in first}
+        t, warmup = clip_variance(sent["t"]), number < self.discarded
+        now = Round(sent["theta"], t, number, warmup, noise_state)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
         return [
             (update, {**memory, "round": number + 1})
@@ -311,13 +330,19 @@ class SparseModel(ABC):
             return self._after_count(state, total)
         rng = self._generator(state["round"] + 1)
         prior = self.constants(state["records"])
-        drawn = self.draw_common(Common(**state["common"]), total, sites, prior, rng)
+        now, noise_state = Common(**state["common"]), state["noise_state"]
+        if noise_state:
+            now, total, noise_state = self.draw_noise_state(
+                now, total, noise_state, sites, prior, rng
+            )
+        drawn = self.draw_common(now, total, sites, prior, rng)
         common = {name: getattr(drawn, name) for name in SHARED_FIELDS}
         done, saved = state["round"] + 1, state[COLLECTED_DRAWS]
         if done > self.discarded and (done - self.discarded) % self.thin == 0:
             saved = [*saved, {name: common[name] for name in RECORDED}]
         status = "done" if done == self.rounds else "running"
-        return {**state, "status": status, "round": done, "common": common, COLLECTED_DRAWS: saved}
+        return {**state, "status": status, "round": done, "common": common,
+                "noise_state": noise_state, COLLECTED_DRAWS: saved}  # fmt: skip
 
     def _checked_spec(self, public: PublicFacts) -> Spec:
         """Return a round's fields. Raises `JobError` if they have too many numbers."""

@@ -11,10 +11,9 @@ records less one, for the intercept. For q predictors,
     l ~ N(L_x' beta, s I),    l_yy^2 ~ s chi^2 with m_0 - 1 - q degrees of freedom               (1)
 
 independently (theorem of Cochran; nothing is approximated, as it is in that paper, whose moments
-are normal only for many records). l_0, which the intercept determines, has a flat density. The
-predictors' moments have the prior of `secagg.models.numerics.noise_posterior`, equations (2) and
-(3) there, of q columns: C_x has the marginal density of (2), |C_x|^(a - 1/2) in place of
-|C_x|^(a - 1).
+are normal only for many records). l_0, which the intercept determines, has a flat density, and so
+have the number of records and the predictors' sums. The predictors' scatter matrix L_x L_x' has the
+prior that the sites learn together: `secagg.models.numerics.site_covariances`, equation (1).
 
 A site's round is a Gibbs sampler: a sweep of `secagg.models.sparse_bayes.horseshoe` given M, then
 one trajectory of Hamiltonian Monte Carlo for M given beta and s. If there is much noise, beta and
@@ -27,7 +26,14 @@ L_x' beta does not. For a prior beta ~ N(beta_0, W), what does change is
 
 with c~ the noisy c, N the variances of its noise, and e the noise that is then in sum y^2. delta is
 drawn from (2) without e, a normal distribution, and accepted with the ratio of the terms in e
-(Metropolis; Yu and Meng 2011 describe such changes of what is held fixed). Every chain of every
+(Metropolis; Yu and Meng 2011 describe such changes of what is held fixed). The common coefficients
+hold all sites' c back in the same way. So once in a round theta, every site's beta and its c move
+together along a line (`secagg.models.numerics.line_move`),
+
+    beta_k by a u,    l_k by L_x,k' a u                                                          (3)
+
+which changes (2) without the density of beta, as beta - beta_0 stays, and the prior of theta.
+Every chain of every
 regression has moments of its own. (The regressions of a Markov field are separate models of the
 same noisy moments, as they are separate models of the same records without noise.)
 
@@ -51,11 +57,12 @@ from secagg.models.numerics.gaussian_draws import dot, factor, normal_draw, time
 from secagg.models.numerics.noise_posterior import (
     FIRST_STEP,
     JITTER,
-    Target,
+    NoisyFactor,
     adapted,
     move,
     starts,
 )
+from secagg.models.numerics.site_covariances import SharedCovariance
 from secagg.models.sparse_bayes.horseshoe import Regression, SiteDraw
 from secagg.models.sparse_bayes.sums import Design
 
@@ -63,33 +70,38 @@ _STEPS = 10
 """Of a trajectory. All sites of a call share the number, so that it cannot depend on any."""
 
 
-class GivenCoefficients(Target):
-    """The log density of X given beta and s; all arrays have a first axis of chains.
+class GivenCoefficients(NoisyFactor):
+    """The log density of X given beta, s and the prior; all arrays have a first axis of chains.
 
     beta: shape (chains, q), s: (chains,), in the scaled units of the release
     dof: degrees of freedom of (1), shape (chains,)
+    n: number of records less one, shape (chains,)
     """
 
-    def __init__(self, released: Array, variance: Array, beta: Array, s: Array, dof: Array) -> None:
-        super().__init__(released, variance)
+    def __init__(self, released: Array, variance: Array, beta: Array, s: Array, dof: Array,
+                 n: Array, prior: SharedCovariance) -> None:  # fmt: skip
         m = released.shape[-1]
-        q = m - 2
-        self.excess = self.excess + 0.5
-        self.pivots = np.broadcast_to(m - np.arange(m, dtype=np.float64), (len(s), m)).copy()
-        self.pivots[:, -1] = dof
-        self.squares = np.append(np.full(q, -(q - 1) / 2), 0.0)
+        nu = prior.degrees(n)
+        # L to n, sums, A: its Wishart density in the predictors' L_jj
+        pivots = nu[:, None] + 1.0 - np.arange(m)
+        pivots[:, 0], pivots[:, -1] = m, dof
+        super().__init__(released, variance, pivots)
         self.beta, self.s = beta, s
+        self.inverse_scale = prior.precision * (nu / n)[:, None, None]
 
-    def likelihood(self, L: Array) -> tuple[Array, Array]:
-        """Return the log density of (1) without the powers of l_yy, and its derivative."""
-        error = L[:, -1, 1:-1] - np.einsum("cij,ci->cj", L[:, 1:-1, 1:-1], self.beta)
+    def added(self, X: Array, L: Array) -> tuple[Array, Array, Array]:
+        """Return the log density of (1) and the prior, without the powers of L_jj."""
+        L_x = L[:, 1:-1, 1:-1]
+        error = L[:, -1, 1:-1] - np.einsum("cij,ci->cj", L_x, self.beta)
         pivot, scaled = L[:, -1, -1], error / self.s[:, None]
+        weighted = self.inverse_scale @ L_x
         value = -((error * scaled).sum(axis=1) + pivot**2 / self.s) / 2
+        value = value - (weighted * L_x).sum(axis=(1, 2)) / 2
         by_L = np.zeros_like(L)
-        by_L[:, 1:-1, 1:-1] = self.beta[:, :, None] * scaled[:, None, :]
+        by_L[:, 1:-1, 1:-1] = self.beta[:, :, None] * scaled[:, None, :] - weighted
         by_L[:, -1, 1:-1] = -scaled
         by_L[:, -1, -1] = -pivot / self.s
-        return value, by_L
+        return value, by_L, np.zeros(L.shape[:2])
 
 
 def begin_latent(noisy: NoisyMatrix, design: Design, chains: int) -> State:
@@ -134,6 +146,55 @@ def latent_regression(latents: Sequence[State], factors: Sequence[Array], design
     )
 
 
+def predictor_scatters(latents: Sequence[State]) -> Array:
+    """Return L_x L_x' of the sites' current moments, (sites, chains, regressions, q, q)."""
+    L_x = _factor(np.array([latent["X"] for latent in latents]))[..., 1:-1, 1:-1]
+    found: Array = L_x @ transpose(L_x)
+    return found
+
+
+def shift_latent(latents: Sequence[State], factors: Sequence[Array], design: Design,
+                 shift: Array) -> list[State]:  # fmt: skip
+    """Return the sites' moments for coefficients that all move by `shift`, as (3) says.
+
+    shift: shape (chains, regressions, q), in the units analysed
+    """
+    X = np.array([latent["X"] for latent in latents])
+    L_x, _, delta = _moves(X, factors, design, shift)
+    X[..., -1, 1:-1] += times(transpose(L_x), delta)
+    return [{**latent, "X": X[k]} for k, latent in enumerate(latents)]
+
+
+def line_terms(latents: Sequence[State], factors: Sequence[Array], design: Design,
+               direction: Array) -> Array:  # fmt: skip
+    """Return c_1 to c_5 of `line_move` for (3), shape (sites, chains, regressions, 5).
+
+    direction: u, shape (chains, regressions, q), in the units analysed
+    """
+    released = np.array([latent["released"] for latent in latents])[:, None]
+    variance = np.array([latent["variance"] for latent in latents])[:, None]
+    L_x, L, u = _moves(np.array([latent["X"] for latent in latents]), factors, design, direction)
+    excess = released[..., -1, :] - (L @ transpose(L))[..., -1, :]
+    moved, of_y = times(L_x, times(transpose(L_x), u)), variance[..., -1, -1]
+    e, p = excess[..., -1], 2 * dot(L[..., -1, 1:-1], times(transpose(L_x), u))
+    w, weighted = dot(u, moved), moved / variance[..., -1, 1:-1]
+    terms = (
+        dot(excess[..., 1:-1], weighted) + e * p / of_y,
+        -dot(moved, weighted) / 2 - p**2 / (2 * of_y),
+        -p * w / of_y,
+        -(w**2) / (2 * of_y),
+        e * w / of_y,
+    )
+    return np.stack(terms, axis=-1)
+
+
+def _moves(X: Array, factors: Sequence[Array], design: Design,
+           shift: Array) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Return L_x, L, and the shift in the scaled units of the release."""
+    L = _factor(X)
+    return L[..., 1:-1, 1:-1], L, _unit(factors, design) * shift
+
+
 def draw_latent(
     latents: Sequence[State],
     factors: Sequence[Array],
@@ -141,6 +202,7 @@ def draw_latent(
     records: Sequence[float],
     draw: SiteDraw,
     theta: Array,
+    prior: SharedCovariance,
     rngs: Sequence[np.random.Generator],
     *,
     warmup: bool,
@@ -153,12 +215,16 @@ def draw_latent(
     """
     sites, chains, R, q = draw.theta.shape
     m = q + 2
-    d = _in_order(factors, design)
-    of_y = np.where(d[..., -1:] > 0, d[..., -1:], 1.0)[:, None]
-    unit = np.broadcast_to(d[:, None, :, :-1] / of_y, draw.theta.shape).reshape(-1, q)
+    of_y = _of_y(_in_order(factors, design))
+    unit = np.broadcast_to(_unit(factors, design), draw.theta.shape).reshape(-1, q)
     beta = draw.theta.reshape(-1, q) * unit
     s = (draw.s / of_y[..., 0] ** 2).reshape(-1)
     dof = np.repeat([max(n - q, 1.0) for n in records], chains * R)
+    n = np.repeat(np.maximum(records, 1.0), chains * R)
+    of_all = SharedCovariance(
+        np.tile(prior.precision.reshape(-1, q, q), (sites, 1, 1)),
+        np.tile(prior.share.ravel(), sites),
+    )
 
     def stacked(name: str) -> Array:
         each = np.array([latent[name] for latent in latents])
@@ -176,9 +242,14 @@ def draw_latent(
     uniform = drawn(lambda rng: rng.random((many, 2)))
     normal = drawn(lambda rng: rng.standard_normal((many, q)))
     released, variance = stacked("released"), stacked("variance")
-    target = GivenCoefficients(released, variance, beta, s, dof)
+    target = GivenCoefficients(released, variance, beta, s, dof, n, of_all)
     scale, step = stacked("scale"), stacked("step")
-    # the model, too, limits how far the last row can move
+    # the model and the prior, too, limit how far L can move: Bartlett's decomposition of (1) there
+    below = np.diagonal(np.linalg.cholesky(np.linalg.inv(target.inverse_scale)), axis1=1, axis2=2)
+    j, k = np.tril_indices(q, -1)
+    scale[:, 1 + j, 1 + k] = _harmonic(scale[:, 1 + j, 1 + k], below[:, j])
+    x = np.arange(1, q + 1)
+    scale[:, x, x] = _harmonic(scale[:, x, x], 1 / np.sqrt(2 * of_all.degrees(n))[:, None])
     scale[:, -1, 1:-1] = _harmonic(scale[:, -1, 1:-1], np.sqrt(s)[:, None])
     scale[:, -1, -1] = _harmonic(scale[:, -1, -1], 1 / np.sqrt(2 * dof))
     with np.errstate(all="ignore"):  # a trajectory that diverges is rejected
@@ -242,6 +313,18 @@ def _orders(design: Design) -> np.ndarray:
 def _in_order(factors: Sequence[Array], design: Design) -> Array:
     """Return d in the order of each regression, shape (sites, regressions, q + 1)."""
     return np.array(factors)[:, _orders(design)[:, 1:] - 1]
+
+
+def _of_y(d: Array) -> Array:
+    """Return d of the outcome, (sites, 1, regressions, 1); 1 for one that does not vary."""
+    return np.where(d[..., -1:] > 0, d[..., -1:], 1.0)[:, None]
+
+
+def _unit(factors: Sequence[Array], design: Design) -> Array:
+    """Return what a coefficient in the units analysed is multiplied by in those of the release."""
+    d = _in_order(factors, design)
+    found: Array = d[:, None, :, :-1] / _of_y(d)
+    return found
 
 
 def _factor(X: Array) -> Array:

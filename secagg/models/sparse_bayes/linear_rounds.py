@@ -12,16 +12,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from secagg.contracts import Disclosure, NoisyMatrix, PublicFacts, Result, Spec, State, Update
+from secagg.contracts import (
+    Disclosure,
+    Field,
+    Kind,
+    NoisyMatrix,
+    PublicFacts,
+    Result,
+    Spec,
+    State,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import number
 from secagg.models.common.variables import halves
-from secagg.models.numerics.gaussian_draws import clip_variance
+from secagg.models.numerics.gaussian_draws import clip_variance, times
+from secagg.models.numerics.line_move import TERMS, draw_along, draw_direction
+from secagg.models.numerics.site_covariances import (
+    begin_shared,
+    draw_shared,
+    read_shared,
+    shared_spec,
+    site_terms,
+)
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.base import Round, SparseModel
 from secagg.models.sparse_bayes.horseshoe import (
@@ -36,6 +54,9 @@ from secagg.models.sparse_bayes.latent_moments import (
     begin_latent,
     draw_latent,
     latent_regression,
+    line_terms,
+    predictor_scatters,
+    shift_latent,
 )
 from secagg.models.sparse_bayes.result import linear_disclosure
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_posterior
@@ -49,6 +70,7 @@ from secagg.models.sparse_bayes.sums import (
     upper,
 )
 
+_MAX_LINE, _LINE_BITS = 2.0**30, 20
 _DRAW = tuple(field.name for field in fields(SiteDraw))
 _NOISE = tuple(field.name for field in fields(SweepNoise))
 
@@ -85,10 +107,15 @@ class SparseLinear(SparseModel, ABC):
 
     def round_spec(self, public: PublicFacts) -> Spec:
         """Return the fields of one of the sampler's rounds."""
-        if self.step == "paper":
-            return super().round_spec(public)
         norm, rows, sites = self._largest_square(public), public.max_rows, len(public.sites)
-        return collapsed_spec((self.chains, *self.shape(public)), norm, rows, sites, self.noise)
+        chains, (R, q) = self.chains, self.shape(public)
+        spec = super().round_spec(public)
+        if self.step == "collapsed":
+            spec = collapsed_spec((chains, R, q), norm, rows, sites, self.noise)
+        if not public.site_moments:
+            return spec
+        line = Field("line", (chains, R, TERMS), _MAX_LINE, _LINE_BITS, Kind.BOUNDED)
+        return (*spec, *shared_spec((chains, R), q, rows, sites), line)
 
     def _largest_square(self, public: PublicFacts) -> float:
         """Return the largest |X_i|^2 that is possible at a site.
@@ -125,6 +152,39 @@ class SparseLinear(SparseModel, ABC):
         """Return first draws of the exact moments."""
         return {"latent": begin_latent(noisy, self.design(public), self.chains)}
 
+    def begin_noise_state(self, public: PublicFacts) -> State:
+        """Return first draws of what the sites' covariances have in common, and of a line."""
+        R, q = self.shape(public)
+        still = {"shift": np.zeros((self.chains, R, q)), "direction": np.zeros((self.chains, R, q))}
+        return {**asdict(begin_shared((self.chains, R), q)), **still}
+
+    def draw_noise_state(
+        self, now: Common, total: Update, noise_state: State, sites: int, prior: SpikeSlab,
+        rng: np.random.Generator,
+    ) -> tuple[Common, Update, State]:  # fmt: skip
+        """Return the next draws, and theta and r moved along the line."""
+        u = noise_state["direction"]
+        one_axis = (np.count_nonzero(u, axis=-1) == 1)[..., None] & (u != 0)
+        slabs = np.stack([np.where(one_axis, value, now.g) for value in (0.0, 1.0)])
+        variance = np.where(slabs > 0, now.eta, prior.narrow(now.eta))
+        of_slabs = np.where(slabs > 0, np.log(now.rho)[..., None], np.log1p(-now.rho)[..., None])
+        weights = (of_slabs - (now.theta**2 / variance + np.log(variance)) / 2).sum(axis=-1)
+        line = np.stack([total["line"]] * 2)
+        line[..., 0] -= (now.theta * u / variance).sum(axis=-1)
+        line[..., 1] -= (u**2 / variance).sum(axis=-1) / 2
+        line[:, ~np.any(u, axis=-1)] = [0.0, -1.0, 0.0, 0.0, 0.0]  # before the first direction
+        in_slab = (one_axis & (now.g > 0)).any(axis=-1).astype(np.int64)
+        a, model = draw_along(line, weights, in_slab, rng)
+        shift = a[..., None] * u
+        g = np.where(one_axis, model[..., None], now.g)
+        if self.step == "collapsed":  # r is P X'y, up to terms that X'y does not change
+            P = full(total["P"], u.shape[-1])
+            total = {**total, "r": total["r"] + times(P, shift)}
+        shared = draw_shared(read_shared(noise_state), total, sites, rng)
+        direction = draw_direction(u.shape, rng)
+        moved = replace(now, theta=now.theta + shift, g=g)
+        return moved, total, {**asdict(shared), "shift": shift, "direction": direction}
+
     def run_sweeps(
         self,
         sites: Sequence[State],
@@ -138,9 +198,11 @@ class SparseLinear(SparseModel, ABC):
         counted = [max(n - 1, 0) for n in records]
         design = self.design(public)
         latents = [site["latent"] for site in sites if "latent" in site]
+        shared = read_shared(now.noise_state) if latents else None
         factors = [1 / site["unit"] for site in sites]  # 0 for a column that does not vary
         data = _stacked(design, [site["gram"] for site in sites])
-        if latents:
+        if shared:
+            latents = shift_latent(latents, factors, design, now.noise_state["shift"])
             data = latent_regression(latents, factors, design, self._largest_square(public))
         draw = SiteDraw(*(np.array([site[name] for site in sites]) for name in _DRAW))
         if self.step == "paper":  # lambda stays, and w = lambda^2 t
@@ -153,9 +215,17 @@ class SparseLinear(SparseModel, ABC):
             ]
             noise = SweepNoise(*(np.array([getattr(one, name) for one in each]) for name in _NOISE))
             draw = sweep(data, draw, now.theta, now.t, self.noise, noise)
-        if latents:
+        if shared:
             latents, draw = draw_latent(
-                latents, factors, design, counted, draw, now.theta, rngs, warmup=now.warmup
+                latents,
+                factors,
+                design,
+                counted,
+                draw,
+                now.theta,
+                shared,
+                rngs,
+                warmup=now.warmup,
             )
             data = latent_regression(latents, factors, design, self._largest_square(public))
         if self.step == "collapsed":
@@ -163,6 +233,9 @@ class SparseLinear(SparseModel, ABC):
             update = {"P": upper(P), "r": r, "c": now.t / (draw.v * draw.w)}
         else:
             update, draw = paper_update(draw, now.theta, now.t, self.lambda_floor)
+        if shared:
+            lines = line_terms(latents, factors, design, now.noise_state["direction"])
+            scatters = predictor_scatters(latents)
         results = []
         for k, site in enumerate(sites):
             site_draw = SiteDraw(*(getattr(draw, name)[k] for name in _DRAW))
@@ -172,7 +245,11 @@ class SparseLinear(SparseModel, ABC):
                 at = now.number - self.discarded
                 own = add_draw(own, {**parameters, "common": now.theta}, at, self.recorded_rounds)
             sent = {name: values[k] for name, values in update.items()}
-            exact = {"latent": latents[k]} if latents else {}
+            exact = {}
+            if shared:
+                exact = {"latent": latents[k]}
+                sent["line"] = np.clip(lines[k], -_MAX_LINE, _MAX_LINE)
+                sent |= site_terms(scatters[k], max(counted[k], 1), shared)
             results.append((sent, {**site, **parameters, **exact, "t": now.t, "own": own}))
         return results
 

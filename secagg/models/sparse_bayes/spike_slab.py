@@ -85,7 +85,7 @@ def collapsed(
         narrow = prior.narrow(now.eta)
         g, inclusion = draw_slabs(now.g, now.rho, P, r, now.eta, narrow, rng)
         now = replace(now, g=g, inclusion=inclusion)
-    root = np.sqrt(_spread(now, prior))  # Q^-1 = R K^-1 R, with K = I + R (SUM P_k) R
+    root = np.sqrt(spread(now, prior))  # Q^-1 = R K^-1 R, with K = I + R (SUM P_k) R
     theta = root * normal_draw(*factor(root, P), root * r, rng.standard_normal(r.shape))
     t = clip_variance(rng.standard_gamma((sites + 1) / 2, size=c.shape) / (now.x + c / now.t))
     x = rng.standard_gamma(1.0, size=t.shape) / (prior.spread**2 + t)
@@ -104,7 +104,7 @@ def paper(
     """Draw (7) to (11); one, d and dd (..., q) are the sums of 1/l, d/l and d^2/l."""
     x = inverse_gamma(1.0, prior.spread**-2 + 1 / now.t, rng)
     t = clip_variance(inverse_gamma((sites + 1) / 2, 1 / x + dd / 2, rng))
-    precision = 1 / _spread(now, prior) + one / t
+    precision = 1 / spread(now, prior) + one / t
     mean = (now.theta * one + d) / t / precision
     theta = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
     return _draw_slabs(replace(now, theta=theta, t=t, x=x), prior, rng)
@@ -149,6 +149,6 @@ def _draw_rho(g: Array, prior: SpikeSlab, rng: np.random.Generator) -> Array:
     return within
 
 
-def _spread(now: Common, prior: SpikeSlab) -> Array:
+def spread(now: Common, prior: SpikeSlab) -> Array:
     """Return e of (1)."""
     return np.where(now.g > 0, now.eta, prior.narrow(now.eta))

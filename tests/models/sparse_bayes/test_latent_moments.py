@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import wishart
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
-from secagg.models.numerics import noise_posterior
+from secagg.models.numerics.site_covariances import SharedCovariance
 from secagg.models.sparse_bayes import latent_moments
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
 from secagg.models.sparse_bayes.latent_moments import (
@@ -18,15 +19,25 @@ from secagg.models.sparse_bayes.latent_moments import (
     begin_latent,
     draw_latent,
     latent_regression,
+    line_terms,
+    shift_latent,
 )
 from secagg.models.sparse_bayes.sums import Design
 
 DESIGN = Design(np.array([2, 0]), np.array([[0, 1], [2, 1]]))
 """Two regressions, so that the order of rows matters."""
 CHAINS, RECORDS = 3, 200.0
-GRID = np.linspace(-1, 1, 20_001)
 DIVIDED = np.array([4.0, 5.0, 3.0])
 """d: what a column analysed is in scaled units."""
+
+
+PRECISION = np.array([[3.0, -0.5], [-0.5, 2.0]])
+
+
+def one_prior(*shape: int) -> SharedCovariance:
+    """Return the same prior of the predictors' scatter for all chains and regressions."""
+    precision = np.broadcast_to(PRECISION, (*shape, 2, 2)).copy()
+    return SharedCovariance(precision, np.full(shape, 0.25))
 
 
 def moments(seed: int = 0) -> Array:
@@ -65,6 +76,7 @@ def play(rounds: int, given: NoisyMatrix, seed: int = 0, sites: int = 1, w: floa
             [RECORDS - 1] * sites,
             draw,
             common,
+            one_prior(CHAINS, 2),
             rngs,
             warmup=warm,
         )
@@ -78,7 +90,10 @@ def test_the_gradient_is_that_of_the_density() -> None:
     given, draw = noisy(2.0), parameters(1)
     released = np.repeat(given.matrix[None], CHAINS, axis=0)
     s = np.array([0.05, 0.1, 0.2])
-    target = GivenCoefficients(released, given.variance, draw.theta[0, :, 0], s, np.full(3, 197.0))
+    target = GivenCoefficients(
+        released, given.variance, draw.theta[0, :, 0], s, np.full(3, 197.0), np.full(3, 199.0),
+        one_prior(CHAINS),
+    )  # fmt: skip
     X = begin_latent(given, DESIGN, CHAINS)["X"][:, 0]
     _, gradient = target(X)
     for j, k in zip(*np.tril_indices(4), strict=True):
@@ -104,7 +119,10 @@ def test_the_density_of_the_last_row_is_that_of_regressions() -> None:
     assert abs(rest.mean() / s - dof) < 4 * np.sqrt(2 * dof / 4000)
     # the density's derivative by l is zero at its mean, by log l_yy at root(dof s)
     released, wide = np.zeros((1, 4, 4)), np.full((4, 4), 1e12)
-    target = GivenCoefficients(released, wide, beta[None], np.array([s]), np.array([float(dof)]))
+    flat = SharedCovariance(np.zeros((1, 2, 2)), np.ones(1))
+    target = GivenCoefficients(
+        released, wide, beta[None], np.array([s]), np.array([float(dof)]), np.ones(1), flat
+    )
     X = np.zeros((1, 4, 4))
     X[0, 1:3, 1:3] = L_x
     X[0, 3, 1:3] = L_x.T @ beta
@@ -196,13 +214,15 @@ def test_the_second_move_allows_for_the_sum_of_squares(monkeypatch: pytest.Monke
 
 
 def test_the_density_is_that_of_the_prior_in_other_coordinates() -> None:
-    """With a numerical Jacobian from X to n, sums, S_11, S_22, the correlation, l and l_yy^2."""
-    beta, s, dof = np.array([0.3, -0.2]), 0.4, 17.0
+    """With a numerical Jacobian from X to n, sums, A, l and l_yy^2; A's density is scipy's."""
+    beta, s, dof, n = np.array([0.3, -0.2]), 0.4, 17.0, 9.0
     wide = np.full((4, 4), 1e12)
     target = GivenCoefficients(
-        np.zeros((1, 4, 4)), wide, beta[None], np.array([s]), np.array([dof])
-    )
-    at = np.tril_indices(4)
+        np.zeros((1, 4, 4)), wide, beta[None], np.array([s]), np.array([dof]), np.array([n]),
+        one_prior(1),
+    )  # fmt: skip
+    at, nu = np.tril_indices(4), 2 + 0.25 * n
+    A = wishart(nu, n / nu * np.linalg.inv(PRECISION))
 
     def natural(x: Array) -> Array:
         X = np.zeros((4, 4))
@@ -210,25 +230,19 @@ def test_the_density_is_that_of_the_prior_in_other_coordinates() -> None:
         L = latent_moments._factor(X)
         M = L @ L.T
         S = L[1:3, 1:3] @ L[1:3, 1:3].T
-        r = S[0, 1] / np.sqrt(S[0, 0] * S[1, 1])
-        return np.array([*M[:3, 0], S[0, 0], S[1, 1], r, *L[3, :3], L[3, 3] ** 2])
+        return np.array([*M[:3, 0], S[0, 0], S[1, 1], S[0, 1], *L[3, :3], L[3, 3] ** 2])
 
     def log_density(x: Array) -> float:
         X = np.zeros((4, 4))
         X[at] = x
         L_x = latent_moments._factor(X)[1:3, 1:3]
-        found, n = natural(x), np.eye(len(x))
+        found, unit = natural(x), np.eye(len(x))
         jacobian = np.column_stack(
-            [(natural(x + 1e-6 * e) - natural(x - 1e-6 * e)) / 2e-6 for e in n]
+            [(natural(x + 1e-6 * e) - natural(x - 1e-6 * e)) / 2e-6 for e in unit]
         )
-        a = noise_posterior.shapes(3)
-        # C_x has the marginal of pi(C), normalised over r for each a
-        each = (1 - found[5] ** 2) ** (a - 0.5)
-        of_r = np.array([np.trapezoid((1 - GRID**2) ** (k - 0.5), GRID) for k in a])
-        prior = np.log(np.sum(a**6 / of_r * each))
         error = found[7:9] - L_x.T @ beta
         rows = -error @ error / (2 * s) + (dof / 2 - 1) * np.log(found[9]) - found[9] / (2 * s)
-        return float(prior + rows + np.linalg.slogdet(jacobian)[1])
+        return float(A.logpdf(L_x @ L_x.T) + rows + np.linalg.slogdet(jacobian)[1])
 
     rng = np.random.default_rng(2)
     points = [0.4 * rng.normal(size=10) for _ in range(4)]
@@ -240,6 +254,40 @@ def test_the_density_is_that_of_the_prior_in_other_coordinates() -> None:
     for i, k in combinations(range(4), 2):
         expected = log_density(points[i]) - log_density(points[k])
         assert values[i] - values[k] == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_line_is_that_of_the_noise() -> None:
+    """c_1 to c_5 against the density itself, which is a polynomial along the line."""
+    given = noisy(3.0)
+    latent, u = begin_latent(given, DESIGN, CHAINS), np.zeros((CHAINS, 2, 2))
+    u[...] = np.random.default_rng(3).normal(size=u.shape)
+    terms = line_terms([latent], [DIVIDED], DESIGN, u)[0]
+    orders = np.array([[0, 1, 2, 3], [0, 3, 2, 1]])
+
+    def log_density(a: float) -> Array:
+        (moved,) = shift_latent([latent], [DIVIDED], DESIGN, a * u)
+        L = latent_moments._factor(moved["X"])
+        M = L @ L.swapaxes(-1, -2)
+        found = np.empty((CHAINS, 2))
+        for i, order in enumerate(orders):
+            E = given.matrix[np.ix_(order, order)] - M[:, i]
+            variance = given.variance[np.ix_(order, order)]
+            found[:, i] = -np.sum(np.tril(np.ones((4, 4))) * E**2 / variance / 2, axis=(1, 2))
+        return found
+
+    for a in (-0.4, 0.7):
+        powers = np.array([a, a**2, a**3, a**4, a**2])
+        assert terms @ powers == pytest.approx(log_density(a) - log_density(0.0), rel=1e-9)
+    assert np.all(terms[..., 1] < 0)
+
+
+def test_a_shift_moves_cross_products_as_the_coefficients() -> None:
+    latent, shift = begin_latent(noisy(3.0), DESIGN, CHAINS), np.full((CHAINS, 2, 2), 0.3)
+    (moved,) = shift_latent([latent], [DIVIDED], DESIGN, shift)
+    before, after = (latent_regression([x], [DIVIDED], DESIGN, 1e9) for x in (latent, moved))
+    change = np.einsum("...ij,...j->...i", before.gram[0], shift)
+    assert after.cross[0] - before.cross[0] == pytest.approx(change)
+    assert np.array_equal(after.gram, before.gram)
 
 
 def test_no_number_of_a_site_depends_on_the_other_sites() -> None:
