@@ -79,8 +79,9 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         (
             "Clipping of records",
             f"the L2 norm of a record's scaled variables is at most "
-            f"{declared(guarantee['record_norm'])}, {norm}. Then the values are truncated towards "
-            f"zero to multiples of {step(guarantee['grid'])}. Each site does this first",
+            f"{declared(guarantee['record_norm'])}, {norm}. {_person_norm(guarantee)}Then the "
+            f"values are truncated towards zero to multiples of {step(guarantee['grid'])}. Each "
+            "site does this first",
         ),
         (
             "Share for counting records",
@@ -88,6 +89,15 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         ),
         ("Sampling", _sampling(guarantee)),
     ]
+
+
+def _person_norm(guarantee: Facts) -> str:
+    if guarantee["person_norm"] is None:
+        return ""
+    return (
+        "The root of the sum of the squared norms of all records of a person at a site is at most "
+        f"{declared(guarantee['person_norm'])}; otherwise all of them are shrunk by one factor. "
+    )
 
 
 def _placement_in_words(guarantee: Facts) -> str:

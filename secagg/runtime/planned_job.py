@@ -9,6 +9,7 @@ from typing import Any
 
 from secagg.contracts import (
     HasSiteResult,
+    Kind,
     Method,
     PublicFacts,
     ReadsMoments,
@@ -69,6 +70,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     stages = declared_stages(method, public)
     if public.site_moments:
         stages = (site_moments_stage(public, job.privacy.count_share),)
+    _check_person_norm(job, stages)
     private = _calibrate(job, stages, protocol, len(names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
@@ -103,6 +105,15 @@ def _uses_site_moments(job: Job, method: Method) -> bool:
         advice = "Change the setting, or leave [privacy] out."
         raise CapabilityError(where, f"{what} {method.needs_records}", advice)
     return True
+
+
+def _check_person_norm(job: Job, stages: Sequence[Stage]) -> None:
+    """Refuse a limit that would scale records down without less noise. Raises `JobError`."""
+    if job.privacy.person_norm is not None and not any(
+        field.kind is Kind.PSD and stage.sensitivity for stage in stages for field in stage.spec
+    ):
+        what = f"is for noise in moments, and method {job.method.name!r} clips single records"
+        raise JobError("privacy.person_norm", what, "Remove it, or lower records_per_person.")
 
 
 def _calibrate(

@@ -144,6 +144,8 @@ def query_digest(job: Job, private: Calibrated | None) -> bytes:
     columns = [[name, column.model_dump(mode="json")] for name, column in job.columns.items()]
     privacy = job.privacy
     unit = [privacy.record_norm, privacy.person, privacy.records_per_person]
+    if privacy.person_norm is not None:
+        unit.append(privacy.person_norm)
     name = "" if _once_at_site(private) else job.method.name
     return encoding.digest([name, columns, unit])
 

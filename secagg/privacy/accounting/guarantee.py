@@ -67,6 +67,7 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
         },
         "accountant": _PLD if calibrated.sampled else _EXACT,
         "record_norm": clip.norm,
+        "person_norm": None if clip.person_square is None else math.sqrt(clip.person_square),
         "grid": f"2^-{clip.grid_bits}",
         "colluding": terms.colluding,
         "withstands": withstands,
@@ -147,5 +148,15 @@ def _caps(facts: Mapping[str, Any]) -> str:
     return (
         f" One person means at most {records} record{'s' if records > 1 else ''} at a site (the "
         f"site drops further ones) and records at no more than {sites} "
-        f"site{'s' if sites > 1 else ''} (nobody checks this)."
+        f"site{'s' if sites > 1 else ''} (nobody checks this).{_person_norm(facts)}"
+    )
+
+
+def _person_norm(facts: Mapping[str, Any]) -> str:
+    norm = facts["person_norm"]
+    if norm is None:
+        return ""
+    return (
+        " The site scales a person's records down if the root of the sum of their squared norms "
+        f"exceeds {norm:g}."
     )
