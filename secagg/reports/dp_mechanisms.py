@@ -120,6 +120,12 @@ def _kept_at_sites(guarantee: Facts) -> bool:
 def _unit(guarantee: Facts) -> str:
     if guarantee["unit"] == "record":
         return "one record: one row of a site's table"
+    if guarantee["unit"] == "event":
+        windows = counted(guarantee["records_per_event"], "record")
+        return (
+            "one event: the values of a series at one step, with all records that contain them, at "
+            f"most {windows} (windows) of one site's table"
+        )
     records = guarantee["records_per_person"]
     first = "the first record" if records == 1 else f"the first {count(records)} records"
     return (
@@ -135,7 +141,7 @@ def _sampling(guarantee: Facts) -> str:
             "in each release of some stages, every complete record takes part with the probability "
             "in the table below; its site draws this at random and in secret"
         )
-    capped = "" if guarantee["unit"] == "record" else ", up to the cap of a person,"
+    capped = ", up to the cap of a person," if guarantee["unit"] == "person" else ""
     return f"none: every complete record{capped} is part of each release"
 
 

@@ -64,6 +64,8 @@ largest at b = 0, P^2 / R^2 = q m or m; divided by m^2, these are the three case
 w_n, the third is the largest: (5). The middle case is a person with few records of full norm, who
 changes n and M at once. If q m is a whole number and R root(Q) >= c^2, it is attained, because then
 A and B can be orthogonal.
+
+docs/math/persons-and-windows.md has the same for windows of series.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class NotearsAdmm:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_admm"
-    placements: ClassVar[Placements] = Placements.site_moments("lags")
+    placements: ClassVar[Placements] = Placements.site_moments()
     knows_noise: ClassVar[bool] = False
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
@@ -202,9 +202,13 @@ class NotearsAdmm:
 
     @property
     def needs_records(self) -> str:
-        """Why moments are not enough: a series enters several windows."""
-        why = "has lags: each value of a series is in several records, and the noise is for one"
-        return why if self.lags else ""
+        """Nothing: the covariances of centred records are enough."""
+        return ""
+
+    @property
+    def steps_in_window(self) -> int:
+        """The number of steps of a window."""
+        return 1 + len(self.lags)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
