@@ -169,6 +169,7 @@ class NotearsAdmm:
     name: ClassVar[str] = "notears_admm"
     placements: ClassVar[Placements] = Placements.site_moments()
     knows_noise: ClassVar[bool] = False
+    needs_records: ClassVar[str] = ""
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
 
@@ -199,11 +200,6 @@ class NotearsAdmm:
             other_runs=means_by_subtraction(),
             attacks=() if self.lags else ("identified_share", "admm_sums"),
         )
-
-    @property
-    def needs_records(self) -> str:
-        """Nothing: the covariances of centred records are enough."""
-        return ""
 
     @property
     def steps_in_window(self) -> int:

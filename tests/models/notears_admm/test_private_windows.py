@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from support.time_series import time_series
 
 import secagg
+from secagg.audits.epsilon_lower_bound import bound_epsilon
 from secagg.contracts.noise import SITE_MOMENTS
-from secagg.core.randomness import replayable_random
+from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import CapabilityError
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
@@ -20,6 +21,7 @@ from secagg.models.common.clipped_moments import CONSTANT, upper_moments
 from secagg.privacy.accounting.calibration import Mechanism
 from secagg.runtime.planned_job import Planned, plan_job
 from secagg.runtime.session_ledgers import query_digest
+from secagg.runtime.site_moments import draw_site_moments
 
 SITES = ("a", "b", "c")
 NAMES = ("x", "y")
@@ -158,3 +160,30 @@ def test_the_lagged_graph_differs_from_that_without_noise_by_the_noise_alone() -
     assert error < 0.29  # below the smallest effect
     for name in ("weights", "lagged_weights"):
         assert other.arrays[name] == pytest.approx(one.arrays[name], abs=error)
+
+
+@pytest.mark.statistical
+def test_a_draw_tells_nearly_as_much_of_an_event_as_is_charged_and_not_more() -> None:
+    """Of a series whose events are equal, one is missing: between 0.9 and 1 of the claim."""
+    plan, constant = planned(1, epsilon=1.0), np.full((9, 2), 4.0)
+    gap = constant.copy()
+    gap[4] = np.nan
+
+    def released(series: NDArray[np.float64]) -> NDArray[np.float64]:
+        rows = read_rows(plan.job.columns, windows(series, 1), plan.public, "a")
+        draws = (
+            draw_site_moments([rows], plan.public, seeded_random(i.to_bytes(32, "little")))
+            for i in range(18_000)
+        )
+        return np.array([upper_of(each.noisy.matrix) for each in draws])
+
+    assert plan.private is not None
+    delta = plan.private.terms.delta
+    found = bound_epsilon(released(constant), released(gap), 1.0, delta, 0.01)
+    print(f"epsilon 1: at least {found.epsilon_low:.3f}, at most {found.epsilon_high:.3f}")
+    assert 0.9 < found.epsilon_low <= 1.0
+
+
+def upper_of(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = matrix[np.triu_indices(len(matrix))]
+    return found
