@@ -204,7 +204,8 @@ def _moves(
 ) -> Array:
     """Return how each record changes a contribution, divided by the roots of the weights.
 
-    Shape (messages, records, numbers). Where the code refuses, the change is 0.
+    Shape (messages, records, numbers). Where the code refuses, the change is 0. With a limit for a
+    person's records together: one m-th of how m such records of a person change it.
     """
     name = method_stage(planned)
     stage = planned.plans.stages[name]
@@ -212,9 +213,12 @@ def _moves(
     size = sum(field.size for field in stage.spec)
     root = np.sqrt(np.array(stage.sensitivity.weights or (1,) * size, dtype=np.float64))
 
-    def read(own: list[Record]) -> SiteRecords:
-        privacy, site = planned.job.privacy, planned.public.sites[0]
-        table = table_of(planned, own, [f"p{i}" for i in range(len(own))])
+    privacy, site = planned.job.privacy, planned.public.sites[0]
+    copies = 1 if privacy.person_norm is None else privacy.records_per_person
+
+    def read(own: list[Record], of_unit: int) -> SiteRecords:
+        persons = [f"p{max(i, of_unit)}" for i in range(len(own))]
+        table = table_of(planned, own, persons)
         return read_rows(
             planned.job.columns, table, planned.public, site, privacy.person,
             privacy.records_per_person,
@@ -226,13 +230,13 @@ def _moves(
         return np.concatenate([update[field.name].ravel() for field in stage.spec]) / root
 
     found = np.zeros((len(messages), len(records), size))
-    base = read(shared)
+    base = read(shared, 0)
     without = [contribution(base, message) for message in messages]
     for i, record in enumerate(records):
-        rows = read([record, *shared])
+        rows = read([record] * copies + shared, copies - 1)
         for m, message in enumerate(messages):
             try:
-                move = contribution(rows, message) - without[m]
+                move = (contribution(rows, message) - without[m]) / copies
             except SecaggError:
                 continue
             found[m, i] = np.where(np.isfinite(move), move, 0.0)

@@ -208,6 +208,20 @@ class ReadsMoments(Protocol):
 
 
 @runtime_checkable
+class ReadsWindows(Protocol):
+    """A method whose records may be windows of series: the values of some successive steps.
+
+    An event, the values of a series at one step, is then in several records. Under differential
+    privacy, a job that names no persons protects events instead of records.
+    """
+
+    @property
+    def steps_in_window(self) -> int:
+        """Return the number of steps of a window, so of the records that an event is in; else 1."""
+        ...
+
+
+@runtime_checkable
 class OneRegression(Protocol):
     """A method whose result is one regression, also under differential privacy.
 

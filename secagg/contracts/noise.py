@@ -81,15 +81,27 @@ class Clip:
     squared_norm: R^2. A record whose scaled variables have a larger L2 norm than R is scaled down
         to norm R. R is at most the largest norm that the public bounds allow
     grid_bits: values are truncated, towards zero, to multiples of 2**-grid_bits
+    person_square: P^2. If the squared norms of a person's records add up to more than P^2, all
+        these records are scaled down together. None if there is no such limit
+    records_per_person: m, the largest number of records of a person at a site
     """
 
     squared_norm: float
     grid_bits: int
+    person_square: float | None = None
+    records_per_person: int = 1
 
     @property
     def norm(self) -> float:
         """R, rounded to float64."""
         return math.sqrt(self.squared_norm)
+
+    @property
+    def mean_square(self) -> float:
+        """Q, the largest mean of a person's m squared norms: P^2 / m, at most R^2."""
+        if self.person_square is None:
+            return self.squared_norm
+        return min(self.squared_norm, self.person_square / self.records_per_person)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from secagg.errors import DataError, JobError
 from secagg.jobs.cells import MISSING, cell_text, read_column, record_number
 from secagg.jobs.job import Binary, Column, Continuous, Job
 from secagg.models.common.coefficient_table import INTERCEPT
-from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
+from secagg.privacy.clipping import cap_per_person, choose_clip, clip_persons, clip_rows
 
 _MANY_CLIPPED_SHARE = 0.1
 """If more than this share of a column's values is outside its bounds, the site gets a remark."""
@@ -72,7 +72,10 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     if noised:
         implied = sum(v.max_abs**2 for v in variables)
         max_rows = max(max_rows, MIN_ROWS_UNDER_NOISE)
-        clip = choose_clip(job.privacy.record_norm, implied, max_rows)
+        clip = choose_clip(
+            job.privacy.record_norm, implied, max_rows,
+            job.privacy.person_norm, job.privacy.records_per_person,
+        )  # fmt: skip
         if clip is None:
             raise JobError(
                 "sites.max_rows", "is too large for exact sums under [privacy]", "Lower it."
@@ -205,16 +208,28 @@ def read_rows(
     complete = np.asarray(~np.isnan(design).any(axis=1))
     midpoints = np.array([v.midpoint for v in public.variables])
     half = np.array([v.half_range for v in public.variables])
+    persons: list[str] = []
     if person is not None:
-        persons = [cell_text(cell) for cell in table[person]]
-        complete &= np.array([name.lower() not in MISSING for name in persons], dtype=np.bool_)
-        rows = np.flatnonzero(complete)
-        complete[rows] = cap_per_person([persons[row] for row in rows], records_per_person)
+        complete, persons = _of_persons(complete, table[person], records_per_person)
     # Rounding may give slightly more than 1 at a bound; the clip corrects this.
     scaled = np.clip((design[complete] - midpoints) / half, -1.0, 1.0)
     if public.clip is not None:
-        scaled = clip_rows(scaled, public.clip)
+        scaled = clip_persons(clip_rows(scaled, public.clip), persons, public.clip)
     incomplete = int(len(table) - complete.sum())
     counts = np.array(outside, dtype=np.float64)
     clipped = np.array(shares)
     return SiteRecords(scaled, incomplete, counts, tuple(remarks), clipped, complete, who)
+
+
+def _of_persons(
+    complete: NDArray[np.bool_], cells: pd.Series[Any], records_per_person: int
+) -> tuple[NDArray[np.bool_], list[str]]:
+    """Return a mask of the rows to use, and the name of the person of each of these.
+
+    complete: whether a row has all values; cells: the names
+    """
+    names = [cell_text(cell) for cell in cells]
+    used = complete & np.array([name.lower() not in MISSING for name in names], dtype=np.bool_)
+    rows = np.flatnonzero(used)
+    used[rows] = cap_per_person([names[row] for row in rows], records_per_person)
+    return used, [names[row] for row in np.flatnonzero(used)]

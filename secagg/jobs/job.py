@@ -204,9 +204,17 @@ class Privacy(_Strict):
     """With `person`: the largest number of complete records of one person that a site uses. It uses
     the first ones. Intervals treat records as independent. So with more than one record per person,
     intervals are too short, and the result says so."""
+    person_norm: float | None = Field(default=None, ge=1e-3, le=1e6)
+    """With `person`, for methods whose noise is in moments: a limit for the root of the sum of the
+    squared norms of all records of one person at a site. If it is exceeded, these records are all
+    scaled down by one factor. The noise is then that of records with a squared norm of
+    `person_norm`^2 / `records_per_person`. A limit above root(`records_per_person`) times the norm
+    of a record has no effect. If it is not set, each record may have the largest norm."""
     sites_per_person: int = Field(default=1, ge=1, le=2**32)
     """With `person`: the largest number of sites at which one person may have records. Nobody can
-    check this number. The guarantee relies on it, and the report says so."""
+    check this number. The guarantee relies on it, and the report says so. Noise in the sum grows in
+    proportion to this number, and noise at the sites in proportion to its root, because each site
+    adds noise of its own."""
     colluding: int = Field(default=1, ge=0)
     """With `"sum"` and `"round"`: the number of sites that may reveal their part of the noise to
     the coordinator, without weakening the guarantee. With 0, the guarantee does not hold against
@@ -238,6 +246,8 @@ class Privacy(_Strict):
             raise ValueError("epsilon and delta are required unless placement is 'none'")
         if self.person is None and max(self.records_per_person, self.sites_per_person) > 1:
             raise ValueError("records_per_person and sites_per_person require person (a column)")
+        if self.person is None and self.person_norm is not None:
+            raise ValueError("person_norm requires person (a column)")
         return self
 
     def terms(self) -> Terms | None:

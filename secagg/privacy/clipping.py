@@ -5,6 +5,9 @@ has two steps. If the record's L2 norm, the root of the sum of the u_j^2, exceed
 variables are multiplied by a common factor so that the norm is at most R. Then every variable is
 truncated to a multiple of 2^-g; these multiples are called the grid.
 
+A person's records together can have a limit P, too: if the sum of their squared norms exceeds P^2,
+all of them are multiplied by a common factor and truncated again.
+
 After that, every sum that is computed from the records is a multiple of a fixed power of two, which
 float64 holds exactly. So no rounding occurs, and the sensitivity (the largest change of a sum that
 one record can cause) also holds for the numbers that leave the site. Without a grid, rounding can
@@ -16,6 +19,9 @@ Guarantees, for the integers q_j = u_j 2^g of every returned record
       R exactly.
     * |q_j| <= 2^g. Each record is clipped without regard to other records.
     * Truncation goes towards zero, so no norm grows. A scaled variable changes by less than 2^-g.
+    * With a limit P for a person, the sum of q_j^2 over all records of a person is at most
+      floor(P^2 4^g), also computed in integers: 64 bits hold the squares of 2^31 values. The common
+      factor of a person's records depends on these records only, and not on their order.
 
 ==================================  ==========================================================
 record                              result
@@ -27,6 +33,8 @@ norm above R, by any amount         scaled to R, then truncated; at most R exact
 zero                                zero
 any, if no norm can exceed R         truncated to the grid, never scaled
 above a person's number of records  left out; the person's first records in the file stay
+a person with a sum of at most P^2  unchanged, also if the sum is exactly P^2
+a person with a larger sum          all records scaled by one factor, then truncated
 ==================================  ==========================================================
 
 Not protected: if many records have a norm above R, clipping biases the result. The number of
@@ -49,12 +57,20 @@ _MAX_GRID_BITS = 16
 _MIN_GRID_BITS = 8
 
 
-def choose_clip(norm: float | None, implied: float, max_rows: int) -> Clip | None:
+def choose_clip(
+    norm: float | None,
+    implied: float,
+    max_rows: int,
+    person_norm: float | None = None,
+    records_per_person: int = 1,
+) -> Clip | None:
     """Return the clipping rule, or None if every grid that keeps sums exact is too coarse.
 
     norm: the requested R, or None if no record shall be scaled down
     implied: the largest squared norm that the public bounds allow
     max_rows: the largest number of records of a site
+    person_norm: the requested P, or None if a person's records shall not be scaled down together
+    records_per_person: the largest number of records of a person at a site
 
     A sum over max_rows records of products of two variables must be exact in float64. In steps of
     2^-2g the sum is at most max_rows 4^g, which must not exceed 2^53.
@@ -62,7 +78,8 @@ def choose_clip(norm: float | None, implied: float, max_rows: int) -> Clip | Non
     bits = min(_MAX_GRID_BITS, (53 - (max_rows - 1).bit_length()) // 2)
     if bits < _MIN_GRID_BITS:
         return None
-    return Clip(implied if norm is None else min(norm**2, implied), bits)
+    square = implied if norm is None else min(norm**2, implied)
+    return Clip(square, bits, None if person_norm is None else person_norm**2, records_per_person)
 
 
 def clip_rows(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:
@@ -77,6 +94,38 @@ def clip_rows(values: NDArray[np.float64], clip: Clip) -> NDArray[np.float64]:
         integers[long] = np.trunc(values[long] * (shrink / norms) * steps).astype(np.int64)
         long = (integers**2).sum(axis=1) > max_square
         shrink *= 1 - 2.0**-10  # one pass is enough; the guarantee does not depend on it
+    return integers / steps
+
+
+def clip_persons(
+    values: NDArray[np.float64], persons: Sequence[Hashable], clip: Clip
+) -> NDArray[np.float64]:
+    """Return clipped records whose squared norms add up to at most P^2 for each person.
+
+    values: from `clip_rows`; persons: of each record, each with at most `records_per_person`
+    """
+    if clip.person_square is None:
+        return values
+    steps = 2.0**clip.grid_bits
+    max_square = math.floor(Fraction(clip.person_square) * 4**clip.grid_bits)
+    numbers: dict[Hashable, int] = {}
+    person = np.array([numbers.setdefault(p, len(numbers)) for p in persons], dtype=np.int64)
+
+    def total(integers: NDArray[np.int64]) -> NDArray[np.int64]:
+        squares = np.zeros(len(numbers), dtype=np.int64)
+        np.add.at(squares, person, (integers**2).sum(axis=1))
+        return squares
+
+    integers = (values * steps).astype(np.int64)  # exact: the values are on the grid
+    before = total(integers)
+    long = before > max_square
+    shrink = math.sqrt(clip.person_square) * steps * (1 - 2.0**-40)  # as in `clip_rows`
+    while np.any(long):
+        rows = long[person]
+        factors = shrink / np.sqrt(before[person[rows]].astype(np.float64))
+        integers[rows] = np.trunc(values[rows] * factors[:, None] * steps).astype(np.int64)
+        long = total(integers) > max_square
+        shrink *= 1 - 2.0**-10
     return integers / steps
 
 

@@ -201,7 +201,8 @@ def adjacency_in_words(guarantee: Facts, adjacency: str) -> str:
 
 def all_others(guarantee: Facts) -> str:
     """Return what an attacker may know without breaking the guarantee."""
-    return "all other records" if guarantee["unit"] == "record" else "all other persons' records"
+    known = {"record": "all other records", "event": "all other events"}
+    return known.get(guarantee["unit"], "all other persons' records")
 
 
 def distance(guarantee: Facts) -> float:

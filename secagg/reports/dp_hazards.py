@@ -64,6 +64,11 @@ def _unit(guarantee: Facts) -> str:
             "No: the unit is all records of a person within the caps, at up to "
             f"{counted(guarantee['sites_per_person'], 'site')}."
         )
+    if guarantee["unit"] == "event":
+        return (
+            "The unit is an event: one step of a series. A person must judge whether single steps "
+            "need protection, or whole series; if whole series, set privacy.person."
+        )
     return (
         "The unit is a record. A person must judge whether each person has only one; if not, set "
         "privacy.person."

@@ -79,8 +79,9 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         (
             "Clipping of records",
             f"the L2 norm of a record's scaled variables is at most "
-            f"{declared(guarantee['record_norm'])}, {norm}. Then the values are truncated towards "
-            f"zero to multiples of {step(guarantee['grid'])}. Each site does this first",
+            f"{declared(guarantee['record_norm'])}, {norm}. {_person_norm(guarantee)}Then the "
+            f"values are truncated towards zero to multiples of {step(guarantee['grid'])}. Each "
+            "site does this first",
         ),
         (
             "Share for counting records",
@@ -88,6 +89,15 @@ def terms(claims: PrivacyClaims, privacy: Facts) -> list[tuple[str, str]]:
         ),
         ("Sampling", _sampling(guarantee)),
     ]
+
+
+def _person_norm(guarantee: Facts) -> str:
+    if guarantee["person_norm"] is None:
+        return ""
+    return (
+        "The root of the sum of the squared norms of all records of a person at a site is at most "
+        f"{declared(guarantee['person_norm'])}; otherwise all of them are shrunk by one factor. "
+    )
 
 
 def _placement_in_words(guarantee: Facts) -> str:
@@ -110,6 +120,12 @@ def _kept_at_sites(guarantee: Facts) -> bool:
 def _unit(guarantee: Facts) -> str:
     if guarantee["unit"] == "record":
         return "one record: one row of a site's table"
+    if guarantee["unit"] == "event":
+        windows = counted(guarantee["records_per_event"], "record")
+        return (
+            "one event: the values of a series at one step, with all records that contain them, at "
+            f"most {windows} (windows) of one site's table"
+        )
     records = guarantee["records_per_person"]
     first = "the first record" if records == 1 else f"the first {count(records)} records"
     return (
@@ -125,7 +141,7 @@ def _sampling(guarantee: Facts) -> str:
             "in each release of some stages, every complete record takes part with the probability "
             "in the table below; its site draws this at random and in secret"
         )
-    capped = "" if guarantee["unit"] == "record" else ", up to the cap of a person,"
+    capped = ", up to the cap of a person," if guarantee["unit"] == "person" else ""
     return f"none: every complete record{capped} is part of each release"
 
 

@@ -99,6 +99,13 @@ def _who_is_protected(guarantee: Facts) -> str:
             "Each record: each row of a site's table. The protection of a person with several "
             f"records is weaker: for two, {epsilon_of_two_units(guarantee)} at the same δ."
         )
+    if guarantee["unit"] == "event":
+        windows = counted(guarantee["records_per_event"], "record")
+        return (
+            f"Each event: the values of a series at one step, in at most {windows} (windows) of a "
+            "site's table. The protection of a series, for example of a patient with many events, "
+            f"is weaker: for two events, {epsilon_of_two_units(guarantee)} at the same δ."
+        )
     records = counted(guarantee["records_per_person"], "record")
     return (
         f"Each person, with at most {records} at a site, and at no more than "
@@ -163,5 +170,12 @@ def invalidating_conditions(claims: PrivacyClaims) -> list[str]:
             f"A person has records at more than {counted(guarantee['sites_per_person'], 'site')}, "
             f"or has two names in column “{guarantee['person']}” of one site. Then the guarantee "
             "for this person is weaker."
+        )
+    if guarantee["unit"] == "event":
+        windows = counted(guarantee["records_per_event"], "record")
+        conditions.append(
+            f"A value of a series is in more than {windows} of a site, for example because a "
+            "window is in the table twice. Or a missing event was closed up, so that its removal "
+            "joined the events before and after it. Then the guarantee for this event is weaker."
         )
     return conditions

@@ -49,7 +49,7 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         job.privacy.expected_records,
         continuous,
         len(kinds) - continuous,
-        clip.squared_norm,
+        clip.mean_square,
         logistic,
     )
     found = feasibility(

@@ -82,7 +82,8 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
     exists = source.ledger is not None and source.ledger.exists()
     with closing(open_ledger(source.ledger if exists else None)) as ledger:
         stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
-        request = request_before_data(job, stages, source, ledger, public.sites, b"")
+        private = planned.private
+        request = request_before_data(job, stages, source, ledger, public.sites, b"", private)
         asked = ledger.questions(source.dataset, "")
     decisions = [d for d in before_data(source.policy, request) if d.rule != "keys.coordinators"]
     columns: tuple[ColumnCheck, ...] = ()

@@ -9,9 +9,11 @@ from typing import Any
 
 from secagg.contracts import (
     HasSiteResult,
+    Kind,
     Method,
     PublicFacts,
     ReadsMoments,
+    ReadsWindows,
     RunsNamedCode,
     SecureSum,
     Stage,
@@ -26,6 +28,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method, make_protocol, settings_of
 from secagg.privacy.accounting.calibration import Calibrated, calibrate
+from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.policy.site_policy import ANY_MODULE
 from secagg.runtime.evidence import EVIDENCE
 from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
@@ -69,7 +72,8 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     stages = declared_stages(method, public)
     if public.site_moments:
         stages = (site_moments_stage(public, job.privacy.count_share),)
-    private = _calibrate(job, stages, protocol, len(names))
+    _check_person_norm(job, stages)
+    private = _calibrate(job, _terms(job, method), stages, protocol, len(names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
         public = replace(public, noise=noise)
@@ -105,10 +109,26 @@ def _uses_site_moments(job: Job, method: Method) -> bool:
     return True
 
 
-def _calibrate(
-    job: Job, stages: Sequence[Stage], protocol: SecureSum, sites: int
-) -> Calibrated | None:
+def _check_person_norm(job: Job, stages: Sequence[Stage]) -> None:
+    """Refuse a limit that would scale records down without less noise. Raises `JobError`."""
+    if job.privacy.person_norm is not None and not any(
+        field.kind is Kind.PSD and stage.sensitivity for stage in stages for field in stage.spec
+    ):
+        what = f"is for noise in moments, and method {job.method.name!r} clips single records"
+        raise JobError("privacy.person_norm", what, "Remove it, or lower records_per_person.")
+
+
+def _terms(job: Job, method: Method) -> Terms | None:
+    """Return the terms of the guarantee, whose unit is an event if records are windows."""
     terms = job.privacy.terms()
+    if terms is None or terms.person is not None or not isinstance(method, ReadsWindows):
+        return terms
+    return replace(terms, records=method.steps_in_window)
+
+
+def _calibrate(
+    job: Job, terms: Terms | None, stages: Sequence[Stage], protocol: SecureSum, sites: int
+) -> Calibrated | None:
     if terms is None:
         return None
     if job.simulation.site_alone:

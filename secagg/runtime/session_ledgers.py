@@ -113,12 +113,12 @@ def contribution_request(
 
 def request_before_data(
     job: Job, stages: Sequence[Stage], source: SiteSource, ledger: Ledger, sites: tuple[str, ...],
-    key: bytes,
+    key: bytes, private: Calibrated | None,
 ) -> PolicyRequest:  # fmt: skip
     """Return the request that a site will decide on before a run, as its ledger stands now."""
     answers = ledger.answers(source.dataset, source.policy.refusal_days)
     return replace(
-        contribution_request(job, stages, source, key, job.privacy.terms()),
+        contribution_request(job, stages, source, key, None if private is None else private.terms),
         cohort=sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
         asked=tuple(Question.of(each.question) for each in ledger.questions(source.dataset, "")),
@@ -143,7 +143,11 @@ def query_digest(job: Job, private: Calibrated | None) -> bytes:
     """
     columns = [[name, column.model_dump(mode="json")] for name, column in job.columns.items()]
     privacy = job.privacy
-    unit = [privacy.record_norm, privacy.person, privacy.records_per_person]
+    unit: list[Any] = [privacy.record_norm, privacy.person, privacy.records_per_person]
+    if privacy.person_norm is not None:
+        unit.append(privacy.person_norm)
+    if private is not None and private.terms.unit == "event":
+        unit.append(["event", private.terms.records])
     name = "" if _once_at_site(private) else job.method.name
     return encoding.digest([name, columns, unit])
 

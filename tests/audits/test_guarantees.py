@@ -276,7 +276,7 @@ def reached(method: dict[str, Any], **privacy: Any) -> float:
         "title": "Neighbours", "sites": {"max_rows": 100}, "columns": COLUMNS, "method": method,
         "release": {"min_sites": 2, "min_records": 1}, "privacy": SUM | privacy,
     }  # fmt: skip
-    nobody = {name: pd.DataFrame(columns=list(COLUMNS)) for name in ("s0", "s1")}
+    nobody = {name: pd.DataFrame(columns=[*COLUMNS, "id"]) for name in ("s0", "s1")}
     planned = plan_job(parse_job(raw), nobody)
     return worst_neighbours(planned, messages_of(planned), seed=1).reached
 
@@ -285,6 +285,7 @@ def reached(method: dict[str, Any], **privacy: Any) -> float:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [({"name": "moments"}, {}), ({"name": "moments"}, {"record_norm": 1.0}),
+     ({"name": "moments"}, {"person": "id", "records_per_person": 3, "person_norm": 1.5}),
      (LOGISTIC, {"placement": "round"})],
 )  # fmt: skip
 def test_neighbours_reach_the_promised_sensitivity(
@@ -298,3 +299,9 @@ def test_neighbours_exceed_a_sensitivity_that_does_not_hold(
 ) -> None:
     replaced(monkeypatch, design_matrix, "clip_rows", lambda _: lambda values, clip: values)
     assert reached({"name": "moments"}, record_norm=0.5) > 2
+
+
+def test_a_person_exceeds_a_limit_that_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, design_matrix, "clip_persons", lambda _: lambda values, *more: values)
+    limited = {"person": "id", "records_per_person": 3, "person_norm": 1.0}
+    assert reached({"name": "moments"}, **limited) > 2

@@ -27,7 +27,12 @@ from secagg.runtime.planned_job import Planned, plan_job
 MOST = 1e-9
 """By which a number may move, if it is above 1 relative to its size; mixing itself rounds."""
 MOMENTS_ONLY = {
-    "notears_admm": [{}, {"standardise": False}, {"solver": "subgradient"}],
+    "notears_admm": [
+        {},
+        {"standardise": False},
+        {"solver": "subgradient"},
+        {"variables": ["x", "y"], "lags": [["z", "case"]], "standardise": "common"},
+    ],
     "local_graphs": [{}, {"combine": "average"}, {"standardise": False}, {"learner": "pc"}],
     "sparse_regression": [{}, {"step": "paper"}, {"scale": "site"}, {"own_eta": True}],
     "sparse_markov": [{}, {"step": "paper"}],

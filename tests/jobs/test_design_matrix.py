@@ -408,3 +408,31 @@ def test_removing_a_person_or_an_unnamed_record_moves_no_other_record_in() -> No
                 rest = [i for i in range(4) if i not in unit]
                 after = kept([people[i] for i in rest], [numbers[i] for i in rest], most)
                 assert len(set(before) - set(after)) <= most and set(after) <= set(before)
+
+
+def test_a_persons_records_are_scaled_down_together_whatever_lies_between_them() -> None:
+    """As in a table of this person alone; records that are not used have no part in it."""
+    privacy = {
+        "placement": "sum", "epsilon": 1.0, "delta": 1e-6, "person": "who",
+        "records_per_person": 2, "person_norm": 0.75,
+    }  # fmt: skip
+    job = parse_job(raw_job(columns={"x": REAL}, privacy=privacy))
+    known = public_facts(job, ("a", "b"))
+    people = ["a", "b", "", "a", "b", "c", "a", "b", "a", "c"]
+    values = [28.0, 26.0, 11.0, None, 21.0, 30.0, 14.0, 30.0, 10.0, 30.0]  # None: incomplete
+
+    def read(rows: list[int]) -> list[float]:
+        table = pd.DataFrame({"x": [values[i] for i in rows], "who": [people[i] for i in rows]})
+        found = read_rows(job.columns, table, known, "north", "who", 2)
+        return [float(x) for x in found.values[:, 0]]
+
+    alone = {name: read([i for i in range(10) if people[i] == name]) for name in "abc"}
+    together = iter(read(list(range(10))))
+    used = {0: "a", 1: "b", 4: "b", 5: "c", 6: "a", 9: "c"}
+    assert [next(together) for _ in used] == [alone[name].pop(0) for name in used.values()]
+    squares = {name: sum(x**2 for x in read([i for i in range(10) if people[i] == name]))
+               for name in "abc"}  # fmt: skip
+    assert squares["a"] == pytest.approx(0.75**2, abs=2e-4)
+    assert squares["b"] == pytest.approx(0.6**2 + 0.1**2, abs=2e-4)  # below the limit
+    assert squares["c"] == pytest.approx(0.75**2, abs=2e-4)
+    assert max(squares.values()) <= 0.75**2

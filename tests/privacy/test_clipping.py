@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from secagg.contracts.noise import Clip
-from secagg.privacy.clipping import cap_per_person, choose_clip, clip_rows
+from secagg.privacy.clipping import cap_per_person, choose_clip, clip_persons, clip_rows
 
 UNIT = st.floats(-1, 1)
 
@@ -113,3 +113,74 @@ def test_a_person_keeps_the_first_records() -> None:
     persons = ["a", "b", "a", "", "a", "", "b"]
     assert cap_per_person(persons, 1).tolist() == [True, True, False, True, False, False, False]
     assert cap_per_person(persons, 2).tolist() == [True, True, True, True, False, True, True]
+
+
+def total_squares(values: NDArray[np.float64], persons: list[str], clip: Clip) -> dict[str, int]:
+    found = dict.fromkeys(persons, 0)
+    for row, person in zip(integers(values, clip), persons, strict=True):
+        found[person] += sum(q * q for q in row)
+    return found
+
+
+PERSONS = ["a", "b", "a", "c", "a", "b"]  # interleaved
+
+
+@given(
+    arrays(np.float64, (6, 3), elements=UNIT), st.floats(1e-3, 3), st.floats(1e-3, 9),
+    st.integers(8, 16),
+)  # fmt: skip
+def test_no_persons_squares_exceed_the_limit(
+    values: NDArray[np.float64], square: float, person: float, bits: int
+) -> None:
+    clip = Clip(square, bits, person, 3)
+    rows = clip_rows(values, clip)
+    found = clip_persons(rows, PERSONS, clip)
+    before, after = (total_squares(each, PERSONS, clip) for each in (rows, found))
+    limit = Fraction(person) * 4**bits
+    for name, total in before.items():
+        of = np.array([each == name for each in PERSONS])
+        assert after[name] <= limit
+        assert np.array_equal(found[of], rows[of]) == (total <= limit)
+        assert np.all(np.abs(found[of]) <= np.abs(rows[of]))
+        if total > limit:  # one factor for all records, up to a step
+            wanted = rows[of] * np.sqrt(float(limit / total))
+            assert np.allclose(found[of], wanted, rtol=2e-3, atol=1.01 * 2.0**-bits)
+
+
+@given(arrays(np.float64, (6, 3), elements=UNIT), st.permutations(range(6)))
+def test_a_person_depends_on_own_records_alone_and_not_on_their_order(
+    values: NDArray[np.float64], order: list[int]
+) -> None:
+    clip = Clip(2.0, 16, 0.7, 3)
+    rows = clip_rows(values, clip)
+    together = clip_persons(rows, PERSONS, clip)
+    turned = clip_persons(rows[order], [PERSONS[i] for i in order], clip)
+    assert np.array_equal(turned, together[order])
+    for name in "abc":
+        of = np.array([each == name for each in PERSONS])
+        assert np.array_equal(clip_persons(rows[of], [name] * int(of.sum()), clip), together[of])
+
+
+def test_a_person_exactly_at_the_limit_is_not_scaled() -> None:
+    rows = np.array([[0.5, 0.0], [0.0, 0.5]])
+    exactly, below = Clip(1.0, 16, 0.5, 2), Clip(1.0, 16, 0.5 - 4.0**-16, 2)
+    assert np.array_equal(clip_persons(rows, ["a", "a"], exactly), rows)
+    (one, zero), (zero_too, other) = integers(clip_persons(rows, ["a", "a"], below), below)
+    assert zero == zero_too == 0 and one == other == 2**15 - 1
+    assert np.array_equal(clip_persons(rows, ["a", "b"], below), rows)
+
+
+def test_a_limit_below_one_step_leaves_zeros() -> None:
+    clip = Clip(1.0, 8, 1e-6, 2)
+    assert not clip_persons(np.full((2, 3), 0.5), ["a", "a"], clip).any()
+
+
+def test_names_that_differ_by_a_null_are_two_persons() -> None:
+    rows = np.full((2, 1), 0.5)
+    assert np.array_equal(clip_persons(rows, ["a", "a\0"], Clip(1.0, 16, 0.3, 2)), rows)
+
+
+def test_the_mean_square_of_a_person_is_at_most_that_of_a_record() -> None:
+    assert Clip(2.0, 16).mean_square == Clip(2.0, 16, 99.0, 3).mean_square == 2.0
+    assert Clip(2.0, 16, 3.0, 3).mean_square == 1.0
+    assert choose_clip(1.0, 9, 10, 1.5, 3) == Clip(1.0, 16, 2.25, 3)

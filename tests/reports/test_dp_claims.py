@@ -239,8 +239,26 @@ class TestWords:
         for words in ("the first 3 records of the person", "at most 3 records at a site",
                       "at more than 2 sites", "several related persons"):  # fmt: skip
             assert words in text
+        assert "sum of the squared norms" not in text
+        facts["privacy"]["person_norm"] = 2.5
+        text = Page(render(facts, result)).text
+        assert "squared norms of all records of a person at a site is at most 2.5" in text
         assert "one row of a site's table" not in text and "Each record: " not in text
         assert BOUNDED.replace("record", "person") in statuses(page)
+
+    def test_the_report_describes_a_guarantee_for_events(self) -> None:
+        facts, result = changed()
+        facts["privacy"] |= {"unit": "event", "records_per_event": 3}
+        page = render(facts, result)
+        text = Page(page).text
+        assert text.count(sentence(facts["privacy"])) == 2
+        for words in ("one event at any site took part", "in at most 3 records (windows) of a site",
+                      "Each event: ", "all other events", "for two events",
+                      "A value of a series is in more than 3 records"):  # fmt: skip
+            assert words in text
+        assert "one row of a site's table" not in text and "Each record: " not in text
+        assert "cap of a person" not in text
+        assert BOUNDED.replace("record", "event") in statuses(page)
 
     def test_the_epsilon_for_two_records_is_stated(self) -> None:
         facts, result = changed()

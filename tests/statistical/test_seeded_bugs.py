@@ -127,8 +127,11 @@ def test_gradient_rounds_meet_their_claimed_epsilon(adjacency: str) -> None:
 
 
 @pytest.mark.parametrize("placement", ["sum", "site"])
-def test_persons_with_several_records_meet_their_claimed_epsilon(placement: str) -> None:
-    assert holds(short(placement=placement, epsilon=4.0, **PERSON))
+@pytest.mark.parametrize("limit", [{}, {"person_norm": 0.5}])
+def test_persons_with_several_records_meet_their_claimed_epsilon(
+    placement: str, limit: dict[str, float]
+) -> None:
+    assert holds(short(placement=placement, epsilon=4.0, **PERSON, **limit))
 
 
 def test_a_site_that_drops_out_removes_only_the_planned_noise() -> None:

@@ -39,11 +39,39 @@ a record moves n by 1, replacing one by another does not. So the squares of the 
     replace        the larger of this and (2)^2 / w_M                                      (3)
 
 A share s of the budget of mu^2 is the count's if (1 / w_n) / (1 / w_n + (1)^2 / w_M) = s.
+
+Persons. A person with at most m records changes M and n by at most m times (1), (2) and (3), by the
+triangle inequality. This is attained by m equal records of norm R. If also the squared norms |u|^2
+of a person's records add up to at most P^2 (`secagg.privacy.clipping.clip_persons`), let Q = P^2 /
+m, at most R^2. A person's records add a matrix A = sum zz' to M. It is positive semidefinite, so
+|A|_F <= tr A <= m (c^2 + Q). So the changes by one person, divided by m, are at most
+
+    add or remove  (1) with Q instead of R^2                                               (4)
+    replace, M     c^2 + Q, or (2), whichever is smaller                                   (5)
+    replace, both  the root of the largest of 1 / w_n + (c^2 + Q)^2 / (2 w_M),
+                   (1 - q)^2 / w_n + ((c^2 + Q)^2 + (q c^2 + Q)^2) / (2 w_M), q = Q / R^2,
+                   and (c^2 + Q)^2 / w_M; or (3), if that is smaller                       (6)
+
+In (4), m equal records with |u|^2 = Q attain the bound. For (5) and (6), let the other person have
+the matrix B. Half of |A - B|_F^2 is at most half of |A|_F^2 + |B|_F^2, because the inner product of
+two positive semidefinite matrices is not negative. Let the two have a >= b records. With S_b =
+min(b R^2, P^2), the square of the change is at most
+
+    (a - b)^2 / w_n + ((a c^2 + S_a)^2 + (b c^2 + S_b)^2) / (2 w_M).
+
+It grows with a, so a = m. It is convex in b from 0 to P^2 / R^2 and from there to m. So it is
+largest at b = 0, P^2 / R^2 = q m or m; divided by m^2, these are the three cases of (6). Without
+w_n, the third is the largest: (5). The middle case is a person with few records of full norm, who
+changes n and M at once. If q m is a whole number and R root(Q) >= c^2, it is attained, because then
+A and B can be orthogonal.
+
+docs/math/persons-and-windows.md has the same for windows of series.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace as unlimited
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,14 +94,19 @@ def upper_moments(values: Array, constant: float) -> Array:
 
 
 def moments_sensitivity(clip: Clip, variables: int) -> Sensitivity:
-    """Return how far one record can move M's upper triangle: equations (1) and (2), rounded up."""
+    """Return how far one record can move M's upper triangle, rounded up: (1) and (2).
+
+    With a limit for a person's records: (4) and (5), one m-th of how far a person can move it.
+    """
     added, replaced = _changes(clip)
     weights = tuple(_diagonal_twice(variables).tolist())
     return Sensitivity(added * _ROUND_UP, max(added, replaced) * _ROUND_UP, weights)
 
 
 def counted_moments_sensitivity(clip: Clip, variables: int, count_share: float) -> Sensitivity:
-    """Return how far one record can move n and M's upper triangle together: (3), rounded up.
+    """Return how far one record can move n and M's upper triangle together, rounded up: (3).
+
+    With a limit for a person's records: (6), one m-th of how far a person can move them.
 
     count_share: s, above 0 and below 1, which the whole weights meet to a few per cent
     """
@@ -83,15 +116,31 @@ def counted_moments_sensitivity(clip: Clip, variables: int, count_share: float) 
     of_count = round(of_moments * ratio)
     add = math.sqrt(1 / of_count + added**2 / of_moments)
     replace = max(add, replaced / math.sqrt(of_moments))
+    if clip.mean_square < clip.squared_norm:
+        one, other = _changes(unlimited(clip, person_square=None))
+        of_records = max(1 / of_count + one**2 / of_moments, other**2 / of_moments)  # (3), squared
+        replace = math.sqrt(min(of_records, _person_replaced(clip, of_count, of_moments)))
     weights = (of_count, *(of_moments * _diagonal_twice(variables)).tolist())
     return Sensitivity(add * _ROUND_UP, replace * _ROUND_UP, weights)
 
 
 def _changes(clip: Clip) -> tuple[float, float]:
-    """Return (1) and (2)."""
+    """Return (4) and (5), which are (1) and (2) without a limit for a person's records."""
     constant, square = CONSTANT**2, clip.squared_norm
-    added = (constant + square) / math.sqrt(2)
-    return added, math.sqrt((constant + square) ** 2 - max(0.0, constant - square) ** 2)
+    replaced = math.sqrt((constant + square) ** 2 - max(0.0, constant - square) ** 2)
+    total = constant + clip.mean_square
+    return total / math.sqrt(2), min(total, replaced)
+
+
+def _person_replaced(clip: Clip, of_count: int, of_moments: int) -> float:
+    """Return the square of the largest of the three cases of (6)."""
+    constant, mean = CONSTANT**2, clip.mean_square
+    q, total = mean / clip.squared_norm, constant + mean
+    return max(
+        1 / of_count + total**2 / (2 * of_moments),
+        (1 - q) ** 2 / of_count + (total**2 + (q * constant + mean) ** 2) / (2 * of_moments),
+        total**2 / of_moments,
+    )
 
 
 def _diagonal_twice(variables: int) -> NDArray[np.int64]:

@@ -167,8 +167,9 @@ class NotearsAdmm:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_admm"
-    placements: ClassVar[Placements] = Placements.site_moments("lags")
+    placements: ClassVar[Placements] = Placements.site_moments()
     knows_noise: ClassVar[bool] = False
+    needs_records: ClassVar[str] = ""
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
 
@@ -201,10 +202,9 @@ class NotearsAdmm:
         )
 
     @property
-    def needs_records(self) -> str:
-        """Why moments are not enough: a series enters several windows."""
-        why = "has lags: each value of a series is in several records, and the noise is for one"
-        return why if self.lags else ""
+    def steps_in_window(self) -> int:
+        """The number of steps of a window."""
+        return 1 + len(self.lags)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""

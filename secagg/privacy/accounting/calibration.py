@@ -3,7 +3,8 @@
 A stage is a kind of round, and epsilon and delta are the guarantee that the job requests for
 everything that the run releases.
 
-A unit is what is protected: one record, or all records of one person. Delta is the L2 sensitivity
+A unit is what is protected: one record, all records of one person, or all records (windows of a
+series) that contain one event. Delta is the L2 sensitivity
 of a sum: the largest change, in L2 norm, that one unit can cause. sigma is the standard deviation
 of the noise that is added to every number of the sum. The release costs mu = Delta / sigma. The
 joint cost of all releases of a run is the root of the sum of their mu^2, exactly
@@ -36,6 +37,7 @@ several rounds                             only placement `round` is allowed
 a stage without a bounded sensitivity      refused: no amount of noise is enough
 delta not below 1 / number of records      refused: it would allow publishing a random record
 person with m records at s sites           Delta is multiplied by m s (`site`: by m root(s))
+event in the m windows that contain it      as a person with m records at one site
 the same, with a sampling rate below 1     refused: each record is drawn on its own
 placement `site`, more than `colluding`    same guarantee: each site's own noise is enough
 placement `sum`, all but one site collude  only the noise of this site counts: `if_more_collude`

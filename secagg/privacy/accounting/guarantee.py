@@ -52,7 +52,8 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
         "placement": terms.placement.value,
         "unit": terms.unit,
         "person": terms.person,
-        "records_per_person": terms.records,
+        "records_per_person": 1 if terms.person is None else terms.records,
+        "records_per_event": terms.records if terms.person is None else 1,
         "sites_per_person": terms.sites,
         "adjacency": adjacency.value,
         "epsilon": terms.epsilon,
@@ -67,6 +68,7 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
         },
         "accountant": _PLD if calibrated.sampled else _EXACT,
         "record_norm": clip.norm,
+        "person_norm": None if clip.person_square is None else math.sqrt(clip.person_square),
         "grid": f"2^-{clip.grid_bits}",
         "colluding": terms.colluding,
         "withstands": withstands,
@@ -113,9 +115,9 @@ def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[s
 def sentence(facts: Mapping[str, Any]) -> str:
     """Return the claim in one sentence, for the first page of a report.
 
-    If the unit is a person, a second sentence states the caps on their records.
+    If the unit is a person or an event, a second sentence says in how many records.
     """
-    unit = "one record" if facts["unit"] == "record" else "one person"
+    unit = f"one {facts['unit']}"
     change = (
         f"whether {unit} at any site took part"
         if facts["adjacency"] == Adjacency.ADD_REMOVE.value
@@ -143,9 +145,24 @@ def _adversaries(facts: Mapping[str, Any]) -> str:
 def _caps(facts: Mapping[str, Any]) -> str:
     if facts["unit"] == "record":
         return ""
+    if facts["unit"] == "event":
+        return (
+            " One event means the values of a series at one step, in at most "
+            f"{facts['records_per_event']} records (windows) of a site (nobody checks this)."
+        )
     records, sites = facts["records_per_person"], facts["sites_per_person"]
     return (
         f" One person means at most {records} record{'s' if records > 1 else ''} at a site (the "
         f"site drops further ones) and records at no more than {sites} "
-        f"site{'s' if sites > 1 else ''} (nobody checks this)."
+        f"site{'s' if sites > 1 else ''} (nobody checks this).{_person_norm(facts)}"
+    )
+
+
+def _person_norm(facts: Mapping[str, Any]) -> str:
+    norm = facts["person_norm"]
+    if norm is None:
+        return ""
+    return (
+        " The site scales a person's records down if the root of the sum of their squared norms "
+        f"exceeds {norm:g}."
     )

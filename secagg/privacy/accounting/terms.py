@@ -16,9 +16,10 @@ from secagg.contracts.noise import Adjacency, Placement
 class Terms:
     """The requested guarantee and the placement of the noise; see `secagg.jobs.job.Privacy`.
 
-    records: largest number of records that one unit (a record or a person) has at a site
+    records: largest number of records that one unit has at a site. Without persons it is above 1
+        only if records are windows of series; the unit is then an event, one step of a series
     sites: largest number of sites at which one unit has records
-    person: the column that names the person of each record; None if the unit is a record
+    person: the column that names the person of each record; None if the unit is no person
     """
 
     placement: Placement
@@ -33,8 +34,10 @@ class Terms:
 
     @property
     def unit(self) -> str:
-        """What is protected: "record" for one record, "person" for all records of one person."""
-        return "record" if self.person is None else "person"
+        """What is protected: a "record", an "event" with the windows around it, or a "person"."""
+        if self.person is not None:
+            return "person"
+        return "record" if self.records == 1 else "event"
 
     def group(self) -> float:
         """Return the sensitivity for one unit divided by the sensitivity for one record.

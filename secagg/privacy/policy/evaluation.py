@@ -25,7 +25,7 @@ keys.coordinators     the requesting coordinator's key is listed                
 noise                 required: there is noise; own: each site adds all noise itself       before
 budget                epsilon and delta of the whole job are at most those of the policy   before
 budget.adjacency      the job's adjacency is listed                                        before
-budget.unit           the job's unit (record or person) is listed                          before
+budget.unit           the job's unit (record, event or person) is listed                   before
 budget.person         the job protects persons, named by the column that the policy names  before
 budget.colluding      noise allows for >= N colluding sites, or each site adds all itself  before
 refusals              in a period, fewer than N exact jobs were refused because of the     before
@@ -383,7 +383,8 @@ def _check_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:
         text = f"{terms.adjacency.value} is {'' if listed else 'not '}listed"
         yield Decision("budget.adjacency", listed, text)
     if budget.unit is not None:
-        listed = terms.unit in budget.unit
+        as_record = terms.unit == "event" and "record" in budget.unit  # which is an event's part
+        listed = terms.unit in budget.unit or as_record
         text = f"the job's unit is {terms.unit}, {'' if listed else 'not '}listed"
         yield Decision("budget.unit", listed, text)
     if budget.person is not None:

@@ -68,9 +68,12 @@ class Budget(StrictTable):
     adjacency: tuple[Adjacency, ...] | None = Field(default=None, min_length=1)
     """The adjacencies that are accepted. If it is not set, both are. The period's budget holds
     under each of them."""
-    unit: tuple[Literal["record", "person"], ...] | None = Field(default=None, min_length=1)
-    """The units that jobs may protect: a single record, or all records of a person. If it is not
-    set, both are accepted."""
+    unit: tuple[Literal["record", "event", "person"], ...] | None = Field(
+        default=None, min_length=1
+    )
+    """The units that jobs may protect: a single record, an event (all records that contain one step
+    of a series), or all records of a person. Where `"record"` is accepted, an event is too. If it
+    is not set, all are accepted."""
     person: str | None = Field(default=None, min_length=1)
     """The column that names persons: jobs must protect persons, by this column. If it is not set,
     any column is accepted, or none."""

@@ -188,6 +188,10 @@ TABLE = [
     claim("adjacency", '["replace", "add_remove"]', True),
     claim("unit", '["record", "person"]', True), claim("unit", '["person"]', False),
     claim("unit", '["person"]', True, person="patient"),
+    claim("unit", '["event"]', True, records=3), claim("unit", '["event"]', False),
+    claim("unit", '["record"]', True, records=3),  # an event's records include each of them
+    claim("unit", '["person"]', False, records=3),
+    claim("unit", '["record"]', False, records=3, person="patient"),
     claim("person", '"patient"', False), claim("person", '"patient"', True, person="patient"),
     claim("person", '"patient"', False, person="row"),
     claim("colluding", "2", False, colluding=1), claim("colluding", "2", True, colluding=2),

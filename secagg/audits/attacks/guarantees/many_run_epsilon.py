@@ -158,7 +158,7 @@ def _cases(planned: Planned, neighbours: Neighbours, messages: Sequence[Body]) -
     holders = sites[: max(1, min(terms.sites, len(sites) - fewest))]
     others = sites[len(holders) :]
     known = others if at_sites else others[len(others) - terms.colluding :]
-    copies = 1 if terms.person is None else terms.records + 2  # the site must leave out two
+    copies = terms.records if terms.person is None else terms.records + 2  # it must leave out two
     first, second = (
         {} if record is None else {site: [record] * copies for site in holders}
         for record in (neighbours.first, neighbours.second)
