@@ -30,6 +30,7 @@ What the transcript determines (Guarantees: only this)
     A coordinator that deviates from the protocol can choose W so that a slope depends on few
     records, or on one. No single sum of moments can replace this method, because no fixed set of
     moments serves all networks.
+    With noise in every round none of this applies: see `secagg.models.notears_admm.mlp_private`.
 
 =================================  =================================================================
 site                               contribution
@@ -115,8 +116,13 @@ class NotearsMlpAdmm(MlpSettings):
         "have values. In our tests with three records per site, a search recovers every record "
         "of every site. Whether that is possible with larger sites is not known: no proof and no "
         "noise prevents it. A coordinator that chooses the networks it sends can make a sum depend "
-        "on few records.",
+        "on few records. With noise in each round, it sees other sums: noisy sums of all records' "
+        "clipped gradients at the networks that it sent, and of columns and their squares (if "
+        "standardised). They do not show how records are split over sites.",
         ANY_MESSAGE,
+        "Such a coordinator can send other networks than the method's and so make the graph wrong. "
+        "But every answer contains noise, and the bound on one record's part does not depend on "
+        "the message.",
         attacks=("gradient_inversion",),
     )
 

@@ -160,8 +160,10 @@ class NoisyRounds:
         )
         sample = "of all records" if rate == 1 else "of a random sample of records"
         sees = f"noised: each column's sum and sum of squares {sample}, and their number"
-        sensitivity = Sensitivity(math.sqrt(2 * d + 1), 2 * math.sqrt(d))
-        units = Stage(UNITS, spec, 1, sees, sensitivity, ends_early=False, sampling_rate=rate)
+        moved = (math.nextafter(math.sqrt(t), math.inf) for t in (2 * d + 1, 4 * d))
+        units = Stage(
+            UNITS, spec, 1, sees, Sensitivity(*moved), ends_early=False, sampling_rate=rate
+        )
         return units, rounds
 
     def initial_state(self, public: PublicFacts) -> State:
