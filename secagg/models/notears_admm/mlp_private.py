@@ -160,10 +160,9 @@ class NoisyRounds:
         )
         sample = "of all records" if rate == 1 else "of a random sample of records"
         sees = f"noised: each column's sum and sum of squares {sample}, and their number"
-        moved = (math.nextafter(math.sqrt(t), math.inf) for t in (2 * d + 1, 4 * d))
-        units = Stage(
-            UNITS, spec, 1, sees, Sensitivity(*moved), ends_early=False, sampling_rate=rate
-        )
+        add, replace = (math.nextafter(math.sqrt(t), math.inf) for t in (2 * d + 1, 4 * d))
+        sensitivity = Sensitivity(add, replace)
+        units = Stage(UNITS, spec, 1, sees, sensitivity, ends_early=False, sampling_rate=rate)
         return units, rounds
 
     def initial_state(self, public: PublicFacts) -> State:
