@@ -30,6 +30,7 @@ What the transcript determines (Guarantees: only this)
     A coordinator that deviates from the protocol can choose W so that a slope depends on few
     records, or on one. No single sum of moments can replace this method, because no fixed set of
     moments serves all networks.
+    With noise in every round none of this applies: see `secagg.models.notears_admm.mlp_private`.
 
 =================================  =================================================================
 site                               contribution
@@ -45,10 +46,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import (
     ANY_MESSAGE,
@@ -66,19 +66,20 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Placements
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
-from secagg.errors import JobError
-from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import deviations, records_in
-from secagg.models.common.variables import choose, halves
-from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
+from secagg.models.common.variables import halves
+from secagg.models.graphs.job_result import graph_result, note_indicators
 from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.tables import other_table
-from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
-from secagg.models.notears_admm.mlp_simulation import MLP_PENALTY, MLP_RHO, graph_fit
+from secagg.models.notears_admm.coordinator import advance, begin
+from secagg.models.notears_admm.mlp_private import NoisyRounds, check_without_noise
+from secagg.models.notears_admm.mlp_private_result import ALL_ROUNDS
+from secagg.models.notears_admm.mlp_settings import MlpSettings
+from secagg.models.notears_admm.mlp_simulation import graph_fit
 from secagg.models.notears_admm.mlp_site import answer, begin_site
 from secagg.models.notears_admm.range import (
     CONSENSUS,
@@ -90,72 +91,22 @@ from secagg.models.notears_admm.range import (
     within_bound,
 )
 from secagg.models.notears_admm.result import CONVERGED, STATIONARITY_LABELS
-from secagg.models.notears_admm.variants import Variant, settings_in_force, variant_in_words
+from secagg.models.notears_admm.variants import variant_in_words
 
-_MAX_HIDDEN = 1000
 # The variance is a difference of two numbers near 1, rounded to 2^-53 and to steps of the sums,
 # 2^-BITS at every site: this is 16 steps. A scale that is wrong by a few per cent works as well.
 _MIN_VARIANCE = 2.0 ** (4 - FRACTION_BITS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotearsMlpAdmm:
+class NotearsMlpAdmm(MlpSettings):
     """Nonlinear NOTEARS-ADMM."""
-
-    variables: tuple[str, ...] | None = None
-    """The columns of the graph, at least two. If it is not set, all columns."""
-    variant: Variant = "fast"
-    """What holds for `solver`, `standardise` and `random_inputs` where the job does not set them.
-    `"fast"`: our choice of these settings. `"paper"`: the paper's optimiser and schedule, columns
-    in their own units, and random first layers."""
-    solver: Solver | None = None
-    """How the coordinator computes the next networks. `"proximal"` (variant "fast"): a proximal
-    Newton step. It stops when the acyclicity constraint h is at most 1e-6 and the mean
-    consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
-    with its whole schedule of 176 rounds."""
-    penalty: float = MLP_PENALTY
-    """Factor of the sum of absolute weights in the first layers, at least 0. The default is the
-    paper's."""
-    hidden: int = 10
-    """Number of hidden units of each network, from 1 to 1000."""
-    threshold: float = 0.3
-    """Edges with `W_ij` at or below this number are dropped."""
-    standardise: bool | None = None
-    """Standardise columns by pooled means and standard deviations, which are then released (true
-    with variant "fast"). If false (with variant "paper"), columns keep their own units, and the
-    middle of their bounds is subtracted."""
-    zero_diagonal: bool = False
-    """Forbid from the start that a network uses its own variable. If false, as in the paper's
-    program, the acyclicity constraint prevents this. With true, more edges are found, right ones
-    and wrong ones."""
-    random_inputs: bool | None = None
-    """Start with random weights in the first layers, as the paper's program does (true with variant
-    "paper"). If false (with variant "fast"), the search starts without edges and finds far fewer
-    wrong edges."""
-    acyclic: bool = False
-    """If the graph has cycles, raise the threshold until no cycle is left. If false, cycles stay,
-    and the result says so."""
-    rho1: float = MLP_RHO
-    """First value of the penalty on h, which measures cycles, from 1e-12 to 1e16."""
-    rho2: float = MLP_RHO
-    """First value of the penalty on differences between the sites' solutions, from 1e-12 to
-    1e16."""
-    gamma1: float = 1.75
-    """Factor by which `rho1` grows in each round, above 1 and at most 100."""
-    gamma2: float = 1.25
-    """Factor by which `rho2` grows in each round, above 1 and at most 100."""
-    rounds: int = 200
-    """Largest number of rounds, from 1 to 10000."""
-    seed: int = 0
-    """Seed of the networks' random start values, at least 0."""
-    truth: Edges | None = None
-    """The true edges `["cause", "effect"]` between variables, if they are known. The graph is then
-    scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "notears_mlp_admm"
     placements: ClassVar[Placements] = Placements(
-        (),
-        "Sites send slopes at their own optimum, which one record can move without bound.",
+        (Placement.ROUND,),
+        "Gradients are clipped in every step. Sites then solve no problem of their own: it is not "
+        "ADMM.",
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
@@ -165,59 +116,39 @@ class NotearsMlpAdmm:
         "have values. In our tests with three records per site, a search recovers every record "
         "of every site. Whether that is possible with larger sites is not known: no proof and no "
         "noise prevents it. A coordinator that chooses the networks it sends can make a sum depend "
-        "on few records.",
+        "on few records. With noise in each round, it sees other sums: noisy sums of all records' "
+        "clipped gradients at the networks that it sent, and of columns and their squares (if "
+        "standardised). They do not show how records are split over sites.",
         ANY_MESSAGE,
+        "Such a coordinator can send other networks than the method's and so make the graph wrong. "
+        "But every answer contains noise, and the bound on one record's part does not depend on "
+        "the message.",
         attacks=("gradient_inversion",),
     )
 
     @property
     def title(self) -> str:
         """The name, with the variant, and how the job departs from the paper's."""
-        variant = variant_in_words(self.variant, self._given)
+        variant = variant_in_words(self.variant, self.given)
         return f"Nonlinear graph by NOTEARS-ADMM, {variant}"
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
         labels, converged = STATIONARITY_LABELS, CONVERGED
+        if public.clip is not None:
+            labels, converged = {}, ALL_ROUNDS
         return (other_table(self.title, networks=True, labels=labels, converged=converged),)
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """How penalties grow, and when the rounds end."""
-        solver = self._in_force["solver"]
-        return Schedule(solver, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        """The settings that have other values in other variants."""
-        names = ("solver", "standardise", "random_inputs", "gamma1", "gamma2", "rounds")
-        return {name: getattr(self, name) for name in names}
-
-    @cached_property
-    def _in_force(self) -> dict[str, Any]:
-        return settings_in_force(self.variant, self._given)
-
-    @property
-    def _standardised(self) -> bool:
-        return bool(self._in_force["standardise"])
-
-    @property
-    def _random_inputs(self) -> bool:
-        return bool(self._in_force["random_inputs"])
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""
-        self.schedule.check()
-        check_numbers(self, {"penalty": 0, "threshold": 0, "seed": 0, "hidden": 1})
-        if self.hidden > _MAX_HIDDEN:
-            raise JobError("method.hidden", f"must be at most {_MAX_HIDDEN}")
-        check_truth(self.truth, self._names(public), public)
+        self.check(public)
+        if public.clip is not None:
+            return self._noisy.stages(public)
+        check_without_noise(self)
         networks, rows = self.networks(public), float(public.max_rows)
-        half = halves(public, self.chosen(public))
-        check_halves(half, self._names(public))
         count = [Field("records", (1,), rows, 0, Kind.COUNT)]
         sees = "the number of records"
-        if self._standardised:
+        if self.standardised:
             count.append(Field("sums", (networks.d,), rows, FRACTION_BITS, Kind.BOUNDED))
             count.append(Field("squares", (networks.d,), rows, FRACTION_BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
@@ -237,19 +168,23 @@ class NotearsMlpAdmm:
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin with the count, and networks drawn from the seed."""
+        if public.clip is not None:
+            return self._noisy.initial_state(public)
         networks = self.networks(public)
         rng = np.random.default_rng(self.seed)
-        start = networks.initial(rng, random_inputs=self._random_inputs)
+        start = networks.initial(rng, random_inputs=self.starts_random)
         return {
             **begin(self.schedule, start),
             "status": "counting",
-            "columns": list(self._names(public)),
+            "columns": list(self.names(public)),
             "centre": np.zeros(networks.d),
             "scale": halves(public, self.chosen(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
         """Request the count, then slopes near W, until done."""
+        if "noised" in state:
+            return self._noisy.next_request(state)
         if state["status"] == "counting":
             return RECORDS, {}
         if state["status"] != "running":
@@ -265,18 +200,20 @@ class NotearsMlpAdmm:
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Count, or solve problem (4) and answer."""
+        """Count, or solve problem (4) and answer; with noise, sum gradients."""
+        if public.clip is not None:
+            return self._noisy.contribute(stage, rows, message, public, random), memory
         u = rows.values[:, self.chosen(public)]
         if stage == RECORDS:
             update = {"records": np.array([float(len(u))])}
-            if self._standardised:
+            if self.standardised:
                 update |= {"sums": u.sum(axis=0), "squares": np.sum(u * u, axis=0)}
             return update, memory
         networks = self.networks(public)
         shapes = {"centre": (networks.d,), "scale": (networks.d,)}
         received, facts = read_message(message, {"W": (networks.size,)}, shapes)
         check_facts(memory, facts, len(u))
-        if not self._standardised:
+        if not self.standardised:
             check_own_units(facts, halves(public, self.chosen(public)))
         if not memory:
             memory = {**begin_site(networks.size), **facts}
@@ -288,35 +225,39 @@ class NotearsMlpAdmm:
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Process the count, or compute the next W."""
+        if "noised" in state:
+            return self._noisy.aggregate(state, total)
         if state["status"] == "counting":
             return self._after_count(state, total)
-        networks = self._networks_of(len(state["columns"]))
+        networks = self.networks_of(len(state["columns"]), noised=False)
         V = total["slopes"] * self.units(networks, state["scale"])
         return advance(state, V, sites, networks, self.schedule)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, and the networks in the units analysed."""
+        if public.clip is not None:
+            return self._noisy.result(state, public)
         networks = self.networks(public)
         fit = graph_fit(
             state,
-            self._names(public),
+            self.names(public),
             networks,
             self.schedule,
             self.threshold,
             acyclic=self.acyclic,
-            standardised=self._standardised,
-            random_inputs=self._random_inputs,
+            standardised=self.standardised,
+            random_inputs=self.starts_random,
         )
         result = note_indicators(graph_result(fit, self.truth, linear=False), public)
         result.summary["settings"] |= {
-            "standardise": self._standardised,
+            "standardise": self.standardised,
             "rounds": self.rounds,
-            "random_inputs": self._random_inputs,
+            "random_inputs": self.starts_random,
             "seed": self.seed,
         }
         result.summary["status"] = state["status"]
         result.arrays["parameters"] = state["W"]
-        if self._standardised:  # to undo it: the networks read (x - means) / deviations
+        if self.standardised:  # to undo it: the networks read (x - means) / deviations
             chosen = self.chosen(public)
             half = halves(public, chosen)
             middle = np.array([public.variables[i].midpoint for i in chosen])
@@ -327,25 +268,15 @@ class NotearsMlpAdmm:
     def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)
         centre, scale = state["centre"], state["scale"]
-        if self._standardised:
+        if self.standardised:
             centre = total["sums"] / records
             variance = total["squares"] / records - centre**2
             scale = 1 / deviations(variance, _MIN_VARIANCE, state["columns"])
         return {**state, "status": "running", "records": records, "centre": centre, "scale": scale}
 
-    def networks(self, public: PublicFacts) -> Networks:
-        """Return the layout of the parameters."""
-        return self._networks_of(len(self.chosen(public)))
-
-    def _networks_of(self, d: int) -> Networks:
-        return Networks(d, self.hidden, self.penalty, self.zero_diagonal)
-
-    def _names(self, public: PublicFacts) -> tuple[str, ...]:
-        return tuple(public.variables[i].name for i in self.chosen(public))
-
-    def chosen(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the graph's variables."""
-        return choose(public, self.variables, "method.variables")
+    @cached_property
+    def _noisy(self) -> NoisyRounds:
+        return NoisyRounds(self)
 
     def units(self, networks: Networks, scale: Array) -> Array:
         """Return the divisors of V_k when it is sent, shape (size,).
@@ -354,7 +285,7 @@ class NotearsMlpAdmm:
         network j has the unit scale_j^2, A_ijh that of 1 / scale_i, C_jh and c_j that of scale_j.
         """
         units = np.ones(networks.size)
-        if not self._standardised:
+        if not self.standardised:
             A, b, C, c = networks.split(units)
             squares = scale**2
             A[:] = networks.free_entries(np.outer(scale, squares))[:, :, None]

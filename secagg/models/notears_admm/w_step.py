@@ -46,6 +46,19 @@ class Pull:
         return 0.5 * self.strength * float(np.vdot(away, away)), self.strength * away
 
 
+@dataclass(frozen=True)
+class ScaledPull:
+    """A pull with a strength of its own for each entry, all above 0."""
+
+    target: Array
+    strength: Array
+
+    def value(self, W: Array) -> tuple[float, Array]:
+        """Return the term and its gradient."""
+        slope = self.strength * (W - self.target)
+        return 0.5 * float(np.vdot(slope, W - self.target)), slope
+
+
 def subgradient_step(
     graph: GraphParameters, start: Array, pull: Pull, multipliers: Multipliers
 ) -> Step:
@@ -68,7 +81,7 @@ def subgradient_step(
 
 
 def proximal_step(
-    graph: GraphParameters, start: Array, pull: Pull, multipliers: Multipliers
+    graph: GraphParameters, start: Array, pull: Pull | ScaledPull, multipliers: Multipliers
 ) -> Step:
     """Solve (5) from a finite start, in at most PROXIMAL_STEPS steps."""
     # |C| - inf is -inf where an entry is fixed at zero.
@@ -82,7 +95,7 @@ def proximal_step(
 class _Shrunk:
     """The `Fit` of (5); soft: soft(C, lambda / kappa)."""
 
-    pull: Pull
+    pull: Pull | ScaledPull
     soft: Array
 
     def value(self, W: Array) -> tuple[float, Array]:

@@ -20,7 +20,6 @@ from secagg.jobs.job import parse_job
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.module_learner import module_learner
 from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.private_rounds import poisson_sample
 from secagg.models.neural.torch_module import BUILT_IN
 from secagg.runs.run import run
 from secagg.runtime.parties import read_records
@@ -131,17 +130,6 @@ def test_a_sampling_rate_without_noise_is_refused() -> None:
     with pytest.raises(JobError) as caught:
         plan_job(parse_job(job(TORCH | {"sampling_rate": 0.5})), tables(3))
     assert caught.value.where == "method.sampling_rate"
-
-
-def test_a_poisson_sample_takes_each_record_with_its_probability() -> None:
-    """2e5 draws: the share's standard deviation is root(.3 .7 / 2e5) = .001."""
-    random = replayable_random(4)
-    drawn = poisson_sample(200_000, 0.3, random)
-    assert abs(drawn.mean() - 0.3) < 5 * 0.001
-    again = poisson_sample(200_000, 0.3, random)
-    assert abs(np.mean(drawn & again) - 0.09) < 5 * 0.0007
-    assert poisson_sample(7, 1.0, random).all()
-    assert not poisson_sample(1000, 1e-30, random).any()
 
 
 @pytest.mark.parametrize("kind", ["add", "replace"])

@@ -8,7 +8,13 @@ import scipy.linalg
 
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.proximal_newton import Multipliers
-from secagg.models.notears_admm.w_step import Pull, _Shrunk, proximal_step, subgradient_step
+from secagg.models.notears_admm.w_step import (
+    Pull,
+    ScaledPull,
+    _Shrunk,
+    proximal_step,
+    subgradient_step,
+)
 
 ROUNDING = 2.0**-53
 CONVEX = Multipliers(0.0, 1e-30)  # h has almost no weight
@@ -126,3 +132,27 @@ def test_overflow_is_reported(step) -> None:
     target = 300.0 * (np.ones((3, 3)) - np.eye(3))
     result = step(LinearGraph(3), np.zeros((3, 3)), Pull(target, 1e-3), Multipliers(0.0, 1e-3))
     assert np.all(np.isfinite(result.W)) and np.isfinite(result.h)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_step_with_a_strength_for_each_entry_is_a_minimum(seed: int) -> None:
+    """No entry can be moved to lower (5); equal strengths are one strength."""
+    rng = np.random.default_rng(seed)
+    graph, C = LinearGraph(3, 0, (0.1, 0.1)), rng.normal(size=(3, 3))
+    pull, multipliers = ScaledPull(C, np.exp(rng.normal(size=(3, 3)) * 2)), Multipliers(0.2, 3.0)
+    W = C
+    for _ in range(20):
+        W = proximal_step(graph, W, pull, multipliers).W
+
+    def value(at: np.ndarray) -> float:
+        h = float(np.trace(scipy.linalg.expm(at * at))) - 3
+        away = float(np.sum(pull.strength * (at - C) ** 2)) / 2
+        return 0.1 * float(np.sum(np.abs(at))) + 0.2 * h + 1.5 * h * h + away
+
+    for i, j in np.ndindex(3, 3):
+        for move in (-1e-3, 1e-3):
+            other = W.copy()
+            other[i, j] += move
+            assert value(other) >= value(W) - 1e-9  # the search ends at changes of 1e-6
+    same = proximal_step(graph, C, ScaledPull(C, np.full((3, 3), 2.5)), multipliers).W
+    np.testing.assert_allclose(same, proximal_step(graph, C, Pull(C, 2.5), multipliers).W, 1e-9)
