@@ -40,7 +40,7 @@ from secagg.core.arrays import Array
 from secagg.errors import PeerError
 from secagg.models.numerics.gaussian_draws import transpose
 
-SHARES = 4.0 ** -np.arange(1, 6)
+SHARES = 2.0 ** -np.arange(1.0, 8.25, 0.25)
 """The values of omega."""
 PRIOR_VARIANCE = 0.01
 """Of a column, in units in which its values are between -1 and 1."""
@@ -64,7 +64,7 @@ class SharedCovariance:
 def begin_shared(shape: tuple[int, ...], q: int) -> SharedCovariance:
     """Return a first draw, of a prior that says little."""
     precision = np.broadcast_to(np.eye(q) / PRIOR_VARIANCE, (*shape, q, q)).copy()
-    return SharedCovariance(precision, np.full(shape, SHARES[-1]))
+    return SharedCovariance(precision, np.full(shape, SHARES[len(SHARES) // 2]))
 
 
 def shared_spec(shape: tuple[int, ...], q: int, rows: int, sites: int) -> Spec:
