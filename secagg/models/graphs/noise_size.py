@@ -58,9 +58,7 @@ def scatter_noise(noisy: NoisyMatrix) -> Array:
     by_means = np.outer(means, of_sums)
     by_means = by_means + by_means.T
     by_means[np.diag_indices_from(by_means)] *= 2
-    found: Array = (
-        noisy.variance[1:, 1:] + by_means + noisy.variance[0, 0] * np.outer(means, means)
-    )
+    found: Array = noisy.variance[1:, 1:] + by_means + noisy.variance[0, 0] * np.outer(means, means)
     return found
 
 

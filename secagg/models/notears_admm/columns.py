@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts
+from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.variables import choose
 
@@ -34,3 +36,13 @@ def graph_columns(
     if len(set(positions.tolist())) < len(positions):
         raise JobError("method.lags", "a column is named twice", "Name each column once.")
     return positions
+
+
+def lagged_edges(
+    weights: Array, lags: Sequence[Sequence[str]], names: Sequence[str], threshold: float
+) -> list[dict[str, Any]]:
+    """Return the effects of earlier steps beyond the threshold; weights: (lags, d, d)."""
+    return [
+        {"from": lags[p][i], "to": names[j], "lag": p + 1, "weight": weights[p, i, j]}
+        for p, i, j in np.argwhere(np.abs(weights) > threshold).tolist()
+    ]

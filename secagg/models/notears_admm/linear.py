@@ -66,6 +66,7 @@ from secagg.contracts import (
     Body,
     Disclosure,
     DisclosureKind,
+    EdgeRule,
     Field,
     Kind,
     PublicFacts,
@@ -80,7 +81,6 @@ from secagg.contracts import (
 from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
-from secagg.errors import JobError
 from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.disclosures import CENTRES_WITHIN_SITES, means_by_subtraction
 from secagg.models.common.message_checks import check_facts, read_message
@@ -89,12 +89,13 @@ from secagg.models.common.variables import halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.tables import linear_table
-from secagg.models.notears_admm.columns import graph_columns
+from secagg.models.notears_admm.columns import graph_columns, lagged_edges
 from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
 from secagg.models.notears_admm.linear_noise import (
     noise_fields,
     noise_in,
     noise_sums,
+    noise_told,
     raised_graph,
     raised_threshold,
     with_noise,
@@ -217,6 +218,13 @@ class NotearsAdmm:
         why = "has lags: each value of a series is in several records, and the noise is for one"
         return why if self.lags else ""
 
+    @property
+    def edge_rule(self) -> EdgeRule | None:
+        """The penalty and the threshold, if columns are standardised."""
+        columns = None if self.variables is None else frozenset(self.variables)
+        rule = EdgeRule(columns, self.penalty, self.threshold, pooled=True)
+        return rule if self._standardised else None
+
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
         labels, converged = STATIONARITY_LABELS, CONVERGED
@@ -270,10 +278,8 @@ class NotearsAdmm:
         answers = (Field("responses", graph.shape, FIELD_BOUND, bits, Kind.BOUNDED),)
         counted = (
             "the number of records, and each column's sum of squared deviations from its sites' "
-            "means"
+            f"means{noise_told(public)}"
         )
-        if public.site_moments:
-            counted += "; the variances of the noise in the sites' sums of squares and products"
         answered = (
             "sum over sites of rho2 B_k + beta_k, less the W it sent: the slopes of the sites' "
             "losses at their own solutions"
@@ -361,10 +367,7 @@ class NotearsAdmm:
         if graph.lags:
             lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
             result.arrays["lagged_weights"] = lagged
-            result.summary["lagged_edges"] = [
-                {"from": self.lags[p][i], "to": names[j], "lag": p + 1, "weight": lagged[p, i, j]}
-                for p, i, j in np.argwhere(np.abs(lagged) > self.threshold).tolist()
-            ]
+            result.summary["lagged_edges"] = lagged_edges(lagged, self.lags, names, self.threshold)
         return result
 
     def _after_count(self, state: State, total: Update) -> State:

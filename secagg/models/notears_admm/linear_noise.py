@@ -38,6 +38,12 @@ def noise_fields(public: PublicFacts, d: int) -> tuple[Field, ...]:
     return (Field(NOISE, (d, d), float(public.max_rows) ** 2, _BITS, Kind.WEIGHT),)
 
 
+def noise_told(public: PublicFacts) -> str:
+    """Return what this field tells the coordinator."""
+    told = "; the sums of the variances of the noise in the sites' sums of squares and products"
+    return told if public.site_moments else ""
+
+
 def noise_sums(rows: SiteRecords, chosen: NDArray[np.int64]) -> Update:
     """Return a site's part of that field."""
     return {} if rows.noisy is None else {NOISE: scatter_noise(rows.noisy.select(chosen))}

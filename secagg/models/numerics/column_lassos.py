@@ -50,7 +50,8 @@ _TINY = float(np.finfo(np.float64).tiny)  # for variables without variance: thei
 class ColumnLassos:
     """The problems (P).
 
-    S: (p, p) covariance; penalty: at least 0, one or (p, p); free: (p, p), entries that may differ from zero
+    S: (p, p) covariance; penalty: at least 0, one or (p, p)
+    free: (p, p), entries that may differ from zero
     """
 
     S: Matrix
