@@ -3,9 +3,10 @@
     python benchmarks/graphs_under_noise.py --method notears_admm --rows 500 --repeat 40
     python benchmarks/graphs_under_noise.py --method local_graphs --edges 0 --threshold 0.05
 
-Ten columns, standardised, of a random graph with `--edges` edges and weights of 0.3 to 0.8 in size,
+Ten columns of variance 1 from a random graph with `--edges` edges, weights of 0.3 to 0.8 in size,
 at four sites with `--rows` records each. Bounds are -5 to 5, so every column has the spread that
-`secagg plan` assumes. `plain` is the same method on the same noisy moments, without their variances.
+`secagg plan` assumes. `known`: sites know the variances of the noise. `plain`: the same method on
+the same noisy moments, without their variances.
 """
 
 from __future__ import annotations
