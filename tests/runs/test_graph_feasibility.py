@@ -58,9 +58,9 @@ GRAPH = {"name": "notears_admm"}
 @pytest.mark.parametrize("norm_", [1.2, 2.4])  # with the larger one, the count's weight is smaller
 def test_noise_once_at_the_site_is_judged_like_the_same_noise_of_moments(norm_: float) -> None:
     """It was judged by the unit of its weights, a quarter of the noise."""
-    once = judged(REGRESSION, record_norm=norm_)
-    moments = judged({"name": "moments"}, record_norm=norm_)
-    assert once["error"] == pytest.approx(moments["error"], rel=0.02)  # of the count's share
+    once = judged(REGRESSION, record_norm=norm_, count_share=0.3)
+    moments = judged({"name": "moments"}, record_norm=norm_, count_share=0.3)
+    assert once["error"] == pytest.approx(moments["error"], rel=0.04)  # the weights are rounded
 
 
 def test_a_regression_is_judged_on_its_own_columns() -> None:

@@ -74,7 +74,7 @@ def test_a_repetition_has_fresh_noise_of_the_stated_variance() -> None:
 
 def test_the_stability_is_the_share_of_repetitions_whose_vote_has_the_edge() -> None:
     method = LocalGraphs(redraws=4)
-    found, total, result = play(method, [noisy_site(2.0, seed) for seed in range(3)])
+    found, total, result = play(method, [noisy_site(3.5, seed) for seed in range(3)])
     votes = np.array([update[REDRAWN] for update in found])  # (site, repetition, from, to)
     assert votes.shape == (3, 4, 3, 3) and total[REDRAWN].max() <= 3
     assert not np.array_equal(votes[:, 0], votes[:, 1])  # fresh noise each time
@@ -82,7 +82,8 @@ def test_the_stability_is_the_share_of_repetitions_whose_vote_has_the_edge() -> 
     assert np.array_equal(result.arrays["stability"], has.mean(axis=0))
     either = (has | has.transpose(0, 2, 1)).mean(axis=0)
     assert np.array_equal(result.arrays["stability_either_way"], either)
-    assert result.arrays["stability"].max() > 0 and result.arrays["stability"].min() < 1
+    share = result.arrays["stability"]
+    assert np.any((share > 0) & (share < 1))
     for edge in result.summary["edges"]:
         i, j = NAMES.index(edge["from"]), NAMES.index(edge["to"])
         assert edge["stability"] == has[:, i, j].mean()
@@ -116,7 +117,7 @@ def test_a_site_drops_edges_within_its_noise() -> None:
     rows = noisy_site(0.1).values * HALF
     scale = 600 * 0.04 * np.outer(HALF, HALF)  # of the scatter, per unit of correlation
     learner = Learner(standardise=True, penalty=0.0, threshold=0.1)
-    for error, edges in ((0.01, 1), (0.4, 0)):
+    for error, edges in ((0.01, 1), (0.3, 0)):
         noise = ScatterNoise((error * scale) ** 2, single_level(3))
         fit = learner.fit(rows, NAMES, noise)
         assert int(fit.directed.sum()) == edges
