@@ -52,7 +52,7 @@ from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import cap_status, exact_releases
 from secagg.runs.expected_refusals import check_ledger_places, expected_refusals, opened
 from secagg.runs.facts import method_facts, privacy_facts
-from secagg.runs.feasibility_facts import prospect
+from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import moments_drawn_before, own_rules
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job

@@ -18,8 +18,8 @@ from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.graphs.noise_size import scatter_noise
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.expected_error import Assumptions, PlannedNoise, Verdict
-from secagg.runs.expected_graph_error import graph_feasibility
 from secagg.runs.facts import feasibility_facts
+from secagg.runs.feasibility.edges import graph_feasibility
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.site_moments import draw_site_moments

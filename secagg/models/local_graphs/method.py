@@ -50,6 +50,7 @@ from secagg.contracts import (
     Result,
     ResultTable,
     SiteRecords,
+    Spec,
     Stage,
     State,
     Update,
@@ -181,7 +182,7 @@ class LocalGraphs:
         else:
             edges = Field(EDGES, (p, p), WEIGHT_BOUND, WEIGHT_BITS, Kind.BOUNDED)
             sees = "for each edge, the sum of the weights in the graphs of the sites' own records"
-        spec = (edges, Field(ABSTAINED, (1,), 1.0, 0, Kind.COUNT))
+        spec: Spec = (edges, Field(ABSTAINED, (1,), 1.0, 0, Kind.COUNT))
         if public.site_moments:
             more, told = noisy_fields(edges, combine, self.redraws)
             spec, sees = (*spec, *more), sees + told

@@ -142,13 +142,11 @@ class NotearsAdmm:
     consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
     with its whole schedule of 197 rounds."""
     penalty: float = 0.01
-    """Factor of the sum of absolute edge weights, at least 0. With noise at the sites, it is raised
-    to the size of the noise."""
+    """Factor of the sum of absolute edge weights, at least 0. Noise at the sites raises it."""
     lag_penalty: float = 0.01
     """Factor of the sum of absolute weights of earlier steps' effects, at least 0."""
     threshold: float = 0.3
-    """Edges whose absolute weight is at most this number are dropped. With noise at the sites, it
-    is raised to the size of the noise."""
+    """Edges whose absolute weight is at most this are dropped. Noise at the sites raises it."""
     standardise: bool | Literal["common"] | None = None
     """If true (default with variant "fast" without `lags`), divide each column by its pooled
     standard deviation within sites. If `"common"`, divide all columns by one number, the smallest

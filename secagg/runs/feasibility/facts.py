@@ -16,7 +16,7 @@ from secagg.privacy.expected_error import (
     feasibility,
     percent,
 )
-from secagg.runs.expected_graph_error import graph_feasibility
+from secagg.runs.feasibility.edges import graph_feasibility
 from secagg.runtime.planned_job import Planned
 
 _MOST_LISTED = 8  # columns whose assumed standard deviation is printed; run.json has all
