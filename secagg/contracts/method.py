@@ -226,17 +226,54 @@ class OneRegression(Protocol):
     """A method whose result is one regression, also under differential privacy.
 
     For such a method, `secagg plan` predicts the effect of the noise on this regression. For every
-    other method, it predicts the effect on a linear regression that uses all columns.
+    other method without a graph (`OneGraph`), it predicts the effect on a linear regression that
+    uses all columns.
     """
 
     @property
-    def columns_used(self) -> frozenset[str]:
-        """The names of the columns of the outcome and the predictors."""
+    def columns_used(self) -> frozenset[str] | None:
+        """The names of the columns or variables of outcome and predictors; None for all."""
         ...
 
     @property
     def logistic(self) -> bool:
         """Whether the regression is logistic; if false, it is linear."""
+        ...
+
+    @property
+    def own_at_sites(self) -> bool:
+        """Whether each site also has coefficients of its own, which need its own records."""
+        ...
+
+
+@dataclass(frozen=True)
+class EdgeRule:
+    """When a graph of linear effects has an edge, in units of standardised columns.
+
+    columns: names of the columns or variables of the graph; None for all
+    penalty, threshold: an edge's correlation has to be beyond their sum, if the two columns are
+        related to no other. 0 for a method that tests edges, or computes their probability
+    pooled: whether the sites' moments decide together; if not, sites learn alone, and vote
+    partial: whether each column is regressed on all others; if not, on its few causes
+    level: two-sided level of the test of one edge; None for one at which all tests together seldom
+        find an edge between unrelated columns
+    """
+
+    columns: frozenset[str] | None
+    penalty: float
+    threshold: float
+    pooled: bool
+    partial: bool = False
+    level: float | None = None
+
+
+@runtime_checkable
+class OneGraph(Protocol):
+    """A method whose result is a graph of linear effects; `secagg plan` judges it under noise."""
+
+    @property
+    def edge_rule(self) -> EdgeRule | None:
+        """When an edge is found; None if columns are not standardised."""
         ...
 
 

@@ -147,9 +147,9 @@ class Feasibility:
         if self.least_epsilon is None or self.least_records is None:
             advice = "narrow the columns' bounds" if self.least_rounds is None else more
             return f"{line}not usable at any epsilon with these rounds: {advice}"
-        line += f"at most {percent(USABLE_ERROR)} needs epsilon {_two_digits(self.least_epsilon)}"
+        line += f"at most {percent(USABLE_ERROR)} needs epsilon {two_digits(self.least_epsilon)}"
         if self.verdict is Verdict.RED:
-            line += f", or {_two_digits(self.least_records)} records"
+            line += f", or {two_digits(self.least_records)} records"
         return line if self.least_rounds is None else f"{line}; better: {more}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _predicted(assumed: Assumptions, planned: PlannedNoise) -> _Predicted:
     mu = math.sqrt(planned.share) * gaussian_mu(planned.epsilon, planned.delta)
     noise = planned.sensitivity / mu * math.sqrt(_sum_variance(planned))
     records, rho = assumed.records, assumed.correlation
-    *predictors, outcome = _variances(assumed)
+    *predictors, outcome = variances(assumed)
     d = len(predictors)
     inverse = sum(1 / v for v in predictors) / d  # h
     values = [1 - rho] * (d - 1) + [1 + (d - 1) * rho]  # of C
@@ -243,7 +243,7 @@ def _sum_variance(planned: PlannedNoise) -> float:
     return planned.sites / (planned.sites - planned.colluding)
 
 
-def _variances(assumed: Assumptions) -> list[float]:
+def variances(assumed: Assumptions) -> list[float]:
     """Return the variances of the scaled variables after clipping; the outcome is the last."""
     share = _variance_after_clipping(assumed)
     continuous, indicator = share * assumed.spread**2, share * assumed.indicator_spread**2
@@ -324,7 +324,7 @@ def _distance_to_optimum(
     return requested, None
 
 
-def _two_digits(number: float) -> str:
+def two_digits(number: float) -> str:
     """Write a number >= 0 with two digits, rounded up, so that the written number is enough too."""
     if number == 0:  # an epsilon: delta alone is enough
         return "0"

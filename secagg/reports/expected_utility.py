@@ -65,8 +65,22 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
     judged = facts["feasibility"]
     if judged["verdict"] is None:
         return [f"The plan's verdict on the usefulness of the result: {judged['words']}."]
-    verdict = judged["verdict"]
     records = count(facts["job"]["privacy"]["expected_records"])
+    of_edges = "smallest_edge" in judged
+    texts = [
+        *(_of_edges(judged) if of_edges else _of_coefficients(judged)),
+        f"The verdict uses public numbers only: {records} expected records, and guesses about the "
+        f"columns. It does not include {'' if of_edges else 'sampling error and '}the bias of "
+        "clipping.",
+        f"The verdict {judged['assumes']}." if "assumes" in judged else "",
+        ". ".join(fewer_records_than_expected(facts, summary) or ()),
+    ]
+    return [text for text in texts if text]
+
+
+def _of_coefficients(judged: Facts) -> list[str]:
+    """Return the verdict on a regression."""
+    verdict = judged["verdict"]
     texts = [
         f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. The expected coefficient "
         f"error is {percent(judged['error'])}.",
@@ -76,12 +90,28 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
         f"Usable: at most {percent(USABLE_ERROR)}. Green: up to {percent(GREEN_ERROR)}; amber: up "
         f"to {percent(USABLE_ERROR)}; red: above.",
         _enough(judged),
-        f"The verdict uses public numbers only: {records} expected records, and guesses about the "
-        "columns. It does not include sampling error and the bias of clipping.",
-        f"The verdict {judged['assumes']}." if "assumes" in judged else "",
-        ". ".join(fewer_records_than_expected(facts, summary) or ()),
     ]
-    return [text for text in texts if text]
+    if "error_at_a_site" in judged:
+        texts.append(
+            "Each site also has coefficients of its own. From the site's records alone, their "
+            f"expected error is {percent(judged['error_at_a_site'])} "
+            f"({judged['verdict_at_a_site']})."
+        )
+    return texts
+
+
+def _of_edges(judged: Facts) -> list[str]:
+    """Return the verdict on a graph."""
+    verdict = judged["verdict"]
+    return [
+        f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. An edge is found if its "
+        f"weight is about {fixed(judged['smallest_edge'], 2)} standard deviations or more; without "
+        f"noise, {fixed(judged['without_noise'], 2)}.",
+        "Green: this smallest weight is at most a tenth larger than without noise; amber: it is at "
+        "most 0.5, a large effect; red: larger.",
+        f"Not red with ε of at least {_rounded_up(judged['least_epsilon'])} for this number of "
+        f"records, or with at least {count(judged['least_records'])} records at this ε.",
+    ]
 
 
 def _enough(judged: Facts) -> str:

@@ -24,7 +24,7 @@ from secagg.core.version import __version__
 from secagg.privacy.accounting.guarantee import guarantee
 from secagg.runs import budgets
 from secagg.runs import ledger_facts as ledger_facts_module
-from secagg.runs.feasibility_facts import prospect
+from secagg.runs.feasibility.facts import prospect
 from secagg.runs.run_files import log_facts, release_counts
 from secagg.runtime.coordinator_state import CoordinatorState
 from secagg.runtime.engines.memory import MemoryEngine

@@ -52,7 +52,7 @@ from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import cap_status, exact_releases
 from secagg.runs.expected_refusals import check_ledger_places, expected_refusals, opened
 from secagg.runs.facts import method_facts, privacy_facts
-from secagg.runs.feasibility_facts import prospect
+from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import moments_drawn_before, own_rules
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
@@ -66,9 +66,13 @@ _WARN_BYTES = 10**9
 
 @dataclass(frozen=True)
 class _Zeros:
-    """Replaces a method: the same stages, one round each, contributions of zeros."""
+    """Replaces a method: the same stages, one round each, contributions of zeros.
+
+    site_moments: as in the public facts of the method, whose stages may depend on it
+    """
 
     method: Method
+    site_moments: bool
 
     name: ClassVar[str] = "zeros"
     placements: ClassVar[Placements] = Placements((), "")
@@ -79,7 +83,7 @@ class _Zeros:
         return (ResultTable(self.title),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        return self.method.stages(public)
+        return self.method.stages(replace(public, site_moments=self.site_moments))
 
     def initial_state(self, public: PublicFacts) -> State:
         first = self.method.next_request(self.method.initial_state(public))
@@ -230,7 +234,7 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
 
     One tuple for each stage, in order, then one for the set-up.
     """
-    zeros = _Zeros(planned.method)
+    zeros = _Zeros(planned.method, planned.public.site_moments)
     lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
     sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
     loose = {

@@ -126,6 +126,11 @@ class FedAvg(LocalSteps, FedLinModel):
         return super().needs_records or ("draws batches of records" if self.batch else "")
 
     @property
+    def own_at_sites(self) -> bool:
+        """Whether each site has its own coefficients: with Ditto."""
+        return self.personal is not None
+
+    @property
     def needs_noise(self) -> bool:
         """Whether the noise variance is used: no."""
         return False

@@ -46,6 +46,21 @@ class FedLinSettings:
     holdout_rows: HoldoutRule = "random"
     """Which records are held out: drawn at random by each site, or the last of its file."""
 
+    @property
+    def columns_used(self) -> frozenset[str] | None:
+        """The columns of the regression; None for all."""
+        return None if self.predictors is None else frozenset((self.outcome, *self.predictors))
+
+    @property
+    def logistic(self) -> bool:
+        """Whether the regression is logistic: it is linear."""
+        return False
+
+    @property
+    def own_at_sites(self) -> bool:
+        """Whether each site has its own coefficients: yes, if the method does not say otherwise."""
+        return True
+
     def layout(self, public: PublicFacts) -> Layout:
         """Return the regression."""
         return Layout.of(public, self.outcome, self.predictors, self.intercept, self.degree)

@@ -126,6 +126,11 @@ class Gradient:
         """Whether the outcome is binary."""
         return self.family == "binomial"
 
+    @property
+    def own_at_sites(self) -> bool:
+        """No: the coefficients are common to all sites."""
+        return False
+
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the layout of a regression."""
         return (ResultTable(self.title, TableKind.REGRESSION),)

@@ -31,10 +31,10 @@ _MU_TOLERANCE_RATIO = 1.05  # bisection ends when the bounds on mu are this clos
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """The `Fit`; S: (p, p) covariance; penalty: of each off-diagonal entry."""
+    """The `Fit`; S: (p, p) covariance; penalty: of off-diagonal entries, one or (p, p)."""
 
     S: Array
-    penalty: float
+    penalty: Array | float
 
     def value(self, W: Array) -> tuple[float, Array]:
         """Return 1/2 tr((I - W)' S (I - W)) and its gradient -S (I - W)."""
@@ -72,8 +72,8 @@ class LeastSquares:
         return ColumnLassos(self.S, self.penalty, ~np.eye(len(self.S), dtype=bool))
 
 
-def acyclic_lasso(S: Array, start: Array, penalty: float, multipliers: Multipliers) -> Step:
-    """Minimise f(W) + penalty |W|_1 + alpha h(W) + rho/2 h(W)^2 with W_ii = 0, from `start`."""
-    graph = LinearGraph(len(S), penalties=(penalty, 0.0), zero_diagonal=True)
+def acyclic_lasso(S: Array, start: Array, penalty: Array | float, multipliers: Multipliers) -> Step:
+    """Minimise f(W) + <penalty, |W|> + alpha h(W) + rho/2 h(W)^2 with W_ii = 0, from `start`."""
+    graph = LinearGraph(len(S), penalties=(0.0, 0.0), zero_diagonal=True, at_least=penalty)
     fit = LeastSquares(S, penalty)
     return descend(graph, fit, start, multipliers, steps=MAX_STEPS, tolerance=STEP_TOLERANCE)

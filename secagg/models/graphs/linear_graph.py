@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,12 +16,14 @@ class LinearGraph:
 
     penalties: lambda of instantaneous and of lagged coefficients, at least 0
     zero_diagonal: fix W_ii at 0, as NOTEARS on pooled data does; the paper leaves that to h
+    at_least: a smallest lambda of instantaneous coefficients, one or (d, d)
     """
 
     d: int
     lags: int = 0
     penalties: tuple[float, float] = (0.01, 0.01)
     zero_diagonal: bool = False
+    at_least: Array | float = field(default=0.0, compare=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -37,7 +39,7 @@ class LinearGraph:
     def _penalty(self) -> Array:
         instantaneous, lagged = self.penalties
         penalty = np.full(self.shape, lagged, dtype=np.float64)
-        penalty[: self.d] = instantaneous
+        penalty[: self.d] = np.maximum(instantaneous, self.at_least)
         if self.zero_diagonal:
             np.fill_diagonal(penalty[: self.d], np.inf)
         return penalty

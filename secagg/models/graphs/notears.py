@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
@@ -63,6 +64,7 @@ def notears(
     penalty: float = 0.1,
     threshold: float = 0.3,
     tolerance: float = 1e-8,
+    at_least: NDArray[np.float64] | float = 0.0,
 ) -> GraphFit:
     """Learn a DAG by linear NOTEARS.
 
@@ -71,6 +73,7 @@ def notears(
     threshold: edges with |W_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is in
         the units analysed.
     tolerance: a fit with h(W) at most this counts as acyclic, above 0
+    at_least: smallest penalties of single entries, (p, p), where `penalty` is smaller
     Returns a `GraphFit`; diagnostics: h (before the last step), rounds, evaluations, rho. If the
     optimiser fails, converged is False and the edges are those of W over the threshold, including
     cycles: do not use them as a DAG.
@@ -80,7 +83,7 @@ def notears(
     require_number("threshold", threshold, low=0)
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=standardise)
-    S = data.matrix
+    S, lambdas = data.matrix, np.maximum(penalty, at_least)
 
     W = np.zeros_like(S)
     h, alpha, rho = np.inf, 0.0, 1.0
@@ -88,7 +91,7 @@ def notears(
     while finite and h > tolerance and rho < RHO_MAX and rounds < MAX_ROUNDS:
         rounds += 1
         while True:
-            step = acyclic_lasso(S, break_ties(W), penalty, Multipliers(alpha, rho))
+            step = acyclic_lasso(S, break_ties(W), lambdas, Multipliers(alpha, rho))
             evaluations += step.evaluations
             finite = step.finite
             if not finite or step.h <= DECREASE * h or rho >= RHO_MAX:
@@ -101,7 +104,7 @@ def notears(
         support, _ = acyclic_edges(W, 0.0)
         W = np.where(support, W, 0)
         if support.any():
-            W = ColumnLassos(S, penalty, support).minimise(W, np.zeros_like(S))
+            W = ColumnLassos(S, lambdas, support).minimise(W, np.zeros_like(S))
     failure = None
     if not finite:
         failure = "no finite step could be made"

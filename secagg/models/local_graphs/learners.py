@@ -44,14 +44,14 @@ edge.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import Update
+from secagg.contracts import EdgeRule, Update
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.checks import require_number
@@ -63,6 +63,7 @@ from secagg.models.graphs.notears import notears
 from secagg.models.graphs.notears_mlp import notears_mlp
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
+from secagg.models.local_graphs.scatter_noise import ScatterNoise
 
 Algorithm = Literal["notears", "pc", "ges", "notears_mlp"]
 Combine = Literal["vote", "average"]
@@ -70,6 +71,8 @@ Combine = Literal["vote", "average"]
 EDGES, ABSTAINED = "edges", "abstained"
 """The two arrays of a contribution: votes or weights, (p, p); whether the site abstained, (1,)."""
 
+_LEVEL_OF_BIC = 0.01
+"""Of one edge with penalty 1: for 1000 records, root(log n) is the quantile of 0.9 %."""
 _MIN_POSITIVE = float(np.finfo(np.float64).tiny)
 
 
@@ -99,10 +102,11 @@ class Learner:
         if self.algorithm in ("pc", "ges"):
             require_causal_learn("algorithm")
 
-    def fit(self, rows: Array, names: Sequence[str]) -> GraphFit:
+    def fit(self, rows: Array, names: Sequence[str], noise: ScatterNoise | None = None) -> GraphFit:
         """Return the graph of one site's records; without edges if the site abstains.
 
         rows: (n_k, p), in the units to be analysed; names: of the p columns
+        noise: in the moments of `rows`, under differential privacy; not for NOTEARS-MLP
         Raises `UsageError` as `check` does, and if the records are not finite or have another
         shape.
         """
@@ -112,17 +116,22 @@ class Learner:
                 "analysis", f"records must be finite numbers of {len(names)} variables"
             )
         if len(rows) < 2:
-            return self._abstention(names, f"a graph needs at least 2 records, not {len(rows)}")
+            return self._too_few(names, len(rows))
         moments = _moments(rows, names)
-        varying = [name for name, c in zip(names, moments.constant, strict=True) if not c]
-        try:
-            if self.algorithm == "notears_mlp":
-                fit = notears_mlp(rows[:, ~moments.constant], varying, **self.settings())
-            else:
-                fit = self._learn(moments.select(varying))
-        except UsageError as error:  # settings and package were checked: the records are the cause
-            return self._abstention(names, error.what)
-        return _embed(fit, names) if fit.converged else self._abstention(names, *fit.notes)
+        if self.algorithm != "notears_mlp":
+            return self.fit_moments(moments, noise)
+        varying = ~moments.constant
+        return self._attempt(
+            moments, lambda some: notears_mlp(rows[:, varying], some.names, **self.settings())
+        )
+
+    def fit_moments(self, moments: Moments, noise: ScatterNoise | None = None) -> GraphFit:
+        """Return the graph of moments, as `fit` does; not for NOTEARS-MLP."""
+        if moments.n < 2:
+            return self._too_few(moments.names, moments.n)
+        varying = ~moments.constant
+        some_noise = None if noise is None else noise.select(varying)
+        return self._attempt(moments, lambda some: self._learn(some, some_noise))
 
     @property
     def weighted(self) -> bool:
@@ -144,7 +153,49 @@ class Learner:
             case "ges":
                 return {"penalty": 1.0 if self.penalty is None else self.penalty}
 
-    def _learn(self, moments: Moments) -> GraphFit:
+    def weight_variance(self, rows: Array, names: Sequence[str], noise: ScatterNoise) -> Array:
+        """Return the variances of NOTEARS's weights by noise and chance; 0 without a weight."""
+        found = np.zeros((len(names), len(names)))
+        if len(rows) >= 2:
+            moments = _moments(rows, names)
+            kept = ~moments.constant
+            some = moments.select([n for n, k in zip(names, kept, strict=True) if k])
+            size = noise.select(kept).size(some, standardise=self.standardise)
+            found[np.ix_(kept, kept)] = size.weight_variance
+        return found
+
+    def edge_rule(self, columns: frozenset[str] | None) -> EdgeRule:
+        """Return when a site finds an edge; that of GES is a score, as strict as a test of 1 %."""
+        if self.algorithm in ("pc", "ges"):
+            level = self.alpha if self.algorithm == "pc" else _LEVEL_OF_BIC
+            return EdgeRule(columns, 0.0, 0.0, pooled=False, level=level)
+        return EdgeRule(columns, self.settings()["penalty"], self.threshold, pooled=False)
+
+    def noise_note(self) -> str:
+        """Return what sites do about noise of which they know the size."""
+        if self.algorithm in ("pc", "ges"):
+            return (
+                "Each site counts as many records as would have the same errors by chance alone as "
+                "its records have with the noise."
+            )
+        return (
+            "Each site raises its penalty and, for a vote, its threshold to the size of its own "
+            "noise."
+        )
+
+    def _attempt(self, moments: Moments, learn: Callable[[Moments], GraphFit]) -> GraphFit:
+        """Return the graph of the columns that vary, or an abstention, over all columns."""
+        names = moments.names
+        varying = [name for name, c in zip(names, moments.constant, strict=True) if not c]
+        try:
+            fit = learn(moments.select(varying))
+        except UsageError as error:  # settings and package were checked: the records are the cause
+            return self._abstention(names, error.what)
+        return _embed(fit, names) if fit.converged else self._abstention(names, *fit.notes)
+
+    def _learn(self, moments: Moments, noise: ScatterNoise | None) -> GraphFit:
+        if noise is not None and len(moments.names) > 1:
+            return self._learn_with_noise(moments, noise)
         match self.algorithm:
             case "pc":
                 return pc(moments, **self.settings())
@@ -156,6 +207,21 @@ class Learner:
                 return ges(moments, **self.settings())
             case _:
                 return notears(moments, **self.settings())
+
+    def _learn_with_noise(self, moments: Moments, noise: ScatterNoise) -> GraphFit:
+        if self.algorithm in ("pc", "ges"):
+            n = max(int(noise.size(moments, standardise=True).effective_records), 1)
+            scatter = moments.scatter * (n / moments.n)
+            return self._learn(Moments(moments.names, n, moments.mean, scatter), None)
+        settings = self.settings()
+        size = noise.size(moments, standardise=self.standardise)
+        fit = notears(moments, at_least=size.penalty, **settings)
+        assert fit.weights is not None
+        clear = np.abs(fit.weights) > size.threshold(settings["penalty"], noise.level)
+        return replace(fit, directed=fit.directed & clear)
+
+    def _too_few(self, names: Sequence[str], n: int) -> GraphFit:
+        return self._abstention(names, f"a graph needs at least 2 records, not {n}")
 
     def _abstention(self, names: Sequence[str], *reasons: str) -> GraphFit:
         none = np.zeros((len(names), len(names)), dtype=np.bool_)
@@ -199,11 +265,16 @@ def local_adjacency(fit: GraphFit, combine: Combine) -> Update:
 
 
 def majority_graph(
-    total: Update, sites: int, combine: Combine, threshold: float, names: Sequence[str]
+    total: Update,
+    sites: int,
+    combine: Combine,
+    threshold: float,
+    names: Sequence[str],
+    floor: Array | None = None,
 ) -> GraphFit:
     """Return the graph that the sum of the sites' contributions gives.
 
-    threshold: of an average; a vote has none
+    threshold: of an average; a vote has none. floor: a smallest threshold of each edge, (p, p)
     diagnostics: the number of sites, and of those that abstained
     """
     edges, abstained = total[EDGES], round(float(total[ABSTAINED][0]))
@@ -214,7 +285,7 @@ def majority_graph(
         directed = majority & ~undirected
     else:
         weights = edges / sites
-        directed = np.abs(weights) > threshold
+        directed = np.abs(weights) > (threshold if floor is None else np.maximum(threshold, floor))
         undirected = np.zeros_like(directed)
     notes = []
     if not is_acyclic(directed):
@@ -268,6 +339,7 @@ def _combined(fits: Sequence[GraphFit], combine: Combine, threshold: float) -> G
 
 
 def _moments(rows: Array, names: Sequence[str]) -> Moments:
+    """Return the moments of a site's records, at least one."""
     mean = rows.mean(axis=0)
     return Moments(tuple(names), len(rows), mean, (rows - mean).T @ (rows - mean))
 

@@ -42,6 +42,7 @@ from secagg.contracts import (
     Body,
     Disclosure,
     DisclosureKind,
+    EdgeRule,
     Field,
     Kind,
     PublicFacts,
@@ -49,6 +50,7 @@ from secagg.contracts import (
     Result,
     ResultTable,
     SiteRecords,
+    Spec,
     Stage,
     State,
     Update,
@@ -69,8 +71,16 @@ from secagg.models.local_graphs.learners import (
     local_adjacency,
     majority_graph,
 )
+from secagg.models.local_graphs.noisy_site import (
+    NoisySite,
+    average_floor,
+    level_of_a_site,
+    noisy_fields,
+    with_stability,
+)
 
 STAGE = "graphs"
+_MAX_REDRAWS = 1000
 WEIGHT_BOUND = 2.0**20
 WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
 
@@ -96,13 +106,17 @@ class LocalGraphs:
     deviations. If it is not set: true."""
     penalty: float | None = None
     """For all learners except `pc`: the penalty, as in the analyses `notears` and `ges`. If it is
-    not set: 0.1 for `notears`, 0.01 for `notears_mlp`, 1 for `ges`."""
+    not set: 0.1 for `notears`, 0.01 for `notears_mlp`, 1 for `ges`. With noise at the sites, each
+    site raises that of `notears` to the size of its noise."""
     threshold: float | None = None
     """For `notears` and `notears_mlp`: edges with smaller absolute weights are dropped. With
     `"vote"`, each site drops them; with `"average"`, they are dropped after averaging. If it is not
-    set: 0.3."""
+    set: 0.3. With noise at the sites, it is raised to the size of the noise."""
     alpha: float | None = None
     """For `pc`: level of each test of independence, above 0 and below 1. If it is not set: 0.05."""
+    redraws: int = 20
+    """With noise at the sites: the number of repetitions with fresh noise that the stability of
+    edges is computed from, from 0 to 1000. They cost time, and no privacy."""
     truth: Edges | None = None
     """The true edges `["cause", "effect"]` between variables, if they are known. The graph is then
     scored. They must form a directed acyclic graph."""
@@ -135,6 +149,12 @@ class LocalGraphs:
         """Why moments are not enough, for networks."""
         return 'has learner = "notears_mlp"' if self.learner == "notears_mlp" else ""
 
+    @property
+    def edge_rule(self) -> EdgeRule | None:
+        """The learner's rule at one site, if columns are standardised."""
+        columns = None if self.variables is None else frozenset(self.variables)
+        return None if self.standardise is False else self._learner().edge_rule(columns)
+
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the learner's graphs."""
         if self.learner == "notears":
@@ -154,13 +174,18 @@ class LocalGraphs:
         except UsageError as error:
             raise JobError("method", error.what, error.advice) from None
         check_truth(self.truth, self._names(public), public)
+        if not 0 <= self.redraws <= _MAX_REDRAWS:
+            raise JobError("method.redraws", f"must be between 0 and {_MAX_REDRAWS}")
         if combine == "vote":
             edges = Field(EDGES, (p, p), 1.0, 0, Kind.COUNT)
             sees = "for each edge, how many sites have it in the graph of their own records"
         else:
             edges = Field(EDGES, (p, p), WEIGHT_BOUND, WEIGHT_BITS, Kind.BOUNDED)
             sees = "for each edge, the sum of the weights in the graphs of the sites' own records"
-        spec = (edges, Field(ABSTAINED, (1,), 1.0, 0, Kind.COUNT))
+        spec: Spec = (edges, Field(ABSTAINED, (1,), 1.0, 0, Kind.COUNT))
+        if public.site_moments:
+            more, told = noisy_fields(edges, combine, self.redraws)
+            spec, sees = (*spec, *more), sees + told
         return (Stage(STAGE, spec, 1, f"{sees}; how many sites could not learn a graph"),)
 
     def initial_state(self, public: PublicFacts) -> State:
@@ -186,8 +211,14 @@ class LocalGraphs:
         """
         chosen = self._chosen(public)
         half = np.array([public.variables[i].half_range for i in chosen])
-        fit = self._learner().fit(half * rows.values[:, chosen], self._names(public))
-        return local_adjacency(fit, self._combine()), memory
+        names, combine = self._names(public), self._combine()
+        if rows.noisy is not None:
+            site = NoisySite(rows.values, rows.noisy, chosen, half, names)
+            level = level_of_a_site(public, len(names))
+            rng = np.random.default_rng(list(random(32)))
+            return site.contribution(self._learner(), combine, level, self.redraws, rng), memory
+        fit = self._learner().fit(half * rows.values[:, chosen], names)
+        return local_adjacency(fit, combine), memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Keep the sum."""
@@ -200,7 +231,8 @@ class LocalGraphs:
         """
         combine, names = self._combine(), self._names(public)
         learner = self._learner()
-        fit = majority_graph(state, state["sites"], combine, learner.threshold, names)
+        floor = average_floor(state)
+        fit = majority_graph(state, state["sites"], combine, learner.threshold, names, floor)
         fit = replace(
             fit,
             method=f"{self.learner}-{combine}",
@@ -208,6 +240,8 @@ class LocalGraphs:
         )
         linear = self.learner != "notears_mlp"
         result = note_indicators(graph_result(fit, self.truth, linear=linear), public)
+        if public.site_moments:
+            result = with_stability(result, state, learner, combine, names)
         result.summary["status"] = "converged" if fit.converged else "all sites abstained"
         arrays: dict[str, NDArray[Any]] = {**result.arrays}
         if combine == "vote":

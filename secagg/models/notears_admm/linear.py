@@ -66,6 +66,7 @@ from secagg.contracts import (
     Body,
     Disclosure,
     DisclosureKind,
+    EdgeRule,
     Field,
     Kind,
     PublicFacts,
@@ -80,16 +81,25 @@ from secagg.contracts import (
 from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
-from secagg.errors import JobError
 from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.disclosures import CENTRES_WITHIN_SITES, means_by_subtraction
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
-from secagg.models.common.variables import choose, halves
+from secagg.models.common.variables import halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.tables import linear_table
+from secagg.models.notears_admm.columns import graph_columns, lagged_edges
 from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
+from secagg.models.notears_admm.linear_noise import (
+    noise_fields,
+    noise_in,
+    noise_sums,
+    noise_told,
+    raised_graph,
+    raised_threshold,
+    with_noise,
+)
 from secagg.models.notears_admm.linear_simulation import linear_fit
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.range import (
@@ -132,11 +142,11 @@ class NotearsAdmm:
     consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
     with its whole schedule of 197 rounds."""
     penalty: float = 0.01
-    """Factor of the sum of absolute edge weights, at least 0."""
+    """Factor of the sum of absolute edge weights, at least 0. Noise at the sites raises it."""
     lag_penalty: float = 0.01
     """Factor of the sum of absolute weights of earlier steps' effects, at least 0."""
     threshold: float = 0.3
-    """Edges whose absolute weight is at most this number are dropped."""
+    """Edges whose absolute weight is at most this are dropped. Noise at the sites raises it."""
     standardise: bool | Literal["common"] | None = None
     """If true (default with variant "fast" without `lags`), divide each column by its pooled
     standard deviation within sites. If `"common"`, divide all columns by one number, the smallest
@@ -206,6 +216,13 @@ class NotearsAdmm:
         """The number of steps of a window."""
         return 1 + len(self.lags)
 
+    @property
+    def edge_rule(self) -> EdgeRule | None:
+        """The penalty and the threshold, if columns are standardised."""
+        columns = None if self.variables is None else frozenset(self.variables)
+        rule = EdgeRule(columns, self.penalty, self.threshold, pooled=True)
+        return rule if self._standardised else None
+
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
         labels, converged = STATIONARITY_LABELS, CONVERGED
@@ -253,12 +270,13 @@ class NotearsAdmm:
         count = (
             Field("records", (1,), rows, 0, Kind.COUNT),
             Field("squares", (len(chosen),), rows, SQUARES_BITS, Kind.WEIGHT),
+            *noise_fields(public, len(chosen)),
         )
         bits = bits_for(float(np.max(self.units(half))), self.rho2)
         answers = (Field("responses", graph.shape, FIELD_BOUND, bits, Kind.BOUNDED),)
         counted = (
             "the number of records, and each column's sum of squared deviations from its sites' "
-            "means"
+            f"means{noise_told(public)}"
         )
         answered = (
             "sum over sites of rho2 B_k + beta_k, less the W it sent: the slopes of the sites' "
@@ -297,7 +315,8 @@ class NotearsAdmm:
         """Count, or solve problem (4) and respond."""
         u = centred(rows.values[:, self.chosen(public)])
         if stage == RECORDS:
-            return {"records": np.array([float(len(u))]), "squares": np.sum(u * u, axis=0)}, memory
+            sums = {"records": np.array([float(len(u))]), "squares": np.sum(u * u, axis=0)}
+            return sums | noise_sums(rows, self.chosen(public)), memory
         graph = self._graph(public)
         received, facts = read_message(message, {"W": graph.shape}, {"scale": graph.shape[:1]})
         check_facts(memory, facts, len(u))
@@ -313,13 +332,13 @@ class NotearsAdmm:
         """Process the count, or compute the next W."""
         if state["status"] == "counting":
             return self._after_count(state, total)
-        graph = self._graph_of(total["responses"].shape[1])
+        graph = raised_graph(self._graph_of(total["responses"].shape[1]), state)
         V = total["responses"] * self.units(state["scale"])
         return advance(state, V, sites, graph, self.schedule)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, in the units analysed."""
-        names, graph = self._names(public), self._graph(public)
+        names, graph = self._names(public), raised_graph(self._graph(public), state)
         fit = linear_fit(
             state,
             names,
@@ -329,6 +348,7 @@ class NotearsAdmm:
             deviations=state["deviations"],
             acyclic=self.acyclic,
             standardised=self._standardised,
+            floor=raised_threshold(state, self.penalty),
         )
         schedule = self.schedule
         settings = {
@@ -337,6 +357,7 @@ class NotearsAdmm:
             "rounds": schedule.rounds,
         }
         result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
+        result = with_noise(result, state, self.penalty, self.threshold)
         result.summary["status"] = state["status"]
         if self._standardised:  # to undo it
             half = halves(public, self.chosen(public))
@@ -344,10 +365,7 @@ class NotearsAdmm:
         if graph.lags:
             lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
             result.arrays["lagged_weights"] = lagged
-            result.summary["lagged_edges"] = [
-                {"from": self.lags[p][i], "to": names[j], "lag": p + 1, "weight": lagged[p, i, j]}
-                for p, i, j in np.argwhere(np.abs(lagged) > self.threshold).tolist()
-            ]
+            result.summary["lagged_edges"] = lagged_edges(lagged, self.lags, names, self.threshold)
         return result
 
     def _after_count(self, state: State, total: Update) -> State:
@@ -357,7 +375,7 @@ class NotearsAdmm:
             deviation = deviations(variance, _MIN_VARIANCE, state["columns"])
             scale = 1 / deviation if self._standardised else common_scale(scale, deviation)
         facts = {"records": records, "scale": scale, "deviations": np.sqrt(variance) * scale}
-        return {**state, "status": "running", **facts}
+        return {**state, "status": "running", **facts, **noise_in(total, scale, records)}
 
     def units(self, scale: Array) -> Array:
         """Return the divisors of V_k when it is sent, shape (q, d)."""
@@ -379,21 +397,4 @@ class NotearsAdmm:
 
     def chosen(self, public: PublicFacts) -> NDArray[np.int64]:
         """Return the positions of the variables, then of their values at each lag."""
-        lagged = [choose(public, lag, "method.lags") for lag in self.lags]
-        if self.variables is None:
-            in_lags = {int(i) for lag in lagged for i in lag}
-            others = [i for i in range(len(public.variables)) if i not in in_lags]
-            instantaneous = np.array(others, dtype=np.int64)
-        else:
-            instantaneous = choose(public, self.variables, "method.variables")
-        for lag in lagged:
-            if len(lag) != len(instantaneous):
-                raise JobError(
-                    "method.lags",
-                    f"a lag has {len(lag)} columns and the graph {len(instantaneous)} variables",
-                    "In each lag list the earlier values of all variables, in their order.",
-                )
-        positions = np.concatenate([instantaneous, *lagged])
-        if len(set(positions.tolist())) < len(positions):
-            raise JobError("method.lags", "a column is named twice", "Name each column once.")
-        return positions
+        return graph_columns(public, self.variables, self.lags)

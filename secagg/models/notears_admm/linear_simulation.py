@@ -87,6 +87,7 @@ def linear_fit(
     deviations: Array,
     acyclic: bool,
     standardised: bool,
+    floor: Array | None = None,
 ) -> GraphFit:
     """Return the graph of a finished run; see `consensus_fit`.
 
@@ -104,6 +105,7 @@ def linear_fit(
         acyclic=acyclic,
         units=np.outer(deviations, deviations[: graph.d]),
         standardised=standardised,
+        floor=floor,
         settings={
             "penalty": graph.penalties[0],
             **({"lag_penalty": graph.penalties[1], "lags": graph.lags} if graph.lags else {}),

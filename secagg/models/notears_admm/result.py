@@ -132,6 +132,7 @@ def consensus_fit(
     units: Array | None,
     standardised: bool,
     settings: Mapping[str, float | bool],
+    floor: Array | None = None,
 ) -> GraphFit:
     """Return the graph of a finished run: edges with |weight| > threshold.
 
@@ -140,12 +141,14 @@ def consensus_fit(
     units: see `stationarity`; None if the units of the variables are not known
     standardised: whether the method divided them by their deviations
     settings: those of the method, except threshold, acyclic and the schedule's
+    floor: weights of at most this size are no edges either, (d, d); None for 0
     """
     failed = failure(state)
-    directed, applied, notes = np.abs(weights) > threshold, threshold, tuple[str, ...]()
+    clear = weights if floor is None else np.where(np.abs(weights) > floor, weights, 0)
+    directed, applied, notes = np.abs(clear) > threshold, threshold, tuple[str, ...]()
     if acyclic or failed is not None:
         remedy = "" if failed is None else advice(state, schedule, standardised=standardised)
-        directed, applied, notes = graph_over_threshold(weights, threshold, failed, remedy)
+        directed, applied, notes = graph_over_threshold(clear, threshold, failed, remedy)
     elif not is_acyclic(directed):
         notes = (f"the edges above {threshold:g} contain a cycle; none was removed",)
     if np.any(np.diagonal(directed)):
@@ -153,7 +156,12 @@ def consensus_fit(
     max_slope = stationarity(state["W"], -state["total"], graph, units)
     if failed is None and not np.any(directed):
         lagged = bool(settings.get("lags"))
-        notes += (_no_edge_note(weights, names, applied, lagged=lagged, standardised=standardised),)
+        if np.any(np.abs(weights) > threshold):
+            notes += ("no edge: the noise of differential privacy can cause weights of such sizes",)
+        else:
+            notes += (
+                _no_edge_note(weights, names, applied, lagged=lagged, standardised=standardised),
+            )
     caution = ""
     if failed is None and np.any(weights):
         caution = _caution(max_slope, units, schedule)

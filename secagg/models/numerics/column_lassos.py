@@ -1,6 +1,6 @@
 """The lasso of every variable on others, with ridge weights, from their covariance alone.
 
-    minimise  1/2 tr((I - V)' S (I - V)) + penalty * sum |V_ij| + 1/2 sum ridge_ij V_ij^2    (P)
+    minimise  1/2 tr((I - V)' S (I - V)) + sum penalty_ij |V_ij| + 1/2 sum ridge_ij V_ij^2    (P)
 
 over the free entries of V. Each column of V is a separate problem. All are solved together, in two
 stages.
@@ -50,11 +50,12 @@ _TINY = float(np.finfo(np.float64).tiny)  # for variables without variance: thei
 class ColumnLassos:
     """The problems (P).
 
-    S: (p, p) covariance; penalty: at least 0; free: (p, p), entries that may differ from zero
+    S: (p, p) covariance; penalty: at least 0, one or (p, p)
+    free: (p, p), entries that may differ from zero
     """
 
     S: Matrix
-    penalty: float
+    penalty: Matrix | float
     free: NDArray[np.bool_]
 
     def minimise(self, V: Matrix, ridge: Matrix, *, centre: Matrix | None = None) -> Matrix:
@@ -125,8 +126,9 @@ class ColumnLassos:
         Returns them after the step, and in which of them an entry left.
         """
         weights, support = ridge[:, columns], current != 0
+        penalty = np.broadcast_to(self.penalty, self.S.shape)[:, columns]
         downhill = self.S[:, columns] - self.S @ current - weights * current
-        slope = downhill - self.penalty * np.sign(current)
+        slope = downhill - penalty * np.sign(current)
 
         # Row c of `chosen`: the support of column c, then others, for which `unit` is zero. `unit`
         # makes the diagonal 1: ridge weights range over 20 orders of magnitude.
@@ -151,7 +153,7 @@ class ColumnLassos:
         moved = full_step - current
         gain = np.sum(
             moved * (downhill - 0.5 * (self.S @ moved + weights * moved))
-            - self.penalty * (np.abs(full_step) - np.abs(current)),
+            - penalty * (np.abs(full_step) - np.abs(current)),
             axis=0,
         )
         share = np.ones_like(current)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    EdgeRule,
     PublicFacts,
     RecordCount,
     Result,
@@ -74,6 +75,12 @@ class SparseMarkov(SparseLinear):
     placements: ClassVar[Placements] = Placements.site_moments()
     model_name: ClassVar[str] = "Sparse Markov random field"
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
+
+    @property
+    def edge_rule(self) -> EdgeRule:
+        """Each column is regressed on all others; coefficients have probabilities."""
+        columns = None if self.variables is None else frozenset(self.variables)
+        return EdgeRule(columns, 0.0, 0.0, pooled=True, partial=True)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""

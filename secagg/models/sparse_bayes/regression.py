@@ -100,6 +100,21 @@ class SparseRegression(SparseLinear):
     placements: ClassVar[Placements] = Placements.site_moments()
     model_name: ClassVar[str] = "Sparse Bayesian regression"
 
+    @property
+    def columns_used(self) -> frozenset[str] | None:
+        """The columns of the regression; None for all."""
+        return None if self.predictors is None else frozenset((self.outcome, *self.predictors))
+
+    @property
+    def logistic(self) -> bool:
+        """Whether the regression is logistic: it is linear."""
+        return False
+
+    @property
+    def own_at_sites(self) -> bool:
+        """No: the result has what sites have in common."""
+        return False
+
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""
         paper = super().constants(records)

@@ -1,0 +1,73 @@
+"""A site's graph with noise once at the site: the noise's size, and repetitions with fresh noise.
+
+The site knows the variances of the noise in its moments. So it raises its penalty and threshold
+(NOTEARS), or lowers the number of records that its tests and scores count (PC and GES), to the size
+of the noise (`secagg.models.graphs.noise_size`).
+
+Stability. How much of the result is due to this one draw of the noise? The site takes its repaired
+moments for exact, adds fresh noise of the same variances, repairs them as before, and learns a
+graph again, B times. Every repetition is combined over the sites like the graphs themselves. The
+stability of an edge is the share of repetitions whose combined graph has it: the parametric
+bootstrap of Friedman, Goldszmidt and Wyner (UAI 1999), applied to the noise. All of this is
+computed from the noisy moments, so it costs nothing.
+
+The share is not the probability that the edge is true, nor that it is in the graph without noise:
+an edge that the one draw caused can be in most repetitions. The share says how often noise of this
+size alone would remove the edge or turn it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import NoisyMatrix
+from secagg.core.arrays import Array
+from secagg.models.common.clipped_moments import CONSTANT
+from secagg.models.common.noisy_moments import NoisyMoments, repaired
+from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.noise_size import NoiseSize
+
+
+@dataclass(frozen=True, eq=False)
+class ScatterNoise:
+    """The noise in the scatter matrix of a site's records.
+
+    variance: of each entry, (p, p), in the units of the records
+    level: two-sided level of the test that decides about one pair of columns at this site
+    """
+
+    variance: Array
+    level: float
+
+    def select(self, kept: NDArray[np.bool_]) -> ScatterNoise:
+        """Return that of some of the columns."""
+        return ScatterNoise(self.variance[np.ix_(kept, kept)], self.level)
+
+    def size(self, moments: Moments, *, standardise: bool) -> NoiseSize:
+        """Return the noise in the units analysed; moments: of these columns, none constant."""
+        noise = np.sqrt(self.variance) / moments.n
+        variances = moments.standard_deviation**2
+        if standardise:
+            deviation = moments.standard_deviation
+            noise = noise / deviation[:, None] / deviation
+            variances = np.ones_like(deviation)
+        return NoiseSize(noise, variances, moments.n)
+
+
+def redrawn(values: Array, noisy: NoisyMatrix, rng: np.random.Generator) -> Moments:
+    """Return moments of all variables with fresh noise, in scaled units.
+
+    values: the site's table, which has the repaired moments; noisy: those before the repair
+    """
+    names = tuple(map(str, range(values.shape[1])))
+    z = np.column_stack([np.ones(len(values)), values])
+    added = np.triu(rng.normal(size=noisy.variance.shape) * np.sqrt(noisy.variance))
+    matrix = z.T @ z + added + np.triu(added, 1).T
+    scale = np.array([1 / CONSTANT, *np.ones(len(names))])
+    nothing = np.zeros(len(names))
+    M = repaired(NoisyMoments(names, nothing, nothing + 1, matrix, noisy.variance, scale)).matrix
+    mean = M[0, 1:] / M[0, 0]
+    return Moments(names, int(M[0, 0]), mean, M[1:, 1:] - M[0, 0] * np.outer(mean, mean))

@@ -1,0 +1,163 @@
+"""Predict, before any record is read, whether the edges of a graph will be found under noise.
+
+The assumptions are those of `secagg.privacy.expected_error`: all variables have the same spread,
+and the means of continuous ones are in the middle of their bounds. `weight_error` is the standard
+deviation that the noise gives the weight of an edge between two columns that are related to no
+other, in units of standardised columns; it is formula (1) of `secagg.models.graphs.noise_size`,
+averaged over all pairs. An edge is found if its correlation is beyond
+
+    e = lambda + t,    lambda = max(penalty, root(2 log d) weight_error),
+                       t = max(threshold, z root(weight_error^2 + 1 / n) - lambda)              (1)
+
+with the z of that module. At the weight e, an edge is found with a probability of a tenth to two
+thirds, which depends on the learner, and at 1.3 e usually. So e is about the smallest edge that the
+graph can be expected to have. Without noise it is e_0. Green: e is at most a
+tenth larger than e_0. Amber: e is at most 0.5, a large effect (Cohen 1988). Red: it is larger. For
+a method that regresses each column on all others (`EdgeRule.partial`), errors by noise are
+multiplied by root((C^-2)_jj), errors by chance by root((C^-1)_jj), C the correlations assumed.
+
+Not covered: the bias of clipping, and that an edge of the right size may have the wrong direction.
+docs/math/graphs-under-noise.md has the check against simulated graphs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from secagg.contracts import EdgeRule
+from secagg.models.common.clipped_moments import CONSTANT
+from secagg.models.graphs.noise_size import quantile, single_level, universal, vote_level
+from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
+from secagg.privacy.expected_error import (
+    Assumptions,
+    PlannedNoise,
+    Verdict,
+    two_digits,
+    variances,
+)
+
+GREEN_GROWTH = 1.1
+LARGE_EFFECT = 0.5
+
+
+@dataclass(frozen=True)
+class GraphFeasibility:
+    """The verdict, and the smallest numbers that would not be red.
+
+    weight_error: see above; smallest_edge, without_noise: e and e_0; if_narrow: e if continuous
+        variables have half the assumed standard deviation; None if there are none
+    least_epsilon, least_records: the smallest ones at which the verdict is not red
+    """
+
+    verdict: Verdict
+    weight_error: float
+    smallest_edge: float
+    without_noise: float
+    if_narrow: float | None
+    least_epsilon: float
+    least_records: int
+
+    def words(self) -> str:
+        """Return one line for the plan."""
+        line = (
+            f"{self.verdict.value}: an edge is found if its weight is about "
+            f"{self.smallest_edge:.2f} standard deviations or more ({self.without_noise:.2f} "
+            f"without noise); the noise moves a weight by {self.weight_error:.2g}"
+        )
+        if self.verdict is Verdict.GREEN:
+            return line
+        line += f"; {max(LARGE_EFFECT, GREEN_GROWTH * self.without_noise):.2g} or less needs "
+        line += f"epsilon {two_digits(self.least_epsilon)}"
+        if self.verdict is Verdict.RED:
+            line += f", or {two_digits(self.least_records)} records"
+        return line
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, and the line from `words`, as plain data."""
+        return {**asdict(self), "verdict": self.verdict.value, "words": self.words()}
+
+
+def graph_feasibility(
+    assumed: Assumptions, planned: PlannedNoise, rule: EdgeRule
+) -> GraphFeasibility:
+    """Return the verdict about a graph; planned: noise once at the site."""
+    mu = math.sqrt(planned.share) * gaussian_mu(planned.epsilon, planned.delta)
+    n, error = float(assumed.records), _weight_error(assumed, planned, mu, rule)
+    smallest = _Edge(assumed, planned.sites, rule).smallest
+    found, exact = smallest(error, n), smallest(0.0, n)
+    narrow = None
+    if assumed.continuous:
+        half = replace(assumed, spread=assumed.spread / 2)
+        narrow = smallest(_weight_error(half, planned, mu, rule), n)
+    limit = max(LARGE_EFFECT, GREEN_GROWTH * exact)
+    share = _largest(lambda x: smallest(x * error, n) <= limit)  # of the noise
+    fewer = _largest(lambda x: smallest(x * error, n / x) <= limit)  # both errors grow
+    verdict = Verdict.AMBER if found <= limit else Verdict.RED
+    return GraphFeasibility(
+        verdict=Verdict.GREEN if found <= GREEN_GROWTH * exact else verdict,
+        weight_error=error,
+        smallest_edge=found,
+        without_noise=exact,
+        if_narrow=narrow,
+        least_epsilon=gaussian_epsilon(mu / share / math.sqrt(planned.share), planned.delta),
+        least_records=math.ceil(n / fewer),
+    )
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """Formula (1), and what it depends on beside the noise and the number of records."""
+
+    assumed: Assumptions
+    sites: int
+    rule: EdgeRule
+
+    def smallest(self, weight_error: float, records: float) -> float:
+        """Return e."""
+        rule, d = self.rule, self.assumed.continuous + self.assumed.indicators
+        level = single_level(d) if rule.pooled else vote_level(d, [self.sites])
+        z = quantile(level if rule.level is None else rule.level)
+        own = records if rule.pooled else records / self.sites
+        chance = _inverse_diagonal(self.assumed, rule, 1) / own
+        penalty = max(rule.penalty, universal(d) * weight_error)
+        return penalty + max(rule.threshold, z * math.sqrt(weight_error**2 + chance) - penalty)
+
+
+def _weight_error(assumed: Assumptions, planned: PlannedNoise, mu: float, rule: EdgeRule) -> float:
+    """Return the weight error: the root of the mean variance over pairs."""
+    spreads = np.array(variances(assumed))
+    means = np.zeros(len(spreads))  # squared
+    means[: assumed.indicators] = (
+        spreads[: assumed.indicators]
+        * (assumed.indicator_size**2 - assumed.indicator_spread**2)
+        / assumed.indicator_spread**2
+    )
+    by_means = 1 + (means[:, None] + means) / CONSTANT**2
+    relative = (by_means / np.outer(spreads, spreads))[np.triu_indices(len(spreads), 1)].mean()
+    records, noisy = float(assumed.records), planned.sites
+    if not rule.pooled:
+        records, noisy = records / planned.sites, 1
+    inflation = _inverse_diagonal(assumed, rule, 2)
+    return planned.sensitivity / mu * math.sqrt(float(relative) * noisy * inflation) / records
+
+
+def _inverse_diagonal(assumed: Assumptions, rule: EdgeRule, power: int) -> float:
+    """Return the mean of the diagonal of C^-power if all other columns are predictors, else 1."""
+    d, rho = assumed.continuous + assumed.indicators - 1, assumed.correlation
+    if not rule.partial:
+        return 1.0
+    return float(((d - 1) * (1 - rho) ** -power + (1 + (d - 1) * rho) ** -power) / d)
+
+
+def _largest(holds: Callable[[float], bool]) -> float:
+    """Return the largest x between 1e-12 and 1e12 up to which a condition holds."""
+    low, high = -12.0, 12.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(10.0**middle) else (low, middle)
+    return math.pow(10.0, low)

@@ -1,0 +1,159 @@
+"""Whether the result of a planned job will be usable, from public numbers only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from secagg.contracts import Method, OneGraph, OneRegression
+from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
+from secagg.jobs.job import Continuous
+from secagg.privacy.expected_error import (
+    Assumptions,
+    PlannedNoise,
+    feasibility,
+    percent,
+)
+from secagg.runs.feasibility.edges import graph_feasibility
+from secagg.runtime.planned_job import Planned
+
+_MOST_LISTED = 8  # columns whose assumed standard deviation is printed; run.json has all
+
+
+def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whether the result will be usable, given the public guess of the number of records.
+
+    guarantee: from `secagg.privacy.accounting.guarantee`, for all sites of the job
+    """
+    job, method, clip = planned.job, planned.method, planned.public.clip
+    assert clip is not None  # with noise, records are always clipped
+    if job.privacy.expected_records is None:
+        return {"verdict": None, "words": "not judged: set privacy.expected_records"}
+    if not isinstance(method, OneRegression) and any(
+        stage.training or (stage.sensitivity and stage.max_rounds > 1)
+        for stage in planned.plans.stages.values()
+    ):
+        words = "not judged: no error is predicted for a network; try it with simulated records"
+        return {"verdict": None, "words": words}
+    if isinstance(method, OneGraph) and method.edge_rule is None:
+        words = "not judged: columns keep their own units, in which weights have no expected size"
+        return {"verdict": None, "words": words}
+    used, logistic = _columns(method), isinstance(method, OneRegression) and method.logistic
+    variables = [v for v in planned.public.variables if used is None or {v.column, v.name} & used]
+    kinds = [job.columns[v.column].type for v in variables]
+    if len(kinds) < 2:
+        return {"verdict": None, "words": "not judged: a regression needs at least two variables"}
+    continuous = kinds.count("continuous")
+    assumed = Assumptions(
+        job.privacy.expected_records,
+        continuous,
+        len(kinds) - continuous,
+        clip.mean_square,
+        logistic,
+    )
+    noised = _planned_noise(planned, guarantee)
+    if isinstance(method, OneGraph) and method.edge_rule is not None:
+        found = graph_feasibility(assumed, noised, method.edge_rule).to_dict()
+    else:
+        found = feasibility(assumed, noised).to_dict()
+    if isinstance(method, OneRegression) and method.own_at_sites:
+        found |= _at_a_site(assumed, noised, found["words"])
+    deviations = {}
+    for variable in variables:
+        column = job.columns[variable.column]
+        if isinstance(column, Continuous):
+            name = f"ln({variable.name})" if column.transform == "log" else variable.name
+            unit = "" if column.transform == "log" else column.unit
+            deviations[name] = assumed.spread * variable.half_range, unit
+    graph = isinstance(method, OneGraph)
+    statement = _graph_statement if graph else _statement
+    narrow = found["if_narrow" if graph else "error_if_narrow"]
+    return found | {
+        "assumed_deviations": {name: sd for name, (sd, _) in deviations.items()},
+        "assumes": statement(assumed, narrow, deviations),
+    }
+
+
+def _columns(method: Method) -> frozenset[str] | None:
+    """Return the names of the columns that the result is about; None for all."""
+    if isinstance(method, OneRegression):
+        return method.columns_used
+    if isinstance(method, OneGraph) and method.edge_rule is not None:
+        return method.edge_rule.columns
+    return None
+
+
+def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoise:
+    """Return the noise of the release that the result is computed from."""
+    *counting, noised = guarantee["mechanisms"]  # the last one is for the method's one release
+    adjacency = "add" if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value else "replace"
+    sensitivity = noised[f"sensitivity_{adjacency}"]
+    if noised["stage"] == SITE_MOMENTS:  # the count, a square, and then a product of two columns
+        _, _, weight, *_ = planned.public.noise[SITE_MOMENTS].weights
+        sensitivity *= math.sqrt(weight)  # in whose units `sensitivity` is
+    return PlannedNoise(
+        sensitivity=sensitivity,
+        epsilon=guarantee["epsilon"],
+        delta=guarantee["delta"],
+        placement=Placement(guarantee["placement"]),
+        sites=len(planned.public.sites),
+        colluding=guarantee["colluding"],
+        share=1 - planned.job.privacy.count_share if counting else 1.0,
+        rounds=noised["releases"],
+    )
+
+
+def _at_a_site(assumed: Assumptions, noised: PlannedNoise, words: str) -> dict[str, Any]:
+    """Return the error of a site's own coefficients, if sites have equally many records."""
+    records = max(assumed.records // noised.sites, 1)
+    alone = feasibility(replace(assumed, records=records), replace(noised, sites=1))
+    line = f"{words}; a site's own coefficients, from its own {records} records alone: "
+    return {
+        "error_at_a_site": alone.error,
+        "verdict_at_a_site": alone.verdict.value,
+        "words": f"{line}{percent(alone.error)} ({alone.verdict.value})",
+    }
+
+
+def _graph_statement(
+    assumed: Assumptions, narrow: float | None, deviations: Mapping[str, tuple[float, str]]
+) -> str:
+    """Return in words on what the smallest edge depends; arguments as for `_statement`."""
+    text = "assumes columns that are related to no third one"
+    if narrow is not None:
+        text += f", and {_listed(assumed, deviations)}; with standard deviations half as large, an "
+        text += f"edge needs {narrow:.2f}"
+    return f"{text}; an edge may be found in the wrong direction"
+
+
+def _listed(assumed: Assumptions, deviations: Mapping[str, tuple[float, str]]) -> str:
+    shown = [f"{name} {sd:.2g} {unit}".rstrip() for name, (sd, unit) in deviations.items()]
+    listed = ", ".join(shown[:_MOST_LISTED]) + (", …" if len(shown) > _MOST_LISTED else "")
+    return f"standard deviations of 1/{2 / assumed.spread:.0f} of each range ({listed})"
+
+
+def _statement(
+    assumed: Assumptions, narrow: float | None, deviations: Mapping[str, tuple[float, str]]
+) -> str:
+    """Return in words on what the expected error depends, in the columns' own units.
+
+    deviations: standard deviation and unit of each continuous variable
+    """
+    parts, of = [], "the outcome's variance"
+    if deviations:
+        parts.append(_listed(assumed, deviations))
+    if assumed.logistic:
+        frequency = (1 - math.sqrt(1 - 4 * assumed.outcome_variance)) / 2
+        parts.append(f"an outcome in {percent(frequency)} of the records")
+        of = "the log odds' latent variance"
+    parts.append(f"correlations of {assumed.correlation:g}")
+    text = f"assumes {', '.join(parts)}, and predictors that explain {percent(assumed.explained)} "
+    text += f"of {of}"
+    if narrow is not None:
+        text += f"; with standard deviations half as large, the error is {percent(narrow)}"
+    return (
+        f"{text}; the error is that of all slopes together, and a single slope, above all a small "
+        "one, can be off by several times as many per cent"
+    )

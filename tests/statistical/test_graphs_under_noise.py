@@ -1,0 +1,71 @@
+"""Graphs with noise once at the site: false edges of unrelated columns, and the smallest edge."""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from support.checkout import ROOT
+
+from secagg.jobs.job import parse_job
+from secagg.runs.facts import feasibility_facts
+from secagg.runtime.planned_job import plan_job
+
+ADMM: dict[str, Any] = {"name": "notears_admm"}
+VOTE: dict[str, Any] = {"name": "local_graphs", "redraws": 0}
+MEAN: dict[str, Any] = {"name": "local_graphs", "redraws": 0, "combine": "average"}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return import_module("graphs_under_noise")
+
+
+def has_false_edge(bench: Any, method: dict[str, Any], seed: int) -> tuple[bool, bool]:
+    """Return whether unrelated columns get an edge, with and without knowing the noise."""
+    rng = np.random.default_rng(seed)
+    _, X = bench.simulated(rng, 0, 600, 6)
+    made, public, rows = bench.noisy_sites(bench.job_of(method, 1.0, 6), X, rng)
+    known = bench.result_of(made, public, rows, rng)
+    plain = bench.result_of(made, *bench.without_variances(public, rows), rng)
+    off = ~np.eye(6, dtype=bool)
+    return bool(known.arrays["directed"][off].any()), bool(plain.arrays["directed"][off].any())
+
+
+@pytest.mark.parametrize("method", [ADMM, VOTE, MEAN], ids=lambda m: m.get("combine", m["name"]))
+def test_unrelated_columns_seldom_get_an_edge(bench: Any, method: dict[str, Any]) -> None:
+    """With no threshold and penalty of the job: at most 5 % of 30 graphs, at 2.5 standard errors.
+
+    Without knowing the noise, nearly all graphs have an edge.
+    """
+    free = {**method, "penalty": 0.01, "threshold": 0.01}
+    found = np.array([has_false_edge(bench, free, seed) for seed in range(30)])
+    known, plain = found.mean(axis=0)
+    assert known <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 30)
+    assert plain >= 0.5
+
+
+@pytest.mark.parametrize("method", [ADMM, VOTE, {**VOTE, "learner": "ges"}], ids=str)
+def test_edges_are_found_from_about_the_predicted_size(bench: Any, method: dict[str, Any]) -> None:
+    """Five edges of one weight in 6 graphs: at 0.7 e hardly any, at 1.3 e most; Monte Carlo 9 %."""
+    job = parse_job(bench.job_of(method, 4.0, expected_records=2000))
+    data = {f"s{k}": {f"x{j}": np.array([]) for j in range(10)} for k in range(4)}
+    judged = feasibility_facts(plan_job(job, data))
+    assert judged is not None
+    shares = []
+    for factor in (0.7, 1.3):
+        w, hits = factor * judged["smallest_edge"], []
+        for seed in range(6):
+            rng = np.random.default_rng(seed)
+            X = rng.normal(size=(2000, 10))
+            X[:, 1::2] = w * X[:, ::2] + math.sqrt(1 - w * w) * X[:, 1::2]
+            made, public, rows = bench.noisy_sites(bench.job_of(method, 4.0), X, rng)
+            result = bench.result_of(made, public, rows, rng)
+            has = result.arrays["directed"] | result.arrays["undirected"]
+            hits += [bool(has[i, i + 1] or has[i + 1, i]) for i in range(0, 10, 2)]
+        shares.append(np.mean(hits))
+    assert shares[0] <= 0.25 and shares[1] >= 0.4
