@@ -52,14 +52,15 @@ a theta or t that is not finite  `PeerError`, nothing is sent
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
     Disclosure,
+    NoisyMatrix,
     PublicFacts,
     RecordCount,
     Result,
@@ -68,7 +69,7 @@ from secagg.contracts import (
     TableKind,
     Update,
 )
-from secagg.contracts.noise import Placements
+from secagg.contracts.noise import Placement, Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
@@ -79,10 +80,24 @@ from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
     entry_positions,
+    matrices,
     sweep_graph,
 )
+from secagg.models.sparse_bayes.latent_graph import (
+    begin_latent_graph,
+    draw_latent_graph,
+    latent_columns,
+)
 from secagg.models.sparse_bayes.markov_random_field import discoveries, expected_fdr
-from secagg.models.sparse_bayes.metropolis_entries import adapted
+from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw, adapted
+from secagg.models.sparse_bayes.normal_graph import (
+    NOT_DETERMINED,
+    SURROGATE,
+    pair_positions,
+    pair_summary,
+    partial_correlations,
+    scatter_columns,
+)
 from secagg.models.sparse_bayes.result import (
     LABELS,
     coefficient,
@@ -96,6 +111,17 @@ from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums, own_
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import paper_update
 
+_REVEALED = {
+    "laplace": (
+        "The errors are not normal, so no fixed set of statistics contains all that these sums "
+        "together reveal about the sites' records."
+    ),
+    "gaussian": (
+        "With normal errors a site's draws depend on its records through their number and cross "
+        "products only, so all rounds together reveal nothing else about them."
+    ),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class SparseDirected(SparseModel):
@@ -103,6 +129,10 @@ class SparseDirected(SparseModel):
 
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
+    errors: Literal["laplace", "gaussian"] = "laplace"
+    """Distribution of the errors. `"laplace"`, as in the paper, determines directions.
+    `"gaussian"`, the Gaussian surrogate, does not: it finds which pairs of columns are connected,
+    and needs moments only, so it can have noise once at the site."""
     fdr: float = 0.1
     """Bayesian false discovery rate of the edges, between 0 and 1."""
     level: float = 0.95
@@ -110,17 +140,38 @@ class SparseDirected(SparseModel):
 
     name: ClassVar[str] = "sparse_directed"
     placements: ClassVar[Placements] = Placements(
-        (), "Errors have Laplace distributions, so sites need every record, not moments."
+        (Placement.SITE,),
+        'Noise once in each site\'s moments, only with errors = "gaussian", which finds pairs but no '
+        "directions. For Laplace errors sites need every record, not moments.",
     )
+    knows_noise: ClassVar[bool] = True
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
-    title: ClassVar[str] = "Sparse directed graph, cycles allowed"
-    disclosure: ClassVar[Disclosure] = sampler_disclosure(
-        "The number of records; with scale = 'pooled' each column's variance within sites; and in "
-        "every round, for every chain, sums over sites of differences between each site's own "
-        "graph, drawn at random given its records, and the common graph. Over many rounds the "
-        "draws average out. The errors are not normal, so no fixed set of statistics contains all "
-        "that these sums together reveal about the sites' records."
-    )
+
+    @property
+    def title(self) -> str:
+        """The name, with the distribution of the errors if it is not the paper's."""
+        surrogate = self.errors == "gaussian"
+        return SURROGATE if surrogate else "Sparse directed graph, cycles allowed"
+
+    @property
+    def disclosure(self) -> Disclosure:
+        """What the sums determine."""
+        return sampler_disclosure(
+            "The number of records; with scale = 'pooled' each column's variance within sites; and "
+            "in every round, for every chain, sums over sites of differences between each site's "
+            "own graph, drawn at random given its records, and the common graph. Over many rounds "
+            f"the draws average out. {_REVEALED[self.errors]}"
+        )
+
+    @property
+    def needs_records(self) -> str:
+        """Why Laplace errors need single records."""
+        if self.errors == "gaussian":
+            return ""
+        return (
+            'has Laplace errors, whose likelihood is no function of moments; errors = "gaussian" '
+            "needs moments only, and finds pairs but no directions"
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
@@ -141,17 +192,24 @@ class SparseDirected(SparseModel):
         """Return the records, one per column, and first draws: an empty graph."""
         p = z.shape[1]
         entries, rows = (self.chains, p * (p - 1)), (self.chains, p)
+        quantities = {"theta": entries, "b": rows, "moves_taken": entries, "turns_taken": rows}
+        columns = np.ascontiguousarray(z.T)
+        if self.errors == "gaussian":
+            columns = scatter_columns(z)
+            quantities["partial"] = (self.chains, p * (p - 1) // 2)
         return {
-            "Y": np.ascontiguousarray(z.T),
+            "Y": columns,
             "theta": np.zeros(entries),
             "b": np.ones(rows),
             "v": np.ones(entries),
             # the standard deviation of a slope from n records
             "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),
-            "own": begin_sums(
-                {"theta": entries, "b": rows, "moves_taken": entries, "turns_taken": rows}
-            ),
+            "own": begin_sums(quantities),
         }
+
+    def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
+        """Return first draws of the exact moments."""
+        return {"latent": begin_latent_graph(noisy, self.chains)}
 
     def run_sweeps(
         self,
@@ -199,16 +257,27 @@ class SparseDirected(SparseModel):
         ]
         turns = float(own["turns_taken"]["mean"].mean())
         summary = {"effects": effects, "error_scales": scales, "turns_taken": turns}
+        if self.errors == "gaussian":
+            summary["notes"] = [NOT_DETERMINED]
+            summary["partial_correlations"] = [
+                {
+                    "between": [names[j], names[h]],
+                    **{key: float(values[i]) for key, values in own["partial"].items()},
+                }
+                for i, (j, h) in enumerate(zip(*pair_positions(len(names)), strict=True))
+            ]
         return Result({"records_here": memory["here"], **summary})
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return every arrow and whether it is an edge, and the draws.
+        """Return every arrow, or with normal errors every pair, whether it is an edge, and draws.
 
         Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
         draws, names = recorded_draws(state), state["columns"]
         targets, sources = entry_positions(len(names))
+        if self.errors == "gaussian":
+            return self._pairs(state, draws, names)
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
         edges = discoveries(pip, self.fdr)
@@ -247,26 +316,63 @@ class SparseDirected(SparseModel):
         drawn = draw_arrays(draws, own_eta=self.own_eta)
         return Result(summary, {**filled, "edges": chosen, **places_of, **drawn})
 
+    def _pairs(self, state: State, draws: dict[str, Array], names: list[str]) -> Result:
+        """Return the result of the Gaussian surrogate: pairs, without directions."""
+        found, posteriors, made = pair_summary(names, draws, self.level, self.fdr)
+        first, second = pair_positions(len(names))
+        labels = [f"{names[j]!r} - {names[h]!r}" for j, h in zip(first, second, strict=True)]
+        rest = summary_fields(self, state, draws, posteriors, labels)
+        summary = {
+            "method": "sparse-directed-gaussian-surrogate",
+            "errors": self.errors,
+            "names": list(names),
+            "level": self.level,
+            "fdr_at_most": self.fdr,
+            **found,
+            **rest,
+            "notes": [NOT_DETERMINED, *rest["notes"]],
+        }
+        open_pairs = [
+            f"{' - '.join(map(repr, pair['between']))} (PIP {pair['pip']:.2f})"
+            for pair in summary["pairs"]
+            if pair["undecided"]
+        ]
+        summary = with_note_on_undecided(summary, open_pairs, "")
+        targets, sources = entry_positions(len(names))
+        drawn = draw_arrays(draws, own_eta=self.own_eta)
+        return Result(summary, {**made, "sources": sources, "targets": targets, **drawn})
+
     def _run_sweeps(
         self, site: State, n: int, now: Round, rng: np.random.Generator
     ) -> tuple[Update, State]:
         """Return one site's contribution to a round's sums and its memory."""
         Y, theta, t, reach = site["Y"], now.theta[:, 0], now.t[:, 0], site["reach"]
+        law = ErrorLaw(1 if self.errors == "laplace" else 2, n)
         # t is a placeholder: a sweep does not read w.
-        draw = GraphDraw(site["theta"], site["b"], t, site["v"])
+        draw, exact = GraphDraw(site["theta"], site["b"], t, site["v"]), State()
+        if "latent" in site:
+            law = replace(law, records=max(n, Y.shape[0] + 1))
+            latent, draw = draw_latent_graph(
+                site["latent"], 1 / site["unit"], law.determinants, draw, theta, t, self.noise, rng,
+                warmup=now.number + 1 if now.warmup else 0,
+            )  # fmt: skip
+            Y, exact = latent_columns(latent, 1 / site["unit"]), {"latent": latent}
         moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
         for i in range(self.sweeps):
-            noise = draw_graph_noise(self.chains, len(Y), n, self.noise, rng)
-            draw, moved, turned = sweep_graph(Y, draw, reach, theta, t, self.noise, noise)
+            noise = draw_graph_noise(self.chains, Y.shape[-2], law, self.noise, rng)
+            draw, moved, turned = sweep_graph(Y, draw, reach, theta, t, self.noise, law, noise)
             if now.warmup:
                 reach = adapted(reach, moved, now.number * self.sweeps + i + 1)
             moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
-        parameters = {"theta": draw.theta, "b": draw.b, "v": draw.v, "reach": reach}
+        parameters = {"theta": draw.theta, "b": draw.b, "v": draw.v, "reach": reach, **exact}
         own = site["own"]
         if not now.warmup:
             news = {"theta": draw.theta, "b": draw.b, "moves_taken": moves, "turns_taken": turns}
+            if self.errors == "gaussian":
+                graph = matrices(draw.theta, Y.shape[-2])
+                news["partial"] = partial_correlations(graph, draw.b**2)
             own = add_draw(own, news, now.number - self.discarded, self.recorded_rounds)
         update = {name: values[:, None] for name, values in sums.items()}
         return update, {**site, **parameters, "own": own}

@@ -20,6 +20,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
 from secagg.models.sparse_bayes.laplace_location import draw_location
 from secagg.models.sparse_bayes.metropolis_entries import (
     ACCEPTANCE,
+    ErrorLaw,
     adapted,
     is_stable,
     move_entries,
@@ -92,7 +93,7 @@ def test_moves_equal_those_of_a_sampler_that_recomputes_everything(n: int) -> No
     fast, errors = graph.copy(), Y - graph @ Y - m[:, None]
     before = graph[:, *entry_positions(p)]
     toll = chance + ((before + steps - theta) ** 2 - (before - theta) ** 2) / (2 * w)
-    moved, sums = move_entries(Y, fast, errors, steps, toll, PRIOR)
+    moved, sums = move_entries(Y, fast, errors, steps, toll, PRIOR, ErrorLaw(1, n))
     assert np.array_equal(moved, taken)
     # Sums of a few terms of order 1, each entry changed once: some 1e-16 a term.
     left = Y - slow @ Y - m[:, None]
@@ -204,7 +205,7 @@ def test_reversals_are_accepted_by_the_ratio_of_densities_and_volumes(n: int) ->
             now, scale = graph[None].copy(), b[None].copy()
             errors = (Y - graph @ Y - m[:, None])[None]
             taken = rotate_rows(
-                now, errors, scale, mean[None], square[None], PRIOR,
+                now, errors, scale, mean[None], square[None], PRIOR, ErrorLaw(1, n),
                 np.array([pair]), np.array([[angle]]), np.array([[threshold]]),
             )  # fmt: skip
             assert taken[0, 0] == expected
@@ -225,10 +226,10 @@ def begun(chains: int, p: int) -> GraphDraw:
 def test_a_sweep_does_not_depend_on_the_initial_w() -> None:
     rng = np.random.default_rng(12)
     Y, theta, t, reach = rng.laplace(size=(4, 9)), *(np.full((2, 12), x) for x in (0.1, 0.5, 0.2))
-    noise = draw_graph_noise(2, 4, 9, PRIOR, rng)
+    noise = draw_graph_noise(2, 4, law, PRIOR, rng)
     first = begun(2, 4)
     other = replace(first, w=np.full_like(first.w, np.nan))
-    one, two = (sweep_graph(Y, x, reach, theta, t, PRIOR, noise)[0] for x in (first, other))
+    one, two = (sweep_graph(Y, x, reach, theta, t, PRIOR, law, noise)[0] for x in (first, other))
     assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
 
 
@@ -240,8 +241,8 @@ def test_every_graph_of_a_long_run_has_radius_below_one() -> None:
     reach = np.full((chains, 12), 0.7)
     largest = 0.0
     for _ in range(100):
-        noise = draw_graph_noise(chains, p, n, PRIOR, rng)
-        draw, _, _ = sweep_graph(Y, draw, reach, theta, t, PRIOR, noise)
+        noise = draw_graph_noise(chains, p, law, PRIOR, rng)
+        draw, _, _ = sweep_graph(Y, draw, reach, theta, t, PRIOR, law, noise)
         largest = max(largest, *(radius(graph) for graph in matrices(draw.theta, p)))
     assert 0.9 < largest < 1
 
