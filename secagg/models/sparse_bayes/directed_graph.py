@@ -133,6 +133,9 @@ class SparseDirected(SparseModel):
     """Distribution of the errors. `"laplace"`, as in the paper, determines directions.
     `"gaussian"`, the Gaussian surrogate, does not: it finds which pairs of columns are connected,
     and needs moments only, so it can have noise once at the site."""
+    ordered: bool = False
+    """If true, the columns are in causal order: each acts only on later ones (of `variables`). Then
+    there are no cycles, and effects are determined with normal errors, too."""
     fdr: float = 0.1
     """Bayesian false discovery rate of the edges, between 0 and 1."""
     level: float = 0.95
@@ -150,8 +153,10 @@ class SparseDirected(SparseModel):
     @property
     def title(self) -> str:
         """The name, with the distribution of the errors if it is not the paper's."""
-        surrogate = self.errors == "gaussian"
-        return SURROGATE if surrogate else "Sparse directed graph, cycles allowed"
+        if self._surrogate:
+            return SURROGATE
+        kind = "order of the columns known" if self.ordered else "cycles allowed"
+        return f"Sparse directed graph, {kind}{', normal errors' * (self.errors == 'gaussian')}"
 
     @property
     def disclosure(self) -> Disclosure:
@@ -186,12 +191,12 @@ class SparseDirected(SparseModel):
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a graph needs at least two variables")
-        return 1, p * (p - 1)
+        return 1, len(self._positions(p)[0])
 
     def begin_memory(self, z: Array, public: PublicFacts) -> State:
         """Return the records, one per column, and first draws: an empty graph."""
         p = z.shape[1]
-        entries, rows = (self.chains, p * (p - 1)), (self.chains, p)
+        entries, rows = (self.chains, len(self._positions(p)[0])), (self.chains, p)
         quantities = {"theta": entries, "b": rows, "moves_taken": entries, "turns_taken": rows}
         columns = np.ascontiguousarray(z.T)
         if self.errors == "gaussian":
@@ -209,7 +214,7 @@ class SparseDirected(SparseModel):
 
     def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
         """Return first draws of the exact moments."""
-        return {"latent": begin_latent_graph(noisy, self.chains)}
+        return {"latent": begin_latent_graph(noisy, (self.chains, self.shape(public)[1]))}
 
     def run_sweeps(
         self,
@@ -249,7 +254,7 @@ class SparseDirected(SparseModel):
                 **{key: float(values[i]) for key, values in own["theta"].items()},
                 "moves_taken": float(own["moves_taken"]["mean"][i]),
             }
-            for i, (j, h) in enumerate(zip(*entry_positions(len(names)), strict=True))
+            for i, (j, h) in enumerate(zip(*self._positions(len(names)), strict=True))
         ]
         scales = [
             {"column": name, **{key: float(values[j]) for key, values in own["b"].items()}}
@@ -257,8 +262,9 @@ class SparseDirected(SparseModel):
         ]
         turns = float(own["turns_taken"]["mean"].mean())
         summary = {"effects": effects, "error_scales": scales, "turns_taken": turns}
-        if self.errors == "gaussian":
+        if self._surrogate:
             summary["notes"] = [NOT_DETERMINED]
+        if self.errors == "gaussian":
             summary["partial_correlations"] = [
                 {
                     "between": [names[j], names[h]],
@@ -275,8 +281,8 @@ class SparseDirected(SparseModel):
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
         draws, names = recorded_draws(state), state["columns"]
-        targets, sources = entry_positions(len(names))
-        if self.errors == "gaussian":
+        targets, sources = self._positions(len(names))
+        if self._surrogate:
             return self._pairs(state, draws, names)
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
@@ -289,6 +295,8 @@ class SparseDirected(SparseModel):
         labels = [f"{names[h]!r} -> {names[j]!r}" for j, h in zip(targets, sources, strict=True)]
         summary = {
             "method": "sparse-directed",
+            "errors": self.errors,
+            "ordered": self.ordered,
             "names": list(names),
             "level": self.level,
             "fdr_at_most": self.fdr,
@@ -315,6 +323,15 @@ class SparseDirected(SparseModel):
         places_of = {"sources": sources, "targets": targets}
         drawn = draw_arrays(draws, own_eta=self.own_eta)
         return Result(summary, {**filled, "edges": chosen, **places_of, **drawn})
+
+    @property
+    def _surrogate(self) -> bool:
+        """Whether directions are not determined."""
+        return self.errors == "gaussian" and not self.ordered
+
+    def _positions(self, p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return row and column of each entry of the graph."""
+        return entry_positions(p, ordered=self.ordered)
 
     def _pairs(self, state: State, draws: dict[str, Array], names: list[str]) -> Result:
         """Return the result of the Gaussian surrogate: pairs, without directions."""
@@ -359,7 +376,9 @@ class SparseDirected(SparseModel):
             Y, exact = latent_columns(latent, 1 / site["unit"]), {"latent": latent}
         moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
         for i in range(self.sweeps):
-            noise = draw_graph_noise(self.chains, Y.shape[-2], law, self.noise, rng)
+            noise = draw_graph_noise(
+                self.chains, Y.shape[-2], law, self.noise, rng, ordered=self.ordered
+            )
             draw, moved, turned = sweep_graph(Y, draw, reach, theta, t, self.noise, law, noise)
             if now.warmup:
                 reach = adapted(reach, moved, now.number * self.sweeps + i + 1)

@@ -16,8 +16,9 @@ and w_kjh integrated out (5); b_kj (6); rotations of two rows of A into one anot
 
 docs/math/laplace-graph.md derives these steps.
 
-The p (p - 1) entries of Theta_k are in one row, row j after row j - 1 (`entry_positions`). Arrays
-have a leading axis of chains; the records may have one too.
+The p (p - 1) entries of Theta_k are in one row, row j after row j - 1 (`entry_positions`). If the
+order of the columns is known, there are only the p (p - 1) / 2 with h before j, and no step (7).
+Arrays have a leading axis of chains; the records may have one too.
 """
 
 from __future__ import annotations
@@ -73,30 +74,44 @@ class GraphNoise:
     v: Array
 
 
-def entry_positions(p: int) -> tuple[Indices, Indices]:
-    """Return row j and column h of each off-diagonal entry of Theta."""
-    rows, columns = np.nonzero(~np.eye(p, dtype=bool))
+def entry_positions(p: int, *, ordered: bool = False) -> tuple[Indices, Indices]:
+    """Return row j and column h of each off-diagonal entry of Theta; ordered: only h before j."""
+    possible = np.tri(p, k=-1, dtype=bool) if ordered else ~np.eye(p, dtype=bool)
+    rows, columns = np.nonzero(possible)
     return rows, columns
 
 
+def is_ordered(entries: Array, p: int) -> bool:
+    """Return whether entries (chains, ...) are those of a graph in which each column acts on later
+    ones only: half as many."""
+    return entries.shape[-1] < p * (p - 1)
+
+
 def matrices(entries: Array, p: int) -> Array:
-    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero on the diagonal."""
+    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero elsewhere."""
     filled = np.zeros((len(entries), p, p))
-    filled[:, *entry_positions(p)] = entries
+    filled[:, *entry_positions(p, ordered=is_ordered(entries, p))] = entries
     return filled
 
 
 def draw_graph_noise(
-    chains: int, p: int, law: ErrorLaw, prior: NoisePrior, rng: np.random.Generator
+    chains: int,
+    p: int,
+    law: ErrorLaw,
+    prior: NoisePrior,
+    rng: np.random.Generator,
+    *,
+    ordered: bool = False,
 ) -> GraphNoise:
-    """Draw the variates of one sweep at a site."""
-    entries, rows = (chains, p * (p - 1)), (chains, p)
+    """Draw the variates of one sweep at a site. An ordered graph has no rotations."""
+    positions, rows = np.array(entry_positions(p, ordered=ordered)).T, (chains, p)
+    entries = (chains, len(positions))
     return GraphNoise(
         location=rng.random((2, *rows)),
         move=rng.standard_normal(entries),
         chance=-rng.standard_exponential(entries),
         gamma=np.maximum(rng.standard_gamma(prior.shape + law.power, rows), MIN_GAMMA),
-        pairs=np.array(entry_positions(p)).T[rng.integers(p * (p - 1), size=p)],
+        pairs=positions[rng.integers(len(positions), size=0 if ordered else p)],
         angle=rng.uniform(-np.pi / 2, np.pi / 2, rows),
         turn=-rng.standard_exponential(rows),
         w=rng.standard_exponential(entries),
@@ -136,6 +151,7 @@ def sweep_graph(
     means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
     proposals = (noise.pairs, noise.angle, noise.turn)
     turned = rotate_rows(graph, errors, b, means, squares, prior, law, *proposals)
-    own = np.ascontiguousarray(graph[:, *entry_positions(p)])
+    ordered = is_ordered(theta, p)
+    own = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=ordered)])
     w = clip_variance((t / draw.v + (own - theta) ** 2 / 2) / noise.w)
     return GraphDraw(own, b, w, (1 + t / w) / noise.v), moved, turned

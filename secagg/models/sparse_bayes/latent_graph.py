@@ -51,7 +51,12 @@ from secagg.models.numerics.noise_posterior import (
     starts,
 )
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.laplace_graph import GraphDraw, entry_positions, matrices
+from secagg.models.sparse_bayes.laplace_graph import (
+    GraphDraw,
+    entry_positions,
+    is_ordered,
+    matrices,
+)
 from secagg.models.sparse_bayes.metropolis_entries import adapted as adapted_reach
 from secagg.models.sparse_bayes.metropolis_entries import is_stable, step_sizes
 
@@ -80,11 +85,12 @@ class GivenGraph(Target):
         return -(T * T).sum(axis=(1, 2)) / 2, by_L
 
 
-def begin_latent_graph(noisy: NoisyMatrix, chains: int) -> State:
+def begin_latent_graph(noisy: NoisyMatrix, shape: tuple[int, int]) -> State:
     """Return the first moments of every chain, spread wider than the noise.
 
-    noisy: of the columns analysed
+    noisy: of the columns analysed; shape: of theta, (chains, entries)
     """
+    chains = shape[0]
     released = np.repeat(noisy.matrix[None], chains, axis=0)
     X, scale = starts(released, noisy.variance, np.random.default_rng(0))  # they protect nobody
     p = len(noisy.matrix) - 1
@@ -93,7 +99,7 @@ def begin_latent_graph(noisy: NoisyMatrix, chains: int) -> State:
         "scale": scale,
         "step": np.full(chains, FIRST_STEP),
         # of the second step: of theta_jh, and of log b_j
-        "reach": np.full((chains, p * (p - 1)), 0.1),
+        "reach": np.full(shape, 0.1),
         "reach_b": np.full((chains, p), 0.1),
         "released": noisy.matrix,
         "variance": noisy.variance,
@@ -139,7 +145,8 @@ def draw_latent_graph(
     latent, graph, b = _move_together(
         latent, factors, graph, draw.b, theta, square, prior, rng, warmup
     )
-    moved = np.ascontiguousarray(graph[:, *entry_positions(p)])
+    ordered = is_ordered(theta, p)
+    moved = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=ordered)])
     return latent, replace(draw, theta=moved, b=b)
 
 
@@ -194,7 +201,7 @@ def _move_together(
     L, unit = _factor(latent["X"]), np.outer(factors, factors)
     S = (L[:, 1:, 1:] @ np.swapaxes(L[:, 1:, 1:], 1, 2)) * unit
     sums = L[:, 1:, :1] * L[:, None, 1:, 0]
-    E = (S / unit + sums - latent["released"][1:, 1:]) * unit
+    E = (S / unit + sums - latent["released"][..., 1:, 1:]) * unit
     # a sum over all entries counts each entry off the diagonal twice
     weight = 1 / (latent["variance"][1:, 1:] * unit**2) / (4.0 - 2 * np.eye(p))
     graph, b = graph.copy(), b.copy()
@@ -204,7 +211,7 @@ def _move_together(
     chance_b = -rng.standard_exponential(b.shape)
     moved = np.zeros(square.shape, dtype=bool)
     moved_b = np.zeros(b.shape, dtype=bool)
-    loss, i = (weight * E * E).sum(axis=(1, 2)), 0
+    loss, i, full = (weight * E * E).sum(axis=(1, 2)), 0, square.shape[1] == p * (p - 1)
 
     def proposed(c: Array, g: Array, q: Array, q_j: Array) -> tuple[Array, Array]:
         change = c[:, None, None] * (g[:, :, None] * q[:, None, :] + q[:, :, None] * g[:, None, :])
@@ -220,7 +227,7 @@ def _move_together(
 
     for j in range(p):
         g = np.linalg.inv(np.eye(p) - graph)[:, :, j]
-        for h in range(p):
+        for h in range(p if full else j):
             if h == j:
                 continue
             d, old = steps[:, i], graph[:, j, h]

@@ -110,13 +110,13 @@ def move_entries(
     """Propose to move every entry once, row by row; return which moved, and S (chains, p).
 
     Y: (p, n) or (chains, p, n); graph: (chains, p, p) and errors: (chains, p, n), changed in place
-    steps: the proposed moves, (chains, p (p - 1))
+    steps: the proposed moves, (chains, p (p - 1)), or half as many for an ordered graph
     threshold: log of a uniform plus the move's loss in the prior; the gain in likelihood must
         exceed it
     """
     chains, p, _ = errors.shape
-    power, accepted = prior.shape + law.power, np.zeros((p * (p - 1), chains), dtype=bool)
-    sums, unit = np.empty((chains, p)), np.eye(p)
+    power, accepted = prior.shape + law.power, np.zeros(steps.shape[::-1], dtype=bool)
+    sums, unit, full = np.empty((chains, p)), np.eye(p), steps.shape[1] == p * (p - 1)
     steps, threshold = np.ascontiguousarray(steps.T), np.ascontiguousarray(threshold.T)
     i = 0
     for j in range(p):
@@ -126,7 +126,7 @@ def move_entries(
         slack = np.where(np.all(inverse[1] >= 0, axis=(1, 2)), 1.0, -np.inf)
         volume, error = np.ones(chains), errors[:, j]
         size = prior.scale + law.size(error)
-        for h in range(p):
+        for h in range(p if full else j):
             if h == j:
                 continue
             step, old = steps[i], graph[:, j, h]

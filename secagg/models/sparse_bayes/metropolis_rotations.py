@@ -53,7 +53,7 @@ def rotate_rows(
     pairs: (turns, 2), the two rows of each; angles, chances: (chains, turns), log uniforms
     """
     p = graph.shape[-1]
-    unit, accepted = np.eye(p), np.zeros(angles.shape, dtype=bool)
+    unit, accepted = np.eye(p), np.zeros(angles.shape, dtype=bool)  # some angles may have no pair
     cosine, sine = np.cos(angles), np.sin(angles)
 
     def log_density(theta: Array, scale: Array, scaled: Array, two: Indices) -> Array:

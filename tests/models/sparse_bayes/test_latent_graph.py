@@ -41,7 +41,7 @@ def played(given: NoisyMatrix, chains: int, rounds: int, seed: int = 0) -> list[
     """Return theta, b and S of every round after half of them."""
     rng, law = np.random.default_rng(seed), ErrorLaw(2, RECORDS)
     shape = (chains, 2)
-    latent = begin_latent_graph(given, chains)
+    latent = begin_latent_graph(given, shape)
     draw = GraphDraw(np.zeros(shape), np.ones(shape), np.ones(shape), np.ones(shape))
     theta, t, reach = np.tile(COMMON, (chains, 1)), np.full(shape, SPREAD), np.full(shape, 0.3)
     seen = []
