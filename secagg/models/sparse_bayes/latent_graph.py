@@ -16,11 +16,12 @@ since the model describes all columns.
 A round draws M by one trajectory of Hamiltonian Monte Carlo in (1), then moves graph and moments
 together, then sweeps given M. With much noise, M and the graph hold each other back, and the second
 step makes up for it (Yu and Meng 2011). It keeps T = B L_S, whose distribution does not depend on
-the graph, and moves one parameter after another by Metropolis steps; S becomes B^-1 T T' B^-1'. With
-g = A^-1 e_j, a move of theta_jh by d and one of s_j by the factor f^2 change S by
+the graph, and moves one parameter after another by Metropolis steps; L_S becomes B^-1 T. With a_j row
+j of A = I - Theta and g column j of its inverse, a move of theta_jh by d, and one of s_j by the
+factor f^2, add to F, F F' = S,
 
-    c (g S_h' + S_h g') + c^2 S_hh g g',  c = d / (1 - d g_h)                                    (2)
-    c (g q' + q g') + c^2 q_j g g',  c = f - 1,  q = S a_j',  q_j = a_j S a_j'                   (3)
+    c g F_h,  c = d / (1 - d g_h)                                                                (2)
+    c g a_j F,  c = f - 1                                                                        (3)
 
 and the step compares the normal density of E and the priors, where rho(Theta) < 1.
 
@@ -37,7 +38,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.contracts import NoisyMatrix, State
 from secagg.core.arrays import Array
@@ -61,6 +61,7 @@ from secagg.models.sparse_bayes.metropolis_entries import adapted as adapted_rea
 from secagg.models.sparse_bayes.metropolis_entries import is_stable, step_sizes
 
 _STEPS = 10  # of a trajectory
+_LEAST_PIVOT = 1e-150  # whose logarithm and square are finite
 
 
 class GivenGraph(Target):
@@ -199,9 +200,8 @@ def _move_together(
     if not np.all(factors > 0):
         return latent, graph, b
     L, unit = _factor(latent["X"]), np.outer(factors, factors)
-    S = (L[:, 1:, 1:] @ np.swapaxes(L[:, 1:, 1:], 1, 2)) * unit
-    sums = L[:, 1:, :1] * L[:, None, 1:, 0]
-    E = (S / unit + sums - latent["released"][..., 1:, 1:]) * unit
+    F, full = L[:, 1:, 1:] * factors[:, None], square.shape[1] == p * (p - 1)
+    released = (latent["released"][..., 1:, 1:] - L[:, 1:, :1] * L[:, None, 1:, 0]) * unit
     # a sum over all entries counts each entry off the diagonal twice
     weight = 1 / (latent["variance"][1:, 1:] * unit**2) / (4.0 - 2 * np.eye(p))
     graph, b = graph.copy(), b.copy()
@@ -209,60 +209,60 @@ def _move_together(
     chance = -rng.standard_exponential(square.shape)
     turns = step_sizes(latent["reach_b"], np.full(b.shape, np.inf)) * rng.standard_normal(b.shape)
     chance_b = -rng.standard_exponential(b.shape)
-    moved = np.zeros(square.shape, dtype=bool)
-    moved_b = np.zeros(b.shape, dtype=bool)
-    loss, i, full = (weight * E * E).sum(axis=(1, 2)), 0, square.shape[1] == p * (p - 1)
+    moved, moved_b, i = np.zeros(square.shape, bool), np.zeros(b.shape, bool), 0
 
-    def proposed(c: Array, g: Array, q: Array, q_j: Array) -> tuple[Array, Array]:
-        change = c[:, None, None] * (g[:, :, None] * q[:, None, :] + q[:, :, None] * g[:, None, :])
-        change += (c * c * q_j)[:, None, None] * (g[:, :, None] * g[:, None, :])
-        new = E + change
-        return change, (weight * new * new).sum(axis=(1, 2))
+    def loss_of(columns: Array) -> Array:
+        E = columns @ np.swapaxes(columns, 1, 2) - released
+        return np.asarray((weight * E * E).sum(axis=(1, 2)))
 
-    def keep(accept: NDArray[np.bool_], change: Array, new_loss: Array) -> Array:
-        change[~accept] = 0.0
-        np.add(S, change, out=S)
-        np.add(E, change, out=E)
-        return np.where(accept, new_loss, loss)
+    def shifted(c: Array, g: Array, row: Array) -> Array:
+        """Return F after (2) or (3): its scatter is that of F + c g row."""
+        return F + (c[:, None] * g)[:, :, None] * row[:, None, :]
 
-    for j in range(p):
-        g = np.linalg.inv(np.eye(p) - graph)[:, :, j]
-        for h in range(p if full else j):
-            if h == j:
-                continue
-            d, old = steps[:, i], graph[:, j, h]
-            new = old + d
-            kept = 1 - d * g[:, h]  # the determinant's ratio; 0 or below is not stable
-            c = d / np.where(kept > 0, kept, np.inf)
-            change, new_loss = proposed(c, g, S[:, h], S[:, h, h])
-            gain = loss - new_loss - np.log(
-                (square[:, i] + (new - theta[:, i]) ** 2) / (square[:, i] + (old - theta[:, i]) ** 2)
-            )
-            accept = (gain > chance[:, i]) & (kept > 0)
-            changed = graph[accept]
-            changed[:, j, h] = new[accept]
-            accept[accept] = is_stable(changed)
-            graph[:, j, h] = np.where(accept, new, old)
-            loss = keep(accept, change, new_loss)
-            g = np.where(accept[:, None], g * (1 + c * g[:, h])[:, None], g)
-            moved[:, i] = accept
-            i += 1
-        a = -graph[:, j]
-        a[:, j] = 1.0
-        q = (S @ a[..., None])[..., 0]
-        f, s = np.exp(turns[:, j]), b[:, j] ** 2
-        change, new_loss = proposed(f - 1, g, q, (a * q).sum(axis=1))
-        gain = loss - new_loss - 2 * prior.shape * turns[:, j]
-        gain -= prior.scale * (1 / (s * f * f) - 1 / s)
-        accept = gain > chance_b[:, j]
-        b[:, j] *= np.where(accept, f, 1.0)
-        loss = keep(accept, change, new_loss)
-        moved_b[:, j] = accept
-    X = latent["X"].copy()
-    X[:, 1:, 1:] = np.linalg.cholesky(S / unit)
-    at = np.arange(1, p + 1)
-    X[:, at, at] = np.log(X[:, at, at])
+    with np.errstate(all="ignore"):  # what is not finite is rejected
+        loss = loss_of(F)
+        for j in range(p):
+            g = np.linalg.inv(np.eye(p) - graph)[:, :, j]
+            for h in range(p if full else j):
+                if h == j:
+                    continue
+                d, old = steps[:, i], graph[:, j, h]
+                new, kept = old + d, 1 - d * g[:, h]  # 0 or below is not stable
+                c = d / np.where(kept > 0, kept, np.inf)
+                other = shifted(c, g, F[:, h])
+                new_loss, wide, mean = loss_of(other), square[:, i], theta[:, i]
+                gain = loss - new_loss
+                gain -= np.log((wide + (new - mean) ** 2) / (wide + (old - mean) ** 2))
+                accept = (gain > chance[:, i]) & (kept > 0)
+                changed = graph[accept]
+                changed[:, j, h] = new[accept]
+                accept[accept] = is_stable(changed)
+                graph[:, j, h] = np.where(accept, new, old)
+                g = np.where(accept[:, None], g / kept[:, None], g)
+                F, loss = np.where(accept[:, None, None], other, F), np.where(accept, new_loss, loss)
+                moved[:, i], i = accept, i + 1
+            f, s = np.exp(turns[:, j]), b[:, j] ** 2
+            other = shifted(f - 1, g, F[:, j] - (graph[:, j, None] @ F)[:, 0])
+            new_loss = loss_of(other)
+            gain = loss - new_loss - 2 * prior.shape * turns[:, j]
+            gain -= prior.scale * (1 / (s * f * f) - 1 / s)
+            accept = gain > chance_b[:, j]
+            b[:, j] *= np.where(accept, f, 1.0)
+            F, loss = np.where(accept[:, None, None], other, F), np.where(accept, new_loss, loss)
+            moved_b[:, j] = accept
     reach, reach_b = latent["reach"], latent["reach_b"]
     if warmup:
         reach, reach_b = adapted_reach(reach, moved, warmup), adapted_reach(reach_b, moved_b, warmup)
+    X = latent["X"].copy()
+    X[:, 1:, 1:] = _coordinates(F / factors[:, None])
     return {**latent, "X": X, "reach": reach, "reach_b": reach_b}, graph, b
+
+
+def _coordinates(F: Array) -> Array:
+    """Return the coordinates of the lower triangular L with LL' = F F'."""
+    R = np.linalg.qr(np.swapaxes(F, 1, 2), mode="r")
+    pivots = np.diagonal(R, axis1=1, axis2=2)
+    X = np.tril(np.swapaxes(R * np.where(pivots < 0, -1.0, 1.0)[..., None], 1, 2), -1)
+    at = np.arange(F.shape[-1])
+    X[:, at, at] = np.log(np.maximum(np.abs(pivots), _LEAST_PIVOT))
+    return np.asarray(X)
