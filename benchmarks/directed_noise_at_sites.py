@@ -46,7 +46,7 @@ def fit(given: argparse.Namespace, seed: int) -> tuple[State, list[State], Spars
     job: dict[str, Any] = {
         "title": "Coverage",
         "sites": {"max_rows": 5000},
-        "columns": dict.fromkeys(NAMES, {"type": "continuous", "low": -4, "high": 4}),
+        "columns": {name: {"type": "continuous", "low": -4, "high": 4} for name in NAMES},
         "method": {
             "name": "sparse_directed", "errors": "gaussian", "ordered": not given.unordered,
             "rounds": given.rounds, "level": 0.9,

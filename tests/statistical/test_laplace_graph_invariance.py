@@ -149,9 +149,7 @@ def latent_of(Y: Array, case: Case, rng: np.random.Generator) -> Any:
     return {**latent, "X": X, "released": M + E + np.swapaxes(np.triu(E, 1), 1, 2)}
 
 
-def scores(
-    replicates: int, records: tuple[int, ...], rounds: int, seed: int, case: Case
-) -> Array:
+def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, case: Case) -> Array:
     """Return z of every statistic: what came out against fresh draws."""
     rng = np.random.default_rng(seed)
     common, sites = fresh(replicates, len(records), case, rng)

@@ -13,10 +13,10 @@ from rich.table import Table
 from secagg.contracts import TableKind
 from secagg.reports.numbers import NONE, declared, fixed, share
 from secagg.reports.posterior import (
-    is_surrogate,
     WITHHELD,
     Pair,
     ess_in_words,
+    is_surrogate,
     is_withheld,
     mean_and_interval,
     pairs_of,

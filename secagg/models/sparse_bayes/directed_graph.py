@@ -1,7 +1,9 @@
 """Federated sparse directed graphs, cycles allowed (Kidd, Wang, Xu and Ni, PSB 2023, section 2.4).
 
 Every column is a linear function of the others plus an error, Y = mu + Theta_k Y + e at site k.
-Errors have a Laplace distribution. With normal errors, causes and effects could not be told apart.
+Errors have a Laplace distribution. With normal errors, `errors = "gaussian"`, sites need moments
+only, but causes and effects cannot be told apart (`secagg.models.sparse_bayes.normal_graph`),
+unless the order of the columns is known: `ordered` leaves out the entries with h after j.
 Each site has its own graph. A horseshoe prior shrinks these graphs towards a common graph, whose
 entries have a spike-and-slab prior. Results have the probability of the slab (PIP).
 `secagg.models.sparse_bayes.laplace_graph` computes a site's draws. The coordinator runs
@@ -32,8 +34,12 @@ What the transcript determines (Guarantees: only this)
       a site depends on all of its records, not on a few moments. Over many rounds the sums
       therefore reveal more and more of the sites' likelihoods of Theta_k near their maxima, summed
       over sites.
+      With normal errors they depend on the number of records and the scatter only, which all sums
+      together therefore do not exceed. Under noise once at the site, these are the noisy ones.
     A site keeps to itself: Theta_k, b_k, lambda_k, step sizes, acceptance rates, and its number of
-    records. Its memory between rounds has its records, centred and scaled.
+    records. Its memory between rounds has its records, centred and scaled; with normal errors only
+    columns with the same scatter, and under noise draws of the exact moments
+    (`secagg.models.sparse_bayes.latent_graph`).
 
 ===============================  ===================================================================
 site                             contribution
@@ -94,9 +100,9 @@ from secagg.models.sparse_bayes.normal_graph import (
     NOT_DETERMINED,
     SURROGATE,
     pair_positions,
-    pair_summary,
     partial_correlations,
     scatter_columns,
+    surrogate_result,
 )
 from secagg.models.sparse_bayes.result import (
     LABELS,
@@ -144,8 +150,8 @@ class SparseDirected(SparseModel):
     name: ClassVar[str] = "sparse_directed"
     placements: ClassVar[Placements] = Placements(
         (Placement.SITE,),
-        'Noise once in each site\'s moments, only with errors = "gaussian", which finds pairs but no '
-        "directions. For Laplace errors sites need every record, not moments.",
+        'Noise once in each site\'s moments, only with errors = "gaussian", which finds directions '
+        "only if `ordered`. For Laplace errors sites need every record, not moments.",
     )
     knows_noise: ClassVar[bool] = True
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
@@ -175,7 +181,7 @@ class SparseDirected(SparseModel):
             return ""
         return (
             'has Laplace errors, whose likelihood is no function of moments; errors = "gaussian" '
-            "needs moments only, and finds pairs but no directions"
+            "needs moments only, and finds directions only if `ordered`"
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
@@ -280,10 +286,10 @@ class SparseDirected(SparseModel):
         Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
+        if self._surrogate:
+            return surrogate_result(self, state, self.level, self.fdr)
         draws, names = recorded_draws(state), state["columns"]
         targets, sources = self._positions(len(names))
-        if self._surrogate:
-            return self._pairs(state, draws, names)
         posteriors = {name: summarise(draws[name], self.level) for name in ("theta", "inclusion")}
         pip = posteriors["inclusion"].mean[0]
         edges = discoveries(pip, self.fdr)
@@ -332,32 +338,6 @@ class SparseDirected(SparseModel):
     def _positions(self, p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return row and column of each entry of the graph."""
         return entry_positions(p, ordered=self.ordered)
-
-    def _pairs(self, state: State, draws: dict[str, Array], names: list[str]) -> Result:
-        """Return the result of the Gaussian surrogate: pairs, without directions."""
-        found, posteriors, made = pair_summary(names, draws, self.level, self.fdr)
-        first, second = pair_positions(len(names))
-        labels = [f"{names[j]!r} - {names[h]!r}" for j, h in zip(first, second, strict=True)]
-        rest = summary_fields(self, state, draws, posteriors, labels)
-        summary = {
-            "method": "sparse-directed-gaussian-surrogate",
-            "errors": self.errors,
-            "names": list(names),
-            "level": self.level,
-            "fdr_at_most": self.fdr,
-            **found,
-            **rest,
-            "notes": [NOT_DETERMINED, *rest["notes"]],
-        }
-        open_pairs = [
-            f"{' - '.join(map(repr, pair['between']))} (PIP {pair['pip']:.2f})"
-            for pair in summary["pairs"]
-            if pair["undecided"]
-        ]
-        summary = with_note_on_undecided(summary, open_pairs, "")
-        targets, sources = entry_positions(len(names))
-        drawn = draw_arrays(draws, own_eta=self.own_eta)
-        return Result(summary, {**made, "sources": sources, "targets": targets, **drawn})
 
     def _run_sweeps(
         self, site: State, n: int, now: Round, rng: np.random.Generator

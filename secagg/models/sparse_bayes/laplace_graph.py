@@ -83,7 +83,8 @@ def entry_positions(p: int, *, ordered: bool = False) -> tuple[Indices, Indices]
 
 def is_ordered(entries: Array, p: int) -> bool:
     """Return whether entries (chains, ...) are those of a graph in which each column acts on later
-    ones only: half as many."""
+    ones only: half as many.
+    """
     return entries.shape[-1] < p * (p - 1)
 
 

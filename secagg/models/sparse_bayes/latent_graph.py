@@ -16,8 +16,8 @@ since the model describes all columns.
 A round draws M by one trajectory of Hamiltonian Monte Carlo in (1), then moves graph and moments
 together, then sweeps given M. With much noise, M and the graph hold each other back, and the second
 step makes up for it (Yu and Meng 2011). It keeps T = B L_S, whose distribution does not depend on
-the graph, and moves one parameter after another by Metropolis steps; L_S becomes B^-1 T. With a_j row
-j of A = I - Theta and g column j of its inverse, a move of theta_jh by d, and one of s_j by the
+the graph, and moves one parameter after another by Metropolis steps; L_S becomes B^-1 T. With a_j
+row j of A = I - Theta and g column j of its inverse, a move of theta_jh by d, and one of s_j by the
 factor f^2, add to F, F F' = S,
 
     c g F_h,  c = d / (1 - d g_h)                                                                (2)
@@ -34,7 +34,6 @@ All of this is post-processing of the noisy moments, and costs no privacy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from dataclasses import replace
 
 import numpy as np
@@ -196,7 +195,7 @@ def _move_together(
 
     theta, square: mean and squared scale of the entries' Cauchy prior, (chains, p (p - 1))
     """
-    chains, p = b.shape
+    p = b.shape[-1]
     if not np.all(factors > 0):
         return latent, graph, b
     L, unit = _factor(latent["X"]), np.outer(factors, factors)
@@ -239,7 +238,10 @@ def _move_together(
                 accept[accept] = is_stable(changed)
                 graph[:, j, h] = np.where(accept, new, old)
                 g = np.where(accept[:, None], g / kept[:, None], g)
-                F, loss = np.where(accept[:, None, None], other, F), np.where(accept, new_loss, loss)
+                F, loss = (
+                    np.where(accept[:, None, None], other, F),
+                    np.where(accept, new_loss, loss),
+                )
                 moved[:, i], i = accept, i + 1
             f, s = np.exp(turns[:, j]), b[:, j] ** 2
             other = shifted(f - 1, g, F[:, j] - (graph[:, j, None] @ F)[:, 0])
@@ -252,17 +254,21 @@ def _move_together(
             moved_b[:, j] = accept
     reach, reach_b = latent["reach"], latent["reach_b"]
     if warmup:
-        reach, reach_b = adapted_reach(reach, moved, warmup), adapted_reach(reach_b, moved_b, warmup)
-    X = latent["X"].copy()
-    X[:, 1:, 1:] = _coordinates(F / factors[:, None])
+        reach, reach_b = (
+            adapted_reach(reach, moved, warmup),
+            adapted_reach(reach_b, moved_b, warmup),
+        )
+    X = _with_block(latent["X"], F / factors[:, None])
     return {**latent, "X": X, "reach": reach, "reach_b": reach_b}, graph, b
 
 
-def _coordinates(F: Array) -> Array:
-    """Return the coordinates of the lower triangular L with LL' = F F'."""
+def _with_block(X: Array, F: Array) -> Array:
+    """Return X with the coordinates of the lower triangular L_S, L_S L_S' = F F'."""
     R = np.linalg.qr(np.swapaxes(F, 1, 2), mode="r")
     pivots = np.diagonal(R, axis1=1, axis2=2)
-    X = np.tril(np.swapaxes(R * np.where(pivots < 0, -1.0, 1.0)[..., None], 1, 2), -1)
+    block = np.tril(np.swapaxes(R * np.where(pivots < 0, -1.0, 1.0)[..., None], 1, 2), -1)
     at = np.arange(F.shape[-1])
-    X[:, at, at] = np.log(np.maximum(np.abs(pivots), _LEAST_PIVOT))
-    return np.asarray(X)
+    block[:, at, at] = np.log(np.maximum(np.abs(pivots), _LEAST_PIVOT))
+    X = X.copy()
+    X[:, 1:, 1:] = block
+    return X

@@ -4,11 +4,12 @@ With b_kj integrated out of (3) there, and A = I - Theta, S_j = SUM_i |e_ij|, th
 
     log density = (n - 1) log|det A| - (a_s + n) log(b_s + S_j) + log of its Cauchy prior
 
-(for normal errors: with (n - 1) / 2 in place of n in the second term, and S_j half the sum of
-squares, see `secagg.models.sparse_bayes.normal_graph`) where the spectral radius rho(Theta) < 1. A move of theta_jh by d changes e_j by -d Y_h and no other
-errors. Moves in row j leave its cofactors unchanged: with g the column j of A^-1 at the row's
-start, det A / (det A then) = 1 - SUM_h d_h g_h over the row's moves so far, one product per move.
-A^-1 is recomputed for every row, so that rounding errors do not add up.
+where the spectral radius rho(Theta) < 1. (For normal errors S_j is half the sum of squares, and
+(n - 1) / 2 takes the place of n in the second term: `secagg.models.sparse_bayes.normal_graph`.) A
+move of theta_jh by d changes e_j by -d Y_h and no other errors. Moves in row j leave its cofactors
+unchanged: with g the column j of A^-1 at the row's start, det A / (det A then) = 1 - SUM_h d_h g_h
+over the row's moves so far, one product per move. A^-1 is recomputed for every row, so that
+rounding errors do not add up.
 
 Three tests check rho < 1, and only for moves that would otherwise be accepted.
 

@@ -21,10 +21,10 @@ Graphs with cycles can have the same (2) with other neighbours (Ghassami, Yang, 
 ICML 2020). Then only the prior, which prefers few arrows, decides between them. So
 
     * partial correlations, functions of (2), are determined by the records;
-    * that two columns are neighbours is determined by records and prior if the graph is acyclic and
-      sparse;
-    * directions are not determined. With few arrows and no cycle some would be; chains find them too
-      rarely to rely on it.
+    * that two columns are neighbours depends on the prior, too, and weakly on the records: in
+      simulations, pairs without an arrow had PIPs near one half (docs/methods/sparse_directed.md);
+    * directions are not determined;
+    * if the order of the columns is known (`ordered`), all effects are: (2) has one such A.
 
 A pair's probability in a draw is that of at least one arrow: slabs are independent given the draw,
 
@@ -35,28 +35,38 @@ with the error variances s that give each column variance 1, its pooled one: the
 
     SUM_h B_jh^2 s_h = 1,  B = A^-1                                                              (4)
 
-where solutions below `LEAST_VARIANCE`, which some draws far from the records have, are raised to it.
+where solutions below `LEAST_VARIANCE`, which some draws far from the records have, are raised to
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from secagg.contracts import Result, State
 from secagg.core.arrays import Array
-from secagg.models.common.posterior_summary import Posterior, summarise
+from secagg.models.common.posterior_summary import summarise
+from secagg.models.sparse_bayes.base import SparseModel, recorded_draws
 from secagg.models.sparse_bayes.laplace_graph import Indices, entry_positions, matrices
 from secagg.models.sparse_bayes.markov_random_field import discoveries, expected_fdr
-from secagg.models.sparse_bayes.result import coefficient, undecided
+from secagg.models.sparse_bayes.result import (
+    coefficient,
+    draw_arrays,
+    summary_fields,
+    undecided,
+    with_note_on_undecided,
+)
 
 SURROGATE = "Gaussian surrogate of the sparse directed graph: pairs, not directions"
 NOT_DETERMINED = (
     "Gaussian surrogate: errors are taken as normal, so causes and effects cannot be told apart. "
     "Edges are pairs of columns without a direction. Means and PIPs of single directions depend on "
-    "the prior and on where the chains started; do not read them as directions. That a pair is "
-    "connected is determined if the graph is sparse and has no cycles."
+    "the prior and on where the chains started; do not read them as directions. The PIP of a pair "
+    "depends much on the prior, which prefers few arrows: other graphs explain the same records. "
+    "Partial correlations do not depend on it. If the order of the columns is known, set "
+    "method.ordered: then effects are determined."
 )
 LEAST_VARIANCE = 1e-3
 """Of an error, as a share of its column's variance."""
@@ -88,60 +98,74 @@ def unit_variances(graphs: Array) -> Array:
     """Return s of (4), shape (..., p)."""
     p = graphs.shape[-1]
     effects = np.linalg.inv(np.eye(p) - graphs) ** 2
-    # rho(Theta) < 1 holds at sites, not for the common graph: its (4) may be singular
-    with np.errstate(all="ignore"):
-        found = np.linalg.pinv(effects) @ np.ones(p)
+    # the common graph need not have rho(Theta) < 1, and its (4) may be singular
+    found = np.linalg.pinv(effects) @ np.ones(p)
     return np.maximum(found, LEAST_VARIANCE)
 
 
-def pair_summary(
-    names: Sequence[str], draws: Mapping[str, Array], level: float, fdr: float
-) -> tuple[dict[str, Any], dict[str, Posterior], dict[str, Array]]:
-    """Return the pairs, likeliest first; the posteriors of what is determined; and matrices.
+def surrogate_result(model: SparseModel, state: State, level: float, fdr: float) -> Result:
+    """Return every pair and whether it is an edge, and the draws.
 
-    draws: those recorded, theta and inclusion of shape (draws, chains, 1, p (p - 1))
+    R-hat and effective sample sizes are those of what is reported, pairs: chains may differ in
+    directions.
     """
+    draws, names = recorded_draws(state), state["columns"]
     p = len(names)
     first, second = pair_positions(p)
-    each = {name: draws[name][:, :, 0] for name in ("theta", "inclusion")}
-    absent = 1 - _filled(each["inclusion"], p)
-    graphs = _filled(each["theta"], p)
+    theta, inclusion = draws["theta"][:, :, 0], draws["inclusion"][:, :, 0]
+    graphs, absent = _filled(theta, p), 1 - _filled(inclusion, p)
     partial = partial_correlations(graphs, unit_variances(graphs))
+    connected = 1 - absent[..., first, second] * absent[..., second, first]
     determined = {
         "partial correlations": summarise(partial, level),
-        "PIPs of pairs": summarise(1 - absent[..., first, second] * absent[..., second, first], level),
+        "PIPs of pairs": summarise(connected, level),
     }
-    arrows = {name: summarise(values, level) for name, values in each.items()}
+    arrows = summarise(theta, level), summarise(inclusion, level)
     pip = determined["PIPs of pairs"].mean
     edges = discoveries(pip, fdr)
-    place = {pair: i for i, pair in enumerate(zip(*entry_positions(p), strict=True))}
+    place = {end: i for i, end in enumerate(zip(*entry_positions(p), strict=True))}
 
     def arrow(j: int, h: int) -> dict[str, Any]:
-        at = (place[j, h],)
-        numbers = coefficient(arrows["theta"], arrows["inclusion"], at)
-        return {"from": names[h], "to": names[j], **numbers}
+        return {"from": names[h], "to": names[j], **coefficient(*arrows, (place[j, h],))}
 
-    pairs = []
-    for i in np.argsort(-pip, kind="stable"):
+    pairs, open_pairs = [], []
+    for i in np.argsort(-pip, kind="stable").tolist():
         j, h = int(first[i]), int(second[i])
         directions = [arrow(h, j), arrow(j, h)]
-        numbers = coefficient(*determined.values(), (int(i),))
-        edge = bool(edges[i])
-        pairs.append({
-            "between": [names[j], names[h]],
-            "edge": edge,
-            "undecided": any(undecided(edge, [one]) for one in directions),
-            "partial_correlation": numbers["mean"],
-            "pip": numbers["pip"],
-            "sides": [{"outcome": names[j], "predictor": names[h], **numbers}],
-            "directions_not_determined": directions,
-        })  # fmt: skip
-    both = np.zeros((p, p))
-    both[first, second] = both[second, first] = pip
-    chosen = np.zeros((p, p), dtype=bool)
-    chosen[first, second] = chosen[second, first] = edges
-    summary = {"expected_fdr": expected_fdr(pip[edges]), "pairs": pairs}
-    return summary, determined, {"pip": both, "edges": chosen}
+        numbers, edge = coefficient(*determined.values(), (i,)), bool(edges[i])
+        pairs.append(
+            {
+                "between": [names[j], names[h]],
+                "pip": numbers["pip"],
+                "edge": edge,
+                "undecided": any(undecided(edge, [one]) for one in directions),
+                "partial_correlation": numbers["mean"],
+                "sides": [{"outcome": names[j], "predictor": names[h], **numbers}],
+                "directions_not_determined": directions,
+            }
+        )
+        if pairs[-1]["undecided"]:
+            open_pairs.append(f"{names[j]!r} - {names[h]!r} (PIP {pip[i]:.2f})")
+    labels = [f"{names[j]!r} - {names[h]!r}" for j, h in zip(first, second, strict=True)]
+    rest = summary_fields(model, state, draws, determined, labels)
+    summary = {
+        "method": "sparse-directed-gaussian-surrogate",
+        "errors": "gaussian",
+        "names": list(names),
+        "level": level,
+        "fdr_at_most": fdr,
+        "expected_fdr": expected_fdr(pip[edges]),
+        "pairs": pairs,
+        **rest,
+        "notes": [NOT_DETERMINED, *rest["notes"]],
+    }
+    both = {"pip": np.zeros((p, p)), "edges": np.zeros((p, p), dtype=bool)}
+    for name, values in (("pip", pip), ("edges", edges)):
+        both[name][first, second] = both[name][second, first] = values
+    targets, sources = entry_positions(p)
+    drawn = draw_arrays(draws, own_eta=model.own_eta)
+    summary = with_note_on_undecided(summary, open_pairs, "")
+    return Result(summary, {**both, "sources": sources, "targets": targets, **drawn})
 
 
 def _filled(entries: Array, p: int) -> Array:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
-
 import numpy as np
 import pytest
-from scipy import stats
 
-from secagg.contracts import NoisyMatrix, State
+from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
-from secagg.models.sparse_bayes import latent_graph
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import GraphDraw, draw_graph_noise, sweep_graph
 from secagg.models.sparse_bayes.latent_graph import (
-    GivenGraph,
     begin_latent_graph,
     draw_latent_graph,
     latent_columns,
@@ -112,7 +107,12 @@ def test_graph_variances_and_moments_have_their_joint_posterior(sd: float) -> No
     weights = weights[weights > 0] / weights.sum()
     expected = weights @ values
     its_error = np.sqrt(weights**2 @ (values - expected) ** 2)
-    print(sd, np.round((mean - expected) / np.hypot(error, its_error), 2), np.round(error,4), np.round(its_error,4))
+    print(
+        sd,
+        np.round((mean - expected) / np.hypot(error, its_error), 2),
+        np.round(error, 4),
+        np.round(its_error, 4),
+    )
     # 11 numbers three times: 4.2 errors are exceeded by chance in 1 of 1000 runs
     assert np.all(np.abs(mean - expected) < 4.2 * np.hypot(error, its_error))
     spread = np.sqrt(weights @ (values - expected) ** 2)
