@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import GraphDraw, draw_graph_noise, sweep_graph
 from secagg.models.sparse_bayes.latent_graph import (
+    GivenGraph,
     begin_latent_graph,
     draw_latent_graph,
     latent_columns,
@@ -107,13 +111,84 @@ def test_graph_variances_and_moments_have_their_joint_posterior(sd: float) -> No
     weights = weights[weights > 0] / weights.sum()
     expected = weights @ values
     its_error = np.sqrt(weights**2 @ (values - expected) ** 2)
-    print(
-        sd,
-        np.round((mean - expected) / np.hypot(error, its_error), 2),
-        np.round(error, 4),
-        np.round(its_error, 4),
-    )
     # 11 numbers three times: 4.2 errors are exceeded by chance in 1 of 1000 runs
     assert np.all(np.abs(mean - expected) < 4.2 * np.hypot(error, its_error))
     spread = np.sqrt(weights @ (values - expected) ** 2)
     assert np.all(error < 0.05 * spread)  # so the comparison can fail
+
+
+ROWS = np.array([[1.1, -0.4, 0.2], [0.3, 0.9, -0.2], [0.0, 0.5, 1.3]])
+AT = np.tril_indices(4)
+
+
+def target_of(freedom: float, rows: Array = ROWS) -> GivenGraph:
+    """Return (1) with so much noise that the normal density of E is flat."""
+    return GivenGraph(np.zeros((1, 4, 4)), np.full((4, 4), 1e12), rows[None], freedom)
+
+
+def point(x: Array) -> Array:
+    X = np.zeros((1, 4, 4))
+    X[0][AT] = x
+    return X
+
+
+def test_the_density_is_wisharts_in_other_coordinates() -> None:
+    """By scipy, with a numerical Jacobian from X to n, sums and S; those of n and sums are flat."""
+    freedom, rng = 9.0, np.random.default_rng(2)
+    target = target_of(freedom)
+
+    def natural(x: Array) -> Array:
+        L = target.factor(point(x))[0]
+        M = L @ L.T
+        S = M[1:, 1:] - np.outer(M[0, 1:], M[0, 1:]) / M[0, 0]
+        return np.concatenate([M[0], S[np.triu_indices(3)]])
+
+    def log_density(x: Array) -> float:
+        found = natural(x)
+        S = np.zeros((3, 3))
+        S[np.triu_indices(3)] = found[4:]
+        S = S + np.triu(S, 1).T
+        sizes = 1e-6 * np.eye(10)
+        jacobian = np.array([(natural(x + d) - natural(x - d)) / 2e-6 for d in sizes])
+        law = stats.wishart(freedom, np.linalg.inv(ROWS.T @ ROWS))
+        return float(law.logpdf(S) + np.linalg.slogdet(jacobian)[1])
+
+    points = [0.4 * rng.normal(size=10) for _ in range(4)]
+    values = [float(target(point(x))[0][0]) for x in points]
+    for i, k in combinations(range(4), 2):
+        expected = log_density(points[i]) - log_density(points[k])
+        assert values[i] - values[k] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_gradient_is_that_of_the_density() -> None:
+    rng = np.random.default_rng(4)
+    released = np.diag([20.0, 5.0, 3.0, 4.0])[None]
+    target = GivenGraph(released, 1 + rng.random((4, 4)) * np.eye(4), ROWS[None], 9.0)
+    x = 0.4 * rng.normal(size=10)
+    _, gradient = target(point(x))
+    for i, d in enumerate(1e-6 * np.eye(10)):
+        numeric = (target(point(x + d))[0] - target(point(x - d))[0])[0] / 2e-6
+        assert gradient[0][AT][i] == pytest.approx(numeric, rel=1e-5, abs=1e-4)
+
+
+def test_without_noise_the_moments_are_the_exact_ones() -> None:
+    given = noisy(1e-6)
+    _, _, S = played(given, 2, 60)
+    M = given.matrix
+    exact = (M[1:, 1:] - np.outer(M[0, 1:], M[0, 1:]) / M[0, 0]) * np.outer(FACTORS, FACTORS)
+    assert np.broadcast_to(exact, S.shape) == pytest.approx(S, abs=1e-3)
+
+
+def test_moments_of_a_column_without_a_unit_stay_finite() -> None:
+    """It is constant among the repaired moments: its factor is 0."""
+    latent = begin_latent_graph(noisy(0.4), (3, 2))
+    shape, rng = (3, 2), np.random.default_rng(0)
+    draw = GraphDraw(np.full(shape, 0.2), np.ones(shape), np.ones(shape), np.ones(shape))
+    for i in range(20):
+        latent, moved = draw_latent_graph(
+            latent, np.array([2.0, 0.0]), 12.0, draw, np.zeros(shape), np.ones(shape), PRIOR, rng,
+            warmup=i + 1,
+        )  # fmt: skip
+        assert moved.theta is not draw.theta and np.array_equal(moved.theta, draw.theta)
+    F = latent_columns(latent, np.array([2.0, 0.0]))
+    assert np.all(np.isfinite(latent["X"])) and np.all(F[:, 1] == 0) and np.all(F[:, 0, 0] > 0)
