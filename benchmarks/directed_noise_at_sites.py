@@ -71,7 +71,9 @@ def fit(given: argparse.Namespace, seed: int) -> tuple[State, list[State], Spars
     while (request := method.next_request(state)) is not None:
         found = method.contribute_batched(request[0], rows, request[1], memories, public, randoms)
         memories = [memory for _, memory in found]
-        total = {name: sum(update[name] for update, _ in found) for name in found[0][0]}
+        total = {
+            name: np.sum([update[name] for update, _ in found], axis=0) for name in found[0][0]
+        }
         state = method.aggregate(state, total, SITES)
     return state, memories, method, public
 

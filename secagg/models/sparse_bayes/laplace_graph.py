@@ -85,7 +85,7 @@ def is_ordered(entries: Array, p: int) -> bool:
     """Return whether entries (chains, ...) are those of a graph in which each column acts on later
     ones only: half as many.
     """
-    return entries.shape[-1] < p * (p - 1)
+    return bool(entries.shape[-1] < p * (p - 1))
 
 
 def matrices(entries: Array, p: int) -> Array:

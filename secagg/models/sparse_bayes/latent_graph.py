@@ -172,7 +172,7 @@ def _move_moments(
     scale[:, 1:, 1:], scale[:, at, at] = below, pivots
     jump = (latent["step"] * rng.uniform(*JITTER, chains))[:, None, None] * scale
     momentum = rng.standard_normal(latent["X"].shape) * target.lower
-    uniform = rng.random(chains)
+    uniform = rng.random((chains,))
     with np.errstate(all="ignore"):  # a trajectory that diverges is rejected
         point = (latent["X"], *target(latent["X"]))
         (X, _, _), probability = move(target, point, jump, momentum, _STEPS, uniform)
@@ -221,7 +221,7 @@ def _move_together(
     with np.errstate(all="ignore"):  # what is not finite is rejected
         loss = loss_of(F)
         for j in range(p):
-            g = np.linalg.inv(np.eye(p) - graph)[:, :, j]
+            g: Array = np.asarray(np.linalg.inv(np.eye(p) - graph)[:, :, j], dtype=np.float64)
             for h in range(p if full else j):
                 if h == j:
                     continue

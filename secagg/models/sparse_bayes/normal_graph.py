@@ -132,7 +132,8 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
     for i in np.argsort(-pip, kind="stable").tolist():
         j, h = int(first[i]), int(second[i])
         directions = [arrow(h, j), arrow(j, h)]
-        numbers, edge = coefficient(*determined.values(), (i,)), bool(edges[i])
+        found = determined["partial correlations"], determined["PIPs of pairs"]
+        numbers, edge = coefficient(*found, (i,)), bool(edges[i])
         pairs.append(
             {
                 "between": [names[j], names[h]],
