@@ -10,6 +10,7 @@ from scipy import stats
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
+from secagg.models.sparse_bayes import latent_graph
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import GraphDraw, draw_graph_noise, sweep_graph
 from secagg.models.sparse_bayes.latent_graph import (
@@ -192,3 +193,46 @@ def test_moments_of_a_column_without_a_unit_stay_finite() -> None:
         assert moved.theta is not draw.theta and np.array_equal(moved.theta, draw.theta)
     F = latent_columns(latent, np.array([2.0, 0.0]))
     assert np.all(np.isfinite(latent["X"])) and np.all(F[:, 1] == 0) and np.all(F[:, 0, 0] > 0)
+
+
+def spread_moments(sd: float) -> NoisyMatrix:
+    M = np.diag([20.0, 5.0, 3.0, 4.0])
+    M[1, 2] = M[2, 1] = 1.0
+    return NoisyMatrix(M, np.full((4, 4), sd**2))
+
+
+def moved_together(sd: float, rounds: int, chains: int) -> tuple[Array, Array, list[Array]]:
+    """Return theta and b after the second step alone, and B S B' before every round."""
+    rng, factors, shape = np.random.default_rng(6), np.array([2.0, 3.0, 1.5]), (chains, 6)
+    latent = {**begin_latent_graph(spread_moments(1.0), shape), "variance": np.full((4, 4), sd**2)}
+    latent["reach"][:], latent["reach_b"][:] = 0.5, 0.5
+    graph = 0.2 * rng.normal(size=(chains, 3, 3)) * ~np.eye(3, dtype=bool)
+    b, mean, square = np.ones((chains, 3)), np.full(shape, 0.1), np.full(shape, 0.04)
+    kept = []
+    for _ in range(rounds):
+        T = (np.eye(3) - graph) / b[..., None] @ latent_columns(latent, factors)
+        kept.append(T @ np.swapaxes(T, 1, 2))
+        latent, graph, b = latent_graph._move_together(
+            latent, factors, graph, b, mean, square, PRIOR, rng, 0
+        )
+    return graph, b, kept
+
+
+def test_the_second_step_keeps_what_does_not_depend_on_the_graph() -> None:
+    _, _, kept = moved_together(1.0, 5, 30)
+    for later in kept[1:]:
+        np.testing.assert_allclose(later, kept[0], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.oracle
+def test_with_much_noise_the_second_step_draws_from_the_prior() -> None:
+    """4000 chains: Kolmogorov's distance is above 1.95 / root(4000) in 1 of 1000 runs."""
+    graph, b, _ = moved_together(1e9, 60, 4000)
+    s = stats.invgamma(PRIOR.shape, scale=PRIOR.scale)
+    assert stats.kstest(b[:, 1] ** 2, s.cdf).statistic < 1.95 / np.sqrt(4000)
+    # the Cauchy prior, given a radius below 1, by rejection
+    drawn = 0.1 + 0.2 * np.random.default_rng(1).standard_cauchy((60_000, 3, 3))
+    drawn *= ~np.eye(3, dtype=bool)
+    drawn = drawn[np.abs(np.linalg.eigvals(drawn)).max(axis=1) < 1]
+    found = stats.ks_2samp(graph[:, 2, 0], drawn[:, 2, 0]).statistic
+    assert found < 1.95 * np.sqrt(1 / 4000 + 1 / len(drawn))
