@@ -228,6 +228,7 @@ def test_the_second_step_keeps_what_does_not_depend_on_the_graph() -> None:
 def test_with_much_noise_the_second_step_draws_from_the_prior() -> None:
     """4000 chains: Kolmogorov's distance is above 1.95 / root(4000) in 1 of 1000 runs."""
     graph, b, _ = moved_together(1e9, 60, 4000)
+    assert np.abs(np.linalg.eigvals(graph)).max() < 1
     s = stats.invgamma(PRIOR.shape, scale=PRIOR.scale)
     assert stats.kstest(b[:, 1] ** 2, s.cdf).statistic < 1.95 / np.sqrt(4000)
     # the Cauchy prior, given a radius below 1, by rejection
