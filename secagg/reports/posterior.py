@@ -57,7 +57,12 @@ WITHHELD = (
 
 def is_withheld(block: Block) -> bool:
     """Return whether a directed graph's PIPs are not shown: its chains disagree."""
-    return "arrows" in block.summary and not block.usable
+    return "errors" in block.summary and not block.usable
+
+
+def is_surrogate(summary: Summary) -> bool:
+    """Return whether a graph is the Gaussian surrogate: pairs with one number each."""
+    return "errors" in summary and "pairs" in summary
 
 
 def prior_in_words(summary: Summary) -> str:
@@ -68,7 +73,7 @@ def prior_in_words(summary: Summary) -> str:
     }
     errors = f"IG({prior['noise_shape']}, {prior['noise_scale']})"
     site = f"σ_k² ~ {errors}"
-    if "arrows" in summary:
+    if summary.get("errors") == "laplace":
         site = f"Laplace errors of scale b_kj ~ {errors}"
     number = "one for each coefficient" if prior["own_eta"] else "one for all coefficients"
     eta = "η_j" if prior["own_eta"] else "η"
@@ -168,6 +173,7 @@ def of_graph(block: Block) -> dict[str, Any]:
         "omitted": max(len(pairs) - MAX_LISTED, 0),
         "edges": len(edges),
         "directed": "arrows" in summary,
+        "surrogate": is_surrogate(summary),
         "heat": None,
         "drawing": None,
         "legend": [],
@@ -281,10 +287,14 @@ def _drawn(row: Summary, scale: Scale) -> dict[str, Any]:
 
 
 def _pips(pairs: Sequence[Pair]) -> dict[tuple[str, str], float]:
-    """Return the PIP of each coefficient by outcome and predictor."""
-    return {
-        (side["outcome"], side["predictor"]): side["pip"] for pair in pairs for side in pair.sides
-    }
+    """Return the PIP of each coefficient by outcome and predictor; of a pair with one, twice."""
+    found = {}
+    for pair in pairs:
+        for side in pair.sides:
+            found[side["outcome"], side["predictor"]] = side["pip"]
+            if not pair.directed and len(pair.sides) == 1:
+                found[side["predictor"], side["outcome"]] = side["pip"]
+    return found
 
 
 def _sign(weight: float | None) -> graph.Verdict:

@@ -36,11 +36,17 @@ MOMENTS_ONLY = {
     "local_graphs": [{}, {"combine": "average"}, {"standardise": False}, {"learner": "pc"}],
     "sparse_regression": [{}, {"step": "paper"}, {"scale": "site"}, {"own_eta": True}],
     "sparse_markov": [{}, {"step": "paper"}],
+    "sparse_directed": [
+        {"errors": "gaussian"},
+        {"errors": "gaussian", "ordered": True, "variables": ["z", "x", "y"]},
+        {"errors": "gaussian", "scale": "site", "sweeps": 2},
+    ],
     "fedavg": [{}, {"personal": 0.1}, {"participation": 0.5}, {"intercept": "modelled"}],
     "fedlin_hm1": [{}, {"variance": "site"}, {"scale": "own"}],
     "fedlin_hm2": [{}, {"prior": "ridge"}, {"prior": "lasso"}, {"points": 64}, {"damping": 0.5}],
 }
 RECORDS_TOO: dict[str, list[dict[str, Any]]] = {
+    "sparse_directed": [{}, {"ordered": True}],
     "local_graphs": [{"learner": "notears_mlp", "combine": "average", "threshold": 0}],
     "fedavg": [{"batch": 4}, {"holdout": 0.2}, {"predictors": ["x"], "degree": 2}],
     "fedlin_hm1": [{"batch": 4}],

@@ -262,6 +262,39 @@ class TestDirectedGraph:
         assert "PIP ±" not in out.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.fixture(scope="module")
+def found() -> Any:
+    """Return a run of the Gaussian surrogate."""
+    raw = job("sparse_directed", "plain", simulation={})
+    raw["method"] |= {"errors": "gaussian", "rounds": 12}
+    return written(raw, tables(3))
+
+
+class TestGaussianSurrogate:
+    def test_pairs_are_shown_once_without_directions(self, found: Any) -> None:
+        facts, result = copied(found)
+        summary = result.summary | {"converged": True}
+        page = Page(render(facts, Result(summary)))
+        assert "Gaussian surrogate" in page.text and "partial correlations of the" in page.text
+        assert "→" not in page.text and "Laplace" not in page.text
+        first = summary["pairs"][0]
+        assert f"{' – '.join(first['between'])} {first['pip']:.3f} ±" in page.text
+        (block,) = blocks(facts, summary)
+        cells = re.findall(r"<title>(\w+), (\w+): ([\d.]+)</title>", str(of_graph(block)["heat"]))
+        pips = {frozenset(row["between"]): f"{row['pip']:.3f}" for row in summary["pairs"]}
+        assert len(cells) == 6 and all(pips[frozenset(ends)] == pip for *ends, pip in cells)
+        out = Console(file=io.StringIO(), width=200)
+        show_posterior(out, block)
+        printed = out.file.getvalue()  # type: ignore[attr-defined]
+        assert "->" not in printed and "means are partial correlations" in printed
+        assert " - ".join(first["between"]) in printed
+
+    def test_pips_are_withheld_if_chains_disagree(self, found: Any) -> None:
+        facts, result = copied(found)
+        text = Page(render(facts, Result(result.summary | {"converged": False}))).text
+        assert WITHHELD in text
+
+
 class TestPictures:
     def test_darker_cells_have_higher_probabilities(self) -> None:
         drawn = heat_picture(["a", "b"], {("a", "b"): 0.25, ("b", "a"): 1.0}, "title")

@@ -20,8 +20,10 @@ from secagg.errors import CapabilityError, PolicyRefusal
 from secagg.jobs.job import parse_job
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.notears_admm.linear import NotearsAdmm
+from secagg.models.sparse_bayes.normal_graph import NOT_DETERMINED
 from secagg.privacy.accounting import calibration
 from secagg.runs import budgets
+from secagg.runs.facts import KNOWN_NOISE_NOTE
 from secagg.runs.plan import plan
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
@@ -159,6 +161,19 @@ def test_the_noisy_moments_have_the_stated_errors() -> None:
     assert stated[0, 0] == pytest.approx(count_variance(public.noise[SITE_MOMENTS]))
     assert np.all(np.abs(errors.mean(axis=0)) <= 5 * np.sqrt(stated / len(drawn)))
     assert errors.var(axis=0) / stated == pytest.approx(np.ones_like(stated), abs=0.16)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("ordered", [False, True])
+def test_directed_graphs_with_normal_errors_account_for_the_noise(
+    tmp_path: Path, ordered: bool
+) -> None:
+    data = folder_with(tmp_path)
+    method = {"name": "sparse_directed", "errors": "gaussian", "ordered": ordered, **SHORT}
+    found = run(data, privacy=once(), method=method).result.summary
+    assert found["notes"][0] == KNOWN_NOISE_NOTE
+    assert ("arrows" in found) == ordered and (NOT_DETERMINED in found["notes"]) == (not ordered)
+    assert charged(data, "a") == [SITE_MOMENTS]
 
 
 REFUSED: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (

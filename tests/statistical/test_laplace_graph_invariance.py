@@ -7,17 +7,22 @@ out has the law of fresh draws. Replicates are the leading axis of all arrays.
 mu has a flat prior, from which nothing can be drawn. Differences of records have a law that does
 not depend on mu, and are all that the posterior depends on: so their mean is put where it is
 independent of everything else.
+
+The same for normal errors, also with noisy moments, whose exact ones the sites then draw, and for
+graphs whose order is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from secagg.contracts import NoisyMatrix
 from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
@@ -28,6 +33,12 @@ from secagg.models.sparse_bayes.laplace_graph import (
     entry_positions,
     sweep_graph,
 )
+from secagg.models.sparse_bayes.latent_graph import (
+    begin_latent_graph,
+    draw_latent_graph,
+    latent_columns,
+)
+from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import paper_update
 
@@ -39,8 +50,21 @@ PRIOR = SpikeSlab(a_e=3.0, b_e=0.3)  # moderate effects: or most draws from the 
 FLOOR = 1e-15  # of lambda: none
 
 
+@dataclass(frozen=True)
+class Case:
+    """degree: 1: Laplace errors, 2: normal ones; noise: deviation of the noise in moments."""
+
+    degree: int = 1
+    ordered: bool = False
+    noise: float = 0.0
+
+    @property
+    def entries(self) -> int:
+        return len(entry_positions(P, ordered=self.ordered)[0])
+
+
 def graphs(theta: Array) -> Array:
-    rows, columns = entry_positions(P)
+    rows, columns = entry_positions(P, ordered=theta.shape[-1] == P * (P - 1) // 2)
     made = np.zeros((len(theta), P, P))
     made[:, rows, columns] = theta
     return made
@@ -60,11 +84,13 @@ def joined(parts: Sequence[Any]) -> Any:
     return type(parts[0])(*(np.concatenate(values) for values in made))
 
 
-def fresh(replicates: int, sites: int, rng: np.random.Generator) -> tuple[Common, list[GraphDraw]]:
+def fresh(
+    replicates: int, sites: int, case: Case, rng: np.random.Generator
+) -> tuple[Common, list[GraphDraw]]:
     """Draw all parameters from the prior; all of a draw again where a site's graph blows up."""
     found: list[list[Any]] = []
     while sum(len(each[0].rho) for each in found) < replicates:
-        common, drawn = unrestricted(replicates, sites, rng)
+        common, drawn = unrestricted(replicates, sites, case, rng)
         kept = np.all([radius(site.theta) < 1 for site in drawn], axis=0)
         found.append([at(part, kept) for part in (common, *drawn)])
     common, *drawn = (at(joined(parts), slice(replicates)) for parts in zip(*found, strict=True))
@@ -72,9 +98,9 @@ def fresh(replicates: int, sites: int, rng: np.random.Generator) -> tuple[Common
 
 
 def unrestricted(
-    replicates: int, sites: int, rng: np.random.Generator
+    replicates: int, sites: int, case: Case, rng: np.random.Generator
 ) -> tuple[Common, list[GraphDraw]]:
-    wide = (replicates, P * (P - 1))
+    wide = (replicates, case.entries)
     rho = rng.beta(PRIOR.a_r, PRIOR.b_r, replicates)
     g = (rng.random(wide) < rho[:, None]).astype(float)
     eta = np.broadcast_to(inverse_gamma(PRIOR.a_e, np.full((replicates, 1), PRIOR.b_e), rng), wide)
@@ -85,6 +111,7 @@ def unrestricted(
         w = (tau * np.abs(rng.standard_cauchy(wide))) ** 2
         mine = theta + np.sqrt(w) * rng.standard_normal(wide)
         b = inverse_gamma(NOISE.shape, np.full((replicates, P), NOISE.scale), rng)
+        b = b ** (1 / case.degree)
         drawn.append(GraphDraw(mine, b, w, inverse_gamma(1.0, 1 + tau**2 / w, rng)))
     return Common(theta, tau**2, np.ones(wide), eta, g, rho, g), drawn
 
@@ -93,14 +120,14 @@ def statistics(common: Common, sites: list[GraphDraw]) -> Array:
     """Return bounded or light-tailed statistics of all parameters, (statistics, replicates)."""
     theta, t = np.tanh(common.theta), np.log(common.t)
     found = [
-        theta[:, 0], np.abs(theta[:, 0]), theta[:, 1] * theta[:, 3], t[:, 0], t[:, 1] ** 2,
-        np.log(common.eta[:, 0]), common.g[:, 0], common.rho, t[:, 5] * np.abs(theta[:, 5]),
+        theta[:, 0], np.abs(theta[:, 0]), theta[:, 1] * theta[:, -1], t[:, 0], t[:, 1] ** 2,
+        np.log(common.eta[:, 0]), common.g[:, 0], common.rho, t[:, -1] * np.abs(theta[:, -1]),
     ]  # fmt: skip
     for site in sites:
         w, graph = np.log(site.w), graphs(site.theta)
         away = np.tanh(site.theta - common.theta)
         found += [
-            away[:, 0], away[:, 5] ** 2, np.log(site.b[:, 0]), np.log(site.b[:, 2]) ** 2, w[:, 0],
+            away[:, 0], away[:, -1] ** 2, np.log(site.b[:, 0]), np.log(site.b[:, 2]) ** 2, w[:, 0],
             w[:, 1] * t[:, 1], np.log(site.v[:, 0]), np.tanh(site.theta[:, 2]) * theta[:, 2],
             radius(site.theta), np.tanh(np.linalg.det(np.eye(P) - graph)),
             np.tanh(graph[:, 0, 1] * graph[:, 1, 0]), np.abs(graph[:, 2, 1]) < site.b[:, 1],
@@ -109,23 +136,47 @@ def statistics(common: Common, sites: list[GraphDraw]) -> Array:
     return np.array(found)
 
 
-def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int) -> Array:
+def latent_of(Y: Array, case: Case, rng: np.random.Generator) -> Any:
+    """Return exact moments as the first ones, and noisy ones; n and sums have hardly any noise."""
+    z = np.concatenate([np.ones_like(Y[:, :1]), Y], axis=1)
+    M = z @ np.swapaxes(z, 1, 2)
+    variance = np.full((P + 1, P + 1), 1e-12)
+    variance[1:, 1:] = case.noise**2 * (1 + np.eye(P))
+    E = np.triu(rng.standard_normal(M.shape) * np.sqrt(variance))
+    latent = begin_latent_graph(NoisyMatrix(M[0], variance), (len(Y), case.entries))
+    X, at = np.linalg.cholesky(M), np.arange(P + 1)
+    X[:, at, at] = np.log(X[:, at, at])
+    return {**latent, "X": X, "released": M + E + np.swapaxes(np.triu(E, 1), 1, 2)}
+
+
+def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, case: Case) -> Array:
     """Return z of every statistic: what came out against fresh draws."""
     rng = np.random.default_rng(seed)
-    common, sites = fresh(replicates, len(records), rng)
-    data = []
+    common, sites = fresh(replicates, len(records), case, rng)
+    data, latents = [], []
     for n, site in zip(records, sites, strict=True):
-        e = rng.laplace(size=(replicates, P, n)) * site.b[..., None]
+        draw = rng.laplace if case.degree == 1 else rng.normal
+        e = draw(size=(replicates, P, n)) * site.b[..., None]
         Y = np.linalg.solve(np.eye(P) - graphs(site.theta), e)
         if n:
-            Y = Y - Y.mean(axis=-1, keepdims=True) + rng.standard_normal((replicates, P, 1))
+            Y = Y - Y.mean(axis=-1, keepdims=True)
+        if case.degree == 1 and n:
+            Y = Y + rng.standard_normal((replicates, P, 1))
         data.append(Y)
-    reach = np.full((replicates, P * (P - 1)), 0.5)
+        latents.append(latent_of(Y, case, rng) if case.noise else {})
+    reach = np.full((replicates, case.entries), 0.5)
     for _ in range(rounds):
         sent = []
         for i, (n, Y) in enumerate(zip(records, data, strict=True)):
-            noise = draw_graph_noise(replicates, P, n, NOISE, rng)
-            site, _, _ = sweep_graph(Y, sites[i], reach, common.theta, common.t, NOISE, noise)
+            law, site = ErrorLaw(case.degree, n), sites[i]
+            if case.noise:
+                latents[i], site = draw_latent_graph(
+                    latents[i], np.ones(P), n - 1, site, common.theta, common.t, NOISE, rng,
+                    warmup=0,
+                )  # fmt: skip
+                Y = latent_columns(latents[i], np.ones(P))  # noqa: PLW2901
+            noise = draw_graph_noise(replicates, P, law, NOISE, rng, ordered=case.ordered)
+            site, _, _ = sweep_graph(Y, site, reach, common.theta, common.t, NOISE, law, noise)
             held = SiteDraw(site.theta, site.b, site.w, site.v)
             update, _ = paper_update(held, common.theta, common.t, FLOOR)
             sites[i] = site
@@ -137,12 +188,26 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int) ->
         for site in sites:  # lambda is held, for the statistics: no sweep begins with w
             site.w[:] *= common.t / before
     after = statistics(common, sites)
-    expected = statistics(*fresh(replicates, len(records), rng))
+    expected = statistics(*fresh(replicates, len(records), case, rng))
     error = np.sqrt((after.var(axis=1) + expected.var(axis=1)) / replicates)
-    return (after.mean(axis=1) - expected.mean(axis=1)) / error
+    error = np.maximum(error, 1e-12)  # an ordered graph has no cycles: radius 0, determinant 1
+    return np.asarray((after.mean(axis=1) - expected.mean(axis=1)) / error)
 
 
 def test_the_sampler_keeps_the_prior_invariant() -> None:
     # 48 statistics, two-sided: |z| > 4.5 in one of 3000 runs by chance
-    z = scores(12_000, (5, 0, 8), rounds=8, seed=2)
+    z = scores(12_000, (5, 0, 8), rounds=8, seed=2, case=Case())
+    assert np.max(np.abs(z)) < 4.5
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case(degree=2), Case(degree=2, ordered=True), Case(ordered=True),
+     Case(degree=2, noise=0.5), Case(degree=2, noise=2.0), Case(2, ordered=True, noise=2.0)],
+    ids=str,
+)  # fmt: skip
+def test_so_do_normal_errors_known_orders_and_noisy_moments(case: Case) -> None:
+    """Errors have a variance near 1, so that sums of squares of eight records are near 8."""
+    records = (5, 6, 9) if case.noise else (5, 0, 8)
+    z = scores(6000, records, rounds=8, seed=3, case=case)
     assert np.max(np.abs(z)) < 4.5

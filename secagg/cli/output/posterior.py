@@ -16,6 +16,7 @@ from secagg.reports.posterior import (
     WITHHELD,
     Pair,
     ess_in_words,
+    is_surrogate,
     is_withheld,
     mean_and_interval,
     pairs_of,
@@ -71,24 +72,28 @@ def _pairs(analysis: Mapping[str, Any], title: str) -> Table:
     edges = [pair for pair in pairs if pair.edge]
     shown = edges + [pair for pair in pairs if not pair.edge][:_MAX_LISTED]
     omitted, directed = len(pairs) - len(shown), "arrows" in analysis
+    one = directed or is_surrogate(analysis)
+    means = "are partial correlations"
+    if not is_surrogate(analysis):
+        means = f"in {unit_analysed(analysis)}"
     what = "arrows" if directed else "pairs"
     table = Table(
         title=f"{escape(title)}: {len(edges)} of {len(pairs)} {what} are edges "
         f"(Bayesian false discovery rate at most {declared(analysis['fdr_at_most'])})",
-        caption=("" if directed else "of a pair a - b: first a explained by b, then b by a; ")
-        + f"means in {unit_analysed(analysis)}; {DIGITS}"
+        caption=("" if one else "of a pair a - b: first a explained by b, then b by a; ")
+        + f"means {means}; {DIGITS}"
         + (f"; {omitted} less likely {what} are in result.json" if omitted else ""),
     )
     table.add_column("from -> to" if directed else "pair", no_wrap=True)
     table.add_column("edge", no_wrap=True)
     heads = ["PIP", "both PIPs ± MCSE", "both means", "partial r"]
-    if directed:
+    if one:
         heads = ["PIP ± MCSE", "mean", f"{share(analysis['level'])} interval"]
     for name in (*heads, *SAMPLER_COLUMNS):
         table.add_column(name, justify="right", no_wrap=True)
     for pair in shown:
         name = f"{pair.source} {'->' if pair.directed else '-'} {pair.target}"
-        cells = _arrow_cells(pair.sides[0]) if directed else _pair_cells(pair)
+        cells = _arrow_cells(pair.sides[0]) if one else _pair_cells(pair)
         style = None if pair.edge or pair.undecided else "dim"
         edge = "yes" if pair.edge else "undecided" if pair.undecided else ""
         table.add_row(escape(name), edge, *cells, *sampler_cells(pair.sides), style=style)

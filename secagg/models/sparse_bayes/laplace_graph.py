@@ -16,8 +16,9 @@ and w_kjh integrated out (5); b_kj (6); rotations of two rows of A into one anot
 
 docs/math/laplace-graph.md derives these steps.
 
-The p (p - 1) entries of Theta_k are in one row, row j after row j - 1 (`entry_positions`). Arrays
-have a leading axis of chains; the records may have one too.
+The p (p - 1) entries of Theta_k are in one row, row j after row j - 1 (`entry_positions`). If the
+order of the columns is known, there are only the p (p - 1) / 2 with h before j, and no step (7).
+Arrays have a leading axis of chains; the records may have one too.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
-from secagg.models.numerics.gaussian_draws import clip_variance
+from secagg.models.numerics.gaussian_draws import MIN_GAMMA, clip_variance
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_location import draw_location
-from secagg.models.sparse_bayes.metropolis_entries import move_entries, step_sizes
+from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw, move_entries, step_sizes
 from secagg.models.sparse_bayes.metropolis_rotations import rotate_rows
 
 Indices = NDArray[np.int64]
@@ -56,7 +57,7 @@ class GraphNoise:
 
     location: of (4), uniform, (2, chains, p)
     move, chance: of (5), N(0, 1) and log uniform, (chains, p (p - 1))
-    gamma: of (6), Gamma(a_s + n_k, 1), (chains, p)
+    gamma: of (6), Gamma(a_s + n_k, 1), (chains, p); for normal errors Gamma(a_s + (n_k - 1) / 2, 1)
     pairs: of (7), p pairs of rows, the same for all chains, (p, 2)
     angle, turn: of (7), uniform on +-pi/2 and log uniform, (chains, p)
     w, v: of (8), Exp(1), (chains, p (p - 1))
@@ -73,30 +74,45 @@ class GraphNoise:
     v: Array
 
 
-def entry_positions(p: int) -> tuple[Indices, Indices]:
-    """Return row j and column h of each off-diagonal entry of Theta."""
-    rows, columns = np.nonzero(~np.eye(p, dtype=bool))
+def entry_positions(p: int, *, ordered: bool = False) -> tuple[Indices, Indices]:
+    """Return row j and column h of each off-diagonal entry of Theta; ordered: only h before j."""
+    possible = np.tri(p, k=-1, dtype=bool) if ordered else ~np.eye(p, dtype=bool)
+    rows, columns = np.nonzero(possible)
     return rows, columns
 
 
+def is_ordered(entries: Array, p: int) -> bool:
+    """Return whether entries (chains, ...) are those of a graph in which each column acts on later
+    ones only: half as many.
+    """
+    return bool(entries.shape[-1] < p * (p - 1))
+
+
 def matrices(entries: Array, p: int) -> Array:
-    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero on the diagonal."""
+    """Return matrices (chains, p, p) of entries (chains, p (p - 1)), zero elsewhere."""
     filled = np.zeros((len(entries), p, p))
-    filled[:, *entry_positions(p)] = entries
+    filled[:, *entry_positions(p, ordered=is_ordered(entries, p))] = entries
     return filled
 
 
 def draw_graph_noise(
-    chains: int, p: int, records: int, prior: NoisePrior, rng: np.random.Generator
+    chains: int,
+    p: int,
+    law: ErrorLaw,
+    prior: NoisePrior,
+    rng: np.random.Generator,
+    *,
+    ordered: bool = False,
 ) -> GraphNoise:
-    """Draw the variates of one sweep at a site with this many records."""
-    entries, rows = (chains, p * (p - 1)), (chains, p)
+    """Draw the variates of one sweep at a site. An ordered graph has no rotations."""
+    positions, rows = np.array(entry_positions(p, ordered=ordered)).T, (chains, p)
+    entries = (chains, len(positions))
     return GraphNoise(
         location=rng.random((2, *rows)),
         move=rng.standard_normal(entries),
         chance=-rng.standard_exponential(entries),
-        gamma=rng.standard_gamma(prior.shape + records, rows),
-        pairs=np.array(entry_positions(p)).T[rng.integers(p * (p - 1), size=p)],
+        gamma=np.maximum(rng.standard_gamma(prior.shape + law.power, rows), MIN_GAMMA),
+        pairs=positions[rng.integers(len(positions), size=0 if ordered else p)],
         angle=rng.uniform(-np.pi / 2, np.pi / 2, rows),
         turn=-rng.standard_exponential(rows),
         w=rng.standard_exponential(entries),
@@ -111,11 +127,13 @@ def sweep_graph(
     theta: Array,
     t: Array,
     prior: NoisePrior,
+    law: ErrorLaw,
     noise: GraphNoise,
 ) -> tuple[GraphDraw, NDArray[np.bool_], NDArray[np.bool_]]:
     """Draw (4) to (8) once; return also which moves and rotations were accepted.
 
-    Y: (p, n_k) or (chains, p, n_k), one record per column
+    Y: (p, n_k) or (chains, p, n_k), one record per column; for normal errors any columns with the
+        same sums of squares and products about the means
     theta, t: from the coordinator, (chains, p (p - 1)); reach, of the same shape: see `step_sizes`
     Moves are (chains, p (p - 1)), rotations (chains, p). All graphs in `draw` must have a spectral
     radius below 1; the returned graphs have one too.
@@ -123,16 +141,18 @@ def sweep_graph(
     p = Y.shape[-2]
     graph = matrices(draw.theta, p)
     errors = Y - graph @ Y
-    errors -= draw_location(errors, draw.b, noise.location)[..., None]
+    if law.degree == 1:
+        errors -= draw_location(errors, draw.b, noise.location)[..., None]
     square = clip_variance(2 * t / draw.v)
     steps = step_sizes(reach, square) * noise.move
     deviation = draw.theta - theta
     threshold = noise.chance + np.log((square + (deviation + steps) ** 2) / (square + deviation**2))
-    moved, size = move_entries(Y, graph, errors, steps, threshold, prior)
-    b = (prior.scale + size) / noise.gamma
+    moved, size = move_entries(Y, graph, errors, steps, threshold, prior, law)
+    b = clip_variance((prior.scale + size) / noise.gamma) ** (1 / law.degree)
     means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
     proposals = (noise.pairs, noise.angle, noise.turn)
-    turned = rotate_rows(graph, errors, b, means, squares, prior, *proposals)
-    own = np.ascontiguousarray(graph[:, *entry_positions(p)])
+    turned = rotate_rows(graph, errors, b, means, squares, prior, law, *proposals)
+    ordered = is_ordered(theta, p)
+    own = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=ordered)])
     w = clip_variance((t / draw.v + (own - theta) ** 2 / 2) / noise.w)
     return GraphDraw(own, b, w, (1 + t / w) / noise.v), moved, turned

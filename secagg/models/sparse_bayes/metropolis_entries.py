@@ -4,10 +4,12 @@ With b_kj integrated out of (3) there, and A = I - Theta, S_j = SUM_i |e_ij|, th
 
     log density = (n - 1) log|det A| - (a_s + n) log(b_s + S_j) + log of its Cauchy prior
 
-where the spectral radius rho(Theta) < 1. A move of theta_jh by d changes e_j by -d Y_h and no other
-errors. Moves in row j leave its cofactors unchanged: with g the column j of A^-1 at the row's
-start, det A / (det A then) = 1 - SUM_h d_h g_h over the row's moves so far, one product per move.
-A^-1 is recomputed for every row, so that rounding errors do not add up.
+where the spectral radius rho(Theta) < 1. (For normal errors S_j is half the sum of squares, and
+(n - 1) / 2 takes the place of n in the second term: `secagg.models.sparse_bayes.normal_graph`.) A
+move of theta_jh by d changes e_j by -d Y_h and no other errors. Moves in row j leave its cofactors
+unchanged: with g the column j of A^-1 at the row's start, det A / (det A then) = 1 - SUM_h d_h g_h
+over the row's moves so far, one product per move. A^-1 is recomputed for every row, so that
+rounding errors do not add up.
 
 Three tests check rho < 1, and only for moves that would otherwise be accepted.
 
@@ -29,6 +31,7 @@ det A <= 0 never passes the test.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +47,36 @@ _STRIDE = 2 / math.tan(math.pi * ACCEPTANCE / 2)
 (2 / pi) arctan(2 / stride) (Gelman, Roberts and Gilks 1996)."""
 
 _MIN_DETERMINANT = 1e-300  # of a determinant, for its logarithm
+
+
+@dataclass(frozen=True)
+class ErrorLaw:
+    """The distribution of a site's errors: their log density is -SUM_i |e_ij / b_j|^r / r.
+
+    degree: r. 1: Laplace errors of scale b_j; 2: normal errors of variance b_j^2. b_j^r has the
+        inverse gamma prior
+    records: n. With normal errors the records are replaced by columns with the same sums of squares
+        and products about the means, and the constants are integrated out
+    """
+
+    degree: int
+    records: int
+
+    def size(self, errors: Array) -> Array:
+        """Return S of errors (..., columns)."""
+        if self.degree == 1:
+            return np.asarray(np.abs(errors).sum(axis=-1))
+        return np.asarray((errors * errors).sum(axis=-1) / 2)
+
+    @property
+    def determinants(self) -> int:
+        """The power of |det A|: the constants mu_k take one from n."""
+        return max(self.records - 1, 0)
+
+    @property
+    def power(self) -> float:
+        """The number that n adds to the shape of the prior of b^r."""
+        return self.records if self.degree == 1 else self.determinants / 2
 
 
 def step_sizes(reach: Array, square: Array) -> Array:
@@ -67,18 +100,24 @@ def adapted(reach: Array, accepted: NDArray[np.bool_], sweeps: int) -> Array:
 
 
 def move_entries(
-    Y: Array, graph: Array, errors: Array, steps: Array, threshold: Array, prior: NoisePrior
+    Y: Array,
+    graph: Array,
+    errors: Array,
+    steps: Array,
+    threshold: Array,
+    prior: NoisePrior,
+    law: ErrorLaw,
 ) -> tuple[NDArray[np.bool_], Array]:
     """Propose to move every entry once, row by row; return which moved, and S (chains, p).
 
     Y: (p, n) or (chains, p, n); graph: (chains, p, p) and errors: (chains, p, n), changed in place
-    steps: the proposed moves, (chains, p (p - 1))
+    steps: the proposed moves, (chains, p (p - 1)), or half as many for an ordered graph
     threshold: log of a uniform plus the move's loss in the prior; the gain in likelihood must
         exceed it
     """
-    chains, p, n = errors.shape
-    power, accepted = prior.shape + n, np.zeros((p * (p - 1), chains), dtype=bool)
-    sums, unit = np.empty((chains, p)), np.eye(p)
+    chains, p, _ = errors.shape
+    power, accepted = prior.shape + law.power, np.zeros(steps.shape[::-1], dtype=bool)
+    sums, unit, full = np.empty((chains, p)), np.eye(p), steps.shape[1] == p * (p - 1)
     steps, threshold = np.ascontiguousarray(steps.T), np.ascontiguousarray(threshold.T)
     i = 0
     for j in range(p):
@@ -87,18 +126,18 @@ def move_entries(
         # Without rho(X) < 1 the first test always fails in this row.
         slack = np.where(np.all(inverse[1] >= 0, axis=(1, 2)), 1.0, -np.inf)
         volume, error = np.ones(chains), errors[:, j]
-        size = prior.scale + np.abs(error).sum(axis=-1)
-        for h in range(p):
+        size = prior.scale + law.size(error)
+        for h in range(p if full else j):
             if h == j:
                 continue
             step, old = steps[i], graph[:, j, h]
             new = old + step
             moved = error - step[:, None] * Y[..., h, :]
-            larger = prior.scale + np.abs(moved).sum(axis=-1)
+            larger = prior.scale + law.size(moved)
             shrunk = volume - step * g[h]
             gain = power * np.log(size / larger)
-            if n > 1:
-                gain += (n - 1) * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
+            if law.determinants:
+                gain += law.determinants * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
             accept = gain > threshold[i]
             new_slack = slack - (np.abs(new) - np.abs(old)) * N[h]
             doubt = accept & (new_slack <= 0)

@@ -17,7 +17,8 @@ and the prior of b_j, the step compares, summed over both rows,
     (p - a_s) log b_j - b_s / b_j - SUM_i |e_ij| / b_j + log of the Cauchy priors
 
 where rho(Theta) < 1. Without records there is no m_j and no factor of it; the expression is the
-same.
+same. With normal errors, whose constants are integrated out, the volume is b_j^(p + 1), b_j^2 has
+the prior, and the step compares (p - 2 a_s) log b_j - b_s / b_j^2 + log of the Cauchy priors.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.metropolis_entries import is_stable
+from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw, is_stable
 
 Indices = NDArray[np.int64]
 
@@ -39,6 +40,7 @@ def rotate_rows(
     mean: Array,
     square: Array,
     prior: NoisePrior,
+    law: ErrorLaw,
     pairs: Indices,
     angles: Array,
     chances: Array,
@@ -51,13 +53,13 @@ def rotate_rows(
     pairs: (turns, 2), the two rows of each; angles, chances: (chains, turns), log uniforms
     """
     p = graph.shape[-1]
-    unit, accepted = np.eye(p), np.zeros(angles.shape, dtype=bool)
+    unit, accepted = np.eye(p), np.zeros(angles.shape, dtype=bool)  # some angles may have no pair
     cosine, sine = np.cos(angles), np.sin(angles)
 
     def log_density(theta: Array, scale: Array, scaled: Array, two: Indices) -> Array:
-        size = np.abs(scaled).sum(axis=-1)
+        size, r = law.size(scaled), law.degree
         prior_loss = np.log1p((theta - mean[:, two]) ** 2 / square[:, two]).sum(axis=-1)
-        terms = (p - prior.shape) * np.log(scale) - prior.scale / scale - size - prior_loss
+        terms = (p - r * prior.shape) * np.log(scale) - prior.scale / scale**r - size - prior_loss
         return np.asarray(terms.sum(axis=-1))
 
     for i, two in enumerate(pairs):

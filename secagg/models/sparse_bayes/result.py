@@ -109,6 +109,7 @@ LABELS: Final[Mapping[str, Label]] = {
 }
 """For all sparse Bayesian models."""
 
+_CALLED = {"theta": "coefficients", "inclusion": "PIPs"}
 _MOST_LISTED = 5  # undecided pairs that the note names
 _NUMBERS = tuple(field.name for field in fields(Posterior))
 _PRIOR = (
@@ -135,13 +136,14 @@ def summary_fields(
 ) -> dict[str, Any]:
     """Return the rest of a summary: prior, sampler, diagnostics, notes.
 
-    draws: those recorded; posteriors: their summaries; names: of the coefficients, in their order
+    draws: those recorded; posteriors: summaries of what is reported, PIPs last; names: of the
+        coefficients, in their order
     """
     slab, constants = float(np.median(np.sqrt(draws["eta"]))), model.constants(state["records"])
     spike = float(np.sqrt(model.spike_ratio)) * slab
     if constants.spike is not None:
         spike = float(np.sqrt(constants.spike))
-    reported = {"coefficients": posteriors["theta"], "PIPs": posteriors["inclusion"]}
+    reported = {_CALLED.get(name, name): each for name, each in posteriors.items()}
     r_hat, bulk, tail, error = worst_diagnostics(reported.values())
     return {
         "n": state["records"],

@@ -20,12 +20,14 @@ from secagg.models.sparse_bayes.laplace_graph import (
 from secagg.models.sparse_bayes.laplace_location import draw_location
 from secagg.models.sparse_bayes.metropolis_entries import (
     ACCEPTANCE,
+    ErrorLaw,
     adapted,
     is_stable,
     move_entries,
     step_sizes,
 )
 from secagg.models.sparse_bayes.metropolis_rotations import rotate_rows
+from secagg.models.sparse_bayes.normal_graph import scatter_columns
 
 Array = NDArray[np.float64]
 
@@ -56,6 +58,18 @@ def without_scales(graph: Array, Y: Array, m: Array) -> float:
     return float(volume - (PRIOR.shape + n) * np.sum(np.log(PRIOR.scale + sums)))
 
 
+def normal_without_scales(graph: Array, Y: Array) -> float:
+    """Return (1) of `normal_graph` with s_kj integrated out, from records."""
+    if radius(graph) >= 1:
+        return -np.inf
+    A, nu = np.eye(len(graph)) - graph, max(Y.shape[1] - 1, 0)
+    e = A @ Y
+    e = e - e.mean(axis=1, keepdims=True) if e.size else e
+    half = (e * e).sum(axis=1) / 2
+    terms = (PRIOR.shape + nu / 2) * np.log(PRIOR.scale + half)
+    return float(nu * np.linalg.slogdet(A)[1] - terms.sum())
+
+
 def stable_graphs(chains: int, p: int, rng: np.random.Generator) -> Array:
     """Draw graphs with a radius below 1, some of whose absolute values have a larger one."""
     made = rng.standard_normal((chains, p, p)) * ~np.eye(p, dtype=bool)
@@ -64,23 +78,34 @@ def stable_graphs(chains: int, p: int, rng: np.random.Generator) -> Array:
     return graphs
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("degree", [1, 2])
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
-def test_moves_equal_those_of_a_sampler_that_recomputes_everything(n: int) -> None:
-    rng = np.random.default_rng(n)
+def test_moves_equal_those_of_a_sampler_that_recomputes_everything(
+    n: int, degree: int, ordered: bool
+) -> None:
+    rng, law = np.random.default_rng(n), ErrorLaw(degree, n)
     chains, p = 80, 4
     graph, Y, m = stable_graphs(chains, p, rng), rng.laplace(size=(p, n)), rng.normal(size=p)
-    entries = (chains, p * (p - 1))
+    positions = entry_positions(p, ordered=ordered)
+    entries = (chains, len(positions[0]))
     theta, steps = rng.normal(size=entries), rng.normal(size=entries) * 0.4
     # In half of them all cycles add up, and the moves of a row raise the radius together.
     alike = np.abs(graph[:40])
     graph[:40], steps[:40] = alike / np.abs(np.linalg.eigvals(alike)).max() * 0.9, 0.1
+    if ordered:
+        graph = np.tril(graph)
     w, chance = rng.gamma(1.0, size=entries), -rng.exponential(size=entries)
+
+    def density(one: Array) -> float:
+        return without_scales(one, Y, m) if degree == 1 else normal_without_scales(one, Y)
+
     slow, taken, stopped = graph.copy(), np.zeros(entries, dtype=bool), 0
     for c in range(chains):
-        for i, (j, h) in enumerate(zip(*entry_positions(p), strict=True)):
+        for i, (j, h) in enumerate(zip(*positions, strict=True)):
             other = slow[c].copy()
             other[j, h] += steps[c, i]
-            gain = without_scales(other, Y, m) - without_scales(slow[c], Y, m)
+            gain = density(other) - density(slow[c])
             gain -= ((other[j, h] - theta[c, i]) ** 2 - (slow[c, j, h] - theta[c, i]) ** 2) / (
                 2 * w[c, i]
             )
@@ -88,17 +113,21 @@ def test_moves_equal_those_of_a_sampler_that_recomputes_everything(n: int) -> No
             stopped += gain == -np.inf
             if taken[c, i]:
                 slow[c] = other
-    assert stopped > 20  # so that the test of the radius is exercised
-    fast, errors = graph.copy(), Y - graph @ Y - m[:, None]
-    before = graph[:, *entry_positions(p)]
+    assert ordered or stopped > 20  # so that the test of the radius is exercised
+    columns = Y
+    if degree == 2:
+        columns, m = scatter_columns((Y.T - Y.mean(axis=1)) if n else Y.T), np.zeros(p)
+    fast, errors = graph.copy(), columns - graph @ columns - m[:, None]
+    before = graph[:, *positions]
     toll = chance + ((before + steps - theta) ** 2 - (before - theta) ** 2) / (2 * w)
-    moved, sums = move_entries(Y, fast, errors, steps, toll, PRIOR)
+    moved, sums = move_entries(columns, fast, errors, steps, toll, PRIOR, law)
     assert np.array_equal(moved, taken)
     # Sums of a few terms of order 1, each entry changed once: some 1e-16 a term.
-    left = Y - slow @ Y - m[:, None]
+    left = columns - slow @ columns - m[:, None]
     np.testing.assert_allclose(fast, slow, atol=1e-14)
     np.testing.assert_allclose(errors, left, atol=1e-13)
-    np.testing.assert_allclose(sums, np.abs(left).sum(axis=-1), atol=1e-12)
+    size = np.abs(left).sum(axis=-1) if degree == 1 else (left**2).sum(axis=-1) / 2
+    np.testing.assert_allclose(sums, size, atol=1e-12)
 
 
 def test_the_spectral_radius_of_a_graph_is_correct() -> None:
@@ -204,7 +233,7 @@ def test_reversals_are_accepted_by_the_ratio_of_densities_and_volumes(n: int) ->
             now, scale = graph[None].copy(), b[None].copy()
             errors = (Y - graph @ Y - m[:, None])[None]
             taken = rotate_rows(
-                now, errors, scale, mean[None], square[None], PRIOR,
+                now, errors, scale, mean[None], square[None], PRIOR, ErrorLaw(1, n),
                 np.array([pair]), np.array([[angle]]), np.array([[threshold]]),
             )  # fmt: skip
             assert taken[0, 0] == expected
@@ -223,25 +252,25 @@ def begun(chains: int, p: int) -> GraphDraw:
 
 
 def test_a_sweep_does_not_depend_on_the_initial_w() -> None:
-    rng = np.random.default_rng(12)
+    rng, law = np.random.default_rng(12), ErrorLaw(1, 9)
     Y, theta, t, reach = rng.laplace(size=(4, 9)), *(np.full((2, 12), x) for x in (0.1, 0.5, 0.2))
-    noise = draw_graph_noise(2, 4, 9, PRIOR, rng)
+    noise = draw_graph_noise(2, 4, law, PRIOR, rng)
     first = begun(2, 4)
     other = replace(first, w=np.full_like(first.w, np.nan))
-    one, two = (sweep_graph(Y, x, reach, theta, t, PRIOR, noise)[0] for x in (first, other))
+    one, two = (sweep_graph(Y, x, reach, theta, t, PRIOR, law, noise)[0] for x in (first, other))
     assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
 
 
 def test_every_graph_of_a_long_run_has_radius_below_one() -> None:
     rng = np.random.default_rng(10)
-    chains, p, n = 50, 4, 3  # so few records that the bound is often near
-    Y, draw = rng.laplace(size=(p, n)), begun(50, 4)
+    chains, p, law = 50, 4, ErrorLaw(1, 3)  # so few records that the bound is often near
+    Y, draw = rng.laplace(size=(p, 3)), begun(50, 4)
     theta, t = rng.normal(size=(chains, 12)), np.full((chains, 12), 4.0)
     reach = np.full((chains, 12), 0.7)
     largest = 0.0
     for _ in range(100):
-        noise = draw_graph_noise(chains, p, n, PRIOR, rng)
-        draw, _, _ = sweep_graph(Y, draw, reach, theta, t, PRIOR, noise)
+        noise = draw_graph_noise(chains, p, law, PRIOR, rng)
+        draw, _, _ = sweep_graph(Y, draw, reach, theta, t, PRIOR, law, noise)
         largest = max(largest, *(radius(graph) for graph in matrices(draw.theta, p)))
     assert 0.9 < largest < 1
 

@@ -64,7 +64,14 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         moments = {"name": PooledMoments.name, "centre": "site", "analyses": [analysis]}
         [graph] = simulated(moments, COLUMNS, tables, 0)[0].summary["analyses"]
         return {"notears": score((e["from"], e["to"]) for e in graph["edges"])}
-    method = {"name": SparseDirected.name, "variables": list(NAMES), "fdr": FDR, **paper(settings)}
+    method = {
+        "name": SparseDirected.name,
+        "variables": list(NAMES),
+        "errors": "laplace",
+        "ordered": False,
+        "fdr": FDR,
+        **paper(settings),
+    }
     result, _ = simulated(method, COLUMNS, tables, int(settings["seed"]))
     theta, inclusion = sampled(result)
     ends = (result.arrays[name] for name in ("sources", "targets"))
