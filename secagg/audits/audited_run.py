@@ -19,7 +19,8 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, SecaggError
 from secagg.jobs.cells import MISSING, cell_text
 from secagg.jobs.data_sources import find_sites
-from secagg.jobs.job import Engine, Job, Named, Privacy, Release
+from secagg.jobs.job import Engine, Job, Named, Release
+from secagg.jobs.privacy import Privacy
 from secagg.runs.run import run
 from secagg.runs.run_reader import RunFolder
 from secagg.runtime.parties import read_records

@@ -51,7 +51,8 @@ from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.core.ring import RingVector
 from secagg.jobs.data_sources import Data, find_sites
-from secagg.jobs.job import Named, Privacy
+from secagg.jobs.job import Named
+from secagg.jobs.privacy import Privacy
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
 from secagg.runtime.engines.memory import MemoryEngine

@@ -30,7 +30,8 @@ from secagg.audits.membership import Sites, area_under_roc, true_positive_rate
 from secagg.audits.views import SeenRound, View, Who
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
-from secagg.jobs.job import Privacy, read_job
+from secagg.jobs.job import read_job
+from secagg.jobs.privacy import Privacy
 from secagg.models.moments.method import STAGE
 
 # --- areas ----------------------------------------------------------------------------------------

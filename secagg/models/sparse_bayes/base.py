@@ -49,7 +49,7 @@ from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
-from secagg.models.sparse_bayes.sums import own_deviations, paper_spec
+from secagg.models.sparse_bayes.sums import analysed, paper_spec
 
 RECORDS, DRAWS = "records", "draws"
 _MIN_SETTING = 1e-9  # smallest value of a positive setting
@@ -248,22 +248,12 @@ class SparseModel(ABC):
         """Begin with the count, and chains with different starts."""
         shape = (self.chains, *self.shape(public))
         rng = self._generator(0)
-        tau = np.abs(rng.standard_cauchy(shape))
-        common = Common(
-            theta=rng.standard_normal(shape),
-            t=clip_variance(tau**2),
-            x=np.ones(shape),
-            eta=np.ones(shape),
-            g=np.round(rng.random(shape)),
-            rho=rng.random(shape[:-1]),
-            inclusion=np.full(shape, 0.5),
-        )
         return {
             "status": "counting",
             "round": 0,
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
-            "common": asdict(common),
+            "common": asdict(spike_slab.begin_common(shape, rng)),
             "noise_state": self.begin_noise_state(public) if public.site_moments else {},
             COLLECTED_DRAWS: list[State](),
         }
@@ -389,27 +379,11 @@ class SparseModel(ABC):
     def _first_memory(self, rows: SiteRecords, facts: State, public: PublicFacts) -> State:
         """Return a site's memory before its first round."""
         chosen = self.columns(public)
-        z, unit = self._analysed(rows.values[:, chosen], facts, public)
+        z, unit = analysed(rows.values[:, chosen], facts, public, own=self.scale == "site")
         site = {**facts, "round": 0, "here": len(z), "unit": unit, **self.begin_memory(z, public)}
         if rows.noisy is None:
             return site
         return {**site, **self.begin_noisy(rows.noisy.select(chosen), public)}
-
-    def _analysed(self, values: Array, facts: State, public: PublicFacts) -> tuple[Array, Array]:
-        """Return a site's records, centred and scaled, and the units in which they are."""
-        z, unit = centred(values), 1 / facts["scale"]
-        if self.scale == "site":
-            unit = own_deviations(values)
-            z = z / unit
-        else:
-            z = np.where(np.ptp(values, axis=0) > 0, z, 0.0) if len(values) else z
-            z = z * facts["scale"]
-            # pooled deviations imply this bound; see `round_spec`
-            max_square = facts["records"] + len(public.sites)
-            too_large = np.any(np.sum(z * z, axis=0) > max_square)
-            if too_large and not public.site_moments:  # whose noise may exceed it
-                raise PeerError("message", "the coordinator's scale is not the columns' own")
-        return z, unit
 
     def _after_count(self, state: State, total: Update) -> State:
         records, scale = records_in(total), state["scale"]

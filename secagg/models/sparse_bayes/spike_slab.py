@@ -71,6 +71,20 @@ class Common:
     inclusion: Array
 
 
+def begin_common(shape: tuple[int, ...], rng: np.random.Generator) -> Common:
+    """Return first draws, different in every chain."""
+    tau = np.abs(rng.standard_cauchy(shape))
+    return Common(
+        theta=rng.standard_normal(shape),
+        t=clip_variance(tau**2),
+        x=np.ones(shape),
+        eta=np.ones(shape),
+        g=np.round(rng.random(shape)),
+        rho=rng.random(shape[:-1]),
+        inclusion=np.full(shape, 0.5),
+    )
+
+
 def collapsed(
     now: Common,
     P: Array,

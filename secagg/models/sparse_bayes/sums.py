@@ -39,8 +39,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainccinv
 
-from secagg.contracts import Field, Kind, Spec, State, Update
+from secagg.contracts import Field, Kind, PublicFacts, Spec, State, Update
 from secagg.core.arrays import Array
+from secagg.errors import PeerError
+from secagg.models.common.units import centred
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, Regression, SiteDraw
 
 Indices = NDArray[np.int64]
@@ -113,6 +115,24 @@ def paper_update(draw: SiteDraw, theta: Array, t: Array, floor: float) -> tuple[
     d = (draw.theta - theta) / np.sqrt(t)
     update = {"one": 1 / share, "d": d / share, "dd": d * d / share}
     return update, SiteDraw(draw.theta, draw.s, share * t, draw.v)
+
+
+def analysed(values: Array, facts: State, public: PublicFacts, *, own: bool) -> tuple[Array, Array]:
+    """Return a site's records, centred and scaled, and the units in which they are.
+
+    own: whether to scale by the site's own deviations. Raises `PeerError` for an impossible scale
+    """
+    z, unit = centred(values), 1 / facts["scale"]
+    if own:
+        unit = own_deviations(values)
+        return z / unit, unit
+    z = np.where(np.ptp(values, axis=0) > 0, z, 0.0) if len(values) else z
+    z = z * facts["scale"]
+    # pooled deviations imply this bound; see `SparseLinear.round_spec`
+    too_large = np.any(np.sum(z * z, axis=0) > facts["records"] + len(public.sites))
+    if too_large and not public.site_moments:  # whose noise may exceed it
+        raise PeerError("message", "the coordinator's scale is not the columns' own")
+    return z, unit
 
 
 def own_deviations(values: Array) -> Array:

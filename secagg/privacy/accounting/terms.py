@@ -1,7 +1,7 @@
 """The guarantee of differential privacy that a job requests.
 
-`secagg.jobs.job.Privacy.terms` makes one `Terms` object. The computation of the noise, the policies
-of the sites, the ledgers and the report all use this object.
+`secagg.jobs.privacy.Privacy.terms` makes one `Terms` object. The computation of the noise, the
+policies of the sites, the ledgers and the report all use this object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from secagg.contracts.noise import Adjacency, Placement
 
 @dataclass(frozen=True)
 class Terms:
-    """The requested guarantee and the placement of the noise; see `secagg.jobs.job.Privacy`.
+    """The requested guarantee and the placement of the noise; see `secagg.jobs.privacy.Privacy`.
 
     records: largest number of records that one unit has at a site. Without persons it is above 1
         only if records are windows of series; the unit is then an event, one step of a series
