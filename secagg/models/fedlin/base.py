@@ -3,7 +3,8 @@
 Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages sum the following:
 
     records    the number of records; with pooled units, also the columns' sums and squares; if the
-               stage `noise` follows, also how many sites have more records than coefficients
+               stage `noise` follows, also how many sites have more records than coefficients; under
+               noise once at the site, if the method knows it, the predictors' noisy cross products
     noise      squared residuals of the sites' own least squares, and their degrees of freedom,
                which give the pooled variance of the regression's noise. This stage takes place only
                if the method uses that variance and at least two sites have residuals. With
@@ -18,7 +19,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -42,6 +42,11 @@ from secagg.models.common.units import SQUARES_BITS, records_in
 from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS, sites_table
 from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
+from secagg.models.fedlin.posterior.noisy_likelihood import (
+    NoisyRegression,
+    drawn_moments,
+    predictors_scatter,
+)
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.settings import FedLinSettings
 from secagg.models.fedlin.site import Site, split_holdout
@@ -125,7 +130,15 @@ class FedLinModel(FedLinSettings, ABC):
         """Return a site's contribution to `last_fields`, from its memory; 0 without records."""
         return {}
 
-    knows_noise: ClassVar[bool] = False
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the method uses the likelihood of `posterior.noisy_likelihood`."""
+        return False
+
+    @property
+    def theta_variance(self) -> float:
+        """Return the prior variance of a coefficient, for a method that knows the noise."""
+        raise InternalError("fedlin", "only a method that knows the noise needs this variance")
 
     @property
     def needs_records(self) -> str:
@@ -188,6 +201,7 @@ class FedLinModel(FedLinSettings, ABC):
         if status == RECORDS:
             return RECORDS, {}
         facts = {name: state[name] for name in ("records", "centre", "scale")}
+        facts |= {name: state[name] for name in ("scatter",) if name in state}
         if status == NOISE:
             return NOISE, facts
         noise = np.array([state["noise"] * state["scale"][0] ** 2])
@@ -211,18 +225,33 @@ class FedLinModel(FedLinSettings, ABC):
             sums = unit_sums(layout, training) if self.scale == "pooled" else {}
             if self._asks_noise:
                 sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
+            if rows.noisy is not None and self.knows_noise:
+                sums["scatter"] = predictors_scatter(rows.noisy, layout)
             return {"records": np.array([float(len(training))]), **sums}, memory
         many = (len(layout.columns),)
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
-        news, facts = read_message(message, shapes, {"centre": many, "scale": many})
+        fixed = {"centre": many, "scale": many}
+        if self._draws_moments(public):
+            fixed["scatter"] = (self._scatter_size(layout),)
+        news, facts = read_message(message, shapes, fixed)
         self._check_units(layout, facts)
         check_facts(memory.get("facts", {}), facts, len(training))
         centre, scale = facts["centre"], facts["scale"]
         if "site" not in memory:
             site = Site.of(layout, training, centre, scale)
             memory = {**memory, "facts": facts, "site": site.state()}
+            if rows.noisy is not None and self.knows_noise:
+                drawn = drawn_moments(rows.noisy, layout, facts["scatter"], len(public.sites))
+                memory = {**memory, "moments": drawn}
         else:
             site = Site.read(memory["site"])
+        noisy = None
+        if rows.noisy is not None and self.knows_noise:
+            drawn, of_theta = memory["moments"], self.theta_variance
+            noisy = NoisyRegression.of(rows.noisy, layout, drawn, centre, scale, of_theta)
+        if stage == NOISE and noisy is not None:
+            freedom = np.array([float(site.left)])
+            return {"residual": freedom * noisy.error_variance()[0], "freedom": freedom}, memory
         if stage == NOISE:
             wrong = site.errors(site.separate, layout, training, centre, scale) / scale[0]
             freedom = np.array([float(site.left)])
@@ -231,9 +260,11 @@ class FedLinModel(FedLinSettings, ABC):
         if not np.array_equal(memory.get("noise", news["noise"]), news["noise"]):
             raise PeerError("message", "the coordinator changed the noise")
         memory = {**memory, "noise": news["noise"]}
-        noise = self._noise_here(site, news, layout, training, facts)
+        noise = self._noise_here(site, noisy, news, layout, training, facts)
         rng = np.random.default_rng(int.from_bytes(seed, "little"))
-        now = Round(layout, stage, news, centre, scale, noise, training, facts["records"], rng)
+        now = Round(
+            layout, stage, news, centre, scale, noise, training, facts["records"], rng, noisy
+        )
         own = memory.get("own") or self.begin_site(site, now, public)
         if stage == FINISH:
             own = self.settled(site, own, now, public)
@@ -269,6 +300,13 @@ class FedLinModel(FedLinSettings, ABC):
     def _asks_noise(self) -> bool:
         return self.needs_noise and self.noise_sd is None
 
+    def _draws_moments(self, public: PublicFacts) -> bool:
+        return public.site_moments and self.knows_noise
+
+    def _scatter_size(self, layout: Layout) -> int:
+        q = len(layout.columns) - 1
+        return q * (q + 1) // 2
+
     @property
     def models(self) -> tuple[str, ...]:
         """The predictions that are compared."""
@@ -292,6 +330,10 @@ class FedLinModel(FedLinSettings, ABC):
         if self._asks_noise:
             spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
             sees = f"{sees}, how many sites have more records than coefficients"
+        if self._draws_moments(public):
+            shape, most = (self._scatter_size(layout),), float(public.max_rows) ** 2
+            spec = (*spec, Field("scatter", shape, most, SQUARES_BITS, Kind.BOUNDED))
+            sees = f"{sees}, cross products of the predictors with the sites' noise"
         return Stage(RECORDS, spec, 1, sees)
 
     def _coefficients(self, layout: Layout) -> int:
@@ -300,6 +342,8 @@ class FedLinModel(FedLinSettings, ABC):
 
     def _scaled(self, state: State, total: Update) -> State:
         state = {**state, "records": records_in(total)}
+        if "scatter" in total:
+            state["scatter"] = total["scatter"]
         if self.scale == "pooled":
             mean, unit = self._pooled_units(total, state)
             many = len(unit)
@@ -348,7 +392,13 @@ class FedLinModel(FedLinSettings, ABC):
         return max(float(total["residual"][0]) / freedom, _MIN_NOISE_VARIANCE)
 
     def _noise_here(
-        self, site: Site, news: Mapping[str, Array], layout: Layout, training: Array, facts: State
+        self,
+        site: Site,
+        noisy: NoisyRegression | None,
+        news: Mapping[str, Array],
+        layout: Layout,
+        training: Array,
+        facts: State,
     ) -> float:
         """Return the site's noise variance, in the units analysed."""
         pooled = float(news["noise"][0])
@@ -358,4 +408,6 @@ class FedLinModel(FedLinSettings, ABC):
             raise PeerError("message", "the coordinator's noise is not above 0")
         if self.variance == "pooled" or self.noise_sd is not None or not site.left:
             return pooled
+        if noisy is not None:
+            return noisy.own_error_variance(pooled, site.left)
         return site.noise(pooled, layout, training, facts["centre"], facts["scale"])

@@ -178,6 +178,20 @@ class FedLinHm2(Participation, FedLinModel):
         return self.prior == "normal"
 
     @property
+    def knows_noise(self) -> bool:
+        """Whether intervals include the noise that sites add once: with "normal", without points.
+
+        Other priors have sigma^2 in phi, so their likelihood is not normal; the sums at points need
+        the logarithm of a mean.
+        """
+        return self.prior == "normal" and not self.points
+
+    @property
+    def theta_variance(self) -> float:
+        """Return the prior variance of a coefficient."""
+        return float(self.mu_sd**2 + np.exp(self.log_tau_mean))
+
+    @property
     def short(self) -> str:
         """The method's own name among the predictions."""
         return "hm2"
@@ -233,7 +247,10 @@ class FedLinHm2(Participation, FedLinModel):
         return {"factor": nothing, "pending": nothing, "seed": now.rng.bytes(16)}
 
     def _statistics(self, site: Site, now: Round) -> SufficientStatistics:
-        return SufficientStatistics(site.gram, site.cross, site.square, site.freedom, now.noise)
+        seen = now.noisy.observations(now.noise) if now.noisy is not None else None
+        return SufficientStatistics(
+            site.gram, site.cross, site.square, site.freedom, now.noise, noisy=seen
+        )
 
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
@@ -306,7 +323,7 @@ class FedLinHm2(Participation, FedLinModel):
         known = self._statistics(site, now)
         drawn, apart = posterior_draws(self.hierarchy, known, q, own, self.draws, now.rng)
         variance = self.noise_of(drawn.phi, now.noise)
-        told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
+        told = site_posterior(drawn, variance, site, now, self.level, self.rope)
         if not self.rope:
             del told["null"]  # the range has no width
         return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
