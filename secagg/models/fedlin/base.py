@@ -17,7 +17,6 @@ Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +40,11 @@ from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, records_in
 from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS, sites_table
 from secagg.models.fedlin.design import Layout
+from secagg.models.fedlin.error_variance import (
+    own_error_variance,
+    pooled_error_variance,
+    residual_sums,
+)
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
 from secagg.models.fedlin.posterior.noisy_likelihood import (
     NoisyRegression,
@@ -56,7 +60,6 @@ RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
 _MIN_SITES_FOR_NOISE = 2
-_MIN_NOISE_VARIANCE = 1e-12  # in squared half widths of the outcome, for an exact fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,11 +137,6 @@ class FedLinModel(FedLinSettings, ABC):
     def knows_noise(self) -> bool:
         """Whether the method uses the likelihood of `posterior.noisy_likelihood`."""
         return False
-
-    @property
-    def theta_variance(self) -> float:
-        """Return the prior variance of a coefficient, for a method that knows the noise."""
-        raise InternalError("fedlin", "only a method that knows the noise needs this variance")
 
     @property
     def needs_records(self) -> str:
@@ -222,12 +220,7 @@ class FedLinModel(FedLinSettings, ABC):
         values = rows.values[:, layout.columns]
         training, held = split_holdout(values, self.holdout, self.holdout_rows, memory["parting"])
         if stage == RECORDS:
-            sums = unit_sums(layout, training) if self.scale == "pooled" else {}
-            if self._asks_noise:
-                sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
-            if rows.noisy is not None and self.knows_noise:
-                sums["scatter"] = predictors_scatter(rows.noisy, layout)
-            return {"records": np.array([float(len(training))]), **sums}, memory
+            return self._first_sums(layout, rows, training), memory
         many = (len(layout.columns),)
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
         fixed = {"centre": many, "scale": many}
@@ -247,20 +240,17 @@ class FedLinModel(FedLinSettings, ABC):
             site = Site.read(memory["site"])
         noisy = None
         if rows.noisy is not None and self.knows_noise:
-            drawn, of_theta = memory["moments"], self.theta_variance
-            noisy = NoisyRegression.of(rows.noisy, layout, drawn, centre, scale, of_theta)
-        if stage == NOISE and noisy is not None:
-            freedom = np.array([float(site.left)])
-            return {"residual": freedom * noisy.error_variance()[0], "freedom": freedom}, memory
+            noisy = NoisyRegression.of(rows.noisy, layout, memory["moments"], centre, scale)
         if stage == NOISE:
-            wrong = site.errors(site.separate, layout, training, centre, scale) / scale[0]
-            freedom = np.array([float(site.left)])
-            residual = np.array([float(wrong @ wrong)]) * (site.left > 0)
-            return {"residual": residual, "freedom": freedom}, memory
+            return residual_sums(site, noisy, layout, training, centre, scale), memory
         if not np.array_equal(memory.get("noise", news["noise"]), news["noise"]):
             raise PeerError("message", "the coordinator changed the noise")
         memory = {**memory, "noise": news["noise"]}
-        noise = self._noise_here(site, noisy, news, layout, training, facts)
+        noise = float(news["noise"][0])
+        if self.needs_noise and noise <= 0:
+            raise PeerError("message", "the coordinator's noise is not above 0")
+        if self.needs_noise and self.variance == "site" and self.noise_sd is None:
+            noise = own_error_variance(noise, site, noisy, layout, training, centre, scale)
         rng = np.random.default_rng(int.from_bytes(seed, "little"))
         now = Round(
             layout, stage, news, centre, scale, noise, training, facts["records"], rng, noisy
@@ -282,7 +272,7 @@ class FedLinModel(FedLinSettings, ABC):
             case "records":
                 return self._scaled(state, total)
             case "noise":
-                return {**state, "noise": self._noise_of(total), "status": ROUNDS}
+                return {**state, "noise": pooled_error_variance(total), "status": ROUNDS}
             case "fit":
                 return self.advance({**state, "round": state["round"] + 1}, total, sites)
             case "finish":
@@ -299,6 +289,16 @@ class FedLinModel(FedLinSettings, ABC):
     @property
     def _asks_noise(self) -> bool:
         return self.needs_noise and self.noise_sd is None
+
+    def _first_sums(self, layout: Layout, rows: SiteRecords, training: Array) -> Update:
+        sums = {"records": np.array([float(len(training))])}
+        if self.scale == "pooled":
+            sums |= unit_sums(layout, training)
+        if self._asks_noise:
+            sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
+        if rows.noisy is not None and self.knows_noise:
+            sums["scatter"] = predictors_scatter(rows.noisy, layout)
+        return sums
 
     def _draws_moments(self, public: PublicFacts) -> bool:
         return public.site_moments and self.knows_noise
@@ -383,31 +383,3 @@ class FedLinModel(FedLinSettings, ABC):
             and np.array_equal(facts["scale"][free:], scale[free:])
         ):
             raise PeerError("message", "the coordinator's units are not those of the columns")
-
-    def _noise_of(self, total: Update) -> float:
-        freedom = float(total["freedom"][0])
-        if freedom < 1:  # two sites with more records than coefficients have residuals
-            what = "sites that announced residual degrees of freedom have none"
-            raise PeerError("the sites", what)
-        return max(float(total["residual"][0]) / freedom, _MIN_NOISE_VARIANCE)
-
-    def _noise_here(
-        self,
-        site: Site,
-        noisy: NoisyRegression | None,
-        news: Mapping[str, Array],
-        layout: Layout,
-        training: Array,
-        facts: State,
-    ) -> float:
-        """Return the site's noise variance, in the units analysed."""
-        pooled = float(news["noise"][0])
-        if not self.needs_noise:
-            return pooled
-        if pooled <= 0:
-            raise PeerError("message", "the coordinator's noise is not above 0")
-        if self.variance == "pooled" or self.noise_sd is not None or not site.left:
-            return pooled
-        if noisy is not None:
-            return noisy.own_error_variance(pooled, site.left)
-        return site.noise(pooled, layout, training, facts["centre"], facts["scale"])

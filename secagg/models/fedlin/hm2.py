@@ -29,9 +29,8 @@ a q that is no density          `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -92,7 +91,7 @@ from secagg.models.fedlin.shared_result import (
     shared_rows,
 )
 from secagg.models.fedlin.site import Site
-from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
+from secagg.models.numerics.natural_gaussian import Natural
 
 POINTS_STAGE = "points"
 _LOG_MEANS = ("log_tau_mean", "log_lambda_mean", "log_noise_mean")
@@ -179,17 +178,8 @@ class FedLinHm2(Participation, FedLinModel):
 
     @property
     def knows_noise(self) -> bool:
-        """Whether intervals include the noise that sites add once: with "normal", without points.
-
-        Other priors have sigma^2 in phi, so their likelihood is not normal; the sums at points need
-        the logarithm of a mean.
-        """
+        """Other priors and points need more than a mean of normal densities of theta_k."""
         return self.prior == "normal" and not self.points
-
-    @property
-    def theta_variance(self) -> float:
-        """Return the prior variance of a coefficient."""
-        return float(self.mu_sd**2 + np.exp(self.log_tau_mean))
 
     @property
     def short(self) -> str:
@@ -227,7 +217,7 @@ class FedLinHm2(Participation, FedLinModel):
         """Begin with the prior."""
         q = self.hierarchy.prior(self.layout(public).d)
         return {
-            **_plain(q),
+            **q.plain(),
             "taken": 1.0,
             "most": self.damping,
             "far": None,
@@ -265,23 +255,23 @@ class FedLinHm2(Participation, FedLinModel):
             rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
             known = self._statistics(site, now)
             change = site_change(self.hierarchy, known, q, own, FRACTION_BITS, rng)
-        pending = _plain(change.step)
+        pending = change.step.plain()
         strained = np.array([float(change.strained)])
         update = {**pending, "errors": change.error**2, "strained": strained}
-        return within_range(update), {**memory, "factor": _plain(own), "pending": pending}
+        return within_range(update), {**memory, "factor": own.plain(), "pending": pending}
 
     def _told(self, memory: State, now: Round) -> tuple[Natural, Natural]:
         """Return q_k, updated by the applied share of the pending change, and q."""
-        taken, q = float(now.sent["taken"][0]), _read(now.sent)
+        taken, q = float(now.sent["taken"][0]), Natural.read(now.sent)
         if not 0 < taken <= 1:
             raise PeerError("message", "the coordinator's share is not between 0 and 1")
         if not q.proper:
             raise PeerError("message", "the coordinator's q is no density")
-        return _read(memory["factor"]) + _read(memory["pending"]).times(taken), q
+        return Natural.read(memory["factor"]) + Natural.read(memory["pending"]).times(taken), q
 
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Move q by the sum, or a share of it."""
-        q, change = _read(state), _read(total)
+        q, change = Natural.read(state), Natural.read(total)
         share = damping_factor(q, change, state["most"])
         after = q + change.times(share)
         far, strained = step_norm(q, after) / share, float(total["strained"][0])
@@ -294,7 +284,7 @@ class FedLinHm2(Participation, FedLinModel):
             most = next_damping_limit(most, share, far, state["far"])
         return {
             **state,
-            **_plain(after),
+            **after.plain(),
             "taken": share,
             "most": most,
             "far": far,
@@ -348,7 +338,7 @@ class FedLinHm2(Participation, FedLinModel):
         included = state["finished"]["included"].astype(int).tolist()
         for row, many in zip(found["across_sites"], included, strict=True):
             row["included"] = many
-        mean, cov = _read(state).moments()
+        mean, cov = Natural.read(state).moments()
         hierarchy = self.hierarchy
         components = hierarchy.components(layout.terms)
         shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
@@ -358,7 +348,9 @@ class FedLinHm2(Participation, FedLinModel):
             own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
             mixture, told = None, list[str]()
             if self.points:
-                mixture, told = importance_weighted(hierarchy, _read(state), state["weighed"])
+                mixture, told = importance_weighted(
+                    hierarchy, Natural.read(state), state["weighed"]
+                )
             if mixture is not None:
                 mean, cov = mixture.moments()
                 shared = importance_rows(shared, mixture, self.level)
@@ -406,12 +398,3 @@ class FedLinHm2(Participation, FedLinModel):
         if points_values(d, self.points) > _MAX_MESSAGE_VALUES:
             what = f"with {d} coefficients are more than {_MAX_MESSAGE_VALUES:.2g} numbers a site"
             raise JobError("method.points", what, "Take fewer.")
-
-
-def _read(state: Mapping[str, Any]) -> Natural:
-    r: Array = state["r"]
-    return Natural(r, symmetric(state["Q"], len(r)))
-
-
-def _plain(natural: Natural) -> State:
-    return {"r": natural.r, "Q": triangle(natural.Q)}

@@ -19,8 +19,9 @@ sum has the predictors' cross products, from the noisy moments. From these every
 in which predictors are uncorrelated over all sites. If an eigenvalue of the sum is below the size
 of the noise's eigenvalues, it is raised to it.
 
-Error variance. Let m be the mean of beta given M, M's posterior mean, with the prior of theta_k in
-the hierarchy, C its covariance and K b~ its part that is linear in b~. As the noise is independent,
+Error variance. Let M be the posterior mean, m the mean of beta given M with a normal prior under
+which each predictor alone explains as much variance as the outcome has, C its covariance, and K b~
+its part that is linear in b~. As the noise is independent,
 
     E[y'y~ - 2 m' b~ + m' M m + 2 tr(K V) - tr(C M)] = n s                                       (2)
 
@@ -116,7 +117,6 @@ class NoisyRegression:
     unit: Array
     intercept: str
     outcome_scale: float
-    theta_variance: float
 
     @classmethod
     def of(
@@ -126,9 +126,8 @@ class NoisyRegression:
         drawn: Array,
         centre: Array,
         scale: Array,
-        theta_variance: float,
     ) -> NoisyRegression:
-        """Return the regression; theta_variance: of the prior of theta_k, in the units analysed."""
+        """Return the regression, from the draws that a site stores."""
         at, y = _at(layout), 1 + int(layout.columns[0])
         L = np.zeros((len(drawn), len(at), len(at)))
         rows, columns = np.tril_indices(len(at))
@@ -146,7 +145,6 @@ class NoisyRegression:
             unit=unit,
             intercept=layout.intercept,
             outcome_scale=float(scale[0]),
-            theta_variance=theta_variance,
         )
 
     def _normal(self, variance: float) -> tuple[Array, Array, Array]:
@@ -192,8 +190,8 @@ class NoisyRegression:
         M, b, V = self.M.mean(axis=0), np.mean(np.atleast_2d(self.b), axis=0), self.V
         n, D = float(M[0, 0]), self.unit
         total = max(self.square - b[0] ** 2 / n, 1e-300) / n
-        prior = np.full(len(V), 1 / self.theta_variance)
-        prior[0] = prior[0] if self.intercept == "modelled" else 0.0
+        squares = np.diagonal(M) - M[0] ** 2 / n  # of the predictors; 0 of the constant
+        prior = squares * np.diagonal(D) ** 2 / (n * total)
         s, m, fit = total, np.zeros(len(V)), M @ D
         for _ in range(_ITERATIONS):
             spread = np.cov((self.M @ m).T)
