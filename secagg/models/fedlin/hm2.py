@@ -7,7 +7,8 @@ own posterior, equation (8), in which the cavity q / q_k stands for all other si
 
 Guarantees. All sums of a run determine the following, and nothing else about the records.
     * Counts, pooled means, standard deviations and noise variance. At the end, sums over sites of
-      posterior means, their squares and squared prediction errors, and inclusion counts.
+      posterior means, their squares and squared prediction errors, and inclusion counts. Under
+      noise once at the site, if the method knows it, noisy cross products of predictors.
     * In each round, the sum over sites of the changes of q_k. These depend on each site's X'X and
       X'y and on the current q, so all rounds together may reveal more than the last one.
     * With `points` and few sites, X'X and X'y of every site: see `posterior.importance_points`.
@@ -97,7 +98,6 @@ POINTS_STAGE = "points"
 _LOG_MEANS = ("log_tau_mean", "log_lambda_mean", "log_noise_mean")
 _MAX_HYPERPRIOR_MEAN = {"mu_mean": 1e6} | dict.fromkeys(_LOG_MEANS, 100.0)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
-
 _MIN_POINTS = 64
 _MAX_MESSAGE_VALUES = 2**22  # of points: 32 MiB from each site
 _MIN_ROUNDS = 3  # before rounds may end early
