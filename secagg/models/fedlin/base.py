@@ -46,7 +46,7 @@ from secagg.models.fedlin.error_variance import (
     residual_sums,
 )
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
-from secagg.models.fedlin.posterior.noisy_likelihood import (
+from secagg.models.fedlin.hierarchies.noisy_likelihood import (
     NoisyRegression,
     drawn_moments,
     predictors_scatter,
@@ -135,7 +135,7 @@ class FedLinModel(FedLinSettings, ABC):
 
     @property
     def knows_noise(self) -> bool:
-        """Whether the method uses the likelihood of `posterior.noisy_likelihood`."""
+        """Whether the method uses the likelihood of `hierarchies.noisy_likelihood`."""
         return False
 
     @property

@@ -2,7 +2,7 @@
 
 Each site sums the squared residuals of its own least squares, and their degrees of freedom. Under
 noise once at the site, these residuals are of moments with noise. A method that knows the noise
-then uses an estimate that subtracts it: (2) of `secagg.models.fedlin.posterior.noisy_likelihood`.
+then uses an estimate that subtracts it: (2) of `secagg.models.fedlin.hierarchies.noisy_likelihood`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.errors import PeerError
 from secagg.models.fedlin.design import Layout
-from secagg.models.fedlin.posterior.noisy_likelihood import NoisyRegression
+from secagg.models.fedlin.hierarchies.noisy_likelihood import NoisyRegression
 from secagg.models.fedlin.site import Site
 
 _MIN_VARIANCE = 1e-12  # in squared half widths of the outcome, for an exact fit

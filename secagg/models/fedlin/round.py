@@ -11,7 +11,7 @@ from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout
-from secagg.models.fedlin.posterior.noisy_likelihood import NoisyRegression
+from secagg.models.fedlin.hierarchies.noisy_likelihood import NoisyRegression
 
 FRACTION_BITS = 56
 FIELD_BOUND = 2.0**40

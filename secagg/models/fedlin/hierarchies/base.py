@@ -26,9 +26,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.numerics.natural_gaussian import Natural
+
+Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class PosteriorDraws:
 
     theta: Array
     phi: Array
-    which: Array | None = None
+    which: Positions | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,10 @@ importance sampling. Half of the points follow the cavity, and half a normal den
 moments of the tilted density. docs/math/hm2-shared-posterior.md explains the points and their
 error.
 
+Under noise once at the site, f_k is a mean over pseudo-observations (R, z), and the integral is
+over these, too. Each point has one of them. They are drawn with chances that are half equal, half
+in proportion to their densities at the cavity's mean of log tau; factors are divided by these.
+
 ==============================  ====================================================================
 site                            result
 ==============================  ====================================================================
@@ -41,6 +45,7 @@ from scipy.stats import qmc
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import (
+    Positions,
     PosteriorDraws,
     PseudoObservations,
     SufficientStatistics,
@@ -140,7 +145,7 @@ class NormalHierarchy:
 
         def back(W: Array, off: Array) -> Array:
             gain = np.linalg.solve(np.moveaxis(W, -1, 0), off.T[:, :, None])
-            return _applied(within.R.swapaxes(0, 1), gain[:, :, 0].T)
+            return _applied(within.R.swapaxes(0, 1), np.asarray(gain[:, :, 0].T, dtype=np.float64))
 
         mu = within.given(log_tau) + within.root @ rng.standard_normal((d, many))
         expected = _applied(within.R, mu)
@@ -163,7 +168,7 @@ class _Part:
     log_factor: Array
     lower: Array
     off: Array
-    which: Array
+    which: Positions
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ class _GivenScale:
     """A site's records and cavity: R, z; log tau ~ N(mean, spread spread'); a and V given log tau.
 
     R (i, d), z (i, 1), log_factor (1,); with several pseudo-observations all have a last axis more,
-        which `taken` makes the axis of the points
+        which `taken` makes the axis of the points. chance: of each, with sum 1
     level, slope: a = level - slope (log tau - mean); root: V = root root'
     """
 
@@ -218,11 +223,12 @@ class _GivenScale:
     def _chosen(self) -> _GivenScale:
         """Return the same with chances of pseudo-observations: half of them by their densities."""
         n = len(self.log_factor)
-        at = self.part(np.repeat(self.mean[:, None], n, axis=1), np.arange(n))
+        each: Positions = np.arange(n)
+        at = self.part(np.repeat(self.mean[:, None], n, axis=1), each)
         chance = (_normalised(at.log_factor) + 1 / n) / 2
         return replace(self, chance=chance, log_factor=self.log_factor - np.log(chance))
 
-    def shuffled(self, n: int, rng: np.random.Generator) -> Array:
+    def shuffled(self, n: int, rng: np.random.Generator) -> Positions:
         """Return a pseudo-observation for each of n points, in proportion to `chance`."""
         if self.R.ndim == 2:
             return np.zeros(n, dtype=np.int64)
@@ -230,7 +236,7 @@ class _GivenScale:
         places = edges[-1] * (np.arange(n) + 0.5) / n
         return rng.permutation(np.searchsorted(edges, places))
 
-    def taken(self, which: Array) -> _GivenScale:
+    def taken(self, which: Positions) -> _GivenScale:
         """Return the same with these pseudo-observations, one for each point."""
         if self.R.ndim == 2:
             return self
@@ -265,11 +271,11 @@ class _GivenScale:
             return np.asarray(self.R @ self.root)[:, :, None]
         return np.asarray(np.einsum("ian,ab->ibn", self.R, self.root, optimize=True))
 
-    def part(self, log_tau: Array, which: Array) -> _Part:
+    def part(self, log_tau: Array, which: Positions) -> _Part:
         """Return (1) at these points, with these pseudo-observations."""
         return self.taken(which)._part(log_tau, which)
 
-    def _part(self, log_tau: Array, which: Array) -> _Part:
+    def _part(self, log_tau: Array, which: Positions) -> _Part:
         tau = variances(log_tau)
         lower = cholesky_factors(self.covariance(tau))
         with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
@@ -292,9 +298,9 @@ class _GivenScale:
 def _weighted(
     within: _GivenScale,
     points: Array,
-    which: Array,
+    which: Positions,
     candidates: Array | None = None,
-    which_candidates: Array | None = None,
+    which_candidates: Positions | None = None,
 ) -> tuple[Array, tuple[_Part, _Part]]:
     """Return weights with sum 1, and the points in two halves.
 

@@ -3,7 +3,7 @@
 Equation numbers are those of Yue, Al Kontar and Estrada Gomez (2022). If a site subtracted its own
 means, its intercept is drawn for each draw of theta_k and sigma_k^2. With a flat prior, the
 intercept is N(mean of y - theta_k' mean of x, sigma_k^2 / n_k); under noise once at the site, its
-density is in `secagg.models.fedlin.posterior.noisy_likelihood`.
+density is in `secagg.models.fedlin.hierarchies.noisy_likelihood`.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from scipy.stats import norm
 from secagg.contracts import NoisyMatrix, PublicFacts, Variable
 from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.hierarchies.base import PseudoObservations, SufficientStatistics
-from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
-from secagg.models.fedlin.hm2 import FedLinHm2
-from secagg.models.fedlin.posterior.noisy_likelihood import (
+from secagg.models.fedlin.hierarchies.noisy_likelihood import (
     NoisyRegression,
     drawn_moments,
     predictors_scatter,
 )
+from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
+from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.numerics.natural_gaussian import Natural, triangle
 from secagg.models.numerics.noise_posterior import PredictorsTarget, draw_predictors
 
@@ -48,14 +48,16 @@ def likelihood(seen: PseudoObservations, theta: float) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("intercept", ["site", "none"])
-def test_one_predictors_likelihood_is_the_integral_over_its_sum_of_squares(intercept: Any) -> None:
+@pytest.mark.parametrize(("intercept", "s"), [("site", 0.3), ("none", 0.3)])
+def test_one_predictors_likelihood_is_the_integral_over_its_sum_of_squares(
+    intercept: Any, s: float
+) -> None:
     """Its sums are nearly exact, so only S and the products with y have noise; S's prior is flat.
 
     With intercept "site" it is S = sum of (x - mean)^2; with "none", y's sum tells of theta, too.
     """
     noisy, regression = released(1, sd=6.0, sums_sd=1e-3), layout(1, intercept)
-    scale, s = np.array([2.0, 3.0]), 0.3
+    scale = np.array([2.0, 3.0])
     drawn = drawn_moments(noisy, regression, predictors_scatter(noisy, regression), 2)
     moments = NoisyRegression.of(noisy, regression, drawn, np.zeros(2), scale)
     seen = moments.observations(s)
@@ -76,7 +78,7 @@ def test_one_predictors_likelihood_is_the_integral_over_its_sum_of_squares(inter
             error = np.exp(-off @ np.linalg.solve(cov, off) / 2) / np.sqrt(np.linalg.det(cov))
         return float(norm.pdf(S_noisy, S, np.sqrt(v)) * error)
 
-    thetas = np.array([-0.1, 0.2, 0.4, 0.6, 0.9])
+    thetas = 0.4 + np.array([-0.5, -0.2, 0.0, 0.2, 0.5])
     top = S_noisy + 8 * np.sqrt(v)
     exact = np.array([quad(density, 1e-9, top, args=(t,), limit=200)[0] for t in thetas])
     each = np.array([likelihood(seen, t) for t in thetas])
@@ -85,6 +87,48 @@ def test_one_predictors_likelihood_is_the_integral_over_its_sum_of_squares(inter
     ratio = (found / base) / (exact / exact[2])
     assert np.all(np.abs(np.log(ratio)) <= ERRORS * 1.5 * error + 1e-9)  # 1.5: correlated draws
     assert np.max(error) < 0.05 and exact.min() < exact.max() / 3
+
+
+@pytest.mark.parametrize("intercept", ["site", "modelled", "none"])
+def test_each_draw_gives_the_density_of_the_noisy_products(intercept: Any) -> None:
+    """Exactly, up to one factor for all draws; a site's own intercept is integrated numerically."""
+    q, s, rng = 2, 2.0, np.random.default_rng(8)
+    regression, noisy = layout(q, intercept), released(q, sd=3.0, sums_sd=4.0)
+    centre, scale = np.array([0.2, -0.1, 0.3]), np.array([4.0, 2.0, 3.0])
+    if intercept == "none":
+        centre = np.zeros(3)
+    exact = []
+    for shrink in (0.5, 1.0, 2.0):
+        X = np.column_stack([np.ones(60), shrink * rng.normal(0.1, 0.3, (60, q))])
+        exact.append(X.T @ X)
+    drawn = np.array([np.linalg.cholesky(M)[np.tril_indices(q + 1)] for M in exact])
+    moments = NoisyRegression.of(noisy, regression, drawn, centre, scale)
+    seen = moments.observations(s)
+    b, V = noisy.matrix[1, [0, 2, 3]], np.diag(noisy.variance[1, [0, 2, 3]])
+
+    def log_density(M: np.ndarray, alpha: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """y = centre + (alpha + theta' (x - centre) scale) / scale of y: b given these."""
+        slopes = theta * scale[1:] / scale[0]
+        level = centre[0] + alpha / scale[0] - slopes @ centre[1:]
+        beta = np.vstack([level, np.repeat(slopes[:, None], len(alpha), axis=1)])
+        cov = s / scale[0] ** 2 * M + V
+        off = b[:, None] - M @ beta
+        return -np.sum(off * np.linalg.solve(cov, off), axis=0) / 2 - np.linalg.slogdet(cov)[1] / 2
+
+    found, expected = [], []
+    for theta in rng.normal(0, 1, (4, len(seen.R[0]))):
+        slopes = theta[1:] if intercept == "modelled" else theta
+        for i, M in enumerate(exact):
+            off = seen.z[:, i] - seen.R[:, :, i] @ theta
+            found.append(seen.log_factor[i] - off @ off / 2)
+            if intercept == "site":
+                grid = np.linspace(-60, 60, 60_001)
+                values = log_density(M, grid, slopes)
+                expected.append(values.max() + np.log(np.exp(values - values.max()).sum()))
+            else:
+                alpha = theta[:1] if intercept == "modelled" else np.zeros(1)
+                expected.append(log_density(M, alpha, slopes)[0])
+    assert np.array(found) - found[0] == pytest.approx(np.array(expected) - expected[0], abs=1e-6)
 
 
 def test_density_of_the_predictors_moments_is_the_prior_times_the_noise() -> None:
@@ -220,6 +264,22 @@ def test_error_variance_is_unbiased_where_that_of_noisy_least_squares_is_not() -
     assert abs(np.mean(found) - s) <= 3 * mcse
     assert s - np.mean(naive) > 3 * mcse
     assert np.var(found) * n**2 == pytest.approx(noise + 2 * n * s**2, rel=0.3)
+
+
+def test_moments_that_no_records_have_and_few_records_give_proper_draws() -> None:
+    """The noisy M has a negative eigenvalue; the error variance stays within its limits."""
+    noisy, regression = released(2, sd=3.0, sums_sd=3.0), layout(2)
+    noisy.matrix[2, 2] = -4.0
+    scatter = predictors_scatter(noisy, regression)
+    drawn = drawn_moments(noisy, regression, scatter, 2)
+    for square in (-5.0, 1e4):
+        noisy.matrix[1, 1] = square
+        moments = NoisyRegression.of(noisy, regression, drawn, np.zeros(3), np.ones(3))
+        assert np.linalg.eigvalsh(moments.M).min() > 0
+        s, noise = moments.error_variance()
+        assert 0 < s <= max(square, 1e-300) / moments.M[:, 0, 0].mean() and noise > 0
+        seen = moments.observations(max(s, 1e-12))
+        assert np.all(np.isfinite(seen.R)) and np.all(np.isfinite(seen.log_factor))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ All of this is post-processing of the noisy moments, and costs no privacy.
 ==============================  ====================================================================
 moments                         result
 ==============================  ====================================================================
-no draw with finite numbers     `LinAlgError` in a round: the site is counted as strained
+fewer records than predictors   M has full rank in all draws, as the noise allows
 (2) negative, or above y'y~     at least a hundredth of the outcome's variance, at most all of it
 M~ not positive semidefinite    all draws are; nothing is repaired
 ==============================  ====================================================================
@@ -51,7 +51,7 @@ import numpy as np
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 from secagg.models.fedlin.design import Layout
-from secagg.models.fedlin.hierarchies.base import PseudoObservations
+from secagg.models.fedlin.hierarchies.base import Positions, PseudoObservations
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
 from secagg.models.numerics.noise_posterior import CHAINS, draw_predictors
 
@@ -60,7 +60,7 @@ _ITERATIONS = 20  # of (2)
 _MIN_SHARE = 0.01  # of the outcome's variance
 
 
-def _at(layout: Layout) -> Array:
+def _at(layout: Layout) -> Positions:
     """Return the rows of the constant and the predictors in the noisy moments."""
     return np.concatenate([[0], 1 + layout.columns[1:]])
 
@@ -176,7 +176,7 @@ class NoisyRegression:
         return PseudoObservations(R, np.ascontiguousarray(z.T), log_factor)
 
     def intercepts(
-        self, theta: Array, which: Array, variance: float, rng: np.random.Generator
+        self, theta: Array, which: Positions, variance: float, rng: np.random.Generator
     ) -> Array:
         """Return draws of the site's own intercept alpha, given draws of theta_k and of M."""
         P, h, _ = self._normal(variance)
