@@ -65,7 +65,7 @@ class Coverage:
 
     def add(self, low: Array, high: Array, estimate: Array, true: Array) -> None:
         """Add those of one data set."""
-        self.covered.append((low <= true) & (true <= high))
+        self.covered.append(((low <= true) & (true <= high)).astype(np.float64))
         self.widths.append(high - low)
         self.errors.append(estimate - true)
 
