@@ -1,9 +1,13 @@
-"""Coverage of the intervals of sparse_regression with noise once at the site.
+"""Coverage of intervals of regressions with noise once at the site.
 
     python benchmarks/noise_at_sites.py --epsilon 1 --repeat 40 --rounds 1000
+    python benchmarks/noise_at_sites.py --method fedlin_hm2 --epsilon 1 --sites 6 --spread 0.2
+    python benchmarks/noise_at_sites.py --method fedlin_hm2 --epsilon 1 --as-if-exact
 
-Four sites of 400 records each, four predictors with correlations of 0.3, true slopes 0.5, 0.3, 0
-and 0.2, columns within -4 to 4, record_norm 1.2, nominal level 90 %.
+Four sites of 400 records each (or `--sites`, `--rows`), four predictors with correlations of 0.3,
+slopes with means 0.5, 0.3, 0 and 0.2 and normal differences between sites with the standard
+deviation `--spread`, columns within -4 to 4, record_norm 1.2, nominal level 90 %. Of fedlin_hm2 the
+sites' own slopes are reported, too.
 """
 
 from __future__ import annotations
@@ -16,59 +20,107 @@ import numpy as np
 import pandas as pd
 
 import secagg
+from secagg.core.arrays import Array
+from secagg.models.fedlin.hm2 import FedLinHm2
 
-SITES, ROWS = 4, 400
 SLOPES = np.array([0.5, 0.3, 0.0, 0.2])
+METHODS = ("sparse_regression", "fedlin_hm2")
 
 
-def records(rng: np.random.Generator) -> pd.DataFrame:
+def records(rng: np.random.Generator, rows: int, slopes: Array) -> pd.DataFrame:
     """Return the records of one site."""
-    root = np.linalg.cholesky(0.3 + 0.7 * np.eye(len(SLOPES)))
-    X = rng.normal(size=(ROWS, len(SLOPES))) @ root.T
-    y = X @ SLOPES + rng.normal(size=ROWS)
-    names = [*(f"x{j}" for j in range(len(SLOPES))), "y"]
+    root = np.linalg.cholesky(0.3 + 0.7 * np.eye(len(slopes)))
+    X = rng.normal(size=(rows, len(slopes))) @ root.T
+    y = X @ slopes + rng.normal(size=rows)
+    names = [*(f"x{j}" for j in range(len(slopes))), "y"]
     return pd.DataFrame(np.column_stack([X, y]), columns=names).clip(-4, 4)
+
+
+def job(given: argparse.Namespace, columns: list[str]) -> dict[str, Any]:
+    """Return the job."""
+    more = {"rounds": given.rounds} if given.method == "sparse_regression" else {}
+    found: dict[str, Any] = {
+        "title": "Coverage",
+        "sites": {"max_rows": 5000},
+        "columns": {name: {"type": "continuous", "low": -4, "high": 4} for name in columns},
+        "method": {"name": given.method, "outcome": "y", "level": 0.9, **more},
+        "protocol": {"name": "plain"},
+        "release": {"min_sites": 2, "min_records": 5},
+        "privacy": {
+            "placement": "site", "epsilon": given.epsilon, "delta": 1e-5, "record_norm": 1.2,
+        },
+    }  # fmt: skip
+    if given.epsilon == np.inf:
+        del found["privacy"]
+    return found
+
+
+class Coverage:
+    """Intervals and the true values, by data set."""
+
+    def __init__(self) -> None:
+        self.covered: list[Array] = []
+        self.widths: list[Array] = []
+        self.errors: list[Array] = []
+
+    def add(self, low: Array, high: Array, estimate: Array, true: Array) -> None:
+        """Add those of one data set."""
+        self.covered.append(((low <= true) & (true <= high)).astype(np.float64))
+        self.widths.append(high - low)
+        self.errors.append(estimate - true)
+
+    def __str__(self) -> str:
+        many, by_set = len(self.covered), np.mean(self.covered, axis=1)
+        squares = np.mean(np.square(self.errors), axis=1)
+        error = np.sqrt(np.mean(squares))
+        of_error = np.std(squares) / np.sqrt(many) / (2 * error)
+        return (
+            f"coverage {np.mean(by_set):.3f} +- {np.std(by_set) / np.sqrt(many):.3f}, width "
+            f"{np.mean(self.widths):.3f}, root mean squared error {error:.3f} +- {of_error:.3f}"
+        )
 
 
 def main() -> None:
     """Print coverage, mean width and root mean squared error."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--method", choices=METHODS, default=METHODS[0])
     parser.add_argument("--epsilon", type=float, default=1.0, help="inf: no noise")
     parser.add_argument("--repeat", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the first data set's seed")
+    parser.add_argument("--rounds", type=int, default=1000, help="of sparse_regression")
+    parser.add_argument("--sites", type=int, default=4)
+    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--spread", type=float, default=0.0)
+    parser.add_argument("--as-if-exact", action="store_true", help="fedlin_hm2 ignores the noise")
     given = parser.parse_args()
-    covered, widths, errors, began = [], [], [], time.perf_counter()
-    for seed in range(given.repeat):
+    if given.as_if_exact:
+        FedLinHm2.knows_noise = property(lambda _: False)  # type: ignore[method-assign, assignment]
+    common, own, began = Coverage(), Coverage(), time.perf_counter()
+    for seed in range(given.first, given.first + given.repeat):
         rng = np.random.default_rng(seed)
-        data = {f"s{k}": records(rng) for k in range(SITES)}
-        column = {"type": "continuous", "low": -4, "high": 4}
-        job: dict[str, Any] = {
-            "title": "Coverage",
-            "sites": {"max_rows": 5000},
-            "columns": dict.fromkeys(data["s0"].columns, column),
-            "method": {
-                "name": "sparse_regression", "outcome": "y", "rounds": given.rounds, "level": 0.9,
-            },
-            "protocol": {"name": "plain"},
-            "release": {"min_sites": 2, "min_records": 5},
-            "privacy": {
-                "placement": "site", "epsilon": given.epsilon, "delta": 1e-5, "record_norm": 1.2,
-            },
-        }  # fmt: skip
-        if given.epsilon == np.inf:
-            del job["privacy"]
-        found = secagg.run(job, data=data).result.summary["coefficients"]
-        for row, true in zip((each["own_units"] for each in found), SLOPES, strict=True):
-            covered.append(row["low"] <= true <= row["high"])
-            widths.append(row["high"] - row["low"])
-            errors.append(row["mean"] - true)
-    by_set = np.mean(np.reshape(covered, (given.repeat, -1)), axis=1)
+        slopes = SLOPES + given.spread * rng.standard_normal((given.sites, len(SLOPES)))
+        data = {f"s{k}": records(rng, given.rows, each) for k, each in enumerate(slopes)}
+        outcome = secagg.run(job(given, list(data["s0"].columns)), data=data)
+        if given.method == "sparse_regression":
+            rows = [each["own_units"] for each in outcome.result.summary["coefficients"]]
+            common.add(*_of(rows, "mean"), SLOPES)
+            continue
+        common.add(*_of(outcome.result.summary["shared"][: len(SLOPES)], "estimate"), SLOPES)
+        each = [outcome.own[site].summary["coefficients"][1:] for site in data]
+        own.add(*_of([row for rows in each for row in rows], "mean"), slopes.ravel())
+    took = (time.perf_counter() - began) / given.repeat
     print(
-        f"epsilon {given.epsilon:g}, {given.repeat} data sets: coverage {np.mean(covered):.3f} "
-        f"+- {np.std(by_set) / np.sqrt(given.repeat):.3f}, width {np.mean(widths):.3f}, root mean "
-        f"squared error {np.sqrt(np.mean(np.square(errors))):.3f}; "
-        f"{(time.perf_counter() - began) / given.repeat:.1f} s a run"
+        f"{given.method}, epsilon {given.epsilon:g}, {given.sites} sites of {given.rows}, spread "
+        f"{given.spread:g}, {given.repeat} data sets, {took:.1f} s each"
     )
+    print(f"  common: {common}")
+    if own.covered:
+        print(f"  sites' own: {own}", flush=True)
+
+
+def _of(rows: list[dict[str, Any]], estimate: str) -> tuple[Array, Array, Array]:
+    low, high, found = (np.array([row[name] for row in rows]) for name in ("low", "high", estimate))
+    return low, high, found
 
 
 if __name__ == "__main__":

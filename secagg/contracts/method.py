@@ -191,11 +191,12 @@ class ReadsMoments(Protocol):
     Under differential privacy with placement `site`, its sites then work with moments that have
     noise, drawn once (`secagg.runtime.site_moments`).
 
-    knows_noise: whether intervals and probabilities of its result include this noise, which it
-        finds in `SiteRecords.noisy`
     """
 
-    knows_noise: ClassVar[bool]
+    @property
+    def knows_noise(self) -> bool:
+        """Whether intervals and probabilities include this noise, from `SiteRecords.noisy`."""
+        ...
 
     @property
     def needs_records(self) -> str:

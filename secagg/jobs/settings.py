@@ -36,7 +36,7 @@ JOB = {
     "binary": ("secagg.jobs.job", "Binary"),
     "categorical": ("secagg.jobs.job", "Categorical"),
     "release": ("secagg.jobs.job", "Release"),
-    "privacy": ("secagg.jobs.job", "Privacy"),
+    "privacy": ("secagg.jobs.privacy", "Privacy"),
     "simulation": ("secagg.jobs.job", "Simulation"),
     "engine": ("secagg.jobs.job", "Engine"),
 }

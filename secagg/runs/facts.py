@@ -43,8 +43,8 @@ SITE_NOISE_NOTE = (
     "exact. Intervals and probabilities ignore this noise, so they are too narrow."
 )
 KNOWN_NOISE_NOTE = (
-    "The sites have only moments with the noise of differential privacy, and drew the exact ones "
-    "together with their coefficients. So intervals and probabilities include this noise."
+    "The sites have only moments with the noise of differential privacy, and treat the exact ones "
+    "as unknown. So intervals and probabilities include this noise."
 )
 
 

@@ -3,7 +3,8 @@
 Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages sum the following:
 
     records    the number of records; with pooled units, also the columns' sums and squares; if the
-               stage `noise` follows, also how many sites have more records than coefficients
+               stage `noise` follows, also how many sites have more records than coefficients; under
+               noise once at the site, if the method knows it, the predictors' noisy cross products
     noise      squared residuals of the sites' own least squares, and their degrees of freedom,
                which give the pooled variance of the regression's noise. This stage takes place only
                if the method uses that variance and at least two sites have residuals. With
@@ -16,9 +17,7 @@ Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -41,7 +40,17 @@ from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, records_in
 from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS, sites_table
 from secagg.models.fedlin.design import Layout
+from secagg.models.fedlin.error_variance import (
+    own_error_variance,
+    pooled_error_variance,
+    residual_sums,
+)
 from secagg.models.fedlin.final_sum import ending_fields, ending_sees, ending_sums
+from secagg.models.fedlin.hierarchies.noisy_likelihood import (
+    NoisyRegression,
+    drawn_moments,
+    predictors_scatter,
+)
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.settings import FedLinSettings
 from secagg.models.fedlin.site import Site, split_holdout
@@ -51,7 +60,6 @@ RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
 _MIN_SITES_FOR_NOISE = 2
-_MIN_NOISE_VARIANCE = 1e-12  # in squared half widths of the outcome, for an exact fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +133,10 @@ class FedLinModel(FedLinSettings, ABC):
         """Return a site's contribution to `last_fields`, from its memory; 0 without records."""
         return {}
 
-    knows_noise: ClassVar[bool] = False
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the method uses the likelihood of `hierarchies.noisy_likelihood`."""
+        return False
 
     @property
     def needs_records(self) -> str:
@@ -188,6 +199,7 @@ class FedLinModel(FedLinSettings, ABC):
         if status == RECORDS:
             return RECORDS, {}
         facts = {name: state[name] for name in ("records", "centre", "scale")}
+        facts |= {name: state[name] for name in ("scatter",) if name in state}
         if status == NOISE:
             return NOISE, facts
         noise = np.array([state["noise"] * state["scale"][0] ** 2])
@@ -208,32 +220,41 @@ class FedLinModel(FedLinSettings, ABC):
         values = rows.values[:, layout.columns]
         training, held = split_holdout(values, self.holdout, self.holdout_rows, memory["parting"])
         if stage == RECORDS:
-            sums = unit_sums(layout, training) if self.scale == "pooled" else {}
-            if self._asks_noise:
-                sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
-            return {"records": np.array([float(len(training))]), **sums}, memory
+            return self._first_sums(layout, rows, training), memory
         many = (len(layout.columns),)
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
-        news, facts = read_message(message, shapes, {"centre": many, "scale": many})
+        fixed = {"centre": many, "scale": many}
+        if self._draws_moments(public):
+            fixed["scatter"] = (self._scatter_size(layout),)
+        news, facts = read_message(message, shapes, fixed)
         self._check_units(layout, facts)
         check_facts(memory.get("facts", {}), facts, len(training))
         centre, scale = facts["centre"], facts["scale"]
         if "site" not in memory:
             site = Site.of(layout, training, centre, scale)
             memory = {**memory, "facts": facts, "site": site.state()}
+            if rows.noisy is not None and self.knows_noise:
+                drawn = drawn_moments(rows.noisy, layout, facts["scatter"], len(public.sites))
+                memory = {**memory, "moments": drawn}
         else:
             site = Site.read(memory["site"])
+        noisy = None
+        if rows.noisy is not None and self.knows_noise:
+            noisy = NoisyRegression.of(rows.noisy, layout, memory["moments"], centre, scale)
         if stage == NOISE:
-            wrong = site.errors(site.separate, layout, training, centre, scale) / scale[0]
-            freedom = np.array([float(site.left)])
-            residual = np.array([float(wrong @ wrong)]) * (site.left > 0)
-            return {"residual": residual, "freedom": freedom}, memory
+            return residual_sums(site, noisy, layout, training, centre, scale), memory
         if not np.array_equal(memory.get("noise", news["noise"]), news["noise"]):
             raise PeerError("message", "the coordinator changed the noise")
         memory = {**memory, "noise": news["noise"]}
-        noise = self._noise_here(site, news, layout, training, facts)
+        noise = float(news["noise"][0])
+        if self.needs_noise and noise <= 0:
+            raise PeerError("message", "the coordinator's noise is not above 0")
+        if self.needs_noise and self.variance == "site" and self.noise_sd is None:
+            noise = own_error_variance(noise, site, noisy, layout, training, centre, scale)
         rng = np.random.default_rng(int.from_bytes(seed, "little"))
-        now = Round(layout, stage, news, centre, scale, noise, training, facts["records"], rng)
+        now = Round(
+            layout, stage, news, centre, scale, noise, training, facts["records"], rng, noisy
+        )
         own = memory.get("own") or self.begin_site(site, now, public)
         if stage == FINISH:
             own = self.settled(site, own, now, public)
@@ -251,7 +272,7 @@ class FedLinModel(FedLinSettings, ABC):
             case "records":
                 return self._scaled(state, total)
             case "noise":
-                return {**state, "noise": self._noise_of(total), "status": ROUNDS}
+                return {**state, "noise": pooled_error_variance(total), "status": ROUNDS}
             case "fit":
                 return self.advance({**state, "round": state["round"] + 1}, total, sites)
             case "finish":
@@ -268,6 +289,23 @@ class FedLinModel(FedLinSettings, ABC):
     @property
     def _asks_noise(self) -> bool:
         return self.needs_noise and self.noise_sd is None
+
+    def _first_sums(self, layout: Layout, rows: SiteRecords, training: Array) -> Update:
+        sums = {"records": np.array([float(len(training))])}
+        if self.scale == "pooled":
+            sums |= unit_sums(layout, training)
+        if self._asks_noise:
+            sums["telling"] = np.array([float(len(training) > self._coefficients(layout))])
+        if rows.noisy is not None and self.knows_noise:
+            sums["scatter"] = predictors_scatter(rows.noisy, layout)
+        return sums
+
+    def _draws_moments(self, public: PublicFacts) -> bool:
+        return public.site_moments and self.knows_noise
+
+    def _scatter_size(self, layout: Layout) -> int:
+        q = len(layout.columns) - 1
+        return q * (q + 1) // 2
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -292,6 +330,10 @@ class FedLinModel(FedLinSettings, ABC):
         if self._asks_noise:
             spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
             sees = f"{sees}, how many sites have more records than coefficients"
+        if self._draws_moments(public):
+            shape, most = (self._scatter_size(layout),), float(public.max_rows) ** 2
+            spec = (*spec, Field("scatter", shape, most, SQUARES_BITS, Kind.BOUNDED))
+            sees = f"{sees}, cross products of the predictors with the sites' noise"
         return Stage(RECORDS, spec, 1, sees)
 
     def _coefficients(self, layout: Layout) -> int:
@@ -300,6 +342,8 @@ class FedLinModel(FedLinSettings, ABC):
 
     def _scaled(self, state: State, total: Update) -> State:
         state = {**state, "records": records_in(total)}
+        if "scatter" in total:
+            state["scatter"] = total["scatter"]
         if self.scale == "pooled":
             mean, unit = self._pooled_units(total, state)
             many = len(unit)
@@ -339,23 +383,3 @@ class FedLinModel(FedLinSettings, ABC):
             and np.array_equal(facts["scale"][free:], scale[free:])
         ):
             raise PeerError("message", "the coordinator's units are not those of the columns")
-
-    def _noise_of(self, total: Update) -> float:
-        freedom = float(total["freedom"][0])
-        if freedom < 1:  # two sites with more records than coefficients have residuals
-            what = "sites that announced residual degrees of freedom have none"
-            raise PeerError("the sites", what)
-        return max(float(total["residual"][0]) / freedom, _MIN_NOISE_VARIANCE)
-
-    def _noise_here(
-        self, site: Site, news: Mapping[str, Array], layout: Layout, training: Array, facts: State
-    ) -> float:
-        """Return the site's noise variance, in the units analysed."""
-        pooled = float(news["noise"][0])
-        if not self.needs_noise:
-            return pooled
-        if pooled <= 0:
-            raise PeerError("message", "the coordinator's noise is not above 0")
-        if self.variance == "pooled" or self.noise_sd is not None or not site.left:
-            return pooled
-        return site.noise(pooled, layout, training, facts["centre"], facts["scale"])

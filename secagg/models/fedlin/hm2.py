@@ -7,7 +7,8 @@ own posterior, equation (8), in which the cavity q / q_k stands for all other si
 
 Guarantees. All sums of a run determine the following, and nothing else about the records.
     * Counts, pooled means, standard deviations and noise variance. At the end, sums over sites of
-      posterior means, their squares and squared prediction errors, and inclusion counts.
+      posterior means, their squares and squared prediction errors, and inclusion counts. Under
+      noise once at the site, if the method knows it, noisy cross products of predictors.
     * In each round, the sum over sites of the changes of q_k. These depend on each site's X'X and
       X'y and on the current q, so all rounds together may reveal more than the last one.
     * With `points` and few sites, X'X and X'y of every site: see `posterior.importance_points`.
@@ -29,9 +30,8 @@ a q that is no density          `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -92,13 +92,12 @@ from secagg.models.fedlin.shared_result import (
     shared_rows,
 )
 from secagg.models.fedlin.site import Site
-from secagg.models.numerics.natural_gaussian import Natural, symmetric, triangle
+from secagg.models.numerics.natural_gaussian import Natural
 
 POINTS_STAGE = "points"
 _LOG_MEANS = ("log_tau_mean", "log_lambda_mean", "log_noise_mean")
 _MAX_HYPERPRIOR_MEAN = {"mu_mean": 1e6} | dict.fromkeys(_LOG_MEANS, 100.0)
 _SPREADS = ("mu_sd", "log_tau_sd", "log_lambda_sd", "log_noise_sd")
-
 _MIN_POINTS = 64
 _MAX_MESSAGE_VALUES = 2**22  # of points: 32 MiB from each site
 _MIN_ROUNDS = 3  # before rounds may end early
@@ -178,6 +177,11 @@ class FedLinHm2(Participation, FedLinModel):
         return self.prior == "normal"
 
     @property
+    def knows_noise(self) -> bool:
+        """Other priors and points need more than a mean of normal densities of theta_k."""
+        return self.prior == "normal" and not self.points
+
+    @property
     def short(self) -> str:
         """The method's own name among the predictions."""
         return "hm2"
@@ -213,7 +217,7 @@ class FedLinHm2(Participation, FedLinModel):
         """Begin with the prior."""
         q = self.hierarchy.prior(self.layout(public).d)
         return {
-            **_plain(q),
+            **q.plain(),
             "taken": 1.0,
             "most": self.damping,
             "far": None,
@@ -233,7 +237,10 @@ class FedLinHm2(Participation, FedLinModel):
         return {"factor": nothing, "pending": nothing, "seed": now.rng.bytes(16)}
 
     def _statistics(self, site: Site, now: Round) -> SufficientStatistics:
-        return SufficientStatistics(site.gram, site.cross, site.square, site.freedom, now.noise)
+        seen = now.noisy.observations(now.noise) if now.noisy is not None else None
+        return SufficientStatistics(
+            site.gram, site.cross, site.square, site.freedom, now.noise, noisy=seen
+        )
 
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
@@ -248,23 +255,23 @@ class FedLinHm2(Participation, FedLinModel):
             rng = np.random.default_rng(int.from_bytes(memory["seed"], "little"))
             known = self._statistics(site, now)
             change = site_change(self.hierarchy, known, q, own, FRACTION_BITS, rng)
-        pending = _plain(change.step)
+        pending = change.step.plain()
         strained = np.array([float(change.strained)])
         update = {**pending, "errors": change.error**2, "strained": strained}
-        return within_range(update), {**memory, "factor": _plain(own), "pending": pending}
+        return within_range(update), {**memory, "factor": own.plain(), "pending": pending}
 
     def _told(self, memory: State, now: Round) -> tuple[Natural, Natural]:
         """Return q_k, updated by the applied share of the pending change, and q."""
-        taken, q = float(now.sent["taken"][0]), _read(now.sent)
+        taken, q = float(now.sent["taken"][0]), Natural.read(now.sent)
         if not 0 < taken <= 1:
             raise PeerError("message", "the coordinator's share is not between 0 and 1")
         if not q.proper:
             raise PeerError("message", "the coordinator's q is no density")
-        return _read(memory["factor"]) + _read(memory["pending"]).times(taken), q
+        return Natural.read(memory["factor"]) + Natural.read(memory["pending"]).times(taken), q
 
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Move q by the sum, or a share of it."""
-        q, change = _read(state), _read(total)
+        q, change = Natural.read(state), Natural.read(total)
         share = damping_factor(q, change, state["most"])
         after = q + change.times(share)
         far, strained = step_norm(q, after) / share, float(total["strained"][0])
@@ -277,7 +284,7 @@ class FedLinHm2(Participation, FedLinModel):
             most = next_damping_limit(most, share, far, state["far"])
         return {
             **state,
-            **_plain(after),
+            **after.plain(),
             "taken": share,
             "most": most,
             "far": far,
@@ -306,7 +313,7 @@ class FedLinHm2(Participation, FedLinModel):
         known = self._statistics(site, now)
         drawn, apart = posterior_draws(self.hierarchy, known, q, own, self.draws, now.rng)
         variance = self.noise_of(drawn.phi, now.noise)
-        told = site_posterior(drawn.theta, variance, site, now, self.level, self.rope)
+        told = site_posterior(drawn, variance, site, now, self.level, self.rope)
         if not self.rope:
             del told["null"]  # the range has no width
         return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
@@ -331,7 +338,7 @@ class FedLinHm2(Participation, FedLinModel):
         included = state["finished"]["included"].astype(int).tolist()
         for row, many in zip(found["across_sites"], included, strict=True):
             row["included"] = many
-        mean, cov = _read(state).moments()
+        mean, cov = Natural.read(state).moments()
         hierarchy = self.hierarchy
         components = hierarchy.components(layout.terms)
         shared = shared_rows(components, mean, np.sqrt(np.diagonal(cov)), self.level)
@@ -341,7 +348,9 @@ class FedLinHm2(Participation, FedLinModel):
             own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
             mixture, told = None, list[str]()
             if self.points:
-                mixture, told = importance_weighted(hierarchy, _read(state), state["weighed"])
+                mixture, told = importance_weighted(
+                    hierarchy, Natural.read(state), state["weighed"]
+                )
             if mixture is not None:
                 mean, cov = mixture.moments()
                 shared = importance_rows(shared, mixture, self.level)
@@ -389,12 +398,3 @@ class FedLinHm2(Participation, FedLinModel):
         if points_values(d, self.points) > _MAX_MESSAGE_VALUES:
             what = f"with {d} coefficients are more than {_MAX_MESSAGE_VALUES:.2g} numbers a site"
             raise JobError("method.points", what, "Take fewer.")
-
-
-def _read(state: Mapping[str, Any]) -> Natural:
-    r: Array = state["r"]
-    return Natural(r, symmetric(state["Q"], len(r)))
-
-
-def _plain(natural: Natural) -> State:
-    return {"r": natural.r, "Q": triangle(natural.Q)}

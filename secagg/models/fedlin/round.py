@@ -11,6 +11,7 @@ from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout
+from secagg.models.fedlin.hierarchies.noisy_likelihood import NoisyRegression
 
 FRACTION_BITS = 56
 FIELD_BOUND = 2.0**40
@@ -24,6 +25,7 @@ class Round:
     stage: its name; sent: the round's own arrays, from the coordinator
     noise: the variance, in the units analysed; records: of all sites
     values: its training records, as carried
+    noisy: its regression, under noise once at the site, if the method knows this noise
     """
 
     layout: Layout
@@ -35,6 +37,7 @@ class Round:
     values: Array
     records: int
     rng: np.random.Generator
+    noisy: NoisyRegression | None = None
 
 
 def within_range(update: Update, most: float = FIELD_BOUND) -> Update:

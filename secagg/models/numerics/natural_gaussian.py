@@ -12,7 +12,9 @@ would not affect any density, but every round of parallel updates would multiply
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -35,6 +37,15 @@ class Natural:
         Q = cho_solve(cho_factor(cov), np.eye(len(mean)))
         Q = (Q + Q.T) / 2
         return cls(Q @ mean, Q)
+
+    @classmethod
+    def read(cls, state: Mapping[str, Any]) -> Natural:
+        """Return the density of `plain`; other entries of `state` are ignored."""
+        return cls(state["r"], symmetric(state["Q"], len(state["r"])))
+
+    def plain(self) -> dict[str, Array]:
+        """Return r and Q's upper triangle as plain data."""
+        return {"r": self.r, "Q": triangle(self.Q)}
 
     def __add__(self, other: Natural) -> Natural:
         return Natural(self.r + other.r, self.Q + other.Q)

@@ -62,6 +62,14 @@ class NoisyFactor:
         L[:, diagonal, diagonal] = np.exp(X[:, diagonal, diagonal])
         return L
 
+    def in_released_units(self, L: Floats) -> Floats:
+        """Return the Cholesky factor of the moments that were released."""
+        return L
+
+    def by_units(self, slope: Floats) -> Floats:
+        """Return a derivative by L, from that by the factor in released units."""
+        return slope
+
     def added(self, X: Floats, L: Floats) -> tuple[Floats, Floats, Floats]:
         """Return another term of the log density, and its derivatives by L and by log L_jj.
 
@@ -74,11 +82,12 @@ class NoisyFactor:
         L = self.factor(X)
         more, by_L, by_pivot = self.added(X, L)
         diagonal = np.arange(L.shape[1])
-        E = L @ L.swapaxes(1, 2) - self.released
+        own = self.in_released_units(L)
+        E = own @ own.swapaxes(1, 2) - self.released
         weighted = E * self.precision
         value = more - 0.5 * (weighted * E).sum(axis=(1, 2))
         value = value + (X[:, diagonal, diagonal] * self.pivots).sum(axis=1)
-        gradient = (by_L - 2 * weighted @ L) * self.lower
+        gradient = (by_L - 2 * self.by_units(weighted @ own)) * self.lower
         gradient[:, diagonal, diagonal] *= L[:, diagonal, diagonal]
         gradient[:, diagonal, diagonal] += self.pivots + by_pivot
         return value, gradient
@@ -103,18 +112,42 @@ class Target(NoisyFactor):
         """Return the logarithm of (2) and of the powers of S_jj in (3)."""
         S = (L[:, 1:, 1:] ** 2).sum(axis=2)
         log_S, x = np.log(S), self.predictors
-        log_det = 2 * X[:, x, x].sum(axis=1) - log_S[:, :-1].sum(axis=1)  # log |C_x|
+        log_det = 2 * X[:, x, x].sum(axis=1) - log_S[:, : len(x)].sum(axis=1)  # log |C_x|
         terms = log_det[:, None] * self.excess + self.log_weight
         largest = terms.max(axis=1)  # scipy's logsumexp takes most of the time of a trajectory
         prior = largest + np.log(np.exp(terms - largest[:, None]).sum(axis=1))
         # the derivative of (2)'s logarithm by log |C_x|: the mean of a - 1 at this C_x
         mean = (np.exp(terms - prior[:, None]) * self.excess).sum(axis=1)
         by_log_S = np.tile(self.squares, (len(S), 1))
-        by_log_S[:, :-1] -= mean[:, None]
+        by_log_S[:, : len(x)] -= mean[:, None]
         by_L, by_pivot = np.zeros_like(L), np.zeros(L.shape[:2])
         by_L[:, 1:, 1:] = (2 * by_log_S / S)[:, :, None] * L[:, 1:, 1:]
         by_pivot[:, x] = 2 * mean[:, None]
         return (log_S * self.squares).sum(axis=1) + prior, by_L, by_pivot
+
+
+class PredictorsTarget(Target):
+    """The same for the moments of (1, predictors): an outcome's row is integrated out.
+
+    For q predictors, C_x has the marginal density of (2), |C_x|^(a - 1/2) in place of |C_x|^(a - 1)
+    """
+
+    def __init__(self, released: Floats, variance: Floats, unit: Floats) -> None:
+        q = variance.shape[-1] - 1
+        super().__init__(released, variance)
+        self.unit = unit
+        self.excess = shapes(q + 1) - 1
+        self.log_weight = 2 * (q + 1) * np.log1p(self.excess) - _log_normaliser(
+            self.excess + 1.5, q
+        )
+        self.excess = self.excess + 0.5
+        self.predictors = np.arange(1, q + 1)
+
+    def in_released_units(self, L: Floats) -> Floats:
+        return self.unit @ L
+
+    def by_units(self, slope: Floats) -> Floats:
+        return self.unit.T @ slope
 
 
 def shapes(p: int) -> Floats:
@@ -146,10 +179,33 @@ def draw_factors(
     a: the values of a in (2); None for `shapes`
     seed: of the draws, which are a function of it and of the release
     """
-    chains, m = released.shape[:2]
     rng = np.random.Generator(np.random.PCG64(seed))
-    target = Target(released, variance, a)
     X, scale = starts(released, variance, rng)
+    return _sampled(Target(released, variance, a), X, scale, draws, rng)
+
+
+def draw_predictors(
+    released: Floats, variance: Floats, unit: Floats, draws: int = DRAWS, seed: int = SEED
+) -> Floats:
+    """Return draws of L for the moments of (1, predictors), as `draw_factors` without an outcome.
+
+    unit: as for `PredictorsTarget`
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    target = PredictorsTarget(released, variance, unit)
+    X, scale = starts(released, variance, rng)
+    L = np.linalg.solve(unit, target.factor(X))
+    X = L * target.lower
+    diagonal = np.arange(len(unit))
+    X[:, diagonal, diagonal] = np.log(L[:, diagonal, diagonal])
+    return unit @ _sampled(target, X, scale, draws, rng)
+
+
+def _sampled(
+    target: Target, X: Floats, scale: Floats, draws: int, rng: np.random.Generator
+) -> Floats:
+    """Return draws of L, after a warmup; X: the first points, scale: see `starts`."""
+    chains, m = X.shape[:2]
     factors = np.empty((draws, chains, m, m))
     with np.errstate(all="ignore"):  # a trajectory that diverges is rejected
         point, step = (X, *target(X)), np.full(chains, FIRST_STEP)

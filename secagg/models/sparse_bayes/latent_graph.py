@@ -44,7 +44,7 @@ from secagg.models.numerics.gaussian_draws import clip_variance
 from secagg.models.numerics.noise_posterior import (
     FIRST_STEP,
     JITTER,
-    Target,
+    NoisyFactor,
     adapted,
     move,
     starts,
@@ -63,26 +63,23 @@ _STEPS = 10  # of a trajectory
 _LEAST_PIVOT = 1e-150  # whose logarithm and square are finite
 
 
-class GivenGraph(Target):
+class GivenGraph(NoisyFactor):
     """The log density (1); all arrays have a first axis of chains.
 
     rows: B, shape (chains, p, p), in the scaled units of the release; freedom: nu
     """
 
     def __init__(self, released: Array, variance: Array, rows: Array, freedom: float) -> None:
-        super().__init__(released, variance)
         p = rows.shape[-1]
-        # no prior of the correlations
-        self.excess, self.log_weight, self.squares = np.zeros(1), np.zeros(1), np.zeros(p)
-        self.pivots = np.append(p + 2.0, freedom - np.arange(p))
+        super().__init__(released, variance, np.append(p + 2.0, freedom - np.arange(p)))
         self.rows = rows
 
-    def likelihood(self, L: Array) -> tuple[Array, Array]:
-        """Return -|B L_S|^2 / 2 and its derivative."""
+    def added(self, X: Array, L: Array) -> tuple[Array, Array, Array]:
+        """Return -|B L_S|^2 / 2 and its derivatives."""
         T = self.rows @ L[:, 1:, 1:]
         by_L = np.zeros_like(L)
         by_L[:, 1:, 1:] = -np.swapaxes(self.rows, 1, 2) @ T
-        return -(T * T).sum(axis=(1, 2)) / 2, by_L
+        return -(T * T).sum(axis=(1, 2)) / 2, by_L, np.zeros(L.shape[:2])
 
 
 def begin_latent_graph(noisy: NoisyMatrix, shape: tuple[int, int]) -> State:

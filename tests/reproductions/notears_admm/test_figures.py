@@ -340,7 +340,9 @@ def test_every_learner_setting_is_set_explicitly(
     given: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No cell rests on a default, but for names, and the penalty of lags, of which there are none.
+    """No cell rests on a default, but for names, the penalty of lags, and least values under noise.
+
+    There are neither lags nor noise.
 
     A parameter that a learner gets in future has to be decided here.
     """
@@ -359,7 +361,8 @@ def test_every_learner_setting_is_set_explicitly(
     with pytest.raises(Called) as raised:
         task.compute(chosen)
     found = dict(raised.value.args[0])
-    assert found.keys() == signature.parameters.keys() - {"names", "variables", "lag_penalty"}
+    unused = {"names", "variables", "lag_penalty", "at_least"}
+    assert found.keys() == signature.parameters.keys() - unused
     records = {"sites", "rows", "moments", "fits"}
     assert {name: value for name, value in found.items() if name not in records} == given
 

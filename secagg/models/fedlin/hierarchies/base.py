@@ -26,9 +26,24 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.numerics.natural_gaussian import Natural
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PseudoObservations:
+    """Equally likely normal observations z ~ N(R theta_k, I); their mean density is a likelihood.
+
+    R: shape (i, d, draws); z: (i, draws); log_factor: log of a factor of each density, (draws,)
+    """
+
+    R: Array
+    z: Array
+    log_factor: Array
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,8 @@ class SufficientStatistics:
         integrated out. A site without records has 0, and its factor f_k is 1.
     variance: sigma_k^2, for hierarchies in which it is not part of phi
     power: the power of f_k to use, one of the hierarchy's `powers`
+    noisy: under noise once at the site, the likelihood of theta_k that knows the noise, in place of
+        `gram` and `cross`; for hierarchies that use it. `power` is then 1
     """
 
     gram: Array
@@ -50,6 +67,7 @@ class SufficientStatistics:
     records: int
     variance: float
     power: float = 1.0
+    noisy: PseudoObservations | None = None
 
 
 @dataclass(frozen=True)
@@ -67,10 +85,14 @@ class TiltedMoments:
 
 @dataclass(frozen=True)
 class PosteriorDraws:
-    """Equally likely draws: theta (draws, d), phi (draws, p)."""
+    """Equally likely draws: theta (draws, d), phi (draws, p).
+
+    which: the pseudo-observation behind each draw, if there are several
+    """
 
     theta: Array
     phi: Array
+    which: Positions | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +115,11 @@ class PenaltyPrior:
     def prior(self, d: int) -> Natural:
         """Return p(phi)."""
         return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
+
+
+def usable_powers(hierarchy: Hierarchy, site: SufficientStatistics) -> tuple[float, ...]:
+    """Return the hierarchy's powers; of a mean of densities there is only the power 1."""
+    return hierarchy.powers if site.noisy is None else (1.0,)
 
 
 class Hierarchy(Protocol):

@@ -17,6 +17,10 @@ importance sampling. Half of the points follow the cavity, and half a normal den
 moments of the tilted density. docs/math/hm2-shared-posterior.md explains the points and their
 error.
 
+Under noise once at the site, f_k is a mean over pseudo-observations (R, z), and the integral is
+over these, too. Each point has one of them. They are drawn with chances that are half equal, half
+in proportion to their densities at the cavity's mean of log tau; factors are divided by these.
+
 ==============================  ====================================================================
 site                            result
 ==============================  ====================================================================
@@ -30,7 +34,7 @@ cavity or scales beyond float64 `LinAlgError`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -41,7 +45,9 @@ from scipy.stats import qmc
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import (
+    Positions,
     PosteriorDraws,
+    PseudoObservations,
     SufficientStatistics,
     TiltedMoments,
 )
@@ -93,7 +99,8 @@ class NormalHierarchy:
         if site.records == 0:
             return TiltedMoments(*cavity.moments(), np.zeros(2 * d))
         within = _GivenScale.of(site, cavity)
-        weights, parts = _weighted(within, _points(d, rng))
+        points = _points(d, rng)
+        weights, parts = _weighted(within, points, within.shuffled(points.shape[1], rng))
         phi, removed = np.empty((2 * d, weights.size)), np.zeros((d, d))
         for part, columns in zip(parts, np.split(np.arange(weights.size), 2), strict=True):
             mu, reduced = within.mu(part)
@@ -119,30 +126,34 @@ class NormalHierarchy:
         d = len(site.cross)
         within = _GivenScale.of(site, cavity)
         size = max(_CANDIDATES_PER_DRAW * many, _MIN_CANDIDATES)
-        weights, parts = _weighted(within, _points(d, rng), rng.standard_normal((d, size // 2)))
+        points, candidates = _points(d, rng), rng.standard_normal((d, size // 2))
+        ways = (within.shuffled(values.shape[1], rng) for values in (points, candidates))
+        weights, parts = _weighted(within, points, next(ways), candidates, next(ways))
         edges = np.cumsum(weights)
         chosen = np.searchsorted(edges, edges[-1] * (np.arange(many) + rng.random()) / many)
         # Shuffled, because neighbours in the list have similar values and draws must not.
-        log_tau = np.hstack([part.log_tau for part in parts])[:, rng.permutation(chosen)]
+        chosen = rng.permutation(chosen)
+        log_tau = np.hstack([part.log_tau for part in parts])[:, chosen]
         tau = variances(log_tau)
+        which = np.concatenate([part.which for part in parts])[chosen]
+        within = within.taken(which)
 
         def drawn(of_mu: Array) -> tuple[Array, Array]:
             """Return draws of theta_k and z given mu, without using the records."""
             theta = of_mu + np.sqrt(tau) * rng.standard_normal((d, many))
-            return theta, within.R @ theta + rng.standard_normal((len(within.z), many))
+            return theta, _applied(within.R, theta) + rng.standard_normal((len(within.z), many))
 
         def back(W: Array, off: Array) -> Array:
             gain = np.linalg.solve(np.moveaxis(W, -1, 0), off.T[:, :, None])
-            returned: Array = within.R.T @ gain[:, :, 0].T
-            return returned
+            return _applied(within.R.swapaxes(0, 1), np.asarray(gain[:, :, 0].T, dtype=np.float64))
 
         mu = within.given(log_tau) + within.root @ rng.standard_normal((d, many))
-        expected = within.R @ mu
+        expected = _applied(within.R, mu)
         z = expected + (drawn(mu)[1] - expected) / np.sqrt(within.power)
-        mu += within.V @ back(within.covariance(tau), within.z[:, None] - z)
+        mu += within.V @ back(within.covariance(tau), within.z - z)
         theta, z = drawn(mu)
-        theta += tau * back(within.of_draw(tau), within.z[:, None] - z)
-        return PosteriorDraws(theta.T, np.vstack([mu, log_tau]).T)
+        theta += tau * back(within.of_draw(tau), within.z - z)
+        return PosteriorDraws(theta.T, np.vstack([mu, log_tau]).T, which)
 
 
 @dataclass(frozen=True)
@@ -150,23 +161,28 @@ class _Part:
     """Points of log tau (d, n), and the log density of z at each (n,), up to a constant.
 
     lower: Cholesky factors of W (i, i, n); off: the inverse of each factor times z - R a, (i, n)
+    which: the pseudo-observation of each point (n,)
     """
 
     log_tau: Array
     log_factor: Array
     lower: Array
     off: Array
+    which: Positions
 
 
 @dataclass(frozen=True)
 class _GivenScale:
     """A site's records and cavity: R, z; log tau ~ N(mean, spread spread'); a and V given log tau.
 
+    R (i, d), z (i, 1), log_factor (1,); with several pseudo-observations all have a last axis more,
+        which `taken` makes the axis of the points. chance: of each, with sum 1
     level, slope: a = level - slope (log tau - mean); root: V = root root'
     """
 
     R: Array
     z: Array
+    log_factor: Array
     mean: Array
     spread: Array
     level: Array
@@ -174,6 +190,7 @@ class _GivenScale:
     V: Array
     root: Array
     power: float
+    chance: Array
 
     @classmethod
     def of(cls, site: SufficientStatistics, cavity: Natural) -> _GivenScale:
@@ -183,10 +200,15 @@ class _GivenScale:
         factor = cho_factor(cavity.Q[:d, :d])
         V = cho_solve(factor, np.eye(d))
         V = (V + V.T) / 2
-        R, z = pseudo_observation(site)
-        return cls(
-            R=R,
-            z=z,
+        if site.noisy is None:
+            R, z = pseudo_observation(site)
+            seen = PseudoObservations(R, z[:, None], np.zeros(1))
+        else:
+            seen = site.noisy
+        within = cls(
+            R=seen.R,
+            z=seen.z,
+            log_factor=seen.log_factor,
             mean=mean[d:],
             spread=_root(cov[d:, d:]),
             level=mean[:d],
@@ -194,7 +216,32 @@ class _GivenScale:
             V=V,
             root=_root(V),
             power=site.power,
+            chance=np.ones(1),
         )
+        return within if site.noisy is None else within._chosen()
+
+    def _chosen(self) -> _GivenScale:
+        """Return the same with chances of pseudo-observations: half of them by their densities."""
+        n = len(self.log_factor)
+        each: Positions = np.arange(n)
+        at = self.part(np.repeat(self.mean[:, None], n, axis=1), each)
+        chance = (_normalised(at.log_factor) + 1 / n) / 2
+        return replace(self, chance=chance, log_factor=self.log_factor - np.log(chance))
+
+    def shuffled(self, n: int, rng: np.random.Generator) -> Positions:
+        """Return a pseudo-observation for each of n points, in proportion to `chance`."""
+        if self.R.ndim == 2:
+            return np.zeros(n, dtype=np.int64)
+        edges = np.cumsum(self.chance)
+        places = edges[-1] * (np.arange(n) + 0.5) / n
+        return rng.permutation(np.searchsorted(edges, places))
+
+    def taken(self, which: Positions) -> _GivenScale:
+        """Return the same with these pseudo-observations, one for each point."""
+        if self.R.ndim == 2:
+            return self
+        R, z, log_factor = self.R[..., which], self.z[:, which], self.log_factor[which]
+        return replace(self, R=R, z=z, log_factor=log_factor)
 
     def given(self, log_tau: Array) -> Array:
         """Return a, with one column for each point."""
@@ -208,29 +255,52 @@ class _GivenScale:
     def covariance(self, tau: Array) -> Array:
         """Return W (i, i, n)."""
         with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
-            return self.of_draw(tau) / self.power + (self.R @ self.V @ self.R.T)[:, :, None]
+            return self.of_draw(tau) / self.power + self._spread_of_mean()
 
-    def part(self, log_tau: Array) -> _Part:
-        """Return (1) at these points."""
+    def _spread_of_mean(self) -> Array:
+        """Return R V R' (i, i, n or 1)."""
+        if self.R.ndim == 2:
+            one: Array = (self.R @ self.V @ self.R.T)[:, :, None]
+            return one
+        rotated = self._rotated()
+        return np.asarray(np.einsum("ian,jan->ijn", rotated, rotated, optimize=True))
+
+    def _rotated(self) -> Array:
+        """Return R root (i, d, n or 1)."""
+        if self.R.ndim == 2:
+            return np.asarray(self.R @ self.root)[:, :, None]
+        return np.asarray(np.einsum("ian,ab->ibn", self.R, self.root, optimize=True))
+
+    def part(self, log_tau: Array, which: Positions) -> _Part:
+        """Return (1) at these points, with these pseudo-observations."""
+        return self.taken(which)._part(log_tau, which)
+
+    def _part(self, log_tau: Array, which: Positions) -> _Part:
         tau = variances(log_tau)
         lower = cholesky_factors(self.covariance(tau))
         with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
-            off = solved(lower, (self.z[:, None] - self.R @ self.given(log_tau))[:, None])[:, 0]
-            log_factor = -log_diagonals(lower) - np.sum(off * off, axis=0) / 2
+            off = solved(lower, (self.z - _applied(self.R, self.given(log_tau)))[:, None])[:, 0]
+            log_factor = self.log_factor - log_diagonals(lower) - np.sum(off * off, axis=0) / 2
         if self.power < 1:
             log_factor += (1 - self.power) * log_diagonals(cholesky_factors(self.of_draw(tau)))
-        return _Part(log_tau, log_factor, lower, off)
+        return _Part(log_tau, log_factor, lower, off, which)
 
     def mu(self, part: _Part) -> tuple[Array, Array]:
         """Return the mean of (2), (d, n), and F (i, d, n): covariance root (I - F'F) root'."""
-        right = np.repeat((self.R @ self.root)[:, :, None], part.off.shape[-1], axis=2)
+        right = self.taken(part.which)._rotated()
+        if right.shape[-1] == 1:
+            right = np.repeat(right, part.off.shape[-1], axis=2)
         reduced = solved(part.lower, right)
         gained = self.root @ np.einsum("ian,in->an", reduced, part.off)
         return self.given(part.log_tau) + gained, reduced
 
 
 def _weighted(
-    within: _GivenScale, points: Array, candidates: Array | None = None
+    within: _GivenScale,
+    points: Array,
+    which: Positions,
+    candidates: Array | None = None,
+    which_candidates: Positions | None = None,
 ) -> tuple[Array, tuple[_Part, _Part]]:
     """Return weights with sum 1, and the points in two halves.
 
@@ -239,12 +309,13 @@ def _weighted(
 
     points (d, n): standard normal points with which the second half is placed; candidates: points
         for the result
+    which, which_candidates: their pseudo-observations, of both halves
     """
     n, cavity = points.shape[1], (within.mean, within.spread)
-    first, place = within.part(_moved(points, *cavity)), cavity
+    first, place = within.part(_moved(points, *cavity), which), cavity
     share = 0.0
     for number in range(_MAX_PLACEMENTS):
-        second = within.part(_moved(points, *place)) if number else first
+        second = within.part(_moved(points, *place), which) if number else first
         log_tau = np.hstack([first.log_tau, second.log_tau])
         log_weights = _log_weights(first, second, cavity, place)
         power = 1.0
@@ -259,10 +330,19 @@ def _weighted(
         place = mean, _root((away * weights) @ away.T)
     else:
         raise np.linalg.LinAlgError(f"{share * 2 * n:.0f} of {2 * n} points count")
-    if candidates is None:
+    if candidates is None or which_candidates is None:
         return weights, (first, second)
-    first, second = (within.part(_moved(candidates, *where)) for where in (cavity, place))
+    first, second = (
+        within.part(_moved(candidates, *where), which_candidates) for where in (cavity, place)
+    )
     return _normalised(_log_weights(first, second, cavity, place)), (first, second)
+
+
+def _applied(R: Array, x: Array) -> Array:
+    """Return R x (i, n); R (i, d) or (i, d, n)."""
+    if R.ndim == 2:
+        return np.asarray(R @ x, dtype=np.float64)
+    return np.asarray(np.einsum("ian,an->in", R, x), dtype=np.float64)
 
 
 def _root(matrix: Array) -> Array:

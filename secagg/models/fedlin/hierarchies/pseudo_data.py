@@ -45,9 +45,15 @@ def variances(log_tau: Array) -> Array:
 
 
 def spread_covariances(R: Array, tau: Array) -> Array:
-    """Return R diag(tau) R' for each column of tau (d, n), shape (i, i, n)."""
+    """Return R diag(tau) R' for each column of tau (d, n), shape (i, i, n).
+
+    R: one for all (i, d), or one for each column (i, d, n)
+    """
     i = len(R)
     with np.errstate(over="ignore", invalid="ignore"):  # as in `cholesky_factors`
+        if R.ndim > 2:
+            each: Array = np.einsum("ian,an,jan->ijn", R, tau, R, optimize=True)
+            return each
         products = (R[:, None, :] * R[None, :, :]).reshape(i * i, len(tau)) @ tau
     squares: Array = products.reshape(i, i, tau.shape[1])
     return squares

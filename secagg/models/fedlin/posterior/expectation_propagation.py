@@ -33,7 +33,11 @@ import numpy as np
 from scipy.linalg import eigh
 
 from secagg.core.arrays import Array
-from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
+from secagg.models.fedlin.hierarchies.base import (
+    Hierarchy,
+    SufficientStatistics,
+    usable_powers,
+)
 from secagg.models.numerics.natural_gaussian import Natural
 
 _MAX_VARIANCE_RATIO = 10.0  # largest factor by which a variance may change in a round
@@ -78,7 +82,7 @@ def site_change(
     out, cavity = next(
         ((out, left) for out in _CAVITY_POWERS if (left := q - own.times(out)).proper), (0.0, q)
     )
-    power = out if out in hierarchy.powers else 1.0
+    power = out if out in usable_powers(hierarchy, site) else 1.0
     try:
         tilted = hierarchy.tilted(replace(site, power=power), cavity, rng)
         step = (Natural.of(tilted.mean, tilted.cov) - cavity).times(1 / power) - own

@@ -2,7 +2,8 @@
 
 Equation numbers are those of Yue, Al Kontar and Estrada Gomez (2022). If a site subtracted its own
 means, its intercept is drawn for each draw of theta_k and sigma_k^2. With a flat prior, the
-intercept is N(mean of y - theta_k' mean of x, sigma_k^2 / n_k).
+intercept is N(mean of y - theta_k' mean of x, sigma_k^2 / n_k); under noise once at the site, its
+density is in `secagg.models.fedlin.hierarchies.noisy_likelihood`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ import numpy as np
 from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.models.fedlin.design import Layout, Level
-from secagg.models.fedlin.hierarchies.base import Hierarchy, PosteriorDraws, SufficientStatistics
+from secagg.models.fedlin.hierarchies.base import (
+    Hierarchy,
+    PosteriorDraws,
+    SufficientStatistics,
+    usable_powers,
+)
 from secagg.models.fedlin.posterior.selection import select
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.site import Site
@@ -37,7 +43,7 @@ def posterior_draws(
     this failure should not waste them. If nothing can be drawn, raises `DataError`.
     """
     mean, cov = q.moments()
-    ways = [(q - own.times(power), power, True) for power in hierarchy.powers]
+    ways = [(q - own.times(power), power, True) for power in usable_powers(hierarchy, known)]
     ways += [(q, 1.0, False), (Natural.of(mean, 1e-4 * cov), 1.0, False)]
     for others, power, apart in ways:
         if not others.proper:
@@ -61,14 +67,18 @@ def drawn_level(layout: Layout, site: Site, variance: Array, rng: np.random.Gene
 
 
 def site_posterior(
-    theta: Array, variance: Array, site: Site, now: Round, level: float, rope: float
+    drawn: PosteriorDraws, variance: Array, site: Site, now: Round, level: float, rope: float
 ) -> dict[str, Array]:
     """Return mean, sd, interval and selection of intercept and slopes, in own units.
 
-    theta: draws (draws, d); variance: of the noise, (draws,), in the units analysed
+    variance: of the noise, (draws,), in the units analysed
     """
-    layout = now.layout
-    at = drawn_level(layout, site, variance, now.rng)
+    layout, theta = now.layout, drawn.theta
+    if now.noisy is not None and drawn.which is not None and layout.intercept == "site":
+        alpha = now.noisy.intercepts(theta, drawn.which, now.noise, now.rng)
+        at = Level(np.zeros(layout.d), alpha)
+    else:
+        at = drawn_level(layout, site, variance, now.rng)
     draws = layout.in_own_units(theta, now.centre, now.scale, at)
     own, analysed = select(draws, level), select(theta, level, rope)
     told = {

@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.models.fedlin.design import Layout
+from secagg.models.fedlin.hierarchies.base import PosteriorDraws
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.ridge import Ridge
@@ -88,7 +89,9 @@ def posterior(theta: np.ndarray, intercept: str, rope: float = 0.0) -> tuple[Sit
     site = Site.of(regression, values, CENTRE, SCALE)
     rng = np.random.default_rng(1)
     now = Round(regression, "finish", {}, CENTRE, SCALE, NOISE, values, HERE, rng)
-    return site, site_posterior(theta, np.full(len(theta), NOISE), site, now, LEVEL, rope)
+    return site, site_posterior(
+        PosteriorDraws(theta, theta), np.full(len(theta), NOISE), site, now, LEVEL, rope
+    )
 
 
 def test_a_sites_own_intercept_agrees_with_the_closed_form() -> None:
