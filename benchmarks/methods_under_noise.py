@@ -148,7 +148,9 @@ class Data:
         names = [*(f"x{j}" for j in range(many - 1)), "y"]
         if kind == "graph":
             names = [f"x{j}" for j in range(many)]
-        self.columns = dict.fromkeys(names, {"type": "continuous", "low": -limit, "high": limit})
+        self.columns = {
+            name: {"type": "continuous", "low": -limit, "high": limit} for name in names
+        }
         self.outcome, self.predictors, self.scale = "y", names[:-1], np.ones(many - 1)
 
     def draw(self, seed: int) -> tuple[Tables, Array | None]:

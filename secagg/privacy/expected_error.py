@@ -41,6 +41,7 @@ Vector = NDArray[np.float64]
 
 GREEN_ERROR = 0.1
 USABLE_ERROR = 0.3
+MAX_EPSILON = 100.0  # of a job
 _CONVERGED = 0.05
 """If the remaining distance to the optimum is below this, more rounds hardly reduce the error."""
 _MAX_ROUNDS = 10_000
@@ -147,6 +148,9 @@ class Feasibility:
         if self.least_epsilon is None or self.least_records is None:
             advice = "narrow the columns' bounds" if self.least_rounds is None else more
             return f"{line}not usable at any epsilon with these rounds: {advice}"
+        if self.least_epsilon > MAX_EPSILON:
+            needed = f"{two_digits(self.least_records)} records"
+            return f"{line}not usable at any epsilon up to {MAX_EPSILON:g}: it needs {needed}"
         line += f"at most {percent(USABLE_ERROR)} needs epsilon {two_digits(self.least_epsilon)}"
         if self.verdict is Verdict.RED:
             line += f", or {two_digits(self.least_records)} records"

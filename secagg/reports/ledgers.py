@@ -56,6 +56,11 @@ class LedgerClaims:
         kept, standing = _standing(facts.get("ledger"))
         repeated = {again["round"]: again for again in _spent(facts).get("repeated", ())}
         repeats = _repeats(list(repeated.values()), len(facts["releases"]))
+        if _free(facts):
+            repeats = (
+                "Every site used noise that it had added before, for an earlier job. So this run "
+                "cost no privacy budget."
+            )
         exact = int(((facts.get("ledger") or {}).get("coordinator") or {}).get("exact") or 0)
         claims = cls(kept, standing, repeated, repeats, exact)
         if facts["privacy"] is None:
@@ -88,6 +93,13 @@ def _exact_at(facts: Facts) -> tuple[str, ...]:
 
 def _unbounded(spent: Mapping[str, float | None]) -> bool:
     return any(epsilon is None or math.isinf(epsilon) for epsilon in spent.values())
+
+
+def _free(facts: Facts) -> bool:
+    """Return whether a run with noise left what every site had spent before as it was."""
+    spent = [site["spent"] for site in facts["sites"] or ()]
+    known = facts["privacy"] is not None and bool(spent) and all(spent)
+    return known and all(each["before"] == each["after"] for each in spent)
 
 
 def _spent(facts: Facts) -> Mapping[str, Any]:

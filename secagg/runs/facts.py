@@ -21,6 +21,7 @@ from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.threads import single_threaded_blas
 from secagg.core.version import __version__
+from secagg.models.common.noisy_moments import REPEATED_NOTE
 from secagg.privacy.accounting.guarantee import guarantee
 from secagg.runs import budgets
 from secagg.runs import ledger_facts as ledger_facts_module
@@ -39,8 +40,8 @@ _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydant
 
 
 SITE_NOISE_NOTE = (
-    "The sites computed with moments that have the noise of differential privacy, as if they were "
-    "exact. Intervals and probabilities ignore this noise, so they are too narrow."
+    "The sites have only moments with the noise of differential privacy. Intervals and "
+    "probabilities, if there are any, ignore this noise, so they are too narrow."
 )
 KNOWN_NOISE_NOTE = (
     "The sites have only moments with the noise of differential privacy, and treat the exact ones "
@@ -78,7 +79,8 @@ def result_of(planned: Planned, state: CoordinatorState) -> Result:
         method = planned.method
         known = isinstance(method, ReadsMoments) and method.knows_noise
         note = KNOWN_NOISE_NOTE if known else SITE_NOISE_NOTE
-        summary["notes"] = [note, *summary.get("notes", ())]
+        notes = [note, *([REPEATED_NOTE] if planned.public.repeated_persons else [])]
+        summary["notes"] = [*summary.get("notes", ()), *notes]
     return Result(summary, result.arrays)
 
 

@@ -27,8 +27,9 @@ from secagg.errors import CapabilityError, DataError, JobError
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT, upper_moments
+from secagg.models.common.noisy_moments import REPEATED_NOTE
 from secagg.models.common.site_levels import POOLED_NOISED_NOTE
-from secagg.models.moments.method import REPEATED_NOTE, PooledMoments
+from secagg.models.moments.method import PooledMoments
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.plan import plan_run
 from secagg.runtime import fixed_point

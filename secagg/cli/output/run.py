@@ -95,6 +95,8 @@ def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:
     how = f"{guarantee['adjacency']}, placement {guarantee['placement']}"
     out.print(f"{claims.epsilon_and_delta} ({how})")
     out.print(escape(claims.sentence), style="" if claims.holds else "bold red")
+    if claims.ledger.repeats:
+        out.print(escape(claims.ledger.repeats))
 
 
 def _no_fit(result: Mapping[str, Any]) -> str:

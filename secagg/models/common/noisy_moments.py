@@ -60,6 +60,10 @@ NOISE_NOTE = (
     "left out, because they would ignore the noise of differential privacy. The choice of a "
     "penalty, a threshold and tests ignore it too."
 )
+REPEATED_NOTE = (
+    "Several records may belong to one person (privacy.records_per_person), but intervals assume "
+    "independent records. They are too short if a person's records are similar."
+)
 
 
 def positions(names: Sequence[str], columns: Sequence[str]) -> NDArray[np.intp]:

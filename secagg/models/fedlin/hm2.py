@@ -356,11 +356,11 @@ class FedLinHm2(Participation, FedLinModel):
                 shared = importance_rows(shared, mixture, self.level)
                 found["points"], told = importance_summary(mixture)
             sites, weighed = found["sites_with_records"], mixture is not None
-            found["notes"] += [*told, *cautions(sites=sites, weighed=weighed, own_units=own)]
+            noisy = public.site_moments
+            found["notes"] += [*told, *cautions(sites, weighed=weighed, own_units=own, noisy=noisy)]
         found["shared"] = in_words(shared, layout, state["centre"], scale)
-        arrays = {"shared_mean": mean, "shared_covariance": cov}
-        arrays |= {name: state[name] for name in ("centre", "scale")}
-        arrays["noise"] = np.array([state["noise"] * scale[0] ** 2])
+        arrays = {"shared_mean": mean, "shared_covariance": cov, "centre": state["centre"]}
+        arrays |= {"scale": scale, "noise": np.array([state["noise"] * scale[0] ** 2])}
         return Result(found, arrays)
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:

@@ -166,17 +166,18 @@ def converged(state: State, components: Sequence[str]) -> dict[str, Any]:
     return {"converged": state["arrived"], "distance": far, "notes": notes}
 
 
-def cautions(*, sites: int, weighed: bool, own_units: bool) -> list[str]:
+def cautions(sites: int, *, weighed: bool, own_units: bool, noisy: bool) -> list[str]:
     """Return cautions for readers of p(phi) with the prior "normal".
 
+    noisy: whether sites have noise in their moments, which `points` does not know
     own_units: whether priors meant for pooled units are used in the columns' own units
     """
     notes = []
     if sites < _FEW_SITES and not weighed:
+        advice = " method.points corrects this, but its sums reveal more."
         notes.append(
             f"With fewer than {_FEW_SITES} sites the normal approximation makes the intervals of "
-            "shared parameters too short, and those of the sites hardly. method.points corrects "
-            "this, but its sums reveal more."
+            f"shared parameters too short, and those of the sites hardly.{'' if noisy else advice}"
         )
     if own_units:
         notes.append(

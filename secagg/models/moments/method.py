@@ -47,7 +47,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import CapabilityError, JobError, UsageError
 from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, upper_moments
 from secagg.models.common.disclosures import means_by_subtraction
-from secagg.models.common.noisy_moments import NOISE_NOTE, noisy_moments, repaired
+from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.common.site_levels import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
@@ -56,10 +56,6 @@ from secagg.models.moments.within_sites import SEES, within_moments, within_spec
 
 STAGE = "moments"
 MIN_FRACTION_BITS = 20
-REPEATED_NOTE = (
-    "Several records may belong to one person (privacy.records_per_person), but intervals assume "
-    "independent records. They are too short if a person's records are similar."
-)
 LEVELS_NOTE = (
     "The means of all records were subtracted, so differences in level between sites can look "
     'like effects of one column on another. method.centre = "site" removes these differences '

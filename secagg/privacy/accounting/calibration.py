@@ -57,7 +57,7 @@ from fractions import Fraction
 from secagg.contracts import Stage
 from secagg.contracts.noise import Adjacency, Noise, Placement, Sensitivity
 from secagg.errors import CapabilityError, JobError
-from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.budget import FREE, Cost
 from secagg.privacy.accounting.discretisation import distance
 from secagg.privacy.accounting.events import (
     Event,
@@ -75,8 +75,6 @@ from secagg.privacy.sampling.sampler import sample_error
 
 EXACT = Cost(Gaussian(math.inf), Gaussian(math.inf))
 """The cost of a release without noise."""
-FREE = Cost(Gaussian(0.0), Gaussian(0.0))
-"""The cost of what is computed from earlier releases alone."""
 
 _MIN_MU = 1e-200  # for a smaller mu, variances are too large for a float
 _MAX_ITERATIONS = 50
