@@ -56,7 +56,7 @@ class LedgerClaims:
         kept, standing = _standing(facts.get("ledger"))
         repeated = {again["round"]: again for again in _spent(facts).get("repeated", ())}
         repeats = _repeats(list(repeated.values()), len(facts["releases"]))
-        if _free(facts):
+        if _free(facts) and len(repeated) < len(facts["releases"]):
             repeats = (
                 "Every site used noise that it had added before, for an earlier job. So this run "
                 "cost no privacy budget."

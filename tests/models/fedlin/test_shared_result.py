@@ -110,9 +110,9 @@ def test_a_run_continues_after_impossible_importance_sums(monkeypatch: pytest.Mo
 
 
 def test_cautions_concern_sites_with_records_only() -> None:
-    assert cautions(sites=15, weighed=False, own_units=False) == []
-    assert len(cautions(sites=14, weighed=False, own_units=False)) == 1
-    assert cautions(sites=14, weighed=True, own_units=False) == []
+    assert cautions(15, weighed=False, own_units=False, noisy=False) == []
+    assert len(cautions(14, weighed=False, own_units=False, noisy=False)) == 1
+    assert cautions(14, weighed=True, own_units=False, noisy=False) == []
     tables = linear_tables((20,) * 14 + (0,))
     method = {"name": "fedlin_hm2", "rounds": 1, "draws": 100}
     notes = simulated(method, bounds(tables), tables)[0].summary["notes"]
