@@ -22,6 +22,8 @@ from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.sparse_bayes.normal_graph import NOT_DETERMINED
 from secagg.privacy.accounting import calibration
+from secagg.privacy.accounting.budget import Cap
+from secagg.reports.ledgers import LedgerClaims
 from secagg.runs import budgets
 from secagg.runs.facts import KNOWN_NOISE_NOTE
 from secagg.runs.plan import plan
@@ -126,6 +128,20 @@ def test_a_budget_refuses_a_second_draw_but_not_a_second_job(tmp_path: Path) -> 
         run(data, privacy=once(record_norm=1.2), method=METHODS[0])
     assert caught.value.where == "c"
     assert charged(data, "a") == [SITE_MOMENTS]
+
+
+@pytest.mark.system
+def test_a_job_without_cost_passes_a_cap_below_what_is_spent_and_says_that_it_was_free(
+    tmp_path: Path,
+) -> None:
+    data = folder_with(tmp_path)
+    first = run(data, privacy=once(), method=METHODS[0])
+    for party in ("a", "coordinator"):
+        cap = Cap(EPSILON / 2, 1e-6, None, Adjacency.ADD_REMOVE)
+        budgets.set_cap(data / "ledgers", party, None, cap)
+    again = run(data, privacy=once(), method=METHODS[2])
+    assert LedgerClaims.of(first.facts).repeats == ""
+    assert "cost no privacy budget" in LedgerClaims.of(again.facts).repeats
 
 
 def test_a_method_gets_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
