@@ -30,8 +30,9 @@ examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over ei
 	for job in examples/sachs/*.toml; do \
 	  $(BIN)/secagg run $$job --out runs/sachs-$$(basename $$job .toml) --overwrite || exit; done
 
-placements: .venv/.test  ## print what differential privacy costs on the hospitals' records
+placements: .venv/.test  ## print what differential privacy costs, by method and place of the noise
 	OMP_NUM_THREADS=1 $(BIN)/python examples/heart-disease/placements.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods_under_noise.py
 
 audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write

@@ -108,7 +108,10 @@ def test_the_documented_command_for_noise_in_every_round_runs(
 ) -> None:
     (line,) = re.findall(r"^secagg run (.*placement=round.*)$", read("how-to/private-run.md"), re.M)
     monkeypatch.chdir(ROOT)
-    done = CliRunner().invoke(app, ["plan", *shlex.split(line), "--json"], catch_exceptions=False)
+    job, out, _, *settings = shlex.split(line)
+    assert out == "--out"  # a plan writes no folder
+    arguments = ["plan", job, *settings, "--json"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     guarantee = json.loads(done.stdout)["differential_privacy"]
     assert (guarantee["placement"], guarantee["feasibility"]["verdict"]) == ("round", "green")
 
