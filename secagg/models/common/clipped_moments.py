@@ -71,7 +71,7 @@ docs/math/persons-and-windows.md has the same for windows of series.
 from __future__ import annotations
 
 import math
-from dataclasses import replace as unlimited
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,13 +115,13 @@ def counted_moments_sensitivity(clip: Clip, variables: int, count_share: float) 
     of_moments = math.ceil(_FINE * max(1.0, 1 / ratio))
     of_count = round(of_moments * ratio)
     add = math.sqrt(1 / of_count + added**2 / of_moments)
-    replace = max(add, replaced / math.sqrt(of_moments))
+    largest = max(add, replaced / math.sqrt(of_moments))
     if clip.mean_square < clip.squared_norm:
-        one, other = _changes(unlimited(clip, person_square=None))
+        one, other = _changes(replace(clip, person_square=None))
         of_records = max(1 / of_count + one**2 / of_moments, other**2 / of_moments)  # (3), squared
-        replace = math.sqrt(min(of_records, _person_replaced(clip, of_count, of_moments)))
+        largest = math.sqrt(min(of_records, _person_replaced(clip, of_count, of_moments)))
     weights = (of_count, *(of_moments * _diagonal_twice(variables)).tolist())
-    return Sensitivity(add * _ROUND_UP, replace * _ROUND_UP, weights)
+    return Sensitivity(add * _ROUND_UP, largest * _ROUND_UP, weights)
 
 
 def _changes(clip: Clip) -> tuple[float, float]:

@@ -60,6 +60,7 @@ RECORDS, NOISE, ROUNDS, FINISH = "records", "noise", "fit", "finish"
 """The names of the stages."""
 
 _MIN_SITES_FOR_NOISE = 2
+_SCATTER_BITS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,7 +333,7 @@ class FedLinModel(FedLinSettings, ABC):
             sees = f"{sees}, how many sites have more records than coefficients"
         if self._draws_moments(public):
             shape, most = (self._scatter_size(layout),), float(public.max_rows) ** 2
-            spec = (*spec, Field("scatter", shape, most, SQUARES_BITS, Kind.BOUNDED))
+            spec = (*spec, Field("scatter", shape, most, _SCATTER_BITS, Kind.BOUNDED))
             sees = f"{sees}, cross products of the predictors with the sites' noise"
         return Stage(RECORDS, spec, 1, sees)
 

@@ -32,14 +32,13 @@ together along a line (`secagg.models.numerics.line_move`),
 
     beta_k by a u,    l_k by L_x,k' a u                                                          (3)
 
-which changes (2) without the density of beta, as beta - beta_0 stays, and the prior of theta.
-Every chain of every
-regression has moments of its own. (The regressions of a Markov field are separate models of the
-same noisy moments, as they are separate models of the same records without noise.)
+which changes (2) without the density of beta, as beta - beta_0 stays, and the prior of theta. Every
+chain of every regression has moments of its own. (The regressions of a Markov field are separate
+models of the same noisy moments, as they are separate models of the same records without noise.)
 
 Not included: that the number of records is a whole number, and the noise in the degrees of freedom
 of (1), which use the released number. Fewer records than coefficients: the degrees of freedom are
-at least 1, so M is treated as positive definite, which it is not.
+at least 1, here and where s is drawn, so M is treated as positive definite, which it is not.
 
 All of this is post-processing of the noisy moments, and costs no privacy.
 """

@@ -29,6 +29,7 @@ from secagg.contracts import (
     Update,
 )
 from secagg.core.arrays import Array
+from secagg.errors import PeerError
 from secagg.models.common.posterior_summary import number
 from secagg.models.common.variables import halves
 from secagg.models.numerics.gaussian_draws import clip_variance, times
@@ -71,6 +72,7 @@ from secagg.models.sparse_bayes.sums import (
 )
 
 _MAX_LINE, _LINE_BITS = 2.0**30, 20
+_MAX_SHIFT = 1e6  # in standard deviations
 _DRAW = tuple(field.name for field in fields(SiteDraw))
 _NOISE = tuple(field.name for field in fields(SweepNoise))
 
@@ -199,6 +201,8 @@ class SparseLinear(SparseModel, ABC):
         design = self.design(public)
         latents = [site["latent"] for site in sites if "latent" in site]
         shared = read_shared(now.noise_state) if latents else None
+        if shared and np.any(np.abs(now.noise_state["shift"]) > _MAX_SHIFT):
+            raise PeerError("message", "the coordinator's shift is out of range")
         factors = [1 / site["unit"] for site in sites]  # 0 for a column that does not vary
         data = _stacked(design, [site["gram"] for site in sites])
         if shared:
@@ -209,8 +213,10 @@ class SparseLinear(SparseModel, ABC):
             before = np.array([site["t"] for site in sites])
             draw = SiteDraw(draw.theta, draw.s, clip_variance(draw.w * now.t / before), draw.v)
         for _ in range(self.sweeps):
+            # the exact moments have q + 1 dimensions at least, by (1) of `latent_moments`
+            least = now.t.shape[-1] + 1 if shared else 0
             each = [
-                draw_noise(now.t.shape, n, self.noise, rng)
+                draw_noise(now.t.shape, max(n, least), self.noise, rng)
                 for n, rng in zip(counted, rngs, strict=True)
             ]
             noise = SweepNoise(*(np.array([getattr(one, name) for one in each]) for name in _NOISE))

@@ -16,7 +16,8 @@ times the number of sites with pooled deviations. `collapsed` sends
 
 `paper` sends 1/l, d/(l sqrt(t)) and d^2/(l t), where l was drawn with 1/l at most Exp(1) 2 t / d^2:
 
-    d^2/(l t)     at most 128 with probability 1 - 1.6e-28
+    d^2/(l t)     at most 128 with probability 1 - 1.6e-28 (under noise once at the site, where
+                  theta_k also moves after l is drawn, only once chains have converged)
     1/l           has a tail like x^-1/2, which has no bound: l is raised to `lambda_floor`^2
     d/(l sqrt(t)) at most sqrt(128) / lambda_floor, by these two
 

@@ -4,13 +4,12 @@ A stage is a kind of round, and epsilon and delta are the guarantee that the job
 everything that the run releases.
 
 A unit is what is protected: one record, all records of one person, or all records (windows of a
-series) that contain one event. Delta is the L2 sensitivity
-of a sum: the largest change, in L2 norm, that one unit can cause. sigma is the standard deviation
-of the noise that is added to every number of the sum. The release costs mu = Delta / sigma. The
-joint cost of all releases of a run is the root of the sum of their mu^2, exactly
-(`secagg.privacy.accounting.gaussian_dp`). So epsilon and delta determine a budget of mu^2. The
-count of records gets the share `count_share` of this budget, and the method's rounds get equal
-parts of the rest.
+series) that contain one event. Delta is the L2 sensitivity of a sum: the largest change, in L2
+norm, that one unit can cause. sigma is the standard deviation of the noise that is added to every
+number of the sum. The release costs mu = Delta / sigma. The joint cost of all releases of a run is
+the root of the sum of their mu^2, exactly (`secagg.privacy.accounting.gaussian_dp`). So epsilon and
+delta determine a budget of mu^2. The count of records gets the share `count_share` of this budget,
+and the method's rounds get equal parts of the rest.
 
 Samples. In a stage with a sampling rate q below 1, a round is private for two reasons: its noise,
 and that nobody outside a site knows which records took part. A site that trains alone makes several

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 from scipy.stats import chi2, kstest, wishart
 
 from secagg.contracts import Update
+from secagg.errors import PeerError
 from secagg.models.numerics.site_covariances import (
     PRIOR_VARIANCE,
     SHARES,
     SharedCovariance,
     begin_shared,
     draw_shared,
+    read_shared,
     shared_spec,
     site_terms,
     wishart_log_density,
@@ -85,3 +89,16 @@ def test_a_scatter_matrix_that_no_table_has_is_made_smaller() -> None:
     for name, term in found.items():
         assert np.all(np.abs(term) <= bounds[name])
     assert found["scatter"][0, 0] == pytest.approx(n)
+
+
+@pytest.mark.parametrize("fault", ["indefinite", "not symmetric", "share"])
+def test_a_site_refuses_a_covariance_that_is_none(fault: str) -> None:
+    state = asdict(begin_shared((2,), Q))
+    if fault == "indefinite":
+        state["precision"][1, 0, 0] = -1.0
+    elif fault == "not symmetric":
+        state["precision"][1, 0, 1] = 0.1
+    else:
+        state["share"][1] = 0.3
+    with pytest.raises(PeerError):
+        read_shared(state)
