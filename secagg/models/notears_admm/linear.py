@@ -144,7 +144,7 @@ class NotearsAdmm:
     penalty: float = 0.01
     """Factor of the sum of absolute edge weights, at least 0. Noise at the sites raises it."""
     lag_penalty: float = 0.01
-    """Factor of the sum of absolute weights of earlier steps' effects, at least 0."""
+    """`penalty` for effects of earlier steps, at least 0. Noise at the sites raises it."""
     threshold: float = 0.3
     """Edges whose absolute weight is at most this are dropped. Noise at the sites raises it."""
     standardise: bool | Literal["common"] | None = None
@@ -339,6 +339,7 @@ class NotearsAdmm:
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, in the units analysed."""
         names, graph = self._names(public), raised_graph(self._graph(public), state)
+        floor = raised_threshold(state, graph)
         fit = linear_fit(
             state,
             names,
@@ -348,7 +349,7 @@ class NotearsAdmm:
             deviations=state["deviations"],
             acyclic=self.acyclic,
             standardised=self._standardised,
-            floor=raised_threshold(state, self.penalty),
+            floor=floor[: graph.d],
         )
         schedule = self.schedule
         settings = {
@@ -357,16 +358,15 @@ class NotearsAdmm:
             "rounds": schedule.rounds,
         }
         result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
-        result = with_noise(result, state, self.penalty, self.threshold)
         result.summary["status"] = state["status"]
         if self._standardised:  # to undo it
             half = halves(public, self.chosen(public))
             result.arrays["deviations"] = half / state["scale"]
         if graph.lags:
-            lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
-            result.arrays["lagged_weights"] = lagged
-            result.summary["lagged_edges"] = lagged_edges(lagged, self.lags, names, self.threshold)
-        return result
+            result.arrays["lagged_weights"] = lagged = graph.lagged(state["W"])
+            edges = lagged_edges(lagged, self.lags, names, self.threshold, graph.lagged(floor))
+            result.summary["lagged_edges"] = edges
+        return with_noise(result, state, graph, self.lags, self.threshold)
 
     def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)
