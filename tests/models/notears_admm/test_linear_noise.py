@@ -154,6 +154,10 @@ def test_effects_of_earlier_steps_have_penalties_and_thresholds_of_their_own_noi
     assert set(found) == {("x_1", "x"), ("y_1", "y")}
     few = method.result({**state, "records": 8.0}, LAGGED, RecordCount(8.0, 1.0))
     assert not few.summary["lagged_edges"] and few.arrays["lagged_weights"].any()
+    heavy = replace(method, lag_penalty=0.9).result(state, LAGGED, RecordCount(8.0, 1.0))
+    facts = heavy.summary["noise"]
+    assert facts["lag_penalty"]["in_force"] == [0.9, 0.9] and facts["penalty"]["in_force"][0] < 0.5
+    assert facts["threshold"]["in_force"] == pytest.approx([0, floor[0, 1]])
     at = state["W"]  # the penalty is in force in every round: large noise leaves nothing
     _, none = play(method, [lagged_site(40.0, seed) for seed in range(2)], LAGGED)
     assert at[2:].any() and not none.arrays["lagged_weights"].any()
