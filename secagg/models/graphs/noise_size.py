@@ -48,6 +48,8 @@ from scipy.special import betaincinv, ndtri
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 
+OWN_UNITS = "columns keep their own units, in which weights have no expected size"
+"""Why the plan does not judge a graph."""
 FALSE_GRAPHS = 0.05
 """The largest probability of an edge in a graph of unrelated columns."""
 

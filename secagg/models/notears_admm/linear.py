@@ -88,6 +88,7 @@ from secagg.models.common.units import SQUARES_BITS, centred, deviations, record
 from secagg.models.common.variables import halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.noise_size import OWN_UNITS
 from secagg.models.graphs.tables import linear_table
 from secagg.models.notears_admm.columns import graph_columns, lagged_edges
 from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
@@ -157,8 +158,7 @@ class NotearsAdmm:
     """Keep each variable's effect on itself at zero from the start. If false, as in the paper, the
     acyclicity constraint removes these effects."""
     acyclic: bool = False
-    """If the graph has cycles, raise the threshold until no cycle is left. If false, cycles stay,
-    and the result says so."""
+    """If the graph has cycles, raise the threshold until none is left. If false, cycles stay."""
     rho1: float = 1e-3
     """First value of the penalty on h, which measures cycles, from 1e-12 to 1e16."""
     rho2: float = 1e-3
@@ -217,11 +217,11 @@ class NotearsAdmm:
         return 1 + len(self.lags)
 
     @property
-    def edge_rule(self) -> EdgeRule | None:
+    def edge_rule(self) -> EdgeRule | str:
         """The penalty and the threshold, if columns are standardised."""
-        columns = None if self.variables is None else frozenset(self.variables)
+        columns = None if self.variables is None else frozenset(sum(self.lags, self.variables))
         rule = EdgeRule(columns, self.penalty, self.threshold, pooled=True)
-        return rule if self._standardised else None
+        return rule if self._standardised else OWN_UNITS
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""

@@ -12,8 +12,11 @@ from scipy.stats import norm
 from secagg.contracts import NoisyMatrix, PublicFacts, RecordCount, SiteRecords, Variable
 from secagg.core.randomness import seeded_random
 from secagg.models.common.surrogate_records import surrogate_records
+from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import scatter_noise
+from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear import NotearsAdmm
+from secagg.models.notears_admm.result import consensus_fit
 
 NAMES, SITES = ("a", "b", "c"), ("s", "t")
 PUBLIC = PublicFacts(
@@ -170,7 +173,34 @@ def test_a_weight_over_the_threshold_but_within_the_noise_is_no_edge() -> None:
     state = {**state, "records": 8.0}  # then chance alone is larger than any weight
     again = BARE.result(state, PUBLIC, RecordCount(8.0, 1.0))
     assert not again.arrays["directed"].any() and again.arrays["weights"].any()
-    assert any("the noise of differential privacy can" in n for n in again.summary["notes"])
+    (note,) = (n for n in again.summary["notes"] if n.startswith("no edge"))
+    low, high = again.summary["noise"]["threshold"]["in_force"]
+    assert f"the threshold, which the noise raised from 0 to between {low:.2g} and" in note
+    assert f"{high:.2g}; the largest in size is" in note
+    assert note.endswith("The noise of differential privacy can cause weights of such sizes")
+
+
+def test_the_largest_weight_of_an_empty_graph_is_none_of_a_variable_on_itself() -> None:
+    """With the threshold in force, also where no weight is beyond the job's own."""
+    W = np.array([[-0.25, 0.1, 0.0], [0.2, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    state = {"W": W, "total": np.zeros((3, 3)), "status": "converged"}
+    state |= dict.fromkeys(("h", "residual", "rounds", "evaluations"), 0.0)
+
+    def note(weights: np.ndarray, floor: np.ndarray | None) -> str:
+        fit = consensus_fit(
+            state, LinearGraph(3), Schedule(), NAMES, method="m", weights=weights, threshold=0.3,
+            acyclic=False, units=None, standardised=True, settings={}, floor=floor,
+        )  # fmt: skip
+        (found,) = (n for n in fit.notes if n.startswith("no edge"))
+        return found
+
+    largest = "; the largest in size is 0.2 (b -> a)"
+    assert note(W, None) == f"no edge: no weight exceeds the threshold 0.3{largest}"
+    assert note(W, np.full((3, 3), 0.1)) == note(W, None)
+    raised = "no edge: no weight exceeds the threshold, which the noise raised from 0.3 to 2.8"
+    assert note(W, np.full((3, 3), 2.8)) == f"{raised}{largest}"
+    own = np.diag([0.2, 0.1, 0.0])
+    assert note(own, None).startswith("no edge: no slope of the loss exceeds the penalty")
 
 
 def test_the_noise_is_summed_only_with_noise_at_the_sites() -> None:
