@@ -40,6 +40,13 @@ def in_short(facts: Facts) -> str:
     return f"Expected before the run: {_verdict(judged)}."
 
 
+def red_title(facts: Facts) -> str:
+    """Return the heading of a warning about a red verdict."""
+    if _of_a_graph(facts["feasibility"]):
+        return "The planned noise can hide even large effects"
+    return "The planned noise was larger than the effects"
+
+
 def fewer_records_than_expected(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return a warning, title and text, if there are far fewer records than the plan expected.
 
@@ -117,9 +124,12 @@ def _of_edges(judged: Facts) -> list[str]:
     """Return the verdict on a graph."""
     majority = judged["majority"]
     by = "" if majority is None else " by {} of {} sites".format(*majority)
+    start = f"An edge is likely to be found{by} if its weight is about"
+    if judged["smallest_edge"] >= 1:
+        start = f"Hardly any edge is likely to be found{by}: its weight would have to be about"
     return [
-        f"The plan's verdict is {_verdict(judged, ': ')}. An edge is likely to be found{by} if its "
-        f"weight is about {fixed(judged['smallest_edge'], 2)} standard deviations or more; without "
+        f"The plan's verdict is {_verdict(judged, ': ')}. {start} "
+        f"{fixed(judged['smallest_edge'], 2)} standard deviations or more; without "
         f"noise, {fixed(judged['without_noise'], 2)}. Likely: more than half of such edges were "
         "found in simulations.",
         "Green: this smallest weight is at most a tenth larger than without noise; amber: it is at "

@@ -167,16 +167,15 @@ def raised_facts(
     penalty, threshold, lag_penalty: the job's; the last one only for lagged copies
     """
     job = job_penalties(size, penalty, lag_penalty)
+    d = job.shape[1]
     pairs = ~np.eye(*job.shape, dtype=bool)
-    lagged = np.zeros_like(pairs)
-    lagged[job.shape[1] :] = True
     in_force = np.maximum(job, size.penalty)
     facts = {
         "weight_error": _range(size.weight_error[pairs]),
-        "penalty": {"job": penalty, "in_force": _range(in_force[pairs & ~lagged])},
+        "penalty": {"job": penalty, "in_force": _range(in_force[:d][pairs[:d]])},
     }
-    if lagged.any():
-        facts["lag_penalty"] = {"job": lag_penalty, "in_force": _range(in_force[lagged])}
+    if len(job) > d:
+        facts["lag_penalty"] = {"job": lag_penalty, "in_force": _range(in_force[d:])}
     thresholds = np.maximum(threshold, size.threshold(job))[pairs]
     return {**facts, "threshold": {"job": threshold, "in_force": _range(thresholds)}}
 
