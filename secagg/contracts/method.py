@@ -254,8 +254,8 @@ class EdgeRule:
     columns: names of the columns or variables of the graph; None for all
     penalty, threshold: an edge's correlation has to be beyond their sum, if the two columns are
         related to no other. 0 for a method that tests edges, or computes their probability
-    pooled: whether the sites' moments decide together; if not, sites learn alone, and vote
-    partial: whether each column is regressed on all others; if not, on its few causes
+    pooled: whether the sites' moments decide together; if not, sites learn alone
+    vote: whether an edge needs more than half of the sites
     level: two-sided level of the test of one edge; None for one at which all tests together seldom
         find an edge between unrelated columns
     """
@@ -264,7 +264,7 @@ class EdgeRule:
     penalty: float
     threshold: float
     pooled: bool
-    partial: bool = False
+    vote: bool = False
     level: float | None = None
 
 
@@ -273,8 +273,8 @@ class OneGraph(Protocol):
     """A method whose result is a graph of linear effects; `secagg plan` judges it under noise."""
 
     @property
-    def edge_rule(self) -> EdgeRule | None:
-        """When an edge is found; None if columns are not standardised."""
+    def edge_rule(self) -> EdgeRule | str:
+        """When an edge is found; a text if that is not known, which says why."""
         ...
 
 

@@ -25,6 +25,11 @@ _VERDICT_WORDS = {
     "amber": "directions and large effects are visible",
     "red": "the noise is larger than the effects",
 }
+_GRAPH_WORDS = {
+    "green": "the noise hardly changes which edges are found",
+    "amber": "large effects are likely to be found, but maybe in the wrong direction",
+    "red": "even large effects may be missed",
+}
 
 
 def in_short(facts: Facts) -> str:
@@ -32,7 +37,14 @@ def in_short(facts: Facts) -> str:
     judged = facts["feasibility"]
     if judged["verdict"] is None:
         return f"The plan's verdict: {judged['words']}."
-    return f"Expected before the run: {judged['verdict']}, {_VERDICT_WORDS[judged['verdict']]}."
+    return f"Expected before the run: {_verdict(judged)}."
+
+
+def red_title(facts: Facts) -> str:
+    """Return the heading of a warning about a red verdict."""
+    if _of_a_graph(facts["feasibility"]):
+        return "The planned noise can hide even large effects"
+    return "The planned noise was larger than the effects"
 
 
 def fewer_records_than_expected(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -66,7 +78,7 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
     if judged["verdict"] is None:
         return [f"The plan's verdict on the usefulness of the result: {judged['words']}."]
     records = count(facts["job"]["privacy"]["expected_records"])
-    of_edges = "smallest_edge" in judged
+    of_edges = _of_a_graph(judged)
     texts = [
         *(_of_edges(judged) if of_edges else _of_coefficients(judged)),
         f"The verdict uses public numbers only: {records} expected records, and guesses about the "
@@ -78,12 +90,20 @@ def expected(facts: Facts, summary: Mapping[str, Any]) -> list[str]:
     return [text for text in texts if text]
 
 
+def _of_a_graph(judged: Facts) -> bool:
+    return "smallest_edge" in judged
+
+
+def _verdict(judged: Facts, joined: str = ", ") -> str:
+    words = _GRAPH_WORDS if _of_a_graph(judged) else _VERDICT_WORDS
+    return f"{judged['verdict']}{joined}{words[judged['verdict']]}"
+
+
 def _of_coefficients(judged: Facts) -> list[str]:
     """Return the verdict on a regression."""
-    verdict = judged["verdict"]
     texts = [
-        f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. The expected coefficient "
-        f"error is {percent(judged['error'])}.",
+        f"The plan's verdict is {_verdict(judged, ': ')}. The expected coefficient error is "
+        f"{percent(judged['error'])}.",
         "Coefficient error: the expected change of all slopes of a regression together, in percent "
         "of their size. It is due to the noise, and in a search of many rounds also to its end "
         "before the optimum. "
@@ -102,11 +122,16 @@ def _of_coefficients(judged: Facts) -> list[str]:
 
 def _of_edges(judged: Facts) -> list[str]:
     """Return the verdict on a graph."""
-    verdict = judged["verdict"]
+    majority = judged["majority"]
+    by = "" if majority is None else " by {} of {} sites".format(*majority)
+    start = f"An edge is likely to be found{by} if its weight is about"
+    if judged["smallest_edge"] >= 1:
+        start = f"Hardly any edge is likely to be found{by}: its weight would have to be about"
     return [
-        f"The plan's verdict is {verdict}: {_VERDICT_WORDS[verdict]}. An edge is found if its "
-        f"weight is about {fixed(judged['smallest_edge'], 2)} standard deviations or more; without "
-        f"noise, {fixed(judged['without_noise'], 2)}.",
+        f"The plan's verdict is {_verdict(judged, ': ')}. {start} "
+        f"{fixed(judged['smallest_edge'], 2)} standard deviations or more; without "
+        f"noise, {fixed(judged['without_noise'], 2)}. Likely: more than half of such edges were "
+        "found in simulations.",
         "Green: this smallest weight is at most a tenth larger than without noise; amber: it is at "
         "most 0.5, a large effect; red: larger.",
         f"Not red with ε of at least {_rounded_up(judged['least_epsilon'])} for this number of "

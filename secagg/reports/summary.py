@@ -15,7 +15,7 @@ from secagg.contracts import DisclosureKind
 from secagg.reports.disclosure import disclosure_kind, headline
 from secagg.reports.dp_claims import PrivacyClaims, adjacency_in_words
 from secagg.reports.dp_plain_language import explain_epsilon, factor
-from secagg.reports.expected_utility import fewer_records_than_expected
+from secagg.reports.expected_utility import fewer_records_than_expected, red_title
 from secagg.reports.expected_utility import in_short as expected_in_short
 from secagg.reports.ledgers import LedgerClaims
 from secagg.reports.numbers import count, counted, listing
@@ -139,7 +139,7 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
         warnings.append(Banner(EXACT_BEFORE, text))
     if claims.noised and facts["feasibility"]["verdict"] == "red":
         text = f"{expected_in_short(facts)} The plan predicted this from public numbers."
-        warnings.append(Banner("The planned noise was larger than the effects", text))
+        warnings.append(Banner(red_title(facts), text))
     if claims.noised and (fewer := fewer_records_than_expected(facts, summary)):
         warnings.append(Banner(*fewer))
     warnings += _of_results(facts, summary)

@@ -225,6 +225,22 @@ class TestExpected:
         assert "The verdict assumes standard deviations of 9 mmHg." in text
         assert "9 mmHg" in Page(page).text
 
+    def test_a_graphs_verdict_is_about_edges_and_quotes_the_plans_weight(self) -> None:
+        edges = {"smallest_edge": 0.481, "without_noise": 0.4, "majority": None, "verdict": "amber"}
+        page, text = self.judged(**edges)
+        shown = Page(page).text
+        assert "Expected before the run: amber, large effects are likely to be found, but" in shown
+        assert "directions and large effects are visible" not in shown
+        assert "An edge is likely to be found if its weight is about 0.48 standard" in text
+        assert "coefficient" not in text
+        _, text = self.judged(**edges | {"majority": (3, 4)})
+        assert "likely to be found by 3 of 4 sites if its weight is about 0.48" in text
+        hopeless = {"smallest_edge": 1.03, "verdict": "red", "majority": [3, 4]}
+        page, text = self.judged(**edges | hopeless)
+        assert "Hardly any edge is likely to be found by 3 of 4 sites: its weight would" in text
+        ((_, title),) = banners(page)
+        assert title == "The planned noise can hide even large effects"
+
     def test_a_red_verdict_is_a_banner(self) -> None:
         page, text = self.judged(verdict="red", error=1.0)
         assert len(banners(page)) == 1 and "error is 100 %." in text

@@ -172,3 +172,44 @@ def test_weights_are_shown_on_the_terminal() -> None:
     block = Block(summary, ResultTable("n", TableKind.GRAPH), {})
     assert "n: edges (2): Raf -> Mek (0.423), Mek -> Erk (−1.27)\n" in shown(block)
     assert "from earlier steps (1): Erk -> Raf (0.310)\n" in shown(block)
+
+
+def test_scores_under_noise_stand_beside_edges() -> None:
+    """Columns of the tables and words on the terminal, only if the result has the scores."""
+    run = run_of("admm")
+    summary = run.result.summary
+    edges = [e | {"times_noise": 3.04 + i} for i, e in enumerate(summary["edges"])]
+    lagged = [{"from": "x", "to": "y", "lag": 1, "weight": 0.5, "times_noise": 8.26}]
+    scored = summary | {"edges": edges, "lagged_edges": lagged}
+    page = page_of(replace(run, result=replace(run.result, summary=scored)))
+    _, *graphs = page.split('aria-label="Edges"')[-1].split("<table")
+    first, second = (table.partition("</table>")[0] for table in graphs[:2])
+    heading = "Times noise: the weight divided by the standard deviation of the noise in it"
+    assert not Page(page).wrong and edges
+    for table, numbers in ((first, ["3.0", "4.0"][: len(edges)]), (second, ["8.3"])):
+        assert heading in table and '<th scope="col" class="n">Times noise</th>' in table
+        assert all(f'<td class="n">{number}</td>' in table for number in numbers)
+        assert "Stability" not in table
+    assert "Times noise" not in page_of(run)
+    (block,) = blocks(run.facts, scored)
+    assert "3.0 times its noise)" in shown(block)
+    assert "x -> y (0.500, 8.3 times its noise)\n" in shown(block)
+    assert "noise" not in shown(blocks_of("admm")[0])
+
+
+def test_the_stability_stands_beside_edges_and_missing_ones_have_none() -> None:
+    run = run_of("votes")
+    summary = run.result.summary
+    edges = [e | {"stability": 0.6, "stability_either_way": 0.95} for e in summary["edges"]]
+    stable = summary | {"edges": edges}
+    page = page_of(replace(run, result=replace(run.result, summary=stable)))
+    rows = [row for row in page.split("<tr>") if "<td>directed</td>" in row]
+    missing = [row for row in rows if "<td>missing</td>" in row]
+    assert edges and missing and len(rows) == len(edges) + len(missing)
+    for row in rows:
+        number = "–" if row in missing else "0.60 / 0.95"
+        assert f'<td class="n">{number}</td>' in row
+    assert "in this direction / in either direction" in Page(page).text
+    assert "Stability" not in page_of(run) and not Page(page).wrong
+    (block,) = blocks(run.facts, stable)
+    assert "(stability 0.60, in either direction 0.95)" in shown(block)

@@ -51,13 +51,17 @@ def test_unrelated_columns_seldom_get_an_edge(bench: Any, method: dict[str, Any]
 
 @pytest.mark.parametrize("method", [ADMM, VOTE, {**VOTE, "learner": "ges"}], ids=str)
 def test_edges_are_found_from_about_the_predicted_size(bench: Any, method: dict[str, Any]) -> None:
-    """Five edges of one weight in 6 graphs: at 0.7 e hardly any, at 1.3 e most; Monte Carlo 9 %."""
+    """Five edges of one weight in 6 graphs: Monte Carlo error 9 %.
+
+    At the weight from which edges are likely to be found more than half are, at half of it hardly
+    any.
+    """
     job = parse_job(bench.job_of(method, 4.0, expected_records=2000))
     data = {f"s{k}": {f"x{j}": np.array([]) for j in range(10)} for k in range(4)}
     judged = feasibility_facts(plan_job(job, data))
     assert judged is not None
     shares = []
-    for factor in (0.7, 1.3):
+    for factor in (0.54, 1.0):
         w, hits = factor * judged["smallest_edge"], []
         for seed in range(6):
             rng = np.random.default_rng(seed)

@@ -110,10 +110,15 @@ def _dependency(edge: Mapping[str, Any]) -> str:
 
 
 def _edge(edge: Mapping[str, Any]) -> str:
-    """Return an edge with its weight; an edge of an earlier step has no kind and is directed."""
+    """Return an edge with its numbers; an edge of an earlier step has no kind and is directed."""
     arrow = "-" if edge.get("kind") == "undirected" else "->"
-    weight = "" if edge["weight"] is None else f" ({significant(edge['weight'], 3)})"
-    return f"{edge['from']} {arrow} {edge['to']}{weight}"
+    about = [] if edge["weight"] is None else [significant(edge["weight"], 3)]
+    if "times_noise" in edge:
+        about.append(f"{fixed(edge['times_noise'], 1)} times its noise")
+    if "stability" in edge:
+        about.append(f"stability {fixed(edge['stability'], 2)}")
+        about.append(f"in either direction {fixed(edge['stability_either_way'], 2)}")
+    return f"{edge['from']} {arrow} {edge['to']}" + (f" ({', '.join(about)})" if about else "")
 
 
 def _description_table(analysis: Mapping[str, Any]) -> Table:

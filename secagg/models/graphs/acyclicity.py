@@ -99,19 +99,27 @@ def acyclic_edges(W: Array, threshold: float) -> tuple[NDArray[np.bool_], float]
     return size > level, level
 
 
-def largest_weight(W: Array, names: Sequence[str], threshold: float) -> str:
-    """Return a note that names the largest weight of a graph without edges."""
-    i, j = divmod(int(np.argmax(np.abs(W))), len(W))
+def between_variables(W: Array) -> Array:
+    """Return W with zeros for effects of variables on themselves."""
+    return np.where(np.eye(len(W), dtype=bool), 0, W)
+
+
+def largest_weight(W: Array, names: Sequence[str], threshold: str) -> str:
+    """Return a note that names the largest weight of a graph without edges.
+
+    threshold: the one in force, in words
+    """
+    i, j = divmod(int(np.argmax(np.abs(between_variables(W)))), len(W))
     return (
-        f"no weight exceeds the threshold {threshold:g}; the largest in size is {W[i, j]:.3g} "
+        f"no weight exceeds the {threshold}; the largest in size is {W[i, j]:.3g} "
         f"({names[i]} -> {names[j]})"
     )
 
 
 def no_edge_note(W: Array, names: Sequence[str], threshold: float) -> str:
     """Return a note on why a learner's graph has no edge."""
-    if np.any(W):
-        return f"no edge: {largest_weight(W, names, threshold)}"
+    if np.any(between_variables(W)):
+        return f"no edge: {largest_weight(W, names, f'threshold {threshold:g}')}"
     return "no edge: the penalty sets all weights to zero; lower it"
 
 

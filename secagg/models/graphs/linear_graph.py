@@ -16,7 +16,7 @@ class LinearGraph:
 
     penalties: lambda of instantaneous and of lagged coefficients, at least 0
     zero_diagonal: fix W_ii at 0, as NOTEARS on pooled data does; the paper leaves that to h
-    at_least: a smallest lambda of instantaneous coefficients, one or (d, d)
+    at_least: a smallest lambda, one or of W's shape
     """
 
     d: int
@@ -39,10 +39,15 @@ class LinearGraph:
     def _penalty(self) -> Array:
         instantaneous, lagged = self.penalties
         penalty = np.full(self.shape, lagged, dtype=np.float64)
-        penalty[: self.d] = np.maximum(instantaneous, self.at_least)
+        penalty[: self.d] = instantaneous
+        penalty = np.maximum(penalty, self.at_least)
         if self.zero_diagonal:
             np.fill_diagonal(penalty[: self.d], np.inf)
         return penalty
+
+    def lagged(self, W: Array) -> Array:
+        """Return the lagged coefficients of W, or of an array of its shape, (lags, d, d)."""
+        return W[self.d :].reshape(self.lags, self.d, self.d)
 
     def squares(self, W: Array) -> Array:
         """Return the squared instantaneous coefficients."""

@@ -23,7 +23,8 @@ smallest possible:
 
 S_ii S_jj / n is the variance of S_ij by chance. By (2), an edge between unrelated columns is beyond
 (3) with the probability of a normal beyond z. With z for a two-sided level of 0.05 / N,
-N = d (d - 1) / 2 pairs (Bonferroni), a graph of unrelated columns has an edge in at most 5 % of
+N = d (d - 1) / 2 pairs (Bonferroni; with lagged copies of the columns, each copy and column is a
+pair too), a graph of unrelated columns has an edge in at most 5 % of
 runs. In a vote over K sites, an edge needs more than half of them. Each site then takes the z whose
 two-sided level p has P(Bin(K, p) > K / 2) = 0.05 / N.
 
@@ -47,6 +48,8 @@ from scipy.special import betaincinv, ndtri
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 
+OWN_UNITS = "columns keep their own units, in which weights have no expected size"
+"""Why the plan does not judge a graph."""
 FALSE_GRAPHS = 0.05
 """The largest probability of an edge in a graph of unrelated columns."""
 
@@ -62,9 +65,9 @@ def scatter_noise(noisy: NoisyMatrix) -> Array:
     return found
 
 
-def single_level(d: int) -> float:
-    """Return the two-sided level of one pair's test."""
-    return FALSE_GRAPHS / (d * (d - 1) / 2)
+def single_level(d: int, lagged: int = 0) -> float:
+    """Return the two-sided level of one pair's test; lagged: the number of lagged copies."""
+    return FALSE_GRAPHS / (d * (d - 1) / 2 + d * lagged)
 
 
 def vote_level(d: int, sites: Iterable[int]) -> float:
@@ -91,38 +94,45 @@ def universal(d: int) -> float:
 class NoiseSize:
     """The noise in the units analysed.
 
-    noise: G, shape (d, d); variances: S_ii, shape (d,), positive; records: n, which may be noisy
+    noise: G, shape (q, q); variances: S_ii, shape (q,), positive; records: n, which may be noisy
+    effects: d, the number of columns that can be effects, which are the first ones; None for all.
+        The others are causes only, as lagged copies are
+
+    `weight_error`, `penalty` and `threshold` have the shape (q, d), from causes to effects.
     """
 
     noise: Array
     variances: Array
     records: float
+    effects: int | None = None
 
     @property
     def weight_error(self) -> Array:
         """The standard deviation of the noise in W_ij, for unrelated columns."""
-        found: Array = self.noise / self.variances[:, None]
+        found: Array = self._of_effects(self.noise) / self.variances[:, None]
         return found
 
     @property
     def weight_variance(self) -> Array:
-        """The variance of W_ij by noise and chance, for unrelated columns."""
+        """The variance of W_ij by noise and chance, for unrelated columns, shape (q, d)."""
         found: Array = self._slope_variance / self.variances[:, None] ** 2
         return found
 
     @property
     def penalty(self) -> Array:
-        """The smallest penalty of each entry; 0 on the diagonal."""
-        raised = universal(len(self.noise)) * self.noise
+        """The smallest penalty of each entry; 0 for an effect on itself."""
+        raised = universal(len(self.noise)) * self._of_effects(self.noise)
         np.fill_diagonal(raised, 0)
         return raised
 
-    def threshold(self, penalty: float, level: float | None = None) -> Array:
+    def threshold(self, penalty: Array | float, level: float | None = None) -> Array:
         """Return (3), at least 0, if the job's penalty is `penalty` and `penalty` above raises it.
 
-        level: two-sided level of one pair's test; None for `single_level`
+        penalty: one, or (q, d); level: two-sided level of one pair's test; None for `single_level`
         """
-        z = quantile(single_level(len(self.noise)) if level is None else level)
+        q = len(self.noise)
+        d = q if self.effects is None else self.effects
+        z = quantile(single_level(d, q - d) if level is None else level)
         in_force = np.maximum(penalty, self.penalty)
         excess = z * np.sqrt(self._slope_variance) - in_force
         found: Array = np.maximum(excess, 0) / self.variances[:, None]
@@ -143,38 +153,59 @@ class NoiseSize:
     @property
     def _slope_variance(self) -> Array:
         chance = np.outer(self.variances, self.variances) / max(self.records, 1.0)
-        found: Array = self.noise**2 + chance
-        return found
+        return self._of_effects(self.noise**2 + chance)
+
+    def _of_effects(self, matrix: Array) -> Array:
+        return matrix[:, : self.effects].copy()
 
 
-def raised_facts(size: NoiseSize, penalty: float, threshold: float, floor: Array) -> dict[str, Any]:
+def raised_facts(
+    size: NoiseSize, penalty: float, threshold: float, *, lag_penalty: float = 0.0
+) -> dict[str, Any]:
     """Return the settings in force, and what raised them, for a result.
 
-    penalty, threshold: the job's; floor: the threshold by (3)
+    penalty, threshold, lag_penalty: the job's; the last one only for lagged copies
     """
-    pairs = ~np.eye(len(floor), dtype=bool)
-    penalties = np.maximum(penalty, size.penalty)[pairs]
-    thresholds = np.maximum(threshold, floor)[pairs]
-    return {
+    job = job_penalties(size, penalty, lag_penalty)
+    d = job.shape[1]
+    pairs = ~np.eye(*job.shape, dtype=bool)
+    in_force = np.maximum(job, size.penalty)
+    facts = {
         "weight_error": _range(size.weight_error[pairs]),
-        "penalty": {"job": penalty, "in_force": _range(penalties)},
-        "threshold": {"job": threshold, "in_force": _range(thresholds)},
+        "penalty": {"job": penalty, "in_force": _range(in_force[:d][pairs[:d]])},
     }
+    if len(job) > d:
+        facts["lag_penalty"] = {"job": lag_penalty, "in_force": _range(in_force[d:])}
+    thresholds = np.maximum(threshold, size.threshold(job))[pairs]
+    return {**facts, "threshold": {"job": threshold, "in_force": _range(thresholds)}}
+
+
+def job_penalties(size: NoiseSize, penalty: float, lag_penalty: float) -> Array:
+    """Return the job's penalty of each entry, (q, d)."""
+    found: Array = np.full_like(size.weight_error, lag_penalty)
+    found[: found.shape[1]] = penalty
+    return found
 
 
 def raised_note(facts: dict[str, Any]) -> str:
     """Return `raised_facts` in a sentence."""
     low, high = facts["weight_error"]
-    parts = []
-    for name in ("penalty", "threshold"):
-        job, (smallest, largest) = facts[name]["job"], facts[name]["in_force"]
-        if largest > job:
-            parts.append(f"{name} {job:g} to {_span(smallest, largest)}")
-    raised = f"It raised {' and '.join(parts)}." if parts else "It raised neither setting."
+    settings = [name for name in ("penalty", "lag_penalty", "threshold") if name in facts]
+    parts = [
+        f"{name} from {facts[name]['job']:g} to {_raised(facts[name])}"
+        for name in settings
+        if facts[name]["in_force"][1] > facts[name]["job"]
+    ]
+    raised = f"It raised {', and '.join(parts)}." if parts else "It raised no setting."
     return (
         f"The noise moves the weight of an edge between unrelated columns by {_span(low, high)} "
         f"(one standard deviation). {raised}"
     )
+
+
+def _raised(setting: dict[str, Any]) -> str:
+    low, high = (f"{value:.2g}" for value in setting["in_force"])
+    return high if low == high else f"between {low} and {high}"
 
 
 def _range(values: Array) -> list[float]:

@@ -164,12 +164,13 @@ class Learner:
             found[np.ix_(kept, kept)] = size.weight_variance
         return found
 
-    def edge_rule(self, columns: frozenset[str] | None) -> EdgeRule:
+    def edge_rule(self, columns: frozenset[str] | None, *, vote: bool) -> EdgeRule:
         """Return when a site finds an edge; that of GES is a score, as strict as a test of 1 %."""
         if self.algorithm in ("pc", "ges"):
             level = self.alpha if self.algorithm == "pc" else _LEVEL_OF_BIC
-            return EdgeRule(columns, 0.0, 0.0, pooled=False, level=level)
-        return EdgeRule(columns, self.settings()["penalty"], self.threshold, pooled=False)
+            return EdgeRule(columns, 0.0, 0.0, pooled=False, vote=vote, level=level)
+        penalty = self.settings()["penalty"]
+        return EdgeRule(columns, penalty, self.threshold, pooled=False, vote=vote)
 
     def noise_note(self) -> str:
         """Return what sites do about noise of which they know the size."""
@@ -271,10 +272,13 @@ def majority_graph(
     threshold: float,
     names: Sequence[str],
     floor: Array | None = None,
+    *,
+    noised: bool = False,
 ) -> GraphFit:
     """Return the graph that the sum of the sites' contributions gives.
 
     threshold: of an average; a vote has none. floor: a smallest threshold of each edge, (p, p)
+    noised: whether sites have noisy moments
     diagnostics: the number of sites, and of those that abstained
     """
     edges, abstained = total[EDGES], round(float(total[ABSTAINED][0]))
@@ -291,13 +295,7 @@ def majority_graph(
     if not is_acyclic(directed):
         notes.append("the edges form a cycle; none was removed")
     if abstained:
-        notes.append(
-            f"{abstained} of {sites} sites could not learn a graph and count as votes against "
-            "every edge. Possible reasons: one record, too few records for the learner, fewer than "
-            "two columns that vary, columns that depend linearly on one another, or a search that "
-            "does not converge. Sites do not report which; the analyses of 'moments' show for all "
-            "records together whether columns are constant or depend on others"
-        )
+        notes.append(_abstained_note(abstained, sites, noised=noised))
     return GraphFit(
         method=combine,
         names=tuple(names),
@@ -308,6 +306,20 @@ def majority_graph(
         settings={"threshold": threshold} if combine == "average" else {},
         diagnostics={"sites": sites, "abstained": abstained},
         notes=tuple(notes),
+    )
+
+
+def _abstained_note(abstained: int, sites: int, *, noised: bool) -> str:
+    noise, check = "", "; the analyses of 'moments' show for all records together whether columns "
+    check += "are constant or depend on others"
+    if noised:
+        noise = "noise of differential privacy that is large for a site's number of records (more "
+        noise, check = f"{noise}records or a larger epsilon help), ", ""
+    return (
+        f"{abstained} of {sites} sites could not learn a graph and count as votes against every "
+        f"edge. Possible reasons: {noise}one record, too few records for the learner, fewer than "
+        "two columns that vary, columns that depend linearly on one another, or a search that does "
+        f"not converge. Sites do not report which{check}"
     )
 
 

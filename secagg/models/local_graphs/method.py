@@ -61,6 +61,7 @@ from secagg.errors import JobError, UsageError
 from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
 from secagg.models.common.variables import choose
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
+from secagg.models.graphs.noise_size import OWN_UNITS
 from secagg.models.graphs.tables import linear_table, other_table
 from secagg.models.local_graphs.learners import (
     ABSTAINED,
@@ -150,10 +151,12 @@ class LocalGraphs:
         return 'has learner = "notears_mlp"' if self.learner == "notears_mlp" else ""
 
     @property
-    def edge_rule(self) -> EdgeRule | None:
+    def edge_rule(self) -> EdgeRule | str:
         """The learner's rule at one site, if columns are standardised."""
         columns = None if self.variables is None else frozenset(self.variables)
-        return None if self.standardise is False else self._learner().edge_rule(columns)
+        if self.standardise is False:
+            return OWN_UNITS
+        return self._learner().edge_rule(columns, vote=self.combine == "vote")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the learner's graphs."""
@@ -232,7 +235,10 @@ class LocalGraphs:
         combine, names = self._combine(), self._names(public)
         learner = self._learner()
         floor = average_floor(state)
-        fit = majority_graph(state, state["sites"], combine, learner.threshold, names, floor)
+        fit = majority_graph(
+            state, state["sites"], combine, learner.threshold, names, floor,
+            noised=public.site_moments,
+        )  # fmt: skip
         fit = replace(
             fit,
             method=f"{self.learner}-{combine}",

@@ -39,10 +39,17 @@ def graph_columns(
 
 
 def lagged_edges(
-    weights: Array, lags: Sequence[Sequence[str]], names: Sequence[str], threshold: float
+    weights: Array,
+    lags: Sequence[Sequence[str]],
+    names: Sequence[str],
+    threshold: float,
+    floor: Array | float,
 ) -> list[dict[str, Any]]:
-    """Return the effects of earlier steps beyond the threshold; weights: (lags, d, d)."""
+    """Return the effects of earlier steps beyond the threshold.
+
+    weights: (lags, d, d); floor: a smallest threshold, one or of that shape
+    """
     return [
         {"from": lags[p][i], "to": names[j], "lag": p + 1, "weight": weights[p, i, j]}
-        for p, i, j in np.argwhere(np.abs(weights) > threshold).tolist()
+        for p, i, j in np.argwhere(np.abs(weights) > np.maximum(threshold, floor)).tolist()
     ]

@@ -88,6 +88,7 @@ from secagg.models.common.units import SQUARES_BITS, centred, deviations, record
 from secagg.models.common.variables import halves
 from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
 from secagg.models.graphs.linear_graph import LinearGraph
+from secagg.models.graphs.noise_size import OWN_UNITS
 from secagg.models.graphs.tables import linear_table
 from secagg.models.notears_admm.columns import graph_columns, lagged_edges
 from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
@@ -144,7 +145,7 @@ class NotearsAdmm:
     penalty: float = 0.01
     """Factor of the sum of absolute edge weights, at least 0. Noise at the sites raises it."""
     lag_penalty: float = 0.01
-    """Factor of the sum of absolute weights of earlier steps' effects, at least 0."""
+    """`penalty` for effects of earlier steps, at least 0. Noise at the sites raises it."""
     threshold: float = 0.3
     """Edges whose absolute weight is at most this are dropped. Noise at the sites raises it."""
     standardise: bool | Literal["common"] | None = None
@@ -157,8 +158,7 @@ class NotearsAdmm:
     """Keep each variable's effect on itself at zero from the start. If false, as in the paper, the
     acyclicity constraint removes these effects."""
     acyclic: bool = False
-    """If the graph has cycles, raise the threshold until no cycle is left. If false, cycles stay,
-    and the result says so."""
+    """If the graph has cycles, raise the threshold until none is left. If false, cycles stay."""
     rho1: float = 1e-3
     """First value of the penalty on h, which measures cycles, from 1e-12 to 1e16."""
     rho2: float = 1e-3
@@ -217,11 +217,11 @@ class NotearsAdmm:
         return 1 + len(self.lags)
 
     @property
-    def edge_rule(self) -> EdgeRule | None:
+    def edge_rule(self) -> EdgeRule | str:
         """The penalty and the threshold, if columns are standardised."""
-        columns = None if self.variables is None else frozenset(self.variables)
+        columns = None if self.variables is None else frozenset(sum(self.lags, self.variables))
         rule = EdgeRule(columns, self.penalty, self.threshold, pooled=True)
-        return rule if self._standardised else None
+        return rule if self._standardised else OWN_UNITS
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
@@ -339,6 +339,7 @@ class NotearsAdmm:
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, in the units analysed."""
         names, graph = self._names(public), raised_graph(self._graph(public), state)
+        floor = raised_threshold(state, graph)
         fit = linear_fit(
             state,
             names,
@@ -348,7 +349,7 @@ class NotearsAdmm:
             deviations=state["deviations"],
             acyclic=self.acyclic,
             standardised=self._standardised,
-            floor=raised_threshold(state, self.penalty),
+            floor=floor[: graph.d],
         )
         schedule = self.schedule
         settings = {
@@ -357,16 +358,15 @@ class NotearsAdmm:
             "rounds": schedule.rounds,
         }
         result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
-        result = with_noise(result, state, self.penalty, self.threshold)
         result.summary["status"] = state["status"]
         if self._standardised:  # to undo it
             half = halves(public, self.chosen(public))
             result.arrays["deviations"] = half / state["scale"]
         if graph.lags:
-            lagged = state["W"][graph.d :].reshape(graph.lags, graph.d, graph.d)
-            result.arrays["lagged_weights"] = lagged
-            result.summary["lagged_edges"] = lagged_edges(lagged, self.lags, names, self.threshold)
-        return result
+            result.arrays["lagged_weights"] = lagged = graph.lagged(state["W"])
+            edges = lagged_edges(lagged, self.lags, names, self.threshold, graph.lagged(floor))
+            result.summary["lagged_edges"] = edges
+        return with_noise(result, state, graph, self.lags, self.threshold)
 
     def _after_count(self, state: State, total: Update) -> State:
         records = records_in(total)

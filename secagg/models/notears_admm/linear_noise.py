@@ -4,7 +4,7 @@ The sites know the variances of the noise in their own moments, so each knows th
 noise in its scatter matrix (`secagg.models.graphs.noise_size`, (1)). The first sum adds them up
 over the sites. They are functions of the noisy moments, so they cost nothing, as all rounds. From
 the sum, the coordinator raises the penalty of every entry before the first W, and the threshold of
-every edge after the last.
+every edge after the last. With lags, that holds for the effects of earlier steps, too.
 
 `times_noise` of an edge is its absolute weight divided by the standard deviation of its noise, as
 if no other column were related to the two. It is a score for comparing edges of one graph. It is
@@ -13,7 +13,9 @@ not the probability of an edge, and not a share of repetitions: those need whole
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +23,13 @@ from numpy.typing import NDArray
 from secagg.contracts import Field, Kind, PublicFacts, Result, SiteRecords, State, Update
 from secagg.core.arrays import Array
 from secagg.models.graphs.linear_graph import LinearGraph
-from secagg.models.graphs.noise_size import NoiseSize, raised_facts, raised_note, scatter_noise
+from secagg.models.graphs.noise_size import (
+    NoiseSize,
+    job_penalties,
+    raised_facts,
+    raised_note,
+    scatter_noise,
+)
 
 NOISE = "noise"
 _BITS = 24
@@ -56,40 +64,52 @@ def noise_in(total: Update, scale: Array, records: int) -> State:
     return {NOISE: np.sqrt(total[NOISE]) * np.outer(scale, scale) / records}
 
 
-def noise_size(state: State) -> NoiseSize | None:
+def noise_size(state: State, graph: LinearGraph) -> NoiseSize | None:
     """Return the noise in the units analysed, once it is known."""
     if NOISE not in state:
         return None
-    return NoiseSize(state[NOISE], state["deviations"] ** 2, state["records"])
+    return NoiseSize(state[NOISE], state["deviations"] ** 2, state["records"], graph.d)
 
 
 def raised_graph(graph: LinearGraph, state: State) -> LinearGraph:
     """Return the graph with the penalties in force."""
-    size = noise_size(state)
+    size = noise_size(state, graph)
     return graph if size is None else replace(graph, at_least=size.penalty)
 
 
-def raised_threshold(state: State, penalty: float) -> Array | None:
-    """Return the threshold by (3) of `secagg.models.graphs.noise_size`; None without noise."""
-    size = noise_size(state)
-    return None if size is None else size.threshold(penalty)
+def raised_threshold(state: State, graph: LinearGraph) -> Array:
+    """Return the threshold by (3) of `secagg.models.graphs.noise_size`, shaped like W.
+
+    It is 0 without noise.
+    """
+    size = noise_size(state, graph)
+    if size is None:
+        return np.zeros(graph.shape)
+    return size.threshold(job_penalties(size, *graph.penalties))
 
 
-def with_noise(result: Result, state: State, penalty: float, threshold: float) -> Result:
-    """Return a result with the settings in force and each edge's score."""
-    size = noise_size(state)
+def with_noise(
+    result: Result, state: State, graph: LinearGraph, lags: Sequence[Sequence[str]],
+    threshold: float,
+) -> Result:  # fmt: skip
+    """Return a result with the settings in force and each edge's score; lags: names of columns."""
+    size = noise_size(state, graph)
     if size is None:
         return result
-    facts = raised_facts(size, penalty, threshold, size.threshold(penalty))
-    place = {name: i for i, name in enumerate(result.summary["names"])}
-    edges = [
-        {**edge, "times_noise": abs(edge["weight"]) / _error(size, place, edge)}
-        for edge in result.summary["edges"]
-    ]
+    penalty, lag_penalty = graph.penalties
+    facts = raised_facts(size, penalty, threshold, lag_penalty=lag_penalty)
+    names = [*result.summary["names"], *(name for lag in lags for name in lag)]
+    place = {name: i for i, name in enumerate(names)}
     notes = [*result.summary["notes"], raised_note(facts)]
-    summary = {**result.summary, "edges": edges, "notes": notes, "noise": facts}
-    return Result(summary, {**result.arrays, "weight_error": size.weight_error})
+    summary = {**result.summary, "notes": notes, "noise": facts}
+    for key in {"edges", "lagged_edges"} & summary.keys():
+        summary[key] = [_scored(edge, size, place) for edge in summary[key]]
+    arrays = {**result.arrays, "weight_error": size.weight_error[: graph.d]}
+    if graph.lags:
+        arrays["lagged_weight_error"] = graph.lagged(size.weight_error)
+    return Result(summary, arrays)
 
 
-def _error(size: NoiseSize, place: dict[str, int], edge: dict[str, object]) -> float:
-    return float(size.weight_error[place[str(edge["from"])], place[str(edge["to"])]])
+def _scored(edge: dict[str, Any], size: NoiseSize, place: dict[str, int]) -> dict[str, Any]:
+    error = float(size.weight_error[place[edge["from"]], place[edge["to"]]])
+    return {**edge, "times_noise": abs(edge["weight"]) / error}

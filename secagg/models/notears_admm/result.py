@@ -11,6 +11,7 @@ from secagg.contracts import Label, State
 from secagg.core.arrays import Array
 from secagg.models.graphs.acyclicity import (
     acyclic_edges,
+    between_variables,
     graph_over_threshold,
     is_acyclic,
     largest_weight,
@@ -107,16 +108,31 @@ def _no_edge_note(
     weights: Array,
     names: Sequence[str],
     applied: float,
+    floor: Array | None,
     *,
     lagged: bool,
     standardised: bool,
 ) -> str:
     """Return why a graph is empty. lagged: it may still have effects of earlier steps."""
     what = "no edge within a step" if lagged else "no edge"
-    if np.any(weights):
-        return f"{what}: {largest_weight(weights, names, applied)}"
+    if np.any(between_variables(weights)):
+        threshold, why = _in_force(applied, floor), ""
+        if np.any(np.abs(weights) > applied):
+            why = ". The noise of differential privacy can cause weights of such sizes"
+        return f"{what}: {largest_weight(weights, names, threshold)}{why}"
     fix = "lower method.penalty" if standardised else "standardise, or lower method.penalty"
     return f"{what}: no slope of the loss exceeds the penalty in the units analysed; {fix}"
+
+
+def _in_force(applied: float, floor: Array | None) -> str:
+    """Return the threshold in words; floor: what noise raised it to."""
+    if floor is None or floor.max() <= applied:
+        return f"threshold {applied:g}"
+    pairs = ~np.eye(len(floor), dtype=bool)
+    raised = np.maximum(applied, floor)[pairs]
+    low, high = (f"{value:.2g}" for value in (raised.min(), raised.max()))
+    span = high if low == high else f"between {low} and {high}"
+    return f"threshold, which the noise raised from {applied:g} to {span}"
 
 
 def consensus_fit(
@@ -156,12 +172,10 @@ def consensus_fit(
     max_slope = stationarity(state["W"], -state["total"], graph, units)
     if failed is None and not np.any(directed):
         lagged = bool(settings.get("lags"))
-        if np.any(np.abs(weights) > threshold):
-            notes += ("no edge: the noise of differential privacy can cause weights of such sizes",)
-        else:
-            notes += (
-                _no_edge_note(weights, names, applied, lagged=lagged, standardised=standardised),
-            )
+        note = _no_edge_note(
+            weights, names, applied, floor, lagged=lagged, standardised=standardised
+        )
+        notes += (note,)
     caution = ""
     if failed is None and np.any(weights):
         caution = _caution(max_slope, units, schedule)

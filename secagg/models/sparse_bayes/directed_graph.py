@@ -94,7 +94,11 @@ from secagg.models.sparse_bayes.latent_graph import (
     draw_latent_graph,
     latent_columns,
 )
-from secagg.models.sparse_bayes.markov_random_field import discoveries, expected_fdr
+from secagg.models.sparse_bayes.markov_random_field import (
+    NOT_JUDGED,
+    discoveries,
+    expected_fdr,
+)
 from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw, adapted
 from secagg.models.sparse_bayes.normal_graph import (
     NOT_DETERMINED,
@@ -163,6 +167,11 @@ class SparseDirected(SparseModel):
             return SURROGATE
         kind = "order of the columns known" if self.ordered else "cycles allowed"
         return f"Sparse directed graph, {kind}{', normal errors' * (self.errors == 'gaussian')}"
+
+    @property
+    def edge_rule(self) -> str:
+        """Why no weight of an edge is predicted."""
+        return NOT_JUDGED
 
     @property
     def disclosure(self) -> Disclosure:

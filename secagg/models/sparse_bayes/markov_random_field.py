@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
-    EdgeRule,
     PublicFacts,
     RecordCount,
     Result,
@@ -51,6 +50,11 @@ from secagg.models.sparse_bayes.result import (
 )
 from secagg.models.sparse_bayes.sums import Design
 
+NOT_JUDGED = (
+    "which edges are found depends on the prior and the number of sites as well as on the noise; "
+    "with few sites the prior rarely includes an edge; try it with simulated records"
+)
+"""Why the plan has no verdict (docs/math/graphs-under-noise.md#the-plan)."""
 ADVICE = (
     " Method sparse_regression of one of the two columns on all others has another default prior, "
     "which finds such effects more often."
@@ -77,10 +81,9 @@ class SparseMarkov(SparseLinear):
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
 
     @property
-    def edge_rule(self) -> EdgeRule:
-        """Each column is regressed on all others; coefficients have probabilities."""
-        columns = None if self.variables is None else frozenset(self.variables)
-        return EdgeRule(columns, 0.0, 0.0, pooled=True, partial=True)
+    def edge_rule(self) -> str:
+        """Why no weight of an edge is predicted."""
+        return NOT_JUDGED
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""

@@ -48,6 +48,9 @@ class Edge:
     verdict: Verdict
     votes: tuple[int, ...] = ()
     """Number of sites that voted for it; for an undirected edge, one number for each direction."""
+    times_noise: float | None = None
+    stability: tuple[float, ...] = ()
+    """Shares of repetitions with fresh noise that have it, in its direction and in either."""
 
 
 def judged(summary: Mapping[str, Any]) -> list[Edge]:
@@ -65,7 +68,9 @@ def judged(summary: Mapping[str, Any]) -> list[Edge]:
     for e in summary["edges"]:
         ends, directed = (e["from"], e["to"]), e["kind"] == "directed"
         of_edge = votes(*ends, directed=directed)
-        edges.append(Edge(*ends, directed, e["weight"], _verdict(e, truth), of_edge))
+        stability = tuple(e[key] for key in ("stability", "stability_either_way") if key in e)
+        noise = (e.get("times_noise"), stability)
+        edges.append(Edge(*ends, directed, e["weight"], _verdict(e, truth), of_edge, *noise))
     pairs = {frozenset((edge.source, edge.target)) for edge in edges}
     missing = [pair for pair in summary.get("truth", ()) if frozenset(pair) not in pairs]
     return edges + [Edge(a, b, True, None, "missing", votes(a, b)) for a, b in missing]

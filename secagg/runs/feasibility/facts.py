@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from secagg.contracts import Method, OneGraph, OneRegression
+from secagg.contracts import EdgeRule, Method, OneGraph, OneRegression
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
 from secagg.jobs.job import Continuous
 from secagg.privacy.expected_error import (
@@ -37,9 +37,9 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     ):
         words = "not judged: no error is predicted for a network; try it with simulated records"
         return {"verdict": None, "words": words}
-    if isinstance(method, OneGraph) and method.edge_rule is None:
-        words = "not judged: columns keep their own units, in which weights have no expected size"
-        return {"verdict": None, "words": words}
+    rule = method.edge_rule if isinstance(method, OneGraph) else None
+    if isinstance(rule, str):
+        return {"verdict": None, "words": f"not judged: {rule}"}
     used, logistic = _columns(method), isinstance(method, OneRegression) and method.logistic
     variables = [v for v in planned.public.variables if used is None or {v.column, v.name} & used]
     kinds = [job.columns[v.column].type for v in variables]
@@ -54,8 +54,8 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         logistic,
     )
     noised = _planned_noise(planned, guarantee)
-    if isinstance(method, OneGraph) and method.edge_rule is not None:
-        found = graph_feasibility(assumed, noised, method.edge_rule).to_dict()
+    if rule is not None:
+        found = graph_feasibility(assumed, noised, rule).to_dict()
     else:
         found = feasibility(assumed, noised).to_dict()
     if isinstance(method, OneRegression) and method.own_at_sites:
@@ -67,9 +67,8 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
             name = f"ln({variable.name})" if column.transform == "log" else variable.name
             unit = "" if column.transform == "log" else column.unit
             deviations[name] = assumed.spread * variable.half_range, unit
-    graph = isinstance(method, OneGraph)
-    statement = _graph_statement if graph else _statement
-    narrow = found["if_narrow" if graph else "error_if_narrow"]
+    statement = _statement if rule is None else _graph_statement
+    narrow = found["error_if_narrow" if rule is None else "if_narrow"]
     return found | {
         "assumed_deviations": {name: sd for name, (sd, _) in deviations.items()},
         "assumes": statement(assumed, narrow, deviations),
@@ -80,7 +79,7 @@ def _columns(method: Method) -> frozenset[str] | None:
     """Return the names of the columns that the result is about; None for all."""
     if isinstance(method, OneRegression):
         return method.columns_used
-    if isinstance(method, OneGraph) and method.edge_rule is not None:
+    if isinstance(method, OneGraph) and isinstance(method.edge_rule, EdgeRule):
         return method.edge_rule.columns
     return None
 
@@ -125,7 +124,10 @@ def _graph_statement(
     if narrow is not None:
         text += f", and {_listed(assumed, deviations)}; with standard deviations half as large, an "
         text += f"edge needs {narrow:.2f}"
-    return f"{text}; an edge may be found in the wrong direction"
+    return (
+        f"{text}; likely: more than half of such edges were found in simulations; an edge may be "
+        "found in the wrong direction"
+    )
 
 
 def _listed(assumed: Assumptions, deviations: Mapping[str, tuple[float, str]]) -> str:

@@ -94,10 +94,10 @@ def test_effective_records_have_the_error_of_chance_and_noise_together() -> None
 
 def test_the_note_says_what_was_raised_and_what_was_not() -> None:
     size = NoiseSize(0.1 * (1 - np.eye(3)), np.ones(3), 500)
-    facts = raised_facts(size, 0.01, 0.3, size.threshold(0.01))
+    facts = raised_facts(size, 0.01, 0.3)
     assert facts["penalty"]["in_force"] == pytest.approx([0.1 * np.sqrt(2 * np.log(3))] * 2)
     assert raised_note(facts).endswith(
-        "by 0.1 (one standard deviation). It raised penalty 0.01 to 0.15."
+        "by 0.1 (one standard deviation). It raised penalty from 0.01 to 0.15."
     )
-    facts = raised_facts(size, 0.5, 0.3, size.threshold(0.5))
-    assert raised_note(facts).endswith("It raised neither setting.")
+    facts = raised_facts(size, 0.5, 0.3)
+    assert raised_note(facts).endswith("It raised no setting.")

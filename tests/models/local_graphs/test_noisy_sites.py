@@ -152,3 +152,14 @@ def test_without_noise_nothing_is_sent_that_was_not_sent_before() -> None:
 def test_the_number_of_repetitions_is_limited() -> None:
     with pytest.raises(JobError, match="between 0 and 1000"):
         LocalGraphs(redraws=1001).stages(PUBLIC)
+
+
+def test_noise_is_among_the_reasons_for_which_sites_learn_no_graph() -> None:
+    rows = [replace(noisy_site(0.3, k), values=np.zeros((1, 3))) for k in range(3)]
+    for noised in (True, False):
+        method, public = LocalGraphs(redraws=0), replace(PUBLIC, site_moments=noised)
+        given = rows if noised else [replace(each, noisy=None) for each in rows]
+        *_, result = play(method, given, public)
+        (note,) = (n for n in result.summary["notes"] if "could not learn a graph" in n)
+        assert note.startswith("3 of 3 sites") and ("Possible reasons: noise" in note) == noised
+        assert ("the analyses of 'moments'" in note) != noised

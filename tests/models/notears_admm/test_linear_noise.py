@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from secagg.contracts import NoisyMatrix, PublicFacts, RecordCount, SiteRecords, Variable
 from secagg.core.randomness import seeded_random
 from secagg.models.common.surrogate_records import surrogate_records
+from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import scatter_noise
+from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear import NotearsAdmm
+from secagg.models.notears_admm.result import consensus_fit
 
 NAMES, SITES = ("a", "b", "c"), ("s", "t")
 PUBLIC = PublicFacts(
@@ -70,7 +74,7 @@ def test_the_penalty_and_the_threshold_are_raised_to_the_noise() -> None:
     assert facts["penalty"]["in_force"] == pytest.approx([raised.min(), raised.max()])
     assert facts["penalty"]["job"] == 0.01 < raised.min()
     floor = facts["threshold"]["in_force"][1]
-    assert floor > 0 and any("It raised penalty 0.01" in n for n in result.summary["notes"])
+    assert floor > 0 and any("It raised penalty from 0.01" in n for n in result.summary["notes"])
     weights = np.abs(result.arrays["weights"])
     dropped = weights[OFF & ~result.arrays["directed"]]
     assert weights[result.arrays["directed"]].min() > 0.1 and dropped.max() <= floor
@@ -96,8 +100,70 @@ def test_the_jobs_own_values_are_the_smallest_possible() -> None:
     _, plain = play(NotearsAdmm(penalty=0.05, threshold=0.2), bare, public)
     assert np.array_equal(result.arrays["weights"], plain.arrays["weights"])
     assert result.summary["noise"]["penalty"]["in_force"] == [0.05, 0.05]
-    assert any("It raised neither setting" in note for note in result.summary["notes"])
+    assert any("It raised no setting" in note for note in result.summary["notes"])
     assert "noise" not in plain.summary and "weight_error" not in plain.arrays
+
+
+LAGGED = PublicFacts(
+    tuple(Variable(n, n, 0.0, 5.0) for n in ("x", "y", "x_1", "y_1")),
+    ("x", "y", "x_1", "y_1"), 10_000, SITES, site_moments=True,
+)  # fmt: skip
+
+
+def lagged_site(sd: float, seed: int, n: int = 1000) -> SiteRecords:
+    """x -> y, and x_1 -> x and y_1 -> y; columns differ in size, so the noise differs, too."""
+    rng = np.random.default_rng(seed)
+    e = rng.normal(size=(n, 4)) * np.array([0.1, 0.1, 0.2, 0.25])
+    x = 0.5 * e[:, 2] + e[:, 0]
+    u = np.column_stack([x, 0.6 * x + 0.5 * e[:, 3] + e[:, 1], e[:, 2:]])
+    z = np.column_stack([np.ones(n), u])
+    variance = np.full((5, 5), sd**2) * (1 + np.eye(5))
+    variance[0, 1:] = variance[1:, 0] = 4 * sd**2
+    values = surrogate_records(z.T @ z, n, np.ones(4))
+    return SiteRecords(values, 0, np.zeros(4), noisy=NoisyMatrix(z.T @ z, variance))
+
+
+def test_effects_of_earlier_steps_have_penalties_and_thresholds_of_their_own_noise() -> None:
+    """By hand: rows are causes, x, y, x_1, y_1; columns are effects, x and y.
+
+    One pair of variables, and four of a lagged copy and a variable.
+    """
+    rows = [lagged_site(2.0, seed) for seed in range(2)]
+    method = NotearsAdmm(
+        variables=("x", "y"), lags=(("x_1", "y_1"),), standardise=True, threshold=0.0,
+        lag_penalty=0.0, zero_diagonal=True, rounds=150,
+    )  # fmt: skip
+    state, result = play(method, rows, LAGGED)
+    G = standardised_noise(rows)[:, :2]
+    raised, facts = np.sqrt(2 * np.log(4)) * G, result.summary["noise"]
+    assert facts["penalty"]["in_force"] == pytest.approx([raised[0, 1]] * 2)
+    in_force = raised[2:].min(), raised[2:].max()
+    assert facts["lag_penalty"]["in_force"] == pytest.approx(in_force)
+    assert in_force[0] < 0.95 * in_force[1]
+    note = f"lag_penalty from 0 to between {in_force[0]:.2g} and {in_force[1]:.2g}, and threshold"
+    assert any(note in each for each in result.summary["notes"])
+    z = norm.isf(0.05 / 5 / 2)
+    floor = z * np.sqrt(G**2 + 1 / 2000) - raised
+    pairs = np.array([[False, True], [True, False], [True, True], [True, True]])
+    assert facts["threshold"]["in_force"] == pytest.approx([floor[pairs].min(), floor[pairs].max()])
+    assert result.arrays["weight_error"] == pytest.approx(G[:2])
+    assert result.arrays["lagged_weight_error"] == pytest.approx(G[None, 2:])
+    weights = result.arrays["lagged_weights"][0]
+    beyond = np.argwhere(np.abs(weights) > floor[2:])
+    found = {(e["from"], e["to"]): e["times_noise"] for e in result.summary["lagged_edges"]}
+    assert found == pytest.approx(
+        {(f"{'xy'[i]}_1", "xy"[j]): abs(weights[i, j]) / G[2 + i, j] for i, j in beyond}
+    )
+    assert set(found) == {("x_1", "x"), ("y_1", "y")}
+    few = method.result({**state, "records": 8.0}, LAGGED, RecordCount(8.0, 1.0))
+    assert not few.summary["lagged_edges"] and few.arrays["lagged_weights"].any()
+    heavy = replace(method, lag_penalty=0.9).result(state, LAGGED, RecordCount(8.0, 1.0))
+    facts = heavy.summary["noise"]
+    assert facts["lag_penalty"]["in_force"] == [0.9, 0.9] and facts["penalty"]["in_force"][0] < 0.5
+    assert facts["threshold"]["in_force"] == pytest.approx([0, floor[0, 1]])
+    at = state["W"]  # the penalty is in force in every round: large noise leaves nothing
+    _, none = play(method, [lagged_site(40.0, seed) for seed in range(2)], LAGGED)
+    assert at[2:].any() and not none.arrays["lagged_weights"].any()
 
 
 def test_a_weight_over_the_threshold_but_within_the_noise_is_no_edge() -> None:
@@ -107,7 +173,34 @@ def test_a_weight_over_the_threshold_but_within_the_noise_is_no_edge() -> None:
     state = {**state, "records": 8.0}  # then chance alone is larger than any weight
     again = BARE.result(state, PUBLIC, RecordCount(8.0, 1.0))
     assert not again.arrays["directed"].any() and again.arrays["weights"].any()
-    assert any("the noise of differential privacy can" in n for n in again.summary["notes"])
+    (note,) = (n for n in again.summary["notes"] if n.startswith("no edge"))
+    low, high = again.summary["noise"]["threshold"]["in_force"]
+    assert f"the threshold, which the noise raised from 0 to between {low:.2g} and" in note
+    assert f"{high:.2g}; the largest in size is" in note
+    assert note.endswith("The noise of differential privacy can cause weights of such sizes")
+
+
+def test_the_largest_weight_of_an_empty_graph_is_none_of_a_variable_on_itself() -> None:
+    """With the threshold in force, also where no weight is beyond the job's own."""
+    W = np.array([[-0.25, 0.1, 0.0], [0.2, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    state = {"W": W, "total": np.zeros((3, 3)), "status": "converged"}
+    state |= dict.fromkeys(("h", "residual", "rounds", "evaluations"), 0.0)
+
+    def note(weights: np.ndarray, floor: np.ndarray | None) -> str:
+        fit = consensus_fit(
+            state, LinearGraph(3), Schedule(), NAMES, method="m", weights=weights, threshold=0.3,
+            acyclic=False, units=None, standardised=True, settings={}, floor=floor,
+        )  # fmt: skip
+        (found,) = (n for n in fit.notes if n.startswith("no edge"))
+        return found
+
+    largest = "; the largest in size is 0.2 (b -> a)"
+    assert note(W, None) == f"no edge: no weight exceeds the threshold 0.3{largest}"
+    assert note(W, np.full((3, 3), 0.1)) == note(W, None)
+    raised = "no edge: no weight exceeds the threshold, which the noise raised from 0.3 to 2.8"
+    assert note(W, np.full((3, 3), 2.8)) == f"{raised}{largest}"
+    own = np.diag([0.2, 0.1, 0.0])
+    assert note(own, None).startswith("no edge: no slope of the loss exceeds the penalty")
 
 
 def test_the_noise_is_summed_only_with_noise_at_the_sites() -> None:

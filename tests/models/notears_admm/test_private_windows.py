@@ -25,6 +25,7 @@ from secagg.runtime.site_moments import draw_site_moments
 
 SITES = ("a", "b", "c")
 NAMES = ("x", "y")
+LAGS = ("", "lagged_")  # of the arrays
 
 
 def columns(lags: int) -> list[str]:
@@ -131,6 +132,25 @@ def test_noise_in_sums_is_refused(placement: str) -> None:
         planned(1, placement=placement)
 
 
+def test_a_whole_job_with_lags_scores_every_edge() -> None:
+    made = time_series(2, 1, np.random.default_rng(3), edges=1, lagged_edges=2)
+    data = {
+        site: pd.DataFrame(made.rows(3000, np.random.default_rng(i)), columns=columns(1))
+        for i, site in enumerate(SITES)
+    }
+    raw = job(1, epsilon=8.0)
+    raw["method"] |= {"rounds": 60, "threshold": 0.0}
+    result = secagg.run(raw, data, random=replayable_random(1)).result
+    errors = np.concatenate([result.arrays[f"{a}weight_error"].reshape(2, 2) for a in LAGS])
+    edges = [*result.summary["edges"], *result.summary["lagged_edges"]]
+    causes = columns(1)
+    assert edges and {e["lag"] for e in result.summary["lagged_edges"]} == {1}
+    for edge in edges:
+        error = errors[causes.index(edge["from"]), NAMES.index(edge["to"])]
+        assert edge["times_noise"] == pytest.approx(abs(edge["weight"]) / error)
+    assert result.summary["noise"].keys() >= {"penalty", "lag_penalty", "threshold"}
+
+
 @pytest.mark.oracle
 def test_the_lagged_graph_differs_from_that_without_noise_by_the_noise_alone() -> None:
     """No value is clipped. Slopes move by S^-1 (D e - D b): S covariances, D the noise in them.
@@ -158,6 +178,8 @@ def test_the_lagged_graph_differs_from_that_without_noise_by_the_noise_alone() -
     squares = 1 + (slopes**2).sum(axis=0).max()
     error = 5 * np.linalg.norm(inverse, axis=0).max() * np.sqrt(2 * of_sum * squares) / 27000
     assert error < 0.29  # below the smallest effect
+    in_force = [other.summary["noise"][name]["in_force"] for name in ("penalty", "lag_penalty")]
+    assert in_force == [[0.01, 0.01], [0.01, 0.01]]  # not raised, so it explains no difference
     for name in ("weights", "lagged_weights"):
         assert other.arrays[name] == pytest.approx(one.arrays[name], abs=error)
 
