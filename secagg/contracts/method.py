@@ -217,8 +217,12 @@ class ReadsWindows(Protocol):
     """
 
     @property
-    def steps_in_window(self) -> int:
-        """Return the number of steps of a window, so of the records that an event is in; else 1."""
+    def windows(self) -> tuple[int, frozenset[str] | None]:
+        """Return the number of steps of a window, and the columns that are part of it.
+
+        The number is that of the records that an event is in; 1 if records are no windows. None
+        stands for all columns.
+        """
         ...
 
 

@@ -119,11 +119,22 @@ def _check_person_norm(job: Job, stages: Sequence[Stage]) -> None:
 
 
 def _terms(job: Job, method: Method) -> Terms | None:
-    """Return the terms of the guarantee, whose unit is an event if records are windows."""
+    """Return the terms of the guarantee, whose unit is an event if records are windows.
+
+    Raises `JobError` if a column is not part of the windows: it might have the values of other
+    steps, so an event might be in more records than the method knows.
+    """
     terms = job.privacy.terms()
     if terms is None or terms.person is not None or not isinstance(method, ReadsWindows):
         return terms
-    return replace(terms, records=method.steps_in_window)
+    steps, columns = method.windows
+    if steps > 1 and columns is not None:
+        used = columns | {name.partition("=")[0] for name in columns}
+        for column in job.columns:
+            if column not in used:
+                what = f"{column!r} is neither in method.variables nor in method.lags"
+                raise JobError("columns", what, "Remove it, or set privacy.person to the series.")
+    return replace(terms, records=steps)
 
 
 def _calibrate(

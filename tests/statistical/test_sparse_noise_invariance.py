@@ -3,8 +3,8 @@
 Parameters, exact moments and noisy moments are drawn from the model. After a few rounds their
 distribution must be the same (the test of Geweke 2004, "Getting it right"): means of functions of
 them are compared before and after, in pairs. Replicates are stacked as regressions of one call,
-with outcome and predictors of their own. The prior of Sigma is kept away from columns that no table has,
-which sites make smaller, and the noise of products is small against them, so that theta, every
+with outcome and predictors of their own. The prior of Sigma is kept away from columns that no table
+has, which sites make smaller, and the noise of products is small against them, so that theta, every
 site's coefficients and X'y have to move together.
 """
 

@@ -212,15 +212,15 @@ class NotearsAdmm:
         )
 
     @property
-    def steps_in_window(self) -> int:
-        """The number of steps of a window."""
-        return 1 + len(self.lags)
+    def windows(self) -> tuple[int, frozenset[str] | None]:
+        """The number of steps of a window, and its columns; None if these are all columns."""
+        columns = None if self.variables is None else frozenset(sum(self.lags, self.variables))
+        return 1 + len(self.lags), columns
 
     @property
     def edge_rule(self) -> EdgeRule | str:
         """The penalty and the threshold, if columns are standardised."""
-        columns = None if self.variables is None else frozenset(sum(self.lags, self.variables))
-        rule = EdgeRule(columns, self.penalty, self.threshold, pooled=True)
+        rule = EdgeRule(self.windows[1], self.penalty, self.threshold, pooled=True)
         return rule if self._standardised else OWN_UNITS
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:

@@ -14,7 +14,7 @@ import secagg
 from secagg.audits.epsilon_lower_bound import bound_epsilon
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.randomness import replayable_random, seeded_random
-from secagg.errors import CapabilityError
+from secagg.errors import CapabilityError, JobError
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT, upper_moments
@@ -130,6 +130,18 @@ def test_draws_for_events_and_for_records_have_different_keys() -> None:
 def test_noise_in_sums_is_refused(placement: str) -> None:
     with pytest.raises(CapabilityError):
         planned(1, placement=placement)
+
+
+def test_a_column_that_is_in_no_window_is_refused() -> None:
+    """x_2 has the values of x two steps before: an event would be in one more record."""
+    raw = job(2)
+    raw["method"]["lags"] = raw["method"]["lags"][:1]
+    empty = dict.fromkeys(SITES, windows(np.zeros((4, 2)), 2))
+    with pytest.raises(JobError) as caught:
+        plan_job(parse_job(raw), empty)
+    assert caught.value.where == "columns"
+    raw["privacy"] |= {"person": "id", "records_per_person": 30}  # a series has all its events
+    plan_job(parse_job(raw), empty)
 
 
 def test_a_whole_job_with_lags_scores_every_edge() -> None:
