@@ -103,8 +103,10 @@ def test_graphs_are_judged_by_their_smallest_edge() -> None:
     assert votes["weight_error"] == pytest.approx(2 * found["weight_error"])  # root of 4 sites
     assert votes["majority"] == (3, 4) and "likely to be found by 3 of 4 sites if" in votes["words"]
     assert judged({"name": "local_graphs", "combine": "average"})["majority"] is None
-    lagged = {**GRAPH, "standardise": True, "variables": ["x1", "x5"], "lags": [["x4", "x2"]]}
-    assert list(judged(lagged)["assumed_deviations"]) == ["x1", "x2", "x4", "x5"]
+    half = D // 2
+    names = [f"x{j}" for j in range(2 * half)]
+    lagged = {**GRAPH, "standardise": True, "variables": names[:half], "lags": [names[half:]]}
+    assert list(judged(lagged)["assumed_deviations"]) == names
     hopeless = judged(GRAPH, 0.2)
     assert hopeless["smallest_edge"] > 1
     assert hopeless["words"].startswith("red: hardly any edge is likely to be found: its weight")
