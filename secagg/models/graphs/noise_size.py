@@ -168,7 +168,7 @@ def raised_facts(
     """
     job = job_penalties(size, penalty, lag_penalty)
     d = job.shape[1]
-    pairs = ~np.eye(*job.shape, dtype=bool)
+    pairs = ~np.eye(len(job), d, dtype=np.bool_)
     in_force = np.maximum(job, size.penalty)
     facts = {
         "weight_error": _range(size.weight_error[pairs]),
