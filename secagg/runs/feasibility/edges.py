@@ -9,9 +9,9 @@ averaged over all pairs. An edge is found if the noisy correlation is beyond
     e = lambda + t,    lambda = max(penalty, root(2 log d) weight_error),
                        t = max(threshold, z root(weight_error^2 + 1 / n) - lambda)              (1)
 
-with the z of that module. So half of the edges of the weight e are missed or more: noise and chance
-move half of the correlations below e, and in a vote more than half of the sites have to find the
-edge. In simulations, 12 to 62 % of the edges of the weight e were found, which depends on the
+with the z of that module. So about half of the edges of the weight e are missed, or more: noise and
+chance move half of the correlations below e, and in a vote more than half of the sites have to find
+the edge. In simulations, 12 to 62 % of the edges of the weight e were found, which depends on the
 learner, and 53 to 97 % of those of 1.3 e. So the plan says that an edge is likely to be found from
 L = 1.3 e on. Without noise it is L_0. Green: L is at most a tenth larger than L_0. Amber: L is at
 most 0.5, a large effect (Cohen 1988). Red: it is larger.
