@@ -168,11 +168,7 @@ def raised_facts(
     """
     job = job_penalties(size, penalty, lag_penalty)
     d = job.shape[1]
-<<<<<<< HEAD
-    pairs = ~np.eye(job.shape[0], d, dtype=np.bool_)
-=======
     pairs = ~np.eye(len(job), d, dtype=np.bool_)
->>>>>>> graphs
     in_force = np.maximum(job, size.penalty)
     facts = {
         "weight_error": _range(size.weight_error[pairs]),
