@@ -24,6 +24,7 @@ seed need not be secret.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -39,7 +40,15 @@ _ACCEPTANCE = 0.8  # target rate; 0.6 to 0.9 are nearly as good (Betancourt, Byr
 SEED = 4
 
 
-class NoisyFactor:
+def factor_of(X: Floats) -> Floats:
+    """Return L, of shape (..., m, m); X has log L_jj on the diagonal."""
+    L = np.tril(X)
+    diagonal = np.arange(X.shape[-1])
+    L[..., diagonal, diagonal] = np.exp(X[..., diagonal, diagonal])
+    return L
+
+
+class NoisyFactor(ABC):
     """The log density of X: a batch of L with log L_jj on the diagonal, shape (chains, m, m).
 
     It consists of the noise's density of (1), a product of powers of the L_jj, and what a subclass
@@ -55,13 +64,6 @@ class NoisyFactor:
         # a sum over all entries counts each entry off the diagonal twice
         self.precision = 1 / variance / (2.0 - np.eye(m))
 
-    def factor(self, X: Floats) -> Floats:
-        """Return L."""
-        L = X * self.lower
-        diagonal = np.arange(L.shape[1])
-        L[:, diagonal, diagonal] = np.exp(X[:, diagonal, diagonal])
-        return L
-
     def in_released_units(self, L: Floats) -> Floats:
         """Return the Cholesky factor of the moments that were released."""
         return L
@@ -70,16 +72,16 @@ class NoisyFactor:
         """Return a derivative by L, from that by the factor in released units."""
         return slope
 
+    @abstractmethod
     def added(self, X: Floats, L: Floats) -> tuple[Floats, Floats, Floats]:
         """Return another term of the log density, and its derivatives by L and by log L_jj.
 
         The second derivative, of shape (chains, m), is that for a fixed L.
         """
-        raise NotImplementedError
 
     def __call__(self, X: Floats) -> tuple[Floats, Floats]:
         """Return the log density up to a constant, shape (chains,), and its gradient."""
-        L = self.factor(X)
+        L = factor_of(X)
         more, by_L, by_pivot = self.added(X, L)
         diagonal = np.arange(L.shape[1])
         own = self.in_released_units(L)
@@ -194,7 +196,7 @@ def draw_predictors(
     rng = np.random.Generator(np.random.PCG64(seed))
     target = PredictorsTarget(released, variance, unit)
     X, scale = starts(released, variance, rng)
-    L = np.linalg.solve(unit, target.factor(X))
+    L = np.linalg.solve(unit, factor_of(X))
     X = L * target.lower
     diagonal = np.arange(len(unit))
     X[:, diagonal, diagonal] = np.log(L[:, diagonal, diagonal])
@@ -219,7 +221,7 @@ def _sampled(
             if i < WARM_UP:
                 step *= adapted(probability)
             else:
-                factors[i - WARM_UP] = target.factor(point[0])
+                factors[i - WARM_UP] = factor_of(point[0])
     return factors
 
 

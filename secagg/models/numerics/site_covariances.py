@@ -3,9 +3,8 @@
 Under noise once at the site, each site knows the scatter matrix A_k of its columns only with noise.
 If every site had a prior of its own for A_k, slopes of all sites together would be biased towards
 zero: each site's A_k is a nuisance parameter with its own error, and their number grows with that
-of the sites (Neyman and Scott 1948; for errors in variables see Fuller 1987, "Measurement error
-models", section 1.1). So the sites' scatter matrices have one distribution, as records of
-Bernstein and Sheldon (2019, section 3) have. For a site with n_k + 1 records and q columns,
+of the sites (Neyman and Scott 1948). So the sites' scatter matrices have one distribution. For a
+site with n_k + 1 records and q columns,
 
     A_k ~ Wishart(nu_k, n_k Sigma / nu_k),    nu_k = q + omega n_k                               (1)
 
@@ -15,8 +14,8 @@ root(2 / (omega n_k)). The priors are
 
     Sigma ~ inverse Wishart(q + 1, V),    omega uniform on `SHARES`                              (2)
 
-so correlations have uniform priors (Barnard, McCulloch and Meng 2000). V = `PRIOR_VARIANCE` I
-counts as one record. A Gibbs sampler's steps at the coordinator are
+so correlations have uniform priors (Barnard, McCulloch and Meng 2000). V is `PRIOR_VARIANCE` I. A
+Gibbs sampler's steps at the coordinator are
 
     p(omega | A, Sigma) ~ prod_k of the densities (1)                                            (3)
     Sigma^-1 | A, omega ~ Wishart(q + 1 + sum nu_k, (V + sum nu_k A_k / n_k)^-1)                 (4)
@@ -41,7 +40,7 @@ from secagg.errors import PeerError
 from secagg.models.numerics.gaussian_draws import transpose
 
 SHARES = 2.0 ** -np.arange(1.0, 8.25, 0.25)
-"""The values of omega."""
+"""The values of omega. With larger ones, chains become slow."""
 PRIOR_VARIANCE = 0.01
 """Of a column, in units in which its values are between -1 and 1."""
 _MAX_LOG = 2.0**30

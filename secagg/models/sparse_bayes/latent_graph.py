@@ -46,6 +46,7 @@ from secagg.models.numerics.noise_posterior import (
     JITTER,
     NoisyFactor,
     adapted,
+    factor_of,
     move,
     starts,
 )
@@ -108,14 +109,7 @@ def latent_columns(latent: State, factors: Array) -> Array:
 
     factors: a column analysed is its scaled variable, centred, times its factor
     """
-    return _factor(latent["X"])[:, 1:, 1:] * factors[:, None]
-
-
-def _factor(X: Array) -> Array:
-    L = np.tril(X)
-    diagonal = np.arange(X.shape[-1])
-    L[:, diagonal, diagonal] = np.exp(X[:, diagonal, diagonal])
-    return L
+    return factor_of(latent["X"])[:, 1:, 1:] * factors[:, None]
 
 
 def draw_latent_graph(
@@ -195,7 +189,7 @@ def _move_together(
     p = b.shape[-1]
     if not np.all(factors > 0):
         return latent, graph, b
-    L, unit = _factor(latent["X"]), np.outer(factors, factors)
+    L, unit = factor_of(latent["X"]), np.outer(factors, factors)
     F, full = L[:, 1:, 1:] * factors[:, None], square.shape[1] == p * (p - 1)
     released = (latent["released"][..., 1:, 1:] - L[:, 1:, :1] * L[:, None, 1:, 0]) * unit
     # a sum over all entries counts each entry off the diagonal twice

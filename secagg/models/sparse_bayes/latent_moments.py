@@ -58,6 +58,7 @@ from secagg.models.numerics.noise_posterior import (
     JITTER,
     NoisyFactor,
     adapted,
+    factor_of,
     move,
     starts,
 )
@@ -134,7 +135,7 @@ def latent_regression(latents: Sequence[State], factors: Sequence[Array], design
         made smaller
     """
     X = np.array([latent["X"] for latent in latents])
-    L = _factor(X)[..., 1:, 1:] * _in_order(factors, design)[:, None, :, :, None]
+    L = factor_of(X)[..., 1:, 1:] * _in_order(factors, design)[:, None, :, :, None]
     squares = (L * L).sum(axis=-1)
     L = L * np.sqrt(np.minimum(largest / np.maximum(squares, largest), 1.0))[..., None]
     gram = L @ transpose(L)
@@ -147,7 +148,7 @@ def latent_regression(latents: Sequence[State], factors: Sequence[Array], design
 
 def predictor_scatters(latents: Sequence[State]) -> Array:
     """Return L_x L_x' of the sites' current moments, (sites, chains, regressions, q, q)."""
-    L_x = _factor(np.array([latent["X"] for latent in latents]))[..., 1:-1, 1:-1]
+    L_x = factor_of(np.array([latent["X"] for latent in latents]))[..., 1:-1, 1:-1]
     found: Array = L_x @ transpose(L_x)
     return found
 
@@ -190,7 +191,7 @@ def line_terms(latents: Sequence[State], factors: Sequence[Array], design: Desig
 def _moves(X: Array, factors: Sequence[Array], design: Design,
            shift: Array) -> tuple[Array, Array, Array]:  # fmt: skip
     """Return L_x, L, and the shift in the scaled units of the release."""
-    L = _factor(X)
+    L = factor_of(X)
     return L[..., 1:-1, 1:-1], L, _unit(factors, design) * shift
 
 
@@ -280,7 +281,7 @@ def _slide(
     uniform: Array,
 ) -> tuple[Array, Array]:
     """Return X and delta after the move (2); common: beta_0, root: W's standard deviations."""
-    L = _factor(X)
+    L = factor_of(X)
     L_x, M = L[:, 1:-1, 1:-1], L @ transpose(L)
     S, precision = L_x @ transpose(L_x), 1 / variance[:, -1, 1:-1]
     weighted = S * precision[:, None, :]
@@ -324,11 +325,3 @@ def _unit(factors: Sequence[Array], design: Design) -> Array:
     d = _in_order(factors, design)
     found: Array = d[:, None, :, :-1] / _of_y(d)
     return found
-
-
-def _factor(X: Array) -> Array:
-    """Return L of X."""
-    L = np.tril(X)
-    diagonal = np.arange(X.shape[-1])
-    L[..., diagonal, diagonal] = np.exp(X[..., diagonal, diagonal])
-    return L

@@ -155,7 +155,7 @@ def _weight_error(assumed: Assumptions, planned: PlannedNoise, mu: float, rule: 
 
 
 def _largest(holds: Callable[[float], bool]) -> float:
-    """Return the largest x between 1e-12 and 1e12 up to which a condition holds."""
+    """Return the largest x from 1e-12 to 1e12 for which a condition holds, true for smaller x."""
     low, high = -12.0, 12.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from secagg.models.numerics.laplace_location import draw_location
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
@@ -17,7 +18,6 @@ from secagg.models.sparse_bayes.laplace_graph import (
     matrices,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.laplace_location import draw_location
 from secagg.models.sparse_bayes.metropolis_entries import (
     ACCEPTANCE,
     ErrorLaw,

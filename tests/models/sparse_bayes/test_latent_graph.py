@@ -10,6 +10,7 @@ from scipy import stats
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
+from secagg.models.numerics.noise_posterior import factor_of
 from secagg.models.sparse_bayes import latent_graph
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import GraphDraw, draw_graph_noise, sweep_graph
@@ -139,7 +140,7 @@ def test_the_density_is_wisharts_in_other_coordinates() -> None:
     target = target_of(freedom)
 
     def natural(x: Array) -> Array:
-        L = target.factor(point(x))[0]
+        L = factor_of(point(x))[0]
         M = L @ L.T
         S = M[1:, 1:] - np.outer(M[0, 1:], M[0, 1:]) / M[0, 0]
         return np.concatenate([M[0], S[np.triu_indices(3)]])

@@ -11,6 +11,7 @@ from scipy.stats import wishart
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
+from secagg.models.numerics.noise_posterior import factor_of
 from secagg.models.numerics.site_covariances import SharedCovariance
 from secagg.models.sparse_bayes import latent_moments
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
@@ -193,7 +194,7 @@ def test_the_second_move_allows_for_the_sum_of_squares(monkeypatch: pytest.Monke
         X: Array, released: Array, variance: Array, beta: Array, common: Array, root: Array,
         *others: Array,
     ) -> tuple[Array, Array]:  # fmt: skip
-        L = latent_moments._factor(X)
+        L = factor_of(X)
         L_x, s = L[:, 1:-1, 1:-1], 1.2 / np.tile([3.0, 4.0], CHAINS) ** 2
         precision = L_x @ L_x.swapaxes(1, 2) / s[:, None, None]
         precision += np.eye(2) / (root**2)[:, None, :]
@@ -227,7 +228,7 @@ def test_the_density_is_that_of_the_prior_in_other_coordinates() -> None:
     def natural(x: Array) -> Array:
         X = np.zeros((4, 4))
         X[at] = x
-        L = latent_moments._factor(X)
+        L = factor_of(X)
         M = L @ L.T
         S = L[1:3, 1:3] @ L[1:3, 1:3].T
         return np.array([*M[:3, 0], S[0, 0], S[1, 1], S[0, 1], *L[3, :3], L[3, 3] ** 2])
@@ -235,7 +236,7 @@ def test_the_density_is_that_of_the_prior_in_other_coordinates() -> None:
     def log_density(x: Array) -> float:
         X = np.zeros((4, 4))
         X[at] = x
-        L_x = latent_moments._factor(X)[1:3, 1:3]
+        L_x = factor_of(X)[1:3, 1:3]
         found, unit = natural(x), np.eye(len(x))
         jacobian = np.column_stack(
             [(natural(x + 1e-6 * e) - natural(x - 1e-6 * e)) / 2e-6 for e in unit]
@@ -266,7 +267,7 @@ def test_the_line_is_that_of_the_noise() -> None:
 
     def log_density(a: float) -> Array:
         (moved,) = shift_latent([latent], [DIVIDED], DESIGN, a * u)
-        L = latent_moments._factor(moved["X"])
+        L = factor_of(moved["X"])
         M = L @ L.swapaxes(-1, -2)
         found = np.empty((CHAINS, 2))
         for i, order in enumerate(orders):

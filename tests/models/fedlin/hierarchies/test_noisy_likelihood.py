@@ -20,7 +20,7 @@ from secagg.models.fedlin.hierarchies.noisy_likelihood import (
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.numerics.natural_gaussian import Natural, triangle
-from secagg.models.numerics.noise_posterior import PredictorsTarget, draw_predictors
+from secagg.models.numerics.noise_posterior import PredictorsTarget, draw_predictors, factor_of
 
 ERRORS = 5.0  # Monte Carlo errors by which a mean of draws may differ
 
@@ -144,7 +144,7 @@ def test_density_of_the_predictors_moments_is_the_prior_times_the_noise() -> Non
     def moments(x: np.ndarray) -> np.ndarray:
         X = np.zeros((1, 3, 3))
         X[0][np.tril_indices(3)] = x
-        L = unit @ target.factor(X)[0]
+        L = unit @ factor_of(X)[0]
         return triangle(L @ L.T)
 
     def log_density(x: np.ndarray) -> float:
