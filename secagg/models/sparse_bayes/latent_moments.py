@@ -245,7 +245,8 @@ def draw_latent(
     target = GivenCoefficients(released, variance, beta, s, dof, n, of_all)
     scale, step = stacked("scale"), stacked("step")
     # the model and the prior, too, limit how far L can move: Bartlett's decomposition of (1) there
-    below = np.diagonal(np.linalg.cholesky(np.linalg.inv(target.inverse_scale)), axis1=1, axis2=2)
+    root = np.asarray(np.linalg.cholesky(np.linalg.inv(target.inverse_scale)), dtype=np.float64)
+    below = np.diagonal(root, axis1=1, axis2=2)
     j, k = np.tril_indices(q, -1)
     scale[:, 1 + j, 1 + k] = _harmonic(scale[:, 1 + j, 1 + k], below[:, j])
     x = np.arange(1, q + 1)

@@ -239,9 +239,16 @@ class SparseLinear(SparseModel, ABC):
             update = {"P": upper(P), "r": r, "c": now.t / (draw.v * draw.w)}
         else:
             update, draw = paper_update(draw, now.theta, now.t, self.lambda_floor)
+        told: list[State] = [{} for _ in sites]
         if shared:
             lines = line_terms(latents, factors, design, now.noise_state["direction"])
-            scatters = predictor_scatters(latents)
+            told = [
+                {"line": np.clip(line, -_MAX_LINE, _MAX_LINE)}
+                | site_terms(scatter, max(n, 1), shared)
+                for line, scatter, n in zip(
+                    lines, predictor_scatters(latents), counted, strict=True
+                )
+            ]
         results = []
         for k, site in enumerate(sites):
             site_draw = SiteDraw(*(getattr(draw, name)[k] for name in _DRAW))
@@ -250,12 +257,8 @@ class SparseLinear(SparseModel, ABC):
             if not now.warmup:
                 at = now.number - self.discarded
                 own = add_draw(own, {**parameters, "common": now.theta}, at, self.recorded_rounds)
-            sent = {name: values[k] for name, values in update.items()}
-            exact = {}
-            if shared:
-                exact = {"latent": latents[k]}
-                sent["line"] = np.clip(lines[k], -_MAX_LINE, _MAX_LINE)
-                sent |= site_terms(scatters[k], max(counted[k], 1), shared)
+            sent = {name: values[k] for name, values in update.items()} | told[k]
+            exact = {"latent": latents[k]} if shared else {}
             results.append((sent, {**site, **parameters, **exact, "t": now.t, "own": own}))
         return results
 

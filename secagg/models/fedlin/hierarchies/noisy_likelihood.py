@@ -170,8 +170,8 @@ class NoisyRegression:
             log_factor = log_factor - _explained(P, h) / 2
             P, h = P[:, 1:, 1:], h[:, 1:]
             log_factor = log_factor + _explained(P, h) / 2
-        lower = np.linalg.cholesky(P)
-        z = np.linalg.solve(lower, h[..., None])[..., 0]
+        lower = np.asarray(np.linalg.cholesky(P), dtype=np.float64)
+        z = np.asarray(np.linalg.solve(lower, h[..., None]), dtype=np.float64)[..., 0]
         R = np.ascontiguousarray(np.moveaxis(lower, 0, -1).swapaxes(0, 1))
         return PseudoObservations(R, np.ascontiguousarray(z.T), log_factor)
 
