@@ -223,3 +223,20 @@ def test_a_limit_never_needs_more_noise(mean: float) -> None:
     assert moments_sensitivity(person_clip(0.1, mean), 2).replace <= (
         moments_sensitivity(Clip(0.1, 16), 2).replace
     )
+
+
+@pytest.mark.parametrize(
+    ("square", "mean", "replace"),
+    [
+        (0.1, 0.09, math.sqrt(0.35**2 - 0.15**2)),  # (2) is below c^2 + Q
+        (0.1, 0.05, 0.3),  # c^2 + Q
+        (2.0, 0.5, 0.75),
+    ],
+)
+def test_a_person_s_sensitivity_agrees_with_its_closed_form(
+    square: float, mean: float, replace: float
+) -> None:
+    """(4) and (5), divided by the number of records."""
+    found = moments_sensitivity(person_clip(square, mean), 3)
+    assert found.add == pytest.approx((C2 + mean) / math.sqrt(2), rel=1e-12)
+    assert found.replace == pytest.approx(replace, rel=1e-12)
