@@ -229,6 +229,23 @@ class Job(_Strict):
     engine: Engine = Engine()
     """How messages are carried: within one process or between several."""
 
+    @property
+    def agreed(self) -> dict[str, Any]:
+        """What the parties agree on, as plain data for JSON: all but where things lie.
+
+        Folders and engine may differ between the computers of the parties.
+        """
+        return self.model_dump(mode="json", exclude=_LOCAL)
+
+    @property
+    def local(self) -> dict[str, Any]:
+        """Where things lie on this computer, as plain data for JSON."""
+        return self.model_dump(mode="json", include=_LOCAL)
+
+
+_LOCAL: Any = {"sites": {"folder", "table", "site_column", "ledgers"}, "engine": True}
+"""The keys of a job that are not part of the agreement."""
+
 
 def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
     """Return the job in a TOML file. Raises `JobError` with one line.

@@ -188,7 +188,8 @@ def settings(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, str]]:
     unused = _unused(job["privacy"])
     job["privacy"] = {key: value for key, value in job["privacy"].items() if key not in unused}
     actual = {"method.fraction_bits": _noise_resolution(claims)} if claims.noised else {}
-    return [(name, actual.get(name) or any_setting(value)) for name, value in flat(job)]
+    everything = [*flat(job), *flat(facts.get("local", {}))]
+    return [(name, actual.get(name) or any_setting(value)) for name, value in everything]
 
 
 def _unused(privacy: Mapping[str, Any]) -> set[str]:

@@ -35,7 +35,7 @@ from secagg.runtime.session import Session
 from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 from secagg.runtime.site_moments import count_variance
 
-SCHEMA = 2
+SCHEMA = 3
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
 
 
@@ -148,7 +148,8 @@ def facts(
         "started": times[0],
         "finished": times[1],
         **{k: v for k, v in events[0].items() if k not in ("event", "seq", "prev", "hash", "time")},
-        "job": planned.job.model_dump(mode="json"),  # with the order of columns, unlike in the log
+        "job": planned.job.agreed,  # with the order of columns, unlike in the log
+        "local": planned.job.local,
         "method": {**events[0]["method"], **method_facts(planned)},
         "protocol": {
             **events[0]["protocol"],

@@ -195,7 +195,7 @@ def agreement(planned: Planned) -> dict[str, Any]:
     return {
         "secagg": __version__,
         "evidence": EVIDENCE,
-        "job": planned.job.model_dump(mode="json"),
+        "job": planned.job.agreed,
         "method": {"name": planned.method.name, "settings": settings_of(planned.method)},
         "protocol": {"name": planned.protocol.name, "settings": settings_of(planned.protocol)},
         "plan": plan_facts(planned.plans),

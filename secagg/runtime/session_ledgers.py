@@ -19,6 +19,7 @@ from typing import Any
 from secagg.contracts import SiteRecords, Stage
 from secagg.contracts.noise import SITE_MOMENTS, Placement
 from secagg.core import encoding
+from secagg.core.hash_chain_log import canonical_json
 from secagg.core.identity import Roster
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.core.ring import RingVector
@@ -128,8 +129,8 @@ def request_before_data(
 
 
 def job_digest(job: Job) -> str:
-    """Return a digest of the whole job, in hexadecimal: what an exact job asks of the records."""
-    return encoding.digest(job.model_dump_json()).hex()
+    """Return a digest of the agreed job, in hexadecimal: what an exact job asks of the records."""
+    return encoding.digest(canonical_json(job.agreed)).hex()
 
 
 def query_digest(job: Job, private: Calibrated | None) -> bytes:
