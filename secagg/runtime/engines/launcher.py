@@ -15,10 +15,9 @@ from pathlib import Path
 
 from secagg.core import encoding
 from secagg.core.identity import Role
-from secagg.core.private_files import read_checked
 from secagg.core.randomness import system_random
-from secagg.errors import EvidenceError
 from secagg.jobs.job import Job
+from secagg.runtime.engines.stored_party import read_seconds
 
 _CLOSE_SECONDS = 2.0
 """Seconds in which a process must end before it is killed."""
@@ -85,14 +84,6 @@ class Launcher:
         """Wait for every process to end; kill those that do not end in time."""
         for process in self.processes.values():
             _end(process, _CLOSE_SECONDS)
-
-
-def read_seconds(folder: Path) -> float:
-    """Return the processor time of the party with this folder; 0 if it is unknown."""
-    try:
-        return float(read_checked(folder / "seconds"))
-    except EvidenceError:  # no answer yet, or the computer crashed before the write
-        return 0.0
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:

@@ -106,7 +106,7 @@ def test_no_reply_is_sent_if_the_state_cannot_be_saved(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full: there is no reply. Once there is space, the request is answered."""
-    import secagg.runtime.engines.party_process as module
+    import secagg.runtime.engines.stored_party as module
 
     def full(path: Path, value: Any, **how: Any) -> None:
         if path.name == "state":

@@ -1,0 +1,163 @@
+"""One party with its state in a private folder, so that it survives the death of its process.
+
+=========  ======================================================================================
+session    roster and nonce, fixed when a session is first opened: it takes part in no other
+state      digest of the last request, the reply, the state after it, and a digest of the records,
+           in one file that is written *before* the reply is sent
+seconds    processor time for its requests
+=========  ======================================================================================
+
+Exactly once: if the last answered request comes again, byte for byte, the party sends the same
+reply, byte for byte; so a coordinator that was killed can ask again. `Party.handle` decides on any
+other request, and refuses a phase that already has its answer. A refusal is not stored as a reply:
+after the cause is fixed, the coordinator may ask again. What a refusal changes in the state
+(`secagg.runtime.party`) is stored, too.
+
+Not protected: who can read the folder can read the state, which holds private keys of the protocol.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from secagg.contracts import SiteRecords
+from secagg.core import encoding
+from secagg.core.identity import Identity, Roster
+from secagg.core.private_files import read_checked, write_checked
+from secagg.core.randomness import system_random
+from secagg.errors import DataError, EvidenceError, PeerError
+from secagg.jobs.data_sources import SiteSource
+from secagg.runtime.engines.site_results import write_site_result
+from secagg.runtime.parties import make_party, read_records
+from secagg.runtime.party import Party
+from secagg.runtime.planned_job import Planned, session_of
+
+
+class StoredParty(ABC):
+    """A party and its private folder, which only this object reads or writes.
+
+    note: writes a text to the party's own log
+    """
+
+    def __init__(self, folder: Path, identity: Identity, note: Callable[[str], None]) -> None:
+        self.identity = identity
+        self._folder, self._note = folder, note
+        self._pinned: list[Any] = []
+        self._party: Party | None = None
+        self._planned: Planned | None = None
+        self._source: SiteSource | None = None
+        self._records = b""
+        self._noted = 0
+        """number of the guard's remarks that are in the log"""
+        self._last: list[Any] = [b"", b"", b"", b""]
+        """digest of the last request, reply, state, digest of the records"""
+
+    @abstractmethod
+    def plan(self, roster: Roster) -> tuple[Planned, SiteSource | None]:
+        """Return the job, planned from this party's own copy of it, and a site's own records.
+
+        Raises `PeerError` if the roster must not be used.
+        """
+
+    @property
+    def session(self) -> bytes | None:
+        """The session in which it takes part, once opened."""
+        return None if self._party is None else self._party.session
+
+    def restore(self) -> None:
+        """Continue where an earlier object with the same folder stopped."""
+        if (self._folder / "session").exists():
+            self._pinned = read_checked(self._folder / "session")
+            self._party = self._take_part(*self._pinned)
+            self._last[2] = self._party.first_state()
+        if (self._folder / "state").exists():
+            self._last = read_checked(self._folder / "state")
+
+    def open(self, roster: list[Any], nonce: bytes) -> bytes:
+        """Take part in a session, and return its name. Raises `PeerError` for a second session."""
+        if not self._pinned:
+            self._party = self._take_part(roster, nonce)
+            self._last[2] = self._party.first_state()
+            self._pinned = [roster, nonce]
+            write_checked(self._folder / "session", self._pinned)
+        elif self._pinned != [roster, nonce]:
+            raise PeerError("coordinator", "opens a second session")
+        assert self._party is not None
+        return self._party.session
+
+    def handle(self, request: bytes) -> bytes:
+        """Return the reply to a frame. Raises `PeerError` before a session was opened."""
+        party = self._party
+        if party is None:
+            raise PeerError("coordinator", "sends a request before it opens a session")
+        digest = hashlib.sha256(request).digest()
+        last, reply, state, records = self._last
+        if last == digest:
+            return bytes(reply)
+        began = time.process_time()
+        handled = party.handle(request, state)
+        seconds = time.process_time() - began + read_seconds(self._folder)
+        write_checked(self._folder / "seconds", seconds, sync=False)
+        guard = None if party.site is None else party.site.guard
+        while guard is not None and len(guard.remarks) > self._noted:
+            self._note(guard.remarks[self._noted])
+            self._noted += 1
+        if handled.error is not None:
+            self._note(handled.error.line())
+            if handled.error.__cause__ is not None:
+                self._note("".join(traceback.format_exception(handled.error.__cause__)))
+        if handled.error is None:
+            last, reply, records = digest, handled.reply, self._records or records
+        new = [last, reply, handled.state, records]
+        if handled.site_result is not None and self._source is not None:
+            assert self._planned is not None
+            failure = write_site_result(
+                self._source, party.session, self._planned.job, handled.site_result
+            )
+            if failure is not None:
+                self._note(failure)
+        if new != self._last:
+            write_checked(self._folder / "state", new)
+            self._last = new
+        return handled.reply
+
+    def _take_part(self, roster_plain: list[Any], nonce: bytes) -> Party:
+        """Build the party and compute the session's name, from the party's own copy of the job."""
+        roster, me = Roster.from_plain(roster_plain), self.identity.name
+        if roster.parties.get(me) != self.identity.public:
+            raise PeerError("coordinator", "sends a roster without this party's keys")
+        planned, source = self.plan(roster)
+        self._planned, self._source = planned, source
+        session = session_of(planned, roster, nonce)
+        party = make_party(planned, self.identity, roster, session, system_random, system_random)
+        if party.site is None or source is None:
+            return party
+        load = functools.partial(self._same_records, planned, source)
+        return replace(party, site=replace(party.site, load=load))
+
+    def _same_records(self, planned: Planned, source: SiteSource) -> SiteRecords:
+        """Read the records; after a restart they must be the same as in earlier rounds."""
+        rows = read_records(planned, source)
+        for remark in rows.remarks:
+            self._note(remark)
+        self._records = encoding.digest([rows.values, rows.incomplete, rows.outside])
+        if self._last[3] not in (b"", self._records):
+            what = "its records changed during the run"
+            raise DataError(self.identity.name, what, "Restore the file, or start a new run.")
+        return rows
+
+
+def read_seconds(folder: Path) -> float:
+    """Return the processor time of the party with this folder; 0 if it is unknown."""
+    try:
+        return float(read_checked(folder / "seconds"))
+    except EvidenceError:  # no answer yet, or the computer crashed before the write
+        return 0.0
