@@ -34,8 +34,8 @@ def site_check(
     from secagg.cli import output  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
-    from secagg.runs.folder_check import check_folder  # noqa: PLC0415
-    from secagg.runs.site_check import check_sites, draft_policy  # noqa: PLC0415
+    from secagg.runs.checks.folder_check import check_folder  # noqa: PLC0415
+    from secagg.runs.checks.site_check import check_sites, draft_policy  # noqa: PLC0415
     from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
 
     if draft and name is None:

@@ -98,7 +98,7 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
         what = f"found {len(sources)}, but a sum needs at least 2 sites"
         raise JobError("sites", what, _where_sites_are(job, data))
     for source in sources.values():
-        _check_names(source)
+        check_policy(source)
     folder = ledger_folder(job) if data is None else job.sites.ledgers
     if folder is not None:
         sources = {
@@ -131,7 +131,7 @@ def _where_sites_are(job: Job, data: Data | None) -> str:
     return f"A site is one value of the column {job.sites.site_column!r}."
 
 
-def _check_names(source: SiteSource) -> None:
+def check_policy(source: SiteSource) -> None:
     """Raise `JobError` if a policy names an unknown method or protocol, which is a mistake.
 
     Also raise it for a data set called 'coordinator'. The site's ledger, which contains the seeds
@@ -188,16 +188,12 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
                 str(folder), f"two files for site {path.stem!r}", "Move one of them elsewhere."
             )
         own = f"{path.stem}{_POLICY}"
-        policy = shared
-        if own in policies:
-            policy = read_policy(folder / own).at_least(as_policy(release))
         # A site with a policy has a fixed ledger file, so that no job can bypass it.
-        ledger = None
-        if own in policies:
-            ledger = folder / "ledgers" / ledger_name(policy.dataset or path.stem)
-            if policy.ledger is not None:
-                ledger = folder / policy.ledger  # an absolute path stays as it is
-        sources[path.stem] = SiteSource(path.stem, FileTable(path), policy, ledger)
+        sources[path.stem] = (
+            file_source(path.stem, path, release, folder / own)
+            if own in policies
+            else SiteSource(path.stem, FileTable(path), shared)
+        )
     for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
         raise JobError(
             str(folder / stray),
@@ -206,6 +202,18 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
             "elsewhere.",
         )
     return sources
+
+
+def file_source(name: str, path: Path, release: Release, policy: Path) -> SiteSource:
+    """Return a site with a file of records and its own policy. Raises `JobError`.
+
+    Its ledger lies in `ledgers` beside the policy, or where the policy says.
+    """
+    own = read_policy(policy).at_least(as_policy(release))
+    ledger = policy.parent / "ledgers" / ledger_name(own.dataset or name)
+    if own.ledger is not None:
+        ledger = policy.parent / own.ledger  # an absolute path stays as it is
+    return SiteSource(name, FileTable(path), own, ledger)
 
 
 def _from_table(path: Path, column: str, shared: SitePolicy) -> dict[str, SiteSource]:

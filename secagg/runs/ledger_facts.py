@@ -20,7 +20,7 @@ from secagg.privacy.ledger.store import Line
 from secagg.privacy.policy.guard import release_query
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.runs.budgets import cap_status
-from secagg.runs.expected_refusals import opened
+from secagg.runs.checks.expected_refusals import opened
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.session_ledgers import open_ledger, query_digest
 from secagg.runtime.site_moments import site_moments_facts, site_moments_spec

@@ -50,7 +50,7 @@ from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import cap_status, exact_releases
-from secagg.runs.expected_refusals import check_ledger_places, expected_refusals, opened
+from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals, opened
 from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import moments_drawn_before, own_rules

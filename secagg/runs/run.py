@@ -13,36 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from secagg.core.hash_chain_log import RunLog
-from secagg.core.identity import COORDINATOR, Identity
+from secagg.core.identity import COORDINATOR
 from secagg.core.key_file import read_key
-from secagg.core.private_files import exclusive_lock
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import SecaggError, UsageError
-from secagg.jobs.data_sources import Data, as_policy
+from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
 from secagg.jobs.site_files import check_files, check_headers
-from secagg.privacy.policy.release_rules import check_invitation
 from secagg.runs.run_files import finish_folder
 from secagg.runs.run_folder import (
     check_target,
-    check_unfinished,
-    copy_log,
     discard_unfinished,
     find_unfinished,
     keep_log,
     move_into_place,
-    resumable,
     scratch_near,
-    unfinished,
     utc_now,
     writing,
 )
 from secagg.runs.session_loop import Run, play_session
-from secagg.runs.transcript_file import TRANSCRIPT
-from secagg.runtime.engines.memory import MemoryEngine, Tamper
-from secagg.runtime.journal import still_to_log
+from secagg.runs.stored_run import begin_run, continue_run
+from secagg.runtime.engines.memory import Tamper
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.process_session import Progress, resume_session, start_session
+from secagg.runtime.process_session import Progress, processes_in
 from secagg.runtime.session import open_session
 
 __all__ = ["Run", "resume", "run"]
@@ -95,7 +88,10 @@ def run(
         if tamper is not None or random is not system_random:
             raise UsageError("engine", "'processes' accepts neither `random` nor `tamper`")
         found = _name_sites(planned, progress)
-        finished = _run_in_processes(planned, target, overwrite, progress, own, transcript)
+        finished = begin_run(
+            planned, target, lambda place: processes_in(place, progress),
+            overwrite=overwrite, progress=progress, own=own, transcript=transcript,
+        )  # fmt: skip
         return _as_returned(finished, out, found)
     if target is not None:
         discard_unfinished(target, overwrite, only_check=True)
@@ -163,58 +159,8 @@ def resume(
         raise UsageError("deadline", f"must be above 0 seconds (got {deadline:g})")
     folder = Path(folder)
     place, target = find_unfinished(folder)
-    with (
-        exclusive_lock(place / "lock"),
-        resumable(place, target),
-        resume_session(place, deadline, progress) as up,
-    ):
-        session, overwrite = up
-        assert session.journal is not None and not isinstance(session.engine, MemoryEngine)
-        check_unfinished(place, target, session.session)
-        log = RunLog.reopen(place / "log.jsonl", utc_now)
-        entry = session.journal.read()
-        step = still_to_log(entry, log)
-        deadline = session.engine.deadline
-        if progress is not None:
-            progress(log.events[0])  # what the run is, and its number of rounds
-        event = {"event": "resumed", "round": step.state.round, "deadline": deadline}
-        first = replace(entry, step=replace(step, events=(*step.events, event)))
-        written = place / "run"
-        recorded = (written / TRANSCRIPT).exists()
-        finished = play_session(session, log, first, progress, place, written, transcript=recorded)
-        finished = _finish(finished, log, place, target, overwrite)
-        return replace(finished, folder=folder if folder.absolute() == target else target)
-
-
-def _run_in_processes(
-    planned: Planned,
-    target: Path | None,
-    overwrite: bool,
-    progress: Progress | None,
-    own: Identity | None,
-    transcript: bool,
-) -> Run:
-    policy = as_policy(planned.job.release)  # checked first, before any process starts
-    check_invitation(policy, COORDINATOR, planned.public.sites, None)
-    with unfinished(target, overwrite) as place:
-        log = RunLog(place / "log.jsonl", utc_now)
-        with start_session(planned, place, overwrite, progress, own) as session:
-            written = None if target is None else place / "run"
-            finished = play_session(
-                session, log, None, progress, place, written, transcript=transcript
-            )
-        return finished if target is None else _finish(finished, log, place, target, overwrite)
-
-
-def _finish(finished: Run, log: RunLog, place: Path, target: Path, overwrite: bool) -> Run:
-    """Complete the folder and move it to `target`; until then, resume is possible."""
-    folder = place / "run"
-    try:
-        with writing(target):
-            copy = copy_log(log, folder)
-            finish_folder(folder, finished.facts, copy)
-            move_into_place(folder, target, overwrite, finished.facts["session"][:8])
-    finally:
-        if not folder.exists():
-            (place / "journal").unlink()
-    return replace(finished, events=copy.events)
+    finished = continue_run(
+        place, target, lambda place: processes_in(place, progress),
+        deadline=deadline, progress=progress,
+    )  # fmt: skip
+    return replace(finished, folder=folder if folder.absolute() == target else target)

@@ -34,7 +34,7 @@ from secagg.runs.site_baselines import fit_each_site_only
 from secagg.runs.transcript_file import append_message, transcript_file
 from secagg.runtime.coordinator import Step
 from secagg.runtime.coordinator_state import CoordinatorState, Status
-from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.runtime.engines.engine import RemoteParties
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.engines.site_results import write_site_result
 from secagg.runtime.evidence import sum_salt
@@ -141,7 +141,7 @@ def play_session(
     return Run(result, facts, log.events, None, engine.transcript, remarks, left)
 
 
-def _own_error(engine: MemoryEngine | LoopbackEngine, error: SecaggError) -> SecaggError:
+def _own_error(engine: MemoryEngine | RemoteParties, error: SecaggError) -> SecaggError:
     """Return the party's own error, which one process has; otherwise only its code arrives."""
     own = engine.errors.get(error.where) if isinstance(engine, MemoryEngine) else None
     same = own is not None and error.code in (own.code, RecordsRefusal.code)
@@ -176,7 +176,7 @@ def _final_facts(
 
 
 def _own_results(
-    engine: MemoryEngine | LoopbackEngine, planned: Planned, session: bytes, cohort: Sequence[str]
+    engine: MemoryEngine | RemoteParties, planned: Planned, session: bytes, cohort: Sequence[str]
 ) -> tuple[dict[str, Result], tuple[str, ...]]:
     """Write each site's own result to its folder; return the results, and the errors as texts."""
     if not isinstance(engine, MemoryEngine):  # each site's process has written its own

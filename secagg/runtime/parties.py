@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 from secagg.contracts import SiteRecords
 from secagg.core.identity import Identity, Role, Roster
@@ -16,10 +17,16 @@ from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import CoordinatorLedger, make_guard
 
 
-def open_coordinator_ledger(planned: Planned, session: bytes) -> CoordinatorLedger:
-    """Return the coordinator's ledger for a session; it is on disk if all ledgers of sites are."""
+def open_coordinator_ledger(
+    planned: Planned, session: bytes, folder: Path | None = None
+) -> CoordinatorLedger:
+    """Return the coordinator's ledger for a session; it is on disk if all ledgers of sites are.
+
+    folder: of the ledger, if it is not the job's
+    """
     job, on_disk = planned.job, all(s.ledger is not None for s in planned.sources.values())
-    folder = ledger_folder(job) if on_disk else None
+    if folder is None and on_disk:
+        folder = ledger_folder(job)
     return CoordinatorLedger.of(job, planned.private, planned.plans.stages, session, folder)
 
 

@@ -90,7 +90,7 @@ def collect(
         valid.setdefault(frame.header.sender, frame)
     for party, code in refusals.items():
         if party not in valid and code in _REFUSALS:
-            raise _REFUSALS[code](party, f"refuses ({code}); the reason is in its own log")
+            raise refusal(party, code)
     missing = tuple(sorted(set(state.asked) - set(valid)))
     if missing:
         event = {"event": "missing", "round": state.round, "phase": state.phase}
@@ -98,6 +98,11 @@ def collect(
     bodies = {party: valid[party].body for party in sorted(valid)}
     claims = {party: list(frame.proof) for party, frame in valid.items()}
     return Replies(bodies, claims, missing, tuple(events))
+
+
+def refusal(party: str, code: str) -> SecaggError:
+    """Return the error of a party that refuses with this code, of which only the code was sent."""
+    return _REFUSALS.get(code, PeerError)(party, f"refuses ({code}); the reason is in its own log")
 
 
 def collect_signed(

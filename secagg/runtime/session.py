@@ -1,7 +1,7 @@
 """Set up one session: sites, keys, roster, plan, parties, coordinator, engine.
 
 `open_session` does this in one process. If each party has its own process, each of them builds its
-own `Party` with `make_party`, and `secagg.runtime.process_session` builds the coordinator.
+own `Party` with `make_party`, and `secagg.runtime.stored_session` builds the coordinator.
 
 The session's name is a digest of the roster, a fresh nonce and the agreement: job, bounds, rules,
 settings and version. Every signature covers this name, so a signature from one session is invalid
@@ -17,7 +17,7 @@ from secagg.contracts import SiteRecords
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.runtime.coordinator import Coordinator
-from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.runtime.engines.engine import RemoteParties
 from secagg.runtime.engines.memory import MemoryEngine, Tamper
 from secagg.runtime.journal import Journal
 from secagg.runtime.parties import make_coordinator, make_party, open_coordinator_ledger
@@ -38,7 +38,7 @@ class Session:
     planned: Planned
     nonce: bytes
     coordinator: Coordinator
-    engine: MemoryEngine | LoopbackEngine
+    engine: MemoryEngine | RemoteParties
     sites: Mapping[str, SiteContext] = field(default_factory=dict)
     journal: Journal | None = None
     ledger: CoordinatorLedger | None = None

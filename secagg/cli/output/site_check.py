@@ -10,8 +10,8 @@ from rich.table import Table
 
 from secagg.cli.output import terminal
 from secagg.jobs.column_check import ColumnCheck
-from secagg.runs.folder_check import FolderCheck
-from secagg.runs.site_check import SiteCheck
+from secagg.runs.checks.folder_check import FolderCheck
+from secagg.runs.checks.site_check import SiteCheck
 
 
 def show_site_checks(

@@ -28,12 +28,12 @@ import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from secagg.core.frames import Delivery, Recorder, peek_header, record_nothing
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.core.randomness import system_random
-from secagg.errors import PeerError
+from secagg.errors import PeerError, ProtocolAbort
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import HOST, LIMIT, Caller, greet_party, receive
 from secagg.runtime.engines.event_loop import results_until, run_to_end
@@ -91,7 +91,7 @@ class LoopbackEngine:
         self._server = run_to_end(self._loop, asyncio.start_server(self._called, HOST, 0))
         self.port: int = self._server.sockets[0].getsockname()[1]
 
-    def __enter__(self) -> LoopbackEngine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -125,6 +125,17 @@ class LoopbackEngine:
     def is_running(self, name: str) -> bool:
         """Whether the party's process exists; it may be busy or stuck."""
         return self._launcher.is_running(name)
+
+    def not_ready(self, missing: Sequence[str], ready: int, seconds: float) -> ProtocolAbort:
+        """Return the error for a party that did not start; it says whether its process ended."""
+        ended = [name for name in missing if not self.is_running(name)]
+        what = (
+            f"its process {'ended' if ended else 'was not ready'}; {ready} of "
+            f"{ready + len(missing)} parties had started after {seconds:.0f} s"
+        )
+        busy = "The computer may be busy or too small for so many parties. Try again."
+        reason = "The reason is in the log of this party."
+        return ProtocolAbort((ended or missing)[0], what, reason if ended else busy)
 
     def open(self, roster: Roster, nonce: bytes, session: bytes) -> None:
         """Set the session; each party receives it before its next request, and accepts no other."""

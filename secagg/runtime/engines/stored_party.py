@@ -81,10 +81,16 @@ class StoredParty(ABC):
         if (self._folder / "state").exists():
             self._last = read_checked(self._folder / "state")
 
-    def open(self, roster: list[Any], nonce: bytes) -> bytes:
-        """Take part in a session, and return its name. Raises `PeerError` for a second session."""
+    def open(self, roster: list[Any], nonce: bytes, expected: bytes | None = None) -> bytes:
+        """Take part in a session, and return its name. Raises `PeerError` for a second session.
+
+        expected: the name that it must have, if that is known before
+        """
         if not self._pinned:
-            self._party = self._take_part(roster, nonce)
+            party = self._take_part(roster, nonce)
+            if expected not in (None, party.session):
+                raise PeerError("coordinator", "names another session than this party's own plan")
+            self._party = party
             self._last[2] = self._party.first_state()
             self._pinned = [roster, nonce]
             write_checked(self._folder / "session", self._pinned)

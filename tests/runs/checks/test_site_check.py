@@ -14,8 +14,8 @@ from secagg.cli.main import app
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy.site_policy import read_policy
+from secagg.runs.checks.site_check import SiteCheck, check_sites, draft_policy
 from secagg.runs.run import run
-from secagg.runs.site_check import SiteCheck, check_sites, draft_policy
 from secagg.runtime.planned_job import plan_job
 
 

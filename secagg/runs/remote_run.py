@@ -1,0 +1,88 @@
+"""The coordinator's side of a run over a federated engine: `lead`, which an engine's adapter calls.
+
+The coordinator's home (`secagg.runtime.homes.home`) has its keys, the pinned roster, its ledger and
+the folders of its runs. A run that was interrupted goes on if the same job is submitted again under
+the same name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from secagg.core.identity import COORDINATOR, PublicIdentity, Role
+from secagg.core.private_files import read_checked
+from secagg.errors import JobError, PolicyRefusal, UsageError
+from secagg.jobs.job import Job, parse_job
+from secagg.runs.run_folder import check_target, partial_path
+from secagg.runs.session_loop import Run
+from secagg.runs.stored_run import begin_run, continue_run
+from secagg.runtime.engines.remote import Call, RemoteEngine
+from secagg.runtime.homes.home import Home
+from secagg.runtime.planned_job import Planned, plan_sites, roles
+from secagg.runtime.process_session import Progress
+
+
+def lead(
+    home: Home, job: Job, call: Call, engine: str, name: str, progress: Progress | None = None
+) -> Run:
+    """Run a job, or go on with it, and return the run; its folder is `runs/NAME` in the home.
+
+    job: lists its sites in `sites.names`; of its local keys, only `engine.deadline` is used
+    call: carries messages to the parties; engine: the name of the federated engine
+    Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`.
+    """
+    if home.settings.role is not Role.COORDINATOR:
+        raise UsageError(str(home.folder), "is not the home of a coordinator")
+    agreed = parse_job(job.agreed)
+    planned = plan_remote(agreed)
+    parties = pinned_parties(home, planned)
+    deadline, text = job.engine.deadline, agreed.model_dump_json()
+
+    def make(planned: Planned, _: str) -> RemoteEngine:
+        limit = planned.plans.message_bytes(len(parties))
+        return RemoteEngine(engine, call, home.identity, parties, text, deadline, limit)
+
+    target, ledgers = home.folder / "runs" / name, home.folder / "ledgers"
+    place = partial_path(target)
+    if (place / "journal").is_file():
+        _check_same(place, agreed)
+        return continue_run(
+            place, target, lambda _: make, deadline=deadline, progress=progress,
+            own=home.identity, ledgers=ledgers,
+        )  # fmt: skip
+    check_target(target, overwrite=False)
+    return begin_run(
+        planned, target, lambda _: make, progress=progress,
+        own=home.identity, ledgers=ledgers, stays=True,
+    )  # fmt: skip
+
+
+def plan_remote(job: Job) -> Planned:
+    """Return the plan of a job whose sites are elsewhere. Raises `JobError` without their names."""
+    if job.sites.names is None:
+        advice = 'List them: [sites] names = ["cork", ...].'
+        raise JobError("sites.names", "is not set, and the sites are not on this computer", advice)
+    return plan_sites(job, tuple(sorted(job.sites.names)), {})
+
+
+def pinned_parties(home: Home, planned: Planned) -> dict[str, PublicIdentity]:
+    """Return the parties of a job but the coordinator, as pinned. Raises `PolicyRefusal`."""
+    roster = home.roster
+    if roster.parties.get(COORDINATOR) != home.identity.public:
+        raise PolicyRefusal(COORDINATOR, "the pinned roster has other keys of the coordinator")
+    found = {}
+    for name, role in roles(planned).items():
+        party = roster.parties.get(name)
+        if party is None or party.role is not role:
+            what = f"the pinned roster has no {role.value} {name!r}"
+            raise PolicyRefusal(COORDINATOR, what, "Make a new roster, which every party pins.")
+        found[name] = party
+    return found
+
+
+def _check_same(place: Path, agreed: Job) -> None:
+    """Refuse to go on with another job's run under the same name."""
+    stored = Job.model_validate_json(read_checked(place / "setup")["job"])
+    if stored.agreed != agreed.agreed:
+        what = "is the unfinished run of another job"
+        raise UsageError(str(place), what, "Give this run another name.")

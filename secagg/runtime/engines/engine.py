@@ -1,0 +1,68 @@
+"""What a session needs of an engine, which carries its frames.
+
+`secagg.runtime.engines.memory` has all parties in one process. Any other engine reaches parties
+whose processes may die, and whose session may be resumed: `RemoteParties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from secagg.core.frames import Delivery, Recorder
+from secagg.core.identity import PublicIdentity, Roster
+from secagg.errors import ProtocolAbort
+
+
+class RemoteParties(Protocol):
+    """An engine whose parties are other processes; it is a context manager.
+
+    deadline: seconds that the parties have for each request
+    transcript: every frame that was delivered; record: called with each of them
+    restarted: parties that lost their state in memory during the last exchange, once for each time
+    silent: parties that gave no answer in the last exchange
+    """
+
+    deadline: float
+    transcript: list[Delivery]
+    record: Recorder
+    restarted: list[str]
+    silent: list[str]
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """Of the engine, for `run.json`."""
+        ...
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Processor time of each party for its requests, as far as it is known."""
+        ...
+
+    def start(self) -> dict[str, PublicIdentity]:
+        """Reach every party; return the public keys of all that are ready."""
+        ...
+
+    def not_ready(self, missing: Sequence[str], ready: int, seconds: float) -> ProtocolAbort:
+        """Return the error for parties that `start` did not return."""
+        ...
+
+    def is_running(self, name: str) -> bool:
+        """Whether the party may still answer."""
+        ...
+
+    def open(self, roster: Roster, nonce: bytes, session: bytes) -> None:
+        """Set the session: each party opens it before its first request, and no other."""
+        ...
+
+    def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
+        """Deliver all requests in parallel, and return the replies before the deadline."""
+        ...

@@ -1,0 +1,33 @@
+"""A site's records and rules, read from its own home: the job names no file of a site."""
+
+from __future__ import annotations
+
+from secagg.errors import DataError
+from secagg.jobs.data_sources import (
+    ENDINGS,
+    SiteSource,
+    as_policy,
+    check_policy,
+    file_source,
+    ledger_name,
+)
+from secagg.jobs.job import Job
+from secagg.jobs.site_tables import FileTable
+from secagg.privacy.policy.site_policy import policy_of
+from secagg.runtime.homes.home import Home
+
+
+def own_source(home: Home, job: Job) -> SiteSource:
+    """Return the source of a site's records. Raises `DataError`, `JobError` or `UsageError`."""
+    path, policy = home.records, home.folder / "policy.toml"
+    if not path.is_file() or path.suffix.lower() not in ENDINGS:
+        what = f"its records, {path}, are not a file that ends in {' or '.join(ENDINGS)}"
+        raise DataError(home.name, what, "Restore the file, or mend `records` in site.toml.")
+    if policy.exists():
+        source = file_source(home.name, path, job.release, policy)
+    else:
+        ledger = home.folder / "ledgers" / ledger_name(home.name)
+        rules = policy_of(as_policy(job.release))
+        source = SiteSource(home.name, FileTable(path), rules, ledger)
+    check_policy(source)
+    return source
