@@ -7,6 +7,7 @@ the same name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from secagg.core.identity import COORDINATOR, PublicIdentity, Role
@@ -46,15 +47,17 @@ def lead(
     place = partial_path(target)
     if (place / "journal").is_file():
         _check_same(place, agreed)
-        return continue_run(
+        run = continue_run(
             place, target, lambda _: make, deadline=deadline, progress=progress,
             own=home.identity, ledgers=ledgers,
         )  # fmt: skip
-    check_target(target, overwrite=False)
-    return begin_run(
-        planned, target, lambda _: make, progress=progress,
-        own=home.identity, ledgers=ledgers, stays=True,
-    )  # fmt: skip
+    else:
+        check_target(target, overwrite=False)
+        run = begin_run(
+            planned, target, lambda _: make, progress=progress,
+            own=home.identity, ledgers=ledgers, stays=True,
+        )  # fmt: skip
+    return replace(run, folder=target)
 
 
 def plan_remote(job: Job) -> Planned:

@@ -30,7 +30,7 @@ from typing import Any, Self
 from secagg.core import encoding
 from secagg.core.frames import Delivery, Recorder, peek_header, record_nothing, write_frame
 from secagg.core.identity import Identity, PublicIdentity, Roster
-from secagg.errors import PeerError, ProtocolAbort, SecaggError
+from secagg.errors import PeerError, ProtocolAbort
 from secagg.runtime.engines.site_node import OPEN, read_hello
 from secagg.runtime.replies import refusal
 
@@ -194,11 +194,6 @@ class RemoteEngine:
             future.cancel()
             if not future.done() or future.cancelled():
                 continue
-            error = future.exception()
-            if isinstance(error, SecaggError):
-                raise error
-            if error is None:
+            with contextlib.suppress(TimeoutError):
                 results[name] = future.result()
-            elif not isinstance(error, TimeoutError):
-                raise ProtocolAbort(name, "cannot be called") from error
         return results

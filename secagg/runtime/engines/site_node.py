@@ -45,8 +45,8 @@ Not protected: the engine's operator sees who takes part, when, and the sizes of
 from __future__ import annotations
 
 import hashlib
-import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
@@ -73,24 +73,36 @@ _LOCK_SECONDS: Final = 5.0
 
 
 class PartyNode:
-    """What an engine's adapter holds at a party; it may be called from several threads."""
+    """What an engine's adapter holds at a party; it may be called from several threads.
+
+    One thread of its own does all the work, one call at a time: a ledger's connection to its file
+    belongs to the thread that opened it.
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._one_at_a_time = threading.Lock()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="secagg-party")
         self._open: dict[bytes, _HomeParty] = {}
         self._held = ExitStack()
 
     def close(self) -> None:
         """Release the sessions, so that another process can take part in them."""
+        self._worker.submit(self._release).result()
+        self._worker.shutdown()
+
+    def _release(self) -> None:
+        for party in self._open.values():
+            party.close()
         self._open.clear()
         self._held.close()
 
     def answer(self, message: bytes) -> bytes:
-        """Return the answer to one message. Never raises an `Exception`."""
+        """Return the answer to one message. Never raises an `Exception` before `close`."""
+        return self._worker.submit(self._answer, message).result()
+
+    def _answer(self, message: bytes) -> bytes:
         try:
-            with self._one_at_a_time:
-                return encoding.dumps(self._answered(message))
+            return encoding.dumps(self._answered(message))
         except SecaggError as error:
             return self._refusal(error.code, error.line())
         except Exception:  # its text may quote a record

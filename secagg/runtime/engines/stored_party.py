@@ -135,6 +135,11 @@ class StoredParty(ABC):
             self._last = new
         return handled.reply
 
+    def close(self) -> None:
+        """Close the site's ledger."""
+        if self._party is not None and self._party.site is not None and self._party.site.guard:
+            self._party.site.guard.close()
+
     def _take_part(self, roster_plain: list[Any], nonce: bytes) -> Party:
         """Build the party and compute the session's name, from the party's own copy of the job."""
         roster, me = Roster.from_plain(roster_plain), self.identity.name

@@ -1,0 +1,240 @@
+"""Parties with homes of their own, over a fake federated engine: same bits, kills, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.consortium import Consortium, remote_job
+from support.jobs import SITES, tables
+
+import secagg
+from secagg.audits.run_integrity import verify_folder
+from secagg.core import encoding
+from secagg.errors import (
+    PeerError,
+    PolicyRefusal,
+    ProtocolAbort,
+    SecaggError,
+    UsageError,
+)
+from secagg.runs.session_loop import Run
+
+FILES = ("result.json", "arrays.npz")
+
+
+def in_memory(folder: Path, consortium: Consortium) -> Path:
+    out = folder / "memory"
+    secagg.run(consortium.job, data=tables(), out=out)
+    return out
+
+
+def check_same(run: Run, out: Path) -> None:
+    assert run.folder is not None
+    for name in FILES:
+        assert (run.folder / name).read_bytes() == (out / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [{"name": "masked"}, {"name": "additive"}, {"name": "threshold_paillier"}, {"name": "plain"}],
+    ids=lambda protocol: protocol["name"],
+)
+def test_bits_are_those_of_a_run_in_one_process(tmp_path: Path, protocol: dict[str, Any]) -> None:
+    made = Consortium.of(tmp_path, remote_job(protocol=protocol))
+    run = made.lead()
+    check_same(run, in_memory(tmp_path, made))
+    assert run.folder is not None
+    verify_folder(run.folder)
+    facts = json.loads((run.folder / "run.json").read_bytes())
+    assert facts["engine"]["name"] == "fake"
+    assert facts["cohort"] == list(SITES)
+
+
+def test_each_party_keeps_its_own_ledger_and_state(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    run = made.lead()
+    session = run.facts["session"]
+    for name in SITES:
+        home = made.homes[name].folder
+        assert (home / "ledgers" / f"{name}.ledger").is_file()
+        assert (home / "runs" / session / "state").is_file()
+    assert (made.homes["coordinator"].folder / "ledgers" / "coordinator.ledger").is_file()
+
+
+@pytest.mark.parametrize("victim", SITES)
+def test_a_party_killed_before_each_request_goes_on(tmp_path: Path, victim: str) -> None:
+    made = Consortium.of(tmp_path)
+    seen: set[bytes] = set()
+
+    def kill(consortium: Consortium, party: str, message: bytes) -> bytes:
+        if party == victim and message not in seen:
+            seen.add(message)
+            consortium.restart(victim)
+        return message
+
+    made.before = kill
+    run = made.lead()
+    check_same(run, in_memory(tmp_path, made))
+    restarts = [event for event in run.events if event["event"] == "restarted"]
+    assert {event["party"] for event in restarts} == {victim}
+
+
+def test_calls_that_are_lost_are_repeated_and_answered_alike(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    answers: dict[bytes, bytes] = {}
+
+    def lose(consortium: Consortium, party: str, message: bytes) -> bytes:
+        if message not in answers:
+            answers[message] = consortium.nodes[party].answer(message)
+            raise ConnectionError("the answer is lost")
+        return message
+
+    made.before = lose
+    run = made.lead()
+    check_same(run, in_memory(tmp_path, made))
+
+
+def test_a_run_whose_coordinator_dies_goes_on_when_submitted_again(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    whole = len(Consortium.of(tmp_path / "whole").lead().events)
+    for calls in range(4, 40, 3):
+        left = calls
+
+        def die(consortium: Consortium, party: str, message: bytes) -> bytes:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return message
+
+        made.before = die
+        try:
+            made.lead(f"run{calls}")
+        except KeyboardInterrupt:
+            made.before = lambda consortium, party, message: message
+            run = made.lead(f"run{calls}")
+        check_same(run, in_memory(tmp_path / f"m{calls}", made))
+        assert len(run.events) >= whole
+
+
+def test_a_party_that_stays_away_is_named(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, remote_job(engine={"deadline": 0.6}))
+
+    def away(consortium: Consortium, party: str, message: bytes) -> bytes:
+        if party == "west":
+            raise ConnectionError
+        return message
+
+    made.before = away
+    with pytest.raises(ProtocolAbort) as caught:
+        made.lead()
+    assert caught.value.where == "west"
+    assert not (made.homes["coordinator"].folder / "runs" / "run").exists()
+
+
+def refused(made: Consortium, kind: type[SecaggError], where: str, **changed: Any) -> None:
+    """Check that the run is refused with this error, and that nothing was released."""
+    with pytest.raises(kind) as caught:
+        made.lead(**changed)
+    assert caught.value.where == where, caught.value.line()
+    runs = made.homes["coordinator"].folder / "runs"
+    assert not (runs / "run").exists()
+    for name in SITES:
+        ledger = made.homes[name].folder / "ledgers" / f"{name}.ledger"
+        assert not ledger.exists() or b"release" not in ledger.read_bytes()
+
+
+def test_a_job_that_is_not_approved_waits_and_releases_nothing(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, approved=False)
+    refused(made, PolicyRefusal, "north")
+    (waiting,) = (made.homes["north"].folder / "waiting").iterdir()
+    assert json.loads(waiting.read_bytes())["title"] == made.job.title
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"release": {"min_sites": 2, "min_records": 2}}, {"method": {"name": "moments",
+      "fraction_bits": 60}}, {"title": "Another"}],
+)  # fmt: skip
+def test_a_changed_job_is_another_job(tmp_path: Path, changes: dict[str, Any]) -> None:
+    made = Consortium.of(tmp_path)
+    made.job = remote_job(**changes)
+    refused(made, PolicyRefusal, "north")
+
+
+def test_a_key_that_is_not_pinned_is_refused(tmp_path: Path) -> None:
+    made, other = Consortium.of(tmp_path / "a"), Consortium.of(tmp_path / "b")
+    made.homes["coordinator"] = other.homes["coordinator"]  # pinned, and pins, other keys
+    with pytest.raises(PeerError):
+        made.lead()
+    made.homes["coordinator"] = Consortium.of(tmp_path / "c").homes["coordinator"]
+    for name in SITES:  # the coordinator knows the sites, but they do not know it
+        made.homes[name].pin  # noqa: B018
+
+
+def test_records_that_change_during_a_run_end_it(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    asked = 0
+
+    def change(consortium: Consortium, party: str, message: bytes) -> bytes:
+        nonlocal asked
+        asked += party == "north"
+        if party == "north" and asked == 6:
+            path = consortium.homes["north"].records
+            path.write_text(path.read_text() + "50,male,low\n")
+            consortium.restart("north")
+        return message
+
+    made.before = change
+    with pytest.raises(SecaggError) as caught:
+        made.lead()
+    assert caught.value.where == "north" and "50" not in caught.value.line()
+
+
+def test_another_version_of_secagg_is_named(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+
+    def old(consortium: Consortium, party: str, answer: bytes) -> bytes:
+        match encoding.loads(answer):
+            case ["hello", _, *rest] if party == "south":
+                return encoding.dumps(["hello", "0.0.9", *rest])
+        return answer
+
+    made.after = old
+    refused(made, UsageError, "south")
+
+
+def test_an_exception_at_a_site_sends_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Consortium.of(tmp_path, remote_job(engine={"deadline": 1}))
+    seen: list[bytes] = []
+
+    def record(consortium: Consortium, party: str, answer: bytes) -> bytes:
+        seen.append(answer)
+        return answer
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ValueError("SECRET-4711")
+
+    made.after = record
+    monkeypatch.setattr("secagg.runtime.engines.stored_party.read_records", fail)
+    with pytest.raises(SecaggError):
+        made.lead()
+    assert not any(b"SECRET-4711" in answer for answer in seen)
+    assert "SECRET-4711" in (made.homes["north"].folder / "log.txt").read_text()
+
+
+def test_a_job_must_list_its_sites(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    sites = made.job.sites.model_copy(update={"names": None})
+    refused(made, UsageError, "sites.names", sites=sites)
+
+
+def test_an_aggregator_that_nobody_pinned_is_missing(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    made.job = remote_job(protocol={"name": "additive"})
+    refused(made, PolicyRefusal, "coordinator")
