@@ -1,0 +1,1 @@
+"""Parties on computers of their own: adapters of federated engines, which carry the messages."""

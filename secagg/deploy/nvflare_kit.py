@@ -1,0 +1,100 @@
+"""Settings of an NVIDIA FLARE startup kit that keep a party's records and keys to itself.
+
+A kit as provisioned allows what secagg does not need. `harden` writes into the kit's `local`
+folder, which belongs to the party and is not signed by the provisioner:
+
+* Only the four classes of `secagg.deploy.nvflare_job` can be named by a job, and no job may bring
+  code of its own (`byoc`), for no role.
+* Log streaming to the server is off: NVFLARE's logs have file names and texts of errors.
+* Of NVFLARE's own calls, only warnings are logged.
+* Jobs and snapshots of the server are stored in the home, and not in a folder that all users of the
+  computer share.
+* The file `secagg.home` names the party's home.
+
+Not protected: a party whose kit is used without these settings. Then code that the server sends
+could run at the party, and read all that its user can read. `check_kit` says whether they are set.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from secagg.core.private_files import write_private
+from secagg.deploy.nvflare_job import CLASSES
+from secagg.errors import PolicyRefusal, UsageError
+from secagg.runtime.homes.home import Home
+
+HOME_FILE = "secagg.home"
+_RESOURCES, _RULES, _LOGS = "resources.json", "authorization.json", "log_config.json"
+_SHARED = "/tmp/nvflare/"  # noqa: S108  # where kits store by default
+_ADMIN = {
+    "submit_job": "any", "manage_job": "any", "download_job": "any", "view": "any",
+    "operate": "any", "byoc": "none", "clone_job": "none", "shell_commands": "none",
+}  # fmt: skip
+
+
+def harden(kit: Path, home: Home) -> None:
+    """Write the settings into a kit. Raises `UsageError` if the folder is no kit."""
+    local = kit / "local"
+    resources = _read(local, _RESOURCES)
+    resources["class_allow_list"] = list(CLASSES)
+    resources["class_list_enforcement_mode"] = "enforce"
+    resources["allow_log_streaming"] = False
+    resources["components"] = [
+        part for part in resources.get("components", []) if "log_stream" not in part.get("id", "")
+    ]
+    resources = _moved(resources, home.folder / "nvflare")
+    rules = _read(local, _RULES)
+    for role in rules.get("permissions", {}).values():
+        if isinstance(role, dict):
+            role["byoc"] = "none"
+    rules.setdefault("permissions", {})["project_admin"] = _ADMIN
+    logs = _read(local, _LOGS)
+    logs.setdefault("loggers", {})["nvflare.collab"] = {"level": "WARNING"}
+    for name, content in ((_RESOURCES, resources), (_RULES, rules), (_LOGS, logs)):
+        write_private(local / name, (json.dumps(content, indent=1) + "\n").encode())
+    write_private(local / HOME_FILE, f"{home.folder}\n".encode())
+
+
+def check_kit(kit: Path, home: Home) -> None:
+    """Raise `PolicyRefusal` if a setting of `harden` is missing in the kit."""
+    local = kit / "local"
+    resources, rules = _read(local, _RESOURCES), _read(local, _RULES)
+    roles = [role for role in rules.get("permissions", {}).values() if isinstance(role, dict)]
+    missing = {
+        "class_allow_list": sorted(resources.get("class_allow_list", ())) != sorted(CLASSES)
+        or resources.get("class_list_enforcement_mode") != "enforce",
+        "allow_log_streaming": resources.get("allow_log_streaming") is not False,
+        "byoc": any(role.get("byoc") != "none" for role in roles),
+        HOME_FILE: not (local / HOME_FILE).is_file()
+        or (local / HOME_FILE).read_text(encoding="utf-8").strip() != str(home.folder),
+    }
+    for key, is_missing in missing.items():
+        if is_missing:
+            raise PolicyRefusal(str(local), f"{key} is not as it must be", "Run: secagg site kit.")
+
+
+def _moved(value: Any, folder: Path) -> Any:
+    """Return plain data in which all paths in the shared temporary folder are in `folder`."""
+    if isinstance(value, dict):
+        return {key: _moved(each, folder) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_moved(each, folder) for each in value]
+    if isinstance(value, str) and value.startswith(_SHARED):
+        return str(folder / value.removeprefix(_SHARED))
+    return value
+
+
+def _read(local: Path, name: str) -> dict[str, Any]:
+    """Return the content of a settings file, or of the default that the kit brings."""
+    for path in (local / name, local / f"{name}.default"):
+        if path.is_file():
+            try:
+                found = json.loads(path.read_bytes())
+            except ValueError:
+                raise UsageError(str(path), "is not JSON") from None
+            if isinstance(found, dict):
+                return found
+    raise UsageError(str(local.parent), f"is not a startup kit: it has no local/{name}.default")

@@ -1,0 +1,106 @@
+"""The two objects of a job on NVIDIA FLARE (2.9, Collab API): a party's, and the coordinator's.
+
+NVFLARE carries bytes between `PartyNode` at each client and `lead` at the server, under its own
+mutual TLS. A job has no code: it names the two classes here, which every party installed with
+secagg, and which its kit's allow list must have (`secagg.deploy.nvflare_kit`).
+
+Where a party's home is, each kit says for itself, in the file `secagg.home` of its `local` folder.
+
+Threat model: that of `secagg.runtime.engines.site_node`. An exception in a published method would
+be sent to the server with its text and traceback, so `PartyObject.answer` raises none.
+
+Not protected: the operator of the NVFLARE server runs the coordinator's process, and can read the
+coordinator's key and home. That operator is the coordinator, for every promise of secagg.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import collab
+
+from secagg.core import encoding
+from secagg.core.identity import COORDINATOR
+from secagg.deploy.nvflare_kit import HOME_FILE
+from secagg.errors import SecaggError, UsageError
+from secagg.jobs.job import Job
+from secagg.runs.remote_run import lead
+from secagg.runtime.engines.site_node import PartyNode
+from secagg.runtime.homes.home import Home
+
+_HOMES = "SECAGG_HOMES"
+"""Environment variable for NVFLARE's simulator, whose parties share a workspace: the folder in
+which each party's home has its name."""
+
+
+class PartyObject:
+    """What runs at a client."""
+
+    def __init__(self) -> None:
+        self._node: PartyNode | None = None
+        self._making = threading.Lock()
+
+    @collab.publish  # type: ignore[untyped-decorator]
+    def answer(self, message: bytes) -> bytes:
+        """Return the party's answer to one message; never raises an exception."""
+        try:
+            with self._making:
+                if self._node is None:
+                    self._node = PartyNode(_home(collab.site_name))
+            return self._node.answer(message)
+        except Exception:  # without a home there is no log, and no text may be sent
+            return encoding.dumps(["refused", "usage"])
+
+
+class LeadObject:
+    """What runs at the server.
+
+    job: the job as JSON; name: of the run, in the coordinator's home
+    """
+
+    def __init__(self, job: str, name: str) -> None:
+        self.job, self.name = job, name
+
+    @collab.main  # type: ignore[untyped-decorator]
+    def run(self) -> str:
+        """Run the job. Raises an exception without a text if it fails, so that NVFLARE's job fails.
+
+        The text is in the log of the coordinator's home.
+        """
+        clients = {client.name: client for client in collab.clients}
+
+        def call(party: str, message: bytes, seconds: float) -> bytes:
+            return bytes(clients[party](timeout=seconds).answer(message))
+
+        home = _home(COORDINATOR)
+        try:
+            run = lead(home, Job.model_validate_json(self.job), call, "nvflare", self.name)
+        except SecaggError as error:
+            home.note(f"{self.name}: {error.line()}")
+            raise RunFailed(error.exit_code) from None
+        home.note(f"{self.name}: done, session {run.facts['session'][:8]}")
+        return "done"
+
+
+class RunFailed(Exception):  # NVFLARE shows the name
+    """A run of secagg failed with this exit code; the coordinator's log says why."""
+
+
+def _home(name: str) -> Home:
+    """Return the home that this party's kit names. Raises `UsageError` if it is another party's."""
+    if _HOMES in os.environ:
+        place = Path(os.environ[_HOMES]) / name
+    else:
+        workspace: Any = collab.workspace
+        path = Path(workspace.get_site_config_dir()) / HOME_FILE
+        try:
+            place = Path(path.read_text(encoding="utf-8").strip())
+        except OSError:
+            raise UsageError(str(path), "is missing", "Run: secagg site kit.") from None
+    home = Home.open(place)
+    if home.name != name:
+        raise UsageError(str(place), f"is the home of {home.name}, and this client is {name}")
+    return home
