@@ -20,6 +20,7 @@ import typer
 from secagg.cli.adapt import adapt
 from secagg.cli.audit import audit
 from secagg.cli.budget import budget
+from secagg.cli.deploy import deploy, roster
 from secagg.cli.failures import InterruptedRun, Interruption, exit_with, on_signal
 from secagg.cli.options import (
     AsJson,
@@ -50,6 +51,8 @@ app = typer.Typer(
 app.add_typer(budget, name="budget")
 app.add_typer(reproduce, name="reproduce")
 app.add_typer(site, name="site")
+app.add_typer(roster, name="roster")
+app.add_typer(deploy, name="deploy")
 app.command()(adapt)
 app.command()(audit)
 app.command()(query)

@@ -1,4 +1,4 @@
-"""The commands `secagg site`: what a site does for itself, before a run."""
+"""`secagg site check`: what a site finds out for itself, before a run; and its other commands."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
+from secagg.cli.home import COMMANDS
 from secagg.cli.options import AsJson, JobFile, Settings, job_overrides, print_json
 
-site = typer.Typer(help="Check a site's records and rules against a job. Nothing is sent.")
+site = typer.Typer(help="What a site does for itself: check a job, keep its keys, approve jobs.")
+for command in COMMANDS:
+    site.command()(command)
 
 
 @site.command(name="check")

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 from nvflare.collab import collab
 
@@ -43,7 +42,7 @@ class PartyObject:
         self._node: PartyNode | None = None
         self._making = threading.Lock()
 
-    @collab.publish  # type: ignore[untyped-decorator]
+    @collab.publish
     def answer(self, message: bytes) -> bytes:
         """Return the party's answer to one message; never raises an exception."""
         try:
@@ -64,7 +63,7 @@ class LeadObject:
     def __init__(self, job: str, name: str) -> None:
         self.job, self.name = job, name
 
-    @collab.main  # type: ignore[untyped-decorator]
+    @collab.main
     def run(self) -> str:
         """Run the job. Raises an exception without a text if it fails, so that NVFLARE's job fails.
 
@@ -94,8 +93,7 @@ def _home(name: str) -> Home:
     if _HOMES in os.environ:
         place = Path(os.environ[_HOMES]) / name
     else:
-        workspace: Any = collab.workspace
-        path = Path(workspace.get_site_config_dir()) / HOME_FILE
+        path = Path(collab.workspace.get_site_config_dir()) / HOME_FILE
         try:
             place = Path(path.read_text(encoding="utf-8").strip())
         except OSError:

@@ -41,9 +41,10 @@ from secagg.contracts.noise import Placements
 from secagg.core.frames import Delivery
 from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
-from secagg.jobs.data_sources import Data
+from secagg.jobs.data_sources import Data, SiteSource
 from secagg.jobs.job import Job, read_job
 from secagg.jobs.site_files import check_files, check_headers
+from secagg.jobs.site_tables import GivenTable
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import policy_of
@@ -168,12 +169,17 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "warnings": [
             *_warnings(planned),
             *_traffic_warning(sent_by_site),
-            *check_files(planned.job, planned.sources),
+            *(check_files(planned.job, planned.sources) if _all_here(planned) else ()),
         ],
         "a_site_sends_at_most": sent_by_site,
         "setup": {"messages": setup[0], "bytes": setup[1]},
         "stages": stages,
     }
+
+
+def _all_here(planned: Planned) -> bool:
+    """Whether all sites' records are on this computer."""
+    return set(planned.sources) == set(planned.public.sites)
 
 
 def _guarantee(planned: Planned) -> dict[str, Any]:
@@ -236,7 +242,8 @@ def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:
     """
     zeros = _Zeros(planned.method, planned.public.site_moments)
     lenient = policy_of(ReleasePolicy(min_sites=2, min_records=1))
-    sources = {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
+    elsewhere = {n: SiteSource(n, GivenTable(n, {}), lenient) for n in planned.public.sites}
+    sources = elsewhere | {n: replace(s, policy=lenient) for n, s in planned.sources.items()}
     loose = {
         "min_sites": 2, "min_records": 1, "min_total_records": None,
         "min_cell_records": 1, "min_level_sites": 1,

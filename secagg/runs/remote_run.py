@@ -14,7 +14,7 @@ from secagg.core.identity import COORDINATOR, PublicIdentity, Role
 from secagg.core.private_files import read_checked
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import Job, parse_job
-from secagg.runs.run_folder import check_target, partial_path
+from secagg.runs.run_folder import Resuming, check_target, partial_path
 from secagg.runs.session_loop import Run
 from secagg.runs.stored_run import begin_run, continue_run
 from secagg.runtime.engines.remote import Call, RemoteEngine
@@ -45,17 +45,19 @@ def lead(
 
     target, ledgers = home.folder / "runs" / name, home.folder / "ledgers"
     place = partial_path(target)
+    again = "the same job, submitted again under the same name"
+    resuming = Resuming(again, "The reason is in the log of the party's own home, log.txt.")
     if (place / "journal").is_file():
         _check_same(place, agreed)
         run = continue_run(
             place, target, lambda _: make, deadline=deadline, progress=progress,
-            own=home.identity, ledgers=ledgers,
+            own=home.identity, ledgers=ledgers, resuming=resuming,
         )  # fmt: skip
     else:
         check_target(target, overwrite=False)
         run = begin_run(
             planned, target, lambda _: make, progress=progress,
-            own=home.identity, ledgers=ledgers, stays=True,
+            own=home.identity, ledgers=ledgers, stays=True, resuming=resuming,
         )  # fmt: skip
     return replace(run, folder=target)
 
@@ -65,6 +67,9 @@ def plan_remote(job: Job) -> Planned:
     if job.sites.names is None:
         advice = 'List them: [sites] names = ["cork", ...].'
         raise JobError("sites.names", "is not set, and the sites are not on this computer", advice)
+    if job.simulation.site_alone:
+        advice = "Add --set simulation.site_alone=false."
+        raise JobError("simulation.site_alone", "needs the records of all sites", advice)
     return plan_sites(job, tuple(sorted(job.sites.names)), {})
 
 

@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -125,10 +126,30 @@ def keep_log(log: RunLog, folder: Path, target: Path, code: str) -> Path:
     return folder.rename(nearest / f"{target.name}.failed-{log.events[0]['session'][:8]}")
 
 
+@dataclass(frozen=True)
+class Resuming:
+    """How a user goes on with an unfinished run, in the texts of errors.
+
+    how: the command, or what else to do; logs: where the parties' own logs are
+    """
+
+    how: str
+    logs: str
+
+    @classmethod
+    def in_processes(cls, target: Path) -> Resuming:
+        """Return the texts for a run with engine "processes"."""
+        place = partial_path(target) / "parties"
+        return cls(f"'secagg resume {target}'", f"The parties' own logs are in {place}.")
+
+
 @contextmanager
-def unfinished(target: Path | None, overwrite: bool) -> Iterator[Path]:
+def unfinished(
+    target: Path | None, overwrite: bool, resuming: Resuming | None = None
+) -> Iterator[Path]:
     """Create and lock `OUT.partial`; without a target, a temporary folder.
 
+    resuming: if it is not as with engine "processes"
     An unfinished run that is already there is discarded if `overwrite`, otherwise it is an error.
     """
     if target is None:
@@ -143,7 +164,7 @@ def unfinished(target: Path | None, overwrite: bool) -> Iterator[Path]:
     except OSError as error:
         raise JobError(str(place), f"cannot be written to ({error.strerror})") from None
     try:
-        with exclusive_lock(place / "lock"), resumable(place, target):
+        with exclusive_lock(place / "lock"), resumable(place, target, resuming):
             yield place
     finally:
         for parent in created:
@@ -152,30 +173,28 @@ def unfinished(target: Path | None, overwrite: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def resumable(place: Path, target: Path) -> Iterator[None]:
+def resumable(place: Path, target: Path, resuming: Resuming | None = None) -> Iterator[None]:
     """Keep an unfinished run that fails, and say how to continue it; delete any other."""
-    kept = False
+    kept, resuming = False, resuming or Resuming.in_processes(target)
     try:
         yield
     except BaseException as error:
         begun = (place / "journal").exists()
         kept = begun or isinstance(error, ProtocolAbort)  # the log of a failed party says why
         if not isinstance(error, SecaggError):  # the user interrupted the run
-            more = f"The unfinished run is in {place}: continue with 'secagg resume {target}'."
+            more = f"The unfinished run is in {place}: continue with {resuming.how}."
             error.add_note(more if begun else "No sum was requested yet, and nothing is kept.")
         elif kept and not isinstance(error, EvidenceError):
-            more = f"{_resume_advice(error, place, target)} " if begun else ""
-            error.advice = f"{error.advice} {more}The parties' own logs are in {place / 'parties'}."
-            error.advice = error.advice.strip()
+            more = f"{_resume_advice(error, place, resuming.how)} " if begun else ""
+            error.advice = f"{error.advice} {more}{resuming.logs}".strip()
         raise
     finally:
         if not kept:
             delete(place)
 
 
-def _resume_advice(error: SecaggError, place: Path, target: Path) -> str:
+def _resume_advice(error: SecaggError, place: Path, command: str) -> str:
     """Return how to complete a run that stopped with this error, and what is kept."""
-    command = f"'secagg resume {target}'"
     if not isinstance(error, _JOB_PROBLEM | PolicyRefusal | DataError):
         return f"Continue with {command}."
     released = b'"event":"release"' in (place / "log.jsonl").read_bytes()

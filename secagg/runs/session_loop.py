@@ -316,7 +316,5 @@ def _log_stop(
         for event in events:
             write(event)
     if late := [name for name in engine.silent if engine.is_running(name)]:
-        more = (
-            f"{', '.join(late)} gave no answer within {engine.deadline:g} s: a longer --deadline "
-        )
-        error.advice = f"{error.advice} {more}with 'secagg resume' gives it more time.".strip()
+        more = f"{', '.join(late)} gave no answer within {engine.deadline:g} s: "
+        error.advice = f"{error.advice} {more}{engine.more_time} gives it more time.".strip()

@@ -16,6 +16,7 @@ from secagg.jobs.data_sources import as_policy
 from secagg.privacy.policy.release_rules import check_invitation
 from secagg.runs.run_files import finish_folder
 from secagg.runs.run_folder import (
+    Resuming,
     check_unfinished,
     copy_log,
     move_into_place,
@@ -47,15 +48,17 @@ def begin_run(
     ledgers: Path | None = None,
     stays: bool = False,
     transcript: bool = False,
+    resuming: Resuming | None = None,
 ) -> Run:
     """Run a planned job from its beginning. Raises as `secagg.runs.run.run`.
 
     target: the run's folder, or None to write nothing
     own, ledgers, stays: as for `secagg.runtime.stored_session.start_session`
+    resuming: how the run goes on if it is interrupted, if not as with engine "processes"
     """
     policy = as_policy(planned.job.release)  # checked first, before any process starts
     check_invitation(policy, COORDINATOR, planned.public.sites, None)
-    with unfinished(target, overwrite) as place:
+    with unfinished(target, overwrite, resuming) as place:
         log = RunLog(place / "log.jsonl", utc_now)
         up = start_session(
             planned, place, overwrite, engine_in(place), own, ledgers, stays=stays
@@ -77,11 +80,12 @@ def continue_run(
     progress: Progress | None = None,
     own: Identity | None = None,
     ledgers: Path | None = None,
+    resuming: Resuming | None = None,
 ) -> Run:
     """Go on with the unfinished run in `place`. Raises as `secagg.runs.run.resume`."""
     with (
         exclusive_lock(place / "lock"),
-        resumable(place, target),
+        resumable(place, target, resuming),
         resume_session(place, deadline, engine_in(place), own, ledgers) as up,
     ):
         session, overwrite = up

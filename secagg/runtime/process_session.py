@@ -23,9 +23,12 @@ def processes_in(folder: Path, progress: Progress | None) -> MakeEngine:
         engine = LoopbackEngine(COORDINATOR, planned.job, roles(planned), folder / "parties", cwd)
         engine.limit = min(LIMIT, planned.plans.message_bytes(len(roles(planned))))
         if progress is not None:
-            engine.on_start = lambda started, parties: progress(
-                {"event": "starting", "started": started, "parties": parties}
-            )
+            report: Progress = progress
+
+            def starting(started: int, parties: int) -> None:
+                report({"event": "starting", "started": started, "parties": parties})
+
+            engine.on_start = starting
         return engine
 
     return make

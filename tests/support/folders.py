@@ -38,7 +38,7 @@ class FolderEngine:
         self.folder = folder
         self.transcript: list[Delivery] = []
         self.seconds: dict[str, float] = {}
-        self.deadline = job.engine.deadline
+        self.deadline, self.more_time = job.engine.deadline, "a longer --deadline"
         self.restarted: list[str] = []
         self.silent: list[str] = []
 

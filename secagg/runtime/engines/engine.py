@@ -7,7 +7,6 @@ whose processes may die, and whose session may be resumed: `RemoteParties`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from secagg.core.frames import Delivery, Recorder
@@ -18,12 +17,14 @@ from secagg.errors import ProtocolAbort
 class RemoteParties(Protocol):
     """An engine whose parties are other processes; it is a context manager.
 
+    more_time: how a user gives the parties more time, for texts of errors
     deadline: seconds that the parties have for each request
     transcript: every frame that was delivered; record: called with each of them
     restarted: parties that lost their state in memory during the last exchange, once for each time
     silent: parties that gave no answer in the last exchange
     """
 
+    more_time: str
     deadline: float
     transcript: list[Delivery]
     record: Recorder
@@ -32,10 +33,7 @@ class RemoteParties(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...  # fmt: skip
+    def __exit__(self, *error: object) -> None: ...
 
     @property
     def name(self) -> str:

@@ -28,7 +28,7 @@ import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import Self, TypeVar
 
 from secagg.core.frames import Delivery, Recorder, peek_header, record_nothing
 from secagg.core.identity import PublicIdentity, Role, Roster
@@ -61,7 +61,7 @@ class LoopbackEngine:
     It is a context manager, which ends all processes on exit.
     """
 
-    name: ClassVar[str] = "processes"
+    name: str = "processes"
 
     def __init__(
         self, coordinator: str, job: Job, parties: Mapping[str, Role], folder: Path, cwd: str
@@ -77,7 +77,7 @@ class LoopbackEngine:
         """
         self.coordinator, self.parties = coordinator, dict(parties)
         self.deadline, self.restart = job.engine.deadline, job.engine.restart
-        self.limit = LIMIT
+        self.limit, self.more_time = LIMIT, "a longer --deadline with 'secagg resume'"
         self.transcript: list[Delivery] = []
         self.record: Recorder = record_nothing
         self.restarted: list[str] = []
@@ -94,7 +94,7 @@ class LoopbackEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

@@ -56,6 +56,7 @@ class RemoteEngine:
         job: what the parties agree on, as JSON; limit: the largest number of bytes in an answer
         """
         self.name, self.deadline, self.limit = name, deadline, limit
+        self.more_time = "a longer engine.deadline"
         self.transcript: list[Delivery] = []
         self.record: Recorder = record_nothing
         self.restarted: list[str] = []
@@ -70,7 +71,7 @@ class RemoteEngine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def is_running(self, name: str) -> bool:

@@ -61,8 +61,8 @@ from secagg.jobs.job import Job, parse_job
 from secagg.runtime.engines.stored_party import StoredParty
 from secagg.runtime.homes.approvals import check_approved
 from secagg.runtime.homes.home import Home
-from secagg.runtime.homes.own_source import own_source
-from secagg.runtime.planned_job import Planned, plan_sites
+from secagg.runtime.homes.own_source import plan_at_home
+from secagg.runtime.planned_job import Planned
 
 OPEN: Final = "open"
 """The phase of the frame that opens a session."""
@@ -176,11 +176,9 @@ class _HomeParty(StoredParty):
 
     def plan(self, roster: Roster) -> tuple[Planned, SiteSource | None]:
         """Return the plan of the job, with the records and rules of this home."""
-        source = own_source(self._home, self._job) if self.identity.role is Role.SITE else None
-        sources = {} if source is None else {source.name: source}
-        planned = plan_sites(self._job, roster.with_role(Role.SITE), sources)
+        planned = plan_at_home(self._home, self._job, roster.with_role(Role.SITE))
         self.message_bytes += planned.plans.message_bytes(len(roster.parties))
-        return planned, source
+        return planned, planned.sources.get(self.identity.name)
 
 
 def _job(text: str, roster: Roster) -> Job:

@@ -1,4 +1,4 @@
-"""A site's records and rules, read from its own home: the job names no file of a site."""
+"""A job as a party plans it at home, with its own records and rules: the job names no file."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ from secagg.jobs.job import Job
 from secagg.jobs.site_tables import FileTable
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.runtime.homes.home import Home
+from secagg.runtime.planned_job import Planned, plan_sites
+
+
+def plan_at_home(home: Home, job: Job, sites: tuple[str, ...]) -> Planned:
+    """Return the plan of a job over these sites, of which one may be this home's.
+
+    Raises `DataError`, `JobError` or `UsageError`.
+    """
+    own = {home.name: own_source(home, job)} if home.name in sites else {}
+    return plan_sites(job, sites, own)
 
 
 def own_source(home: Home, job: Job) -> SiteSource:

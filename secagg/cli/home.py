@@ -1,0 +1,183 @@
+"""`secagg site` for a party's home: its keys, its roster, and the jobs it takes part in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from secagg.cli.options import AsJson, print_json
+
+if TYPE_CHECKING:
+    from secagg.runtime.homes.approvals import Asked
+    from secagg.runtime.homes.home import Home
+
+HomeFolder = Annotated[
+    Path, typer.Option("--home", help="The party's home.", envvar="SECAGG_HOME", show_default=False)
+]
+Digest = Annotated[
+    str, typer.Argument(help="The job's digest, at least 8 digits.", show_default=False)
+]
+
+
+class PartyRole(StrEnum):
+    """A copy of `secagg.core.identity.Role`."""
+
+    SITE = "site"
+    AGGREGATOR = "aggregator"
+    COORDINATOR = "coordinator"
+
+
+class Approval(StrEnum):
+    """How a site approves jobs."""
+
+    EACH = "each"
+    POLICY = "policy"
+
+
+def init(
+    home: HomeFolder,
+    name: Annotated[str, typer.Option("--name", help="The party's name.", show_default=False)],
+    records: Annotated[
+        Path | None, typer.Option("--records", help="A site's .csv or .parquet file.")
+    ] = None,
+    role: Annotated[PartyRole, typer.Option("--role", help="What the party does.")] = (
+        PartyRole.SITE
+    ),
+    approve: Annotated[
+        Approval,
+        typer.Option("--approve", help="each: jobs approved one by one. policy: by its rules."),
+    ] = Approval.EACH,
+) -> None:
+    """Make a party's home, and draw its keys. Give its card.json to the maker of the roster."""
+    from secagg.core.identity import Role  # noqa: PLC0415
+    from secagg.core.randomness import system_random  # noqa: PLC0415
+    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+
+    own = None if records is None else records.absolute()
+    made = Home.create(
+        home.absolute(), name, Role(role.value), system_random, own, approve.value
+    )  # fmt: skip
+    typer.echo(f"home    {made.folder}\ncard    {made.folder / 'card.json'}")
+
+
+def pin(
+    roster: Annotated[Path, typer.Argument(help="The roster file.", show_default=False)],
+    home: HomeFolder,
+    fingerprint: Annotated[
+        str,
+        typer.Option(
+            "--fingerprint", help="The fingerprint as its maker read it out.", show_default=False
+        ),
+    ],
+) -> None:
+    """Pin the roster: from now on, these are the keys of all parties."""
+    from secagg.core.roster_file import read_roster  # noqa: PLC0415
+
+    read = read_roster(roster)
+    _open(home).pin(read, fingerprint)
+    typer.echo(f"pinned {len(read.parties)} parties: {', '.join(read.parties)}")
+
+
+def jobs(home: HomeFolder, as_json: AsJson = False) -> None:
+    """List the jobs that wait for approval, and those that are approved."""
+    from secagg.runtime.homes.approvals import jobs_of  # noqa: PLC0415
+
+    found = jobs_of(_open(home))
+    if as_json:
+        print_json(
+            [{"digest": a.digest, "title": a.job.title, "approved": a.approved} for a in found]
+        )
+        return
+    for asked in found:
+        typer.echo(f"{asked.digest[:12]}  {_state(asked):8}  {asked.job.title}")
+    if not found:
+        typer.echo("no jobs")
+
+
+def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
+    """Show a job: what would leave this site, what it costs, and whether its rules allow it."""
+    from secagg.cli import output  # noqa: PLC0415
+    from secagg.runs.plan import plan_run  # noqa: PLC0415
+    from secagg.runtime.homes.approvals import find_job  # noqa: PLC0415
+    from secagg.runtime.homes.own_source import plan_at_home  # noqa: PLC0415
+
+    own = _open(home)
+    asked = find_job(own, digest)
+    planned = plan_run(plan_at_home(own, asked.job, asked.job.sites.names or ()))
+    if as_json:
+        print_json({"digest": asked.digest, "approved": asked.approved, **planned})
+        return
+    output.show_plan(planned)
+    typer.echo(f"job      {asked.digest} ({_state(asked)})")
+
+
+def approve(
+    home: HomeFolder,
+    digest: Annotated[
+        str | None, typer.Argument(help="Of a job that waits.", show_default=False)
+    ] = None,
+    job: Annotated[
+        Path | None, typer.Option("--job", help="Instead of a digest: the job file.")
+    ] = None,
+) -> None:
+    """Approve a job: this party takes part in it, as often as its rules and its ledger allow."""
+    from secagg.errors import UsageError  # noqa: PLC0415
+    from secagg.jobs.job import load_job  # noqa: PLC0415
+    from secagg.runtime.homes import approvals  # noqa: PLC0415
+
+    own = _open(home)
+    if (digest is None) == (job is None):
+        raise UsageError("site approve", "needs a digest, or --job FILE")
+    agreed = load_job(job) if job is not None else approvals.find_job(own, str(digest)).job
+    typer.echo(f"approved {approvals.approve(own, agreed)}")
+
+
+def refuse(digest: Digest, home: HomeFolder) -> None:
+    """Remove a job that waits."""
+    _withdraw(digest, home, "refused")
+
+
+def revoke(digest: Digest, home: HomeFolder) -> None:
+    """Take back an approval. A session that runs now may end; no later one takes part."""
+    _withdraw(digest, home, "revoked")
+
+
+def kit(
+    folder: Annotated[Path, typer.Argument(help="The startup kit.", show_default=False)],
+    home: HomeFolder,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing.")] = False,
+) -> None:
+    """Set up an NVFLARE startup kit for this home: no code from others, no log streaming."""
+    from secagg.deploy.nvflare_kit import check_kit, harden  # noqa: PLC0415
+
+    own = _open(home)
+    if not check:
+        harden(folder, own)
+    check_kit(folder, own)
+    typer.echo(f"kit     {folder} is set up for {own.name}")
+
+
+COMMANDS = (init, pin, jobs, show, approve, refuse, revoke, kit)
+"""What `secagg site` has besides `check`."""
+
+
+def _withdraw(digest: str, home: Path, what: str) -> None:
+    from secagg.runtime.homes.approvals import find_job, withdraw  # noqa: PLC0415
+
+    own = _open(home)
+    asked = find_job(own, digest)
+    withdraw(own, asked.digest)
+    typer.echo(f"{what} {asked.digest}")
+
+
+def _open(folder: Path) -> Home:
+    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+
+    return Home.open(folder)
+
+
+def _state(asked: Asked) -> str:
+    return "approved" if asked.approved else "waits"
