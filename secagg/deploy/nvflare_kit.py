@@ -29,7 +29,7 @@ from secagg.runtime.homes.home import Home
 HOME_FILE = "secagg.home"
 _RESOURCES, _RULES, _LOGS = "resources.json", "authorization.json", "log_config.json"
 _SHARED = "/tmp/nvflare/"  # noqa: S108  # where kits store by default
-_ADMIN = {
+_ALL_BUT_CODE = {
     "submit_job": "any", "manage_job": "any", "download_job": "any", "view": "any",
     "operate": "any", "byoc": "none", "clone_job": "none", "shell_commands": "none",
 }  # fmt: skip
@@ -47,10 +47,11 @@ def harden(kit: Path, home: Home) -> None:
     ]
     resources = _moved(resources, home.folder / "nvflare")
     rules = _read(local, _RULES)
-    for role in rules.get("permissions", {}).values():
-        if isinstance(role, dict):
-            role["byoc"] = "none"
-    rules.setdefault("permissions", {})["project_admin"] = _ADMIN
+    rules["permissions"] = {
+        name: {**role, "byoc": "none"} if isinstance(role, dict) else _ALL_BUT_CODE
+        for name, role in rules.get("permissions", {}).items()
+        if role != "none"
+    }
     logs = _read(local, _LOGS)
     logs.setdefault("loggers", {})["nvflare.collab"] = {"level": "WARNING"}
     for name, content in ((_RESOURCES, resources), (_RULES, rules), (_LOGS, logs)):
@@ -62,12 +63,13 @@ def check_kit(kit: Path, home: Home) -> None:
     """Raise `PolicyRefusal` if a setting of `harden` is missing in the kit."""
     local = kit / "local"
     resources, rules = _read(local, _RESOURCES), _read(local, _RULES)
-    roles = [role for role in rules.get("permissions", {}).values() if isinstance(role, dict)]
+    roles = rules.get("permissions", {}).values()
     missing = {
         "class_allow_list": sorted(resources.get("class_allow_list", ())) != sorted(CLASSES)
         or resources.get("class_list_enforcement_mode") != "enforce",
         "allow_log_streaming": resources.get("allow_log_streaming") is not False,
-        "byoc": any(role.get("byoc") != "none" for role in roles),
+        # a role with one word for all rights has this one, too
+        "byoc": not all(isinstance(role, dict) and role.get("byoc") == "none" for role in roles),
         HOME_FILE: not (local / HOME_FILE).is_file()
         or (local / HOME_FILE).read_text(encoding="utf-8").strip() != str(home.folder),
     }

@@ -1,0 +1,187 @@
+"""`secagg site`, `secagg roster` and `secagg deploy`, from empty folders to a job folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import SITES, TOML, as_csv, tables
+from typer.testing import CliRunner
+
+from secagg.cli.main import app
+from secagg.deploy.nvflare_job import CLASSES
+from secagg.errors import PolicyRefusal, SecaggError, UsageError
+from secagg.runtime.homes.home import Home
+
+PARTIES = ("coordinator", *SITES)
+
+
+def secagg(*arguments: Any) -> str:
+    """Run a command and return what it printed. Raises its error."""
+    done = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def homes(folder: Path) -> dict[str, Path]:
+    """Make the home of every party."""
+    for site, columns in tables().items():
+        (folder / f"{site}.csv").write_text(as_csv(columns), encoding="utf-8")
+        records = ("--records", folder / f"{site}.csv")
+        secagg("site", "init", "--home", folder / site, "--name", site, *records)
+    role = ("--role", "coordinator")
+    secagg("site", "init", "--home", folder / "coordinator", "--name", "coordinator", *role)
+    return {name: folder / name for name in PARTIES}
+
+
+def pinned(folder: Path) -> dict[str, Path]:
+    """Make the homes, a roster, and pin it everywhere."""
+    made = homes(folder)
+    cards = [home / "card.json" for home in made.values()]
+    printed = secagg("roster", "make", *cards, "--out", folder / "roster.json")
+    digits = printed.partition("fingerprint")[2].strip()
+    for home in made.values():
+        secagg("site", "pin", folder / "roster.json", "--home", home, "--fingerprint", digits)
+    return made
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    names = json.dumps(list(SITES))
+    path = tmp_path / "job.toml"
+    path.write_text(TOML.replace('folder = "data"', f"names = {names}"), encoding="utf-8")
+    return path
+
+
+def test_a_home_is_private(tmp_path: Path) -> None:
+    for home in homes(tmp_path).values():
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        assert stat.S_IMODE((home / "keys").stat().st_mode) == 0o600
+        home.chmod(0o750)
+        with pytest.raises(UsageError):
+            Home.open(home)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("north east", ()), ("../north", ()), ("", ()), ("n" * 64, ()), ("coordinator", ()),
+        ("north", ("--role", "coordinator")), ("aggregator_1", ("--role", "aggregator")),
+    ],
+)  # fmt: skip
+def test_a_home_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, name: str, more: tuple[str, ...]
+) -> None:
+    records = ("--records", tmp_path / "x.csv")
+    with pytest.raises(UsageError):
+        secagg("site", "init", "--home", tmp_path / "home", "--name", name, *records, *more)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_fingerprint_pins_nothing(tmp_path: Path) -> None:
+    made = homes(tmp_path)
+    cards = [home / "card.json" for home in made.values()]
+    printed = secagg("roster", "make", *cards, "--out", tmp_path / "roster.json")
+    digits = printed.partition("fingerprint")[2].strip()
+    assert re.fullmatch(r"([0-9a-f]{4} ){9}[0-9a-f]{4}", digits)
+    assert digits in secagg("roster", "show", tmp_path / "roster.json")
+    wrong = ("0" if digits[0] != "0" else "1") + digits[1:]
+    pin = ("site", "pin", tmp_path / "roster.json", "--home", made["north"], "--fingerprint")
+    with pytest.raises(UsageError):
+        secagg(*pin, wrong)
+    assert not (made["north"] / "roster.json").exists()
+    assert "pinned 4 parties" in secagg(*pin, digits.upper().replace(" ", ""))
+
+
+def test_a_roster_without_the_own_card_is_not_pinned(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    made, others = homes(tmp_path / "a"), homes(tmp_path / "b")
+    cards = [home / "card.json" for home in others.values()]
+    printed = secagg("roster", "make", *cards, "--out", tmp_path / "roster.json")
+    digits = printed.partition("fingerprint")[2].strip()
+    with pytest.raises(UsageError) as caught:
+        secagg("site", "pin", tmp_path / "roster.json", "--home", made["north"],
+               "--fingerprint", digits)  # fmt: skip
+    assert caught.value.where == "roster"
+
+
+@pytest.mark.parametrize("change", ["twice", "no coordinator", "one site", "damaged", "long key"])
+def test_cards_that_make_no_roster_are_refused(tmp_path: Path, change: str) -> None:
+    cards = {name: home / "card.json" for name, home in homes(tmp_path).items()}
+    given = list(cards.values())
+    if change == "twice":
+        given.append(cards["north"])
+    elif change == "no coordinator":
+        given.remove(cards["coordinator"])
+    elif change == "one site":
+        given = [cards["coordinator"], cards["north"]]
+    else:
+        content = json.loads(cards["north"].read_bytes())
+        key = content["seal_key"]
+        content["seal_key"] = key[:-1] + "g" if change == "damaged" else f"{key}00"
+        cards["north"].write_text(json.dumps(content))
+    with pytest.raises(UsageError):
+        secagg("roster", "make", *given, "--out", tmp_path / "roster.json")
+    assert not (tmp_path / "roster.json").exists()
+
+
+def test_a_job_is_approved_shown_and_revoked(tmp_path: Path, job: Path) -> None:
+    north = ("--home", pinned(tmp_path)["north"])
+    assert secagg("site", "jobs", *north) == "no jobs\n"
+    digest = secagg("site", "approve", *north, "--job", job).split()[1]
+    (listed,) = json.loads(secagg("site", "jobs", *north, "--json"))
+    assert listed == {"digest": digest, "title": "A small job", "approved": True}
+    shown = json.loads(secagg("site", "show", digest[:8], *north, "--json"))
+    assert shown["sites"] == list(SITES) and shown["refusals"] == []
+    assert "approved" in secagg("site", "show", digest, *north)
+    secagg("site", "revoke", digest, *north)
+    assert secagg("site", "jobs", *north) == "no jobs\n"
+    with pytest.raises(UsageError):
+        secagg("site", "show", digest, *north)
+
+
+def test_an_approved_job_that_was_changed_on_disk_is_refused(tmp_path: Path, job: Path) -> None:
+    home = pinned(tmp_path)["north"]
+    digest = secagg("site", "approve", "--home", home, "--job", job).split()[1]
+    path = home / "approved" / f"{digest}.json"
+    path.write_text(path.read_text().replace("A small job", "Another job"))
+    with pytest.raises(UsageError):
+        secagg("site", "show", digest, "--home", home)
+
+
+def test_a_job_folder_names_four_classes_and_has_no_code(tmp_path: Path, job: Path) -> None:
+    home, out = pinned(tmp_path)["coordinator"], tmp_path / "out"
+    printed = secagg("deploy", "nvflare", job, "--home", home, "--out", out)
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    config = "app/config/config_fed_"
+    assert files == {"meta.json", f"{config}server.json", f"{config}client.json"}
+    text = "".join((out / name).read_text() for name in files)
+    assert set(re.findall(r'"path": "([^"]+)"', text)) == set(CLASSES)
+    assert json.loads((out / "meta.json").read_bytes())["mandatory_clients"] == list(SITES)
+    digest = secagg("site", "approve", "--home", tmp_path / "north", "--job", job).split()[1]
+    assert digest in printed
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"names = ": "# names = "}, UsageError),
+        ({'"north"': '"east"'}, PolicyRefusal),
+        ({'name = "plain"': 'name = "additive"'}, PolicyRefusal),
+    ],
+    ids=["no names", "a site that is not pinned", "an aggregator that is not pinned"],
+)
+def test_a_job_that_cannot_run_has_no_folder(
+    tmp_path: Path, job: Path, change: dict[str, str], kind: type[SecaggError]
+) -> None:
+    home, out = pinned(tmp_path)["coordinator"], tmp_path / "out"
+    for old, new in change.items():
+        job.write_text(job.read_text().replace(old, new))
+    with pytest.raises(kind):
+        secagg("deploy", "nvflare", job, "--home", home, "--out", out)
+    assert not out.exists()

@@ -1,0 +1,111 @@
+"""The settings of an NVFLARE kit; the defaults here are those of NVFLARE 2.9.0, shortened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.jobs import SITES
+
+from secagg.core.identity import COORDINATOR, Role
+from secagg.core.randomness import system_random
+from secagg.deploy.nvflare_job import CLASSES, write_job_folder
+from secagg.deploy.nvflare_kit import check_kit, harden
+from secagg.errors import PolicyRefusal, UsageError
+from secagg.runtime.homes.home import Home
+
+RESOURCES = {
+    "format_version": 2,
+    "class_list_enforcement_mode": "audit",
+    "class_allow_list": ["nvflare.app_common.*"],
+    "allow_log_streaming": True,
+    "snapshot_persistor": {"args": {"storage": {"root_dir": "/tmp/nvflare/snapshot-storage"}}},
+    "components": [
+        {"id": "site_log_streamer", "path": "nvflare.app_common.logging.SiteLogStreamer"},
+        {"id": "job_manager", "args": {"uri_root": "/tmp/nvflare/jobs-storage"}},
+    ],
+}
+RULES = {
+    "format_version": "1.0",
+    "permissions": {
+        "project_admin": "any",
+        "lead": {"submit_job": "any", "byoc": "any"},
+        "member": {"view": "any"},
+    },
+}
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    local = tmp_path / "kit" / "local"
+    local.mkdir(parents=True)
+    for name, content in (("resources", RESOURCES), ("authorization", RULES), ("log_config", {})):
+        (local / f"{name}.json.default").write_text(json.dumps(content))
+    return local.parent
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.create(tmp_path / "home", COORDINATOR, Role.COORDINATOR, system_random)
+
+
+def read(kit: Path, name: str) -> Any:
+    return json.loads((kit / "local" / name).read_bytes())
+
+
+def test_a_kit_is_set_up_for_a_home(kit: Path, home: Home) -> None:
+    with pytest.raises(PolicyRefusal):
+        check_kit(kit, home)
+    for _ in range(2):  # the second time, there is nothing left to change
+        harden(kit, home)
+        check_kit(kit, home)
+    resources = read(kit, "resources.json")
+    assert resources["class_allow_list"] == list(CLASSES)
+    assert [part["id"] for part in resources["components"]] == ["job_manager"]
+    assert "/tmp" not in json.dumps(resources).replace(str(home.folder), "")
+    assert "any" not in [r["byoc"] for r in read(kit, "authorization.json")["permissions"].values()]
+    assert json.loads((kit / "local" / "resources.json.default").read_text()) == RESOURCES
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "classes": lambda resources, rules: resources["class_allow_list"].append("os.system"),
+    "enforcement": lambda resources, rules: resources.update(class_list_enforcement_mode="audit"),
+    "logs": lambda resources, rules: resources.update(allow_log_streaming=True),
+    "byoc": lambda resources, rules: rules["permissions"]["lead"].update(byoc="any"),
+    "any": lambda resources, rules: rules["permissions"].update(lead="any"),
+    "no rule": lambda resources, rules: rules["permissions"]["member"].pop("byoc"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_setting_that_was_changed_back_is_found(kit: Path, home: Home, change: str) -> None:
+    harden(kit, home)
+    resources, rules = read(kit, "resources.json"), read(kit, "authorization.json")
+    CHANGES[change](resources, rules)
+    (kit / "local" / "resources.json").write_text(json.dumps(resources))
+    (kit / "local" / "authorization.json").write_text(json.dumps(rules))
+    with pytest.raises(PolicyRefusal):
+        check_kit(kit, home)
+
+
+def test_a_kit_of_another_home_is_found(kit: Path, home: Home, tmp_path: Path) -> None:
+    harden(kit, home)
+    other = Home.create(tmp_path / "b", COORDINATOR, Role.COORDINATOR, system_random)
+    with pytest.raises(PolicyRefusal):
+        check_kit(kit, other)
+
+
+def test_what_is_no_kit_is_refused(tmp_path: Path, home: Home) -> None:
+    with pytest.raises(UsageError):
+        harden(tmp_path, home)
+
+
+@pytest.mark.parametrize("name", ["a b", "", "x" * 64, "-a"])
+def test_names_that_the_engine_refuses_write_no_folder(tmp_path: Path, name: str) -> None:
+    for job_name, parties in ((name, SITES), ("run", [*SITES, name])):
+        with pytest.raises(UsageError):
+            write_job_folder(tmp_path / "out", "{}", job_name, parties)
+    assert not (tmp_path / "out").exists()
