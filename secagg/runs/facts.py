@@ -15,7 +15,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from secagg.contracts import ReadsMoments, RecordCount, Result
+from secagg.contracts import RecordCount, Result
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
@@ -29,6 +29,7 @@ from secagg.runs.feasibility.facts import prospect
 from secagg.runs.run_files import log_facts, release_counts
 from secagg.runtime.coordinator_state import CoordinatorState
 from secagg.runtime.engines.memory import MemoryEngine
+from secagg.runtime.engines.site_results import noise_note
 from secagg.runtime.planned_job import Planned, agreement
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import Session
@@ -37,16 +38,6 @@ from secagg.runtime.site_moments import count_variance
 
 SCHEMA = 3
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")
-
-
-SITE_NOISE_NOTE = (
-    "The sites have only moments with the noise of differential privacy. Intervals and "
-    "probabilities, if there are any, ignore this noise, so they are too narrow."
-)
-KNOWN_NOISE_NOTE = (
-    "The sites have only moments with the noise of differential privacy, and treat the exact ones "
-    "as unknown. So intervals and probabilities include this noise."
-)
 
 
 def opening(session: Session, *, replayable: bool) -> dict[str, Any]:
@@ -76,10 +67,7 @@ def result_of(planned: Planned, state: CoordinatorState) -> Result:
         result = planned.method.result(state.method, planned.public, counted(planned, state))
     summary = {"title": planned.job.title, **result.summary, **counts(planned, state)}
     if planned.public.site_moments:
-        method = planned.method
-        known = isinstance(method, ReadsMoments) and method.knows_noise
-        note = KNOWN_NOISE_NOTE if known else SITE_NOISE_NOTE
-        notes = [note, *([REPEATED_NOTE] if planned.public.repeated_persons else [])]
+        notes = [noise_note(planned), *([REPEATED_NOTE] if planned.public.repeated_persons else [])]
         summary["notes"] = [*summary.get("notes", ()), *notes]
     return Result(summary, result.arrays)
 

@@ -36,7 +36,7 @@ from secagg.runtime.coordinator import Step
 from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.engine import RemoteParties
 from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.engines.site_results import write_site_result
+from secagg.runtime.engines.site_results import with_noise, write_site_result
 from secagg.runtime.evidence import sum_salt
 from secagg.runtime.journal import Entry
 from secagg.runtime.planned_job import Planned
@@ -181,7 +181,8 @@ def _own_results(
     """Write each site's own result to its folder; return the results, and the errors as texts."""
     if not isinstance(engine, MemoryEngine):  # each site's process has written its own
         return {}, ()
-    own = {name: result for name, result in engine.site_results.items() if name in cohort}
+    results = engine.site_results
+    own = {name: with_noise(results[name], planned) for name in results if name in cohort}
     said = [
         write_site_result(planned.sources[name], session, planned.job, one)
         for name, one in own.items()

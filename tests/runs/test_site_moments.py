@@ -25,7 +25,6 @@ from secagg.privacy.accounting import calibration
 from secagg.privacy.accounting.budget import Cap
 from secagg.reports.ledgers import LedgerClaims
 from secagg.runs import budgets
-from secagg.runs.facts import KNOWN_NOISE_NOTE
 from secagg.runs.plan import plan
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
@@ -186,8 +185,10 @@ def test_directed_graphs_with_normal_errors_account_for_the_noise(
 ) -> None:
     data = folder_with(tmp_path)
     method = {"name": "sparse_directed", "errors": "gaussian", "ordered": ordered, **SHORT}
-    found = run(data, privacy=once(), method=method).result.summary
-    assert KNOWN_NOISE_NOTE in found["notes"]
+    ran = run(data, privacy=once(), method=method)
+    found, own = ran.result.summary, ran.own["a"].summary["privacy"]
+    assert own["note"] in found["notes"] and "include this noise" in own["note"]
+    assert (own["placement"], own["epsilon"], own["unit"]) == ("site", once()["epsilon"], "record")
     assert ("arrows" in found) == ordered and (NOT_DETERMINED in found["notes"]) == (not ordered)
     assert charged(data, "a") == [SITE_MOMENTS]
 

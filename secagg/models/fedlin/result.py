@@ -21,6 +21,11 @@ from secagg.models.fedlin.final_sum import FEW_SITES
 from secagg.models.fedlin.site import Site
 
 SCHEMA = 2
+NOISY_NOTE = (
+    "The errors of predictions and the numbers of all sites together come from moments with noise. "
+    "The noise moves a site's error in either direction, and makes the sites' estimates differ "
+    "more: their sd does not show how much the sites themselves differ."
+)
 """Version of the keys of FedLin's results; version 1 had `separate`, `nothing`, `rmse_sites`."""
 _WARN_CHANGE = 0.01  # relative change in the last round, or still to come
 _MAX_REMAINING_SHARE = 0.995  # larger estimates are reported as "100 % or more"
@@ -61,7 +66,10 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
         "across_sites": rows,
         "errors": _errors(method, state),
         "noise_sd": float(np.sqrt(state["noise"]) * state["half"]) if method.needs_noise else None,
-        "notes": _of_levels(method, layout, public),
+        "notes": [
+            *_of_levels(method, layout, public),
+            *([NOISY_NOTE] if public.site_moments else []),
+        ],
     }
 
 

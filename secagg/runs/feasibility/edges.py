@@ -79,7 +79,8 @@ class GraphFeasibility:
         )
         if self.verdict is Verdict.GREEN:
             return line
-        line += f"; {max(LARGE_EFFECT, GREEN_GROWTH * self.without_noise):.2g} or less needs "
+        weight = max(LARGE_EFFECT, GREEN_GROWTH * self.without_noise)
+        line += f"; edges of {weight:.2g} standard deviations are likely to be found with "
         line += f"epsilon {two_digits(self.least_epsilon)}"
         if self.verdict is Verdict.RED:
             line += f", or {two_digits(self.least_records)} records"

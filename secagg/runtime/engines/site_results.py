@@ -16,13 +16,24 @@ It lies with the ledger. If a site has no policy of its own, the job chooses thi
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from secagg.contracts import Result
+from secagg.contracts import ReadsMoments, Result
 from secagg.core.private_files import write_private
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.job import Job
+from secagg.runtime.planned_job import Planned
+
+SITE_NOISE_NOTE = (
+    "The sites have only moments with the noise of differential privacy. Intervals and "
+    "probabilities, if there are any, ignore this noise, so they are too narrow."
+)
+KNOWN_NOISE_NOTE = (
+    "The sites have only moments with the noise of differential privacy, and treat the exact ones "
+    "as unknown. So intervals and probabilities include this noise."
+)
 
 
 def site_result_path(source: SiteSource, session: bytes) -> Path | None:
@@ -30,6 +41,24 @@ def site_result_path(source: SiteSource, session: bytes) -> Path | None:
     if source.ledger is None:
         return None
     return source.ledger.parent / f"{quote(source.name, safe=' ')}.{session.hex()[:8]}.json"
+
+
+def noise_note(planned: Planned) -> str:
+    """Return what noise once at the sites means for intervals of the method."""
+    known = isinstance(planned.method, ReadsMoments) and planned.method.knows_noise
+    return KNOWN_NOISE_NOTE if known else SITE_NOISE_NOTE
+
+
+def with_noise(result: Result, planned: Planned) -> Result:
+    """Return a site's own result with what it has to say about the noise in its moments, if any."""
+    if planned.private is None or not planned.public.site_moments:
+        return result
+    terms = planned.private.terms
+    privacy = {
+        "placement": terms.placement.value, "epsilon": terms.epsilon, "delta": terms.delta,
+        "unit": terms.unit, "note": noise_note(planned),
+    }  # fmt: skip
+    return replace(result, summary={**result.summary, "privacy": privacy})
 
 
 def write_site_result(source: SiteSource, session: bytes, job: Job, result: Result) -> str | None:

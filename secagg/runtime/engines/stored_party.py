@@ -35,7 +35,7 @@ from secagg.core.private_files import read_checked, write_checked
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, EvidenceError, PeerError
 from secagg.jobs.data_sources import SiteSource
-from secagg.runtime.engines.site_results import write_site_result
+from secagg.runtime.engines.site_results import with_noise, write_site_result
 from secagg.runtime.parties import make_party, read_records
 from secagg.runtime.party import Party
 from secagg.runtime.planned_job import Planned, session_of
@@ -125,9 +125,8 @@ class StoredParty(ABC):
         new = [last, reply, handled.state, records]
         if handled.site_result is not None and self._source is not None:
             assert self._planned is not None
-            failure = write_site_result(
-                self._source, party.session, self._planned.job, handled.site_result
-            )
+            own = with_noise(handled.site_result, self._planned)
+            failure = write_site_result(self._source, party.session, self._planned.job, own)
             if failure is not None:
                 self._note(failure)
         if new != self._last:
