@@ -46,9 +46,10 @@ from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.journal import Journal
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.process_session import resume_session
+from secagg.runtime.process_session import processes_in
 from secagg.runtime.rounds import COHORT, cohort_update
 from secagg.runtime.session import open_session
+from secagg.runtime.stored_session import resume_session
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
 STAGES = (COHORT, "moments")  # of the two rounds
@@ -307,7 +308,7 @@ def events_of(path: Path) -> list[tuple[str, int | None]]:
 
 
 def kept_state(place: Path) -> CoordinatorState:
-    with resume_session(place, None, None) as (session, _):
+    with resume_session(place, None, processes_in(place, None)) as (session, _):
         return Journal(place / "journal", session.session).read().step.state
 
 
@@ -332,7 +333,7 @@ def test_a_run_recovers_if_the_coordinator_is_killed_at_a_release(
     assert entered() == 2 and kept_state(place).total is None  # entered before it is kept anywhere
     assert killed(quick_starts, resume=out, what="journal", number=1, after=True)
     assert entered() == 2 and ("release", 1) not in events_of(log)
-    with resume_session(place, None, None) as (session, _):
+    with resume_session(place, None, processes_in(place, None)) as (session, _):
         state = Journal(place / "journal", session.session).read().step.state
         last = session.coordinator.advance(state, ()).state
         planned = session.planned
