@@ -1,0 +1,216 @@
+"""A consortium on one computer: NVFLARE with a process, a startup kit and a home for each party.
+
+Real consortia have each party on a computer of its own, and each party draws its own keys there
+(docs/deploy.md). Here one script plays all of them, for the demo, the test and the measurements. It
+provisions kits with mutual TLS, makes homes, pins the roster, and starts and stops the processes.
+
+It needs the extra `nvflare`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+from secagg.core.identity import COORDINATOR, Role
+from secagg.core.randomness import system_random
+from secagg.core.roster_file import fingerprint, make_roster
+from secagg.deploy.nvflare_job import write_job_folder
+from secagg.deploy.nvflare_kit import harden
+from secagg.jobs.job import Job, parse_job
+from secagg.jobs.registry import make_protocol
+from secagg.runtime.homes.approvals import approve
+from secagg.runtime.homes.home import Home
+
+ADMIN = "admin@consortium.example"
+_START_SECONDS = 60.0
+_STOP_SECONDS = 15.0
+
+
+@dataclass
+class Consortium:
+    """Homes and kits of all parties, and the processes that run."""
+
+    folder: Path
+    homes: dict[str, Home]
+    port: int
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _admin: Any = None
+
+    @classmethod
+    def make(cls, folder: Path, records: Mapping[str, Path], aggregators: int = 0) -> Consortium:
+        """Make homes and kits. folder: a new one; records: each site's file, by its name."""
+        folder.mkdir(mode=0o700)
+        (folder / "homes").mkdir(mode=0o700)
+        everyone = dict.fromkeys(records, Role.SITE)
+        everyone |= {f"aggregator_{i + 1}": Role.AGGREGATOR for i in range(aggregators)}
+        homes = {}
+        for name, role in {COORDINATOR: Role.COORDINATOR, **everyone}.items():
+            own = records[name].absolute() if role is Role.SITE else None
+            homes[name] = Home.create(folder / "homes" / name, name, role, system_random, own)
+        roster = make_roster([home.identity.public for home in homes.values()], "roster")
+        made = cls(folder, homes, _free_port())
+        made._provision()
+        for name, home in homes.items():
+            home.pin(roster, fingerprint(roster))
+            harden(made.kit(name), home)
+        return made
+
+    def kit(self, name: str) -> Path:
+        """Return a party's startup kit."""
+        party = "server" if name == COORDINATOR else name
+        return self.folder / "kits" / "consortium" / "prod_00" / party
+
+    def approve(self, job: Job) -> None:
+        """Let every party that the job names approve it."""
+        for name in (*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties())):
+            approve(self.homes[name], job)
+
+    def start(self) -> None:
+        """Start the server and all clients, and wait until all are connected."""
+        for name in self.homes:
+            self.start_party(name)
+        self.wait_for_clients()
+
+    def start_party(self, name: str) -> None:
+        """Start one party's process with its kit's own script, and return at once."""
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+        }
+        with (self.folder / f"{name}.out").open("ab") as output:
+            self.processes[name] = subprocess.Popen(
+                ["bash", str(self.kit(name) / "startup" / "sub_start.sh"), "--once"],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
+                cwd=self.kit(name), start_new_session=True,
+            )  # fmt: skip
+
+    def wait_for_clients(self) -> None:
+        """Wait until every client is connected. Raises `TimeoutError`."""
+        until = time.monotonic() + _START_SECONDS
+        while time.monotonic() < until:
+            with suppress(Exception):  # NVFLARE's own, until the server is up
+                found = self.admin.get_system_info()
+                if {client.name for client in found.client_info} >= set(self.homes) - {COORDINATOR}:
+                    return
+            time.sleep(0.3)
+        raise TimeoutError("not all parties are connected")
+
+    @property
+    def admin(self) -> Any:
+        """The administrator's session with the server."""
+        if self._admin is None:
+            self._admin = new_secure_session(ADMIN, str(self.kit(ADMIN)))
+        return self._admin
+
+    def submit(self, job: Job, name: str) -> str:
+        """Submit a job, and return NVFLARE's name for it."""
+        agreed = parse_job({**job.agreed, "engine": {"deadline": job.engine.deadline}})
+        parties = (*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties()))
+        out = self.folder / "jobs" / f"{name}-{time.time_ns()}"
+        write_job_folder(out, agreed.model_dump_json(), name, parties)
+        return str(self.admin.submit_job(str(out)))
+
+    def wait(self, submitted: str, seconds: float = 120.0) -> str:
+        """Wait until a job has ended; return its status in NVFLARE. Raises `TimeoutError`."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            status = str(self.admin.get_job_meta(submitted).get("status"))
+            if status.startswith("FINISHED"):
+                return status
+            time.sleep(0.3)
+        raise TimeoutError(f"job {submitted} has not ended")
+
+    def run_folder(self, name: str) -> Path:
+        """Return the folder of a run, in the coordinator's home."""
+        return self.homes[COORDINATOR].folder / "runs" / name
+
+    def stop(self) -> None:
+        """End all processes, with their job processes."""
+        if self._admin is not None:
+            with suppress(Exception):
+                self._admin.close()
+            self._admin = None
+        for name in self.processes:
+            self.kill(name, signal.SIGTERM)
+        until = time.monotonic() + _STOP_SECONDS
+        for name, process in self.processes.items():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(until - time.monotonic(), 0.1))
+            self.kill(name)
+        self.processes.clear()
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a party's process, and to the processes of its jobs."""
+        for process in self.processes_of(name):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def processes_of(self, name: str) -> list[psutil.Process]:
+        """Return all processes that run from a party's kit."""
+        kit = f"{self.kit(name)}"
+        found = psutil.process_iter(["cmdline"])
+        return [p for p in found if any(kit in part for part in p.info["cmdline"] or ())]
+
+    def _provision(self) -> None:
+        clients = [name for name in self.homes if name != COORDINATOR]
+        project = {
+            "api_version": 3, "name": "consortium", "description": "secagg",
+            "participants": [
+                {"name": "server", "type": "server", "org": "consortium",
+                 "fed_learn_port": self.port, "admin_port": self.port,
+                 "default_host": "localhost"},
+                {"name": ADMIN, "type": "admin", "org": "consortium", "role": "project_admin"},
+                *({"name": name, "type": "client", "org": name} for name in clients),
+            ],
+            "builders": [
+                {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder",
+                 "args": {"template_file": ["master_template.yml"]}},
+                {"path": "nvflare.lighter.impl.static_file.StaticFileBuilder",
+                 "args": {"config_folder": "config", "scheme": "tcp"}},
+                {"path": "nvflare.lighter.impl.cert.CertBuilder"},
+                {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
+            ],
+        }  # fmt: skip
+        path = self.folder / "project.yml"
+        path.write_text(json.dumps(project, indent=1), encoding="utf-8")  # JSON is YAML
+        subprocess.run(
+            [sys.executable, "-m", "nvflare.lighter.provision", "-p", str(path),
+             "-w", str(self.folder / "kits")],
+            check=True, stdout=subprocess.DEVNULL, cwd=self.folder,
+        )  # fmt: skip
+        started = self.kit(COORDINATOR) / "startup" / "fed_server.json"
+        content = json.loads(started.read_bytes())
+        content["servers"][0]["service"]["target"] = f"localhost:{self.port}"  # and no other host
+        content["servers"][0]["admin_server"] = "localhost"
+        started.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+@contextmanager
+def running(made: Consortium) -> Iterator[Consortium]:
+    """Start a consortium, and stop all its processes at the end."""
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
