@@ -17,7 +17,8 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     round. `"none"`: nowhere; no other key of this table may then be set."""
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
     """Epsilon of all releases of the run together, including the count of records. Required unless
-    placement is `"none"`."""
+    placement is `"none"`. The noise consists of whole steps of a grid. This limits epsilon to about
+    20 to 25 with delta 1e-5, depending on the job; the error names the limit."""
     delta: float | None = Field(default=None, gt=0, lt=1)
     """Delta that belongs to `epsilon`. Required unless placement is `"none"`. It must be below 1 /
     (number of records); a tenth of that is better."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -196,5 +197,23 @@ def test_the_rounds_that_cannot_be_noised_are_named() -> None:
 
 def test_a_grid_too_coarse_for_delta_is_refused() -> None:
     coarse = Stage("m", (Field("m", (10,), 1e3, 2, Kind.PSD),), 1, "", Sensitivity(3.0, 4.0))
-    with pytest.raises(JobError):
+    with pytest.raises(JobError) as caught:
         calibrate(TERMS, (COUNT, coarse), 4, 100, hides=True)
+    assert caught.value.where == "privacy.delta"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate"), [(30, 1e-5, 1), (100, 1e-5, 1), (20, 1e-9, 1), (30, 1e-5, 0.5)]
+)
+def test_an_epsilon_too_large_for_the_grid_is_refused_with_the_largest(
+    epsilon: float, delta: float, rate: float
+) -> None:
+    terms = replace(TERMS, epsilon=epsilon, delta=delta, placement=Placement.ROUND)
+    stages = (COUNT, replace(stage(3), sampling_rate=rate))
+    with pytest.raises(JobError) as caught:
+        calibrate(terms, stages, 4, 100, hides=True)
+    assert caught.value.where == "privacy.epsilon"
+    (largest,) = map(float, re.findall(r"At most ([0-9.]+) ", caught.value.advice))
+    calibrate(replace(terms, epsilon=largest), stages, 4, 100, hides=True)
+    with pytest.raises(JobError):
+        calibrate(replace(terms, epsilon=largest + 0.2), stages, 4, 100, hides=True)
