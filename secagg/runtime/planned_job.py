@@ -73,7 +73,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     if public.site_moments:
         stages = (site_moments_stage(public, job.privacy.count_share),)
     _check_person_norm(job, stages)
-    private = _calibrate(job, _terms(job, method), stages, protocol, len(names))
+    private = _calibrate(job, method, stages, protocol, len(names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
         public = replace(public, noise=noise)
@@ -104,7 +104,7 @@ def _uses_site_moments(job: Job, method: Method) -> bool:
         raise CapabilityError(where, f"{what} in method {method.name!r}", "Use 'site'.")
     if method.needs_records:
         what = f"noise at the site is for methods that need moments only, and {method.name!r}"
-        advice = "Change the setting, or leave [privacy] out."
+        advice = method.placements.instead or "Change the setting, or leave [privacy] out."
         raise CapabilityError(where, f"{what} {method.needs_records}", advice)
     return True
 
@@ -138,8 +138,9 @@ def _terms(job: Job, method: Method) -> Terms | None:
 
 
 def _calibrate(
-    job: Job, terms: Terms | None, stages: Sequence[Stage], protocol: SecureSum, sites: int
+    job: Job, method: Method, stages: Sequence[Stage], protocol: SecureSum, sites: int
 ) -> Calibrated | None:
+    terms = _terms(job, method)
     if terms is None:
         return None
     if job.simulation.site_alone:
@@ -165,7 +166,7 @@ def _calibrate(
     min_sites = job.release.min_sites
     expected = max(job.privacy.expected_records or 0, min_sites * job.release.min_records)
     hides = protocol.capabilities.hides_from_coordinator
-    return calibrate(terms, stages, min_sites, expected, hides)
+    return calibrate(terms, stages, min_sites, expected, hides, method.placements)
 
 
 def _check_processes(job: Job, data: Data | None) -> None:

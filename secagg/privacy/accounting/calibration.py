@@ -56,7 +56,7 @@ from dataclasses import replace as changed
 from fractions import Fraction
 
 from secagg.contracts import Stage
-from secagg.contracts.noise import Adjacency, Noise, Placement
+from secagg.contracts.noise import Adjacency, Noise, Placement, Placements
 from secagg.errors import JobError
 from secagg.privacy.accounting.budget import FREE, Cost, rounded_down
 from secagg.privacy.accounting.discretisation import distance
@@ -71,6 +71,7 @@ from secagg.privacy.accounting.events import (
 )
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.accounting.requirements import (
+    NOT_DECLARED,
     check_terms,
     rate_of,
     sensitivity_of,
@@ -235,7 +236,12 @@ def epsilon_at(events: Sequence[Event], delta: float, distance: float) -> float:
 
 
 def calibrate(
-    terms: Terms, stages: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
+    terms: Terms,
+    stages: Sequence[Stage],
+    min_sites: int,
+    expected_records: int,
+    hides: bool,
+    placements: Placements = NOT_DECLARED,
 ) -> Calibrated:
     """Return the noise of each stage.
 
@@ -245,11 +251,12 @@ def calibrate(
     min_sites: the smallest number of sites in a sum (release.min_sites)
     expected_records: at least this many records are expected
     hides: whether the protocol hides contributions from the coordinator
+    placements: those of the method, for the advice of errors
     Raises `JobError` or `CapabilityError` if the guarantee is impossible.
     """
     counting = stages[:1] if len(stages) > 1 else ()
     method = [stage for stage in stages[len(counting) :] if stage.reads_records]
-    check_terms(terms, method, min_sites, expected_records, hides)
+    check_terms(terms, method, min_sites, expected_records, hides, placements)
     calibrated = _calibrated(terms, counting, method, min_sites)
     if calibrated.remainder(terms.epsilon) > _DELTA_RESERVE * terms.delta:
         raise _too_large(terms, calibrated, lambda t: _calibrated(t, counting, method, min_sites))

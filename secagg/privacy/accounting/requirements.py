@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from secagg.contracts import Stage
-from secagg.contracts.noise import Placement, Sensitivity
+from secagg.contracts.noise import Placement, Placements, Sensitivity
 from secagg.errors import CapabilityError, JobError
 from secagg.privacy.accounting.terms import Terms
+
+NOT_DECLARED: Final = Placements((), "")
+"""Those of stages that belong to no method."""
+
+_LIST: Final = "`secagg list methods --privacy` shows where noise is possible."
 
 
 def steps_of(stage: Stage) -> int:
@@ -29,8 +35,17 @@ def sensitivity_of(stage: Stage) -> Sensitivity | None:
 
 
 def check_terms(
-    terms: Terms, method: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
+    terms: Terms,
+    method: Sequence[Stage],
+    min_sites: int,
+    expected_records: int,
+    hides: bool,
+    placements: Placements = NOT_DECLARED,
 ) -> None:
+    """Raise `JobError` or `CapabilityError` if no noise can give the guarantee.
+
+    Arguments: as for `secagg.privacy.accounting.calibration.calibrate`
+    """
     unbounded = [stage for stage in method if sensitivity_of(stage) is None]
     if unbounded:
         # A stage of the method has more rounds than a count beside it.
@@ -40,8 +55,7 @@ def check_terms(
             "privacy.placement",
             f"in stage {longest.name!r}, the influence of one record is unbounded: {iterative}no "
             "amount of noise is enough",
-            "`secagg list methods --privacy` shows where noise is possible. For a logistic "
-            "regression, use method gradient with placement 'round'.",
+            placements.instead or f"{_use(terms.placement, placements)}{_LIST}",
         )
     if terms.group() != 1 and any(rate_of(stage) < 1 for stage in method):
         raise JobError(
@@ -53,18 +67,7 @@ def check_terms(
         raise CapabilityError(
             "privacy.placement", "sites train alone and add all noise themselves", "Use 'site'."
         )  # fmt: skip
-    once = sum(stage.max_rounds for stage in method) == 1
-    if once and terms.placement is Placement.ROUND:
-        raise CapabilityError(
-            "privacy.placement", "'round' is for several rounds, and this method has one release",
-            "Use 'sum' or 'site', or method gradient, which has several rounds.",
-        )  # fmt: skip
-    if not once and terms.placement is not Placement.ROUND:
-        raise CapabilityError(
-            "privacy.placement",
-            f"{terms.placement.value!r} is for one release, and this method has several rounds",
-            "Use 'round'.",
-        )
+    _check_rounds(terms.placement, sum(stage.max_rounds for stage in method), placements)
     if terms.placement is not Placement.SITE:
         if not hides:
             raise CapabilityError(
@@ -86,3 +89,24 @@ def check_terms(
             f"must be below 1 / {expected_records}: a larger delta allows publishing a record",
             "A common choice is a tenth of 1 / records, or less.",
         )
+
+
+def _check_rounds(placement: Placement, rounds: int, placements: Placements) -> None:
+    if rounds == 1 and placement is Placement.ROUND:
+        what, advice = "and this method has one release", _use(placement, placements) + _LIST
+        if placement in placements.where:
+            what, advice = "and this job has one", "Use 'sum', or raise method.rounds."
+        raise CapabilityError("privacy.placement", f"'round' is for several rounds, {what}", advice)
+    if rounds != 1 and placement is not Placement.ROUND:
+        needs = f" {placements.note}" if placement in placements.where else ""
+        raise CapabilityError(
+            "privacy.placement",
+            f"{placement.value!r} is for one release, and this job has {rounds}, each with noise",
+            f"Use 'round'.{needs}",
+        )
+
+
+def _use(placement: Placement, placements: Placements) -> str:
+    """Return advice to use another placement of the method; "" if it has none."""
+    others = [repr(other.value) for other in placements.where if other is not placement]
+    return f"Use {' or '.join(others)}. " if others else ""
