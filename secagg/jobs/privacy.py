@@ -45,8 +45,9 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     """With `person`, for methods whose noise is in moments: a limit for the root of the sum of the
     squared norms of all records of one person at a site. If it is exceeded, these records are all
     scaled down by one factor. The noise is then that of records with a squared norm of
-    `person_norm`^2 / `records_per_person`. A limit above root(`records_per_person`) times the norm
-    of a record has no effect. If it is not set, each record may have the largest norm."""
+    `person_norm`^2 / `records_per_person`. A limit of root(`records_per_person`) times the norm
+    of a record, or more, would have no effect, so it is refused. If it is not set, each record may
+    have the largest norm."""
     sites_per_person: int = Field(default=1, ge=1, le=2**32)
     """With `person`: the largest number of sites at which one person may have records. Nobody can
     check this number. The guarantee relies on it, and the report says so. Noise in the sum grows in
