@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements audit test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements audit deploy-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -34,6 +34,9 @@ placements: .venv/.test  ## print what differential privacy costs, by method and
 	OMP_NUM_THREADS=1 $(BIN)/python examples/heart-disease/placements.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods_under_noise.py
 
+deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; report in runs/deploy-demo
+	$(BIN)/python examples/nvflare/demo.py
+
 audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write
 
@@ -46,7 +49,7 @@ test-all: .venv/.test .venv/.data  ## run every test
 neural: .venv/.neural  ## install torch and opacus (CPU, 0.2 GB), then test the neural networks
 	$(PYTEST) -m neural $(PYTEST_ARGS)
 
-check: .venv/.neural  ## run formatter, linter, type checkers and layer rules, then every test
+check: .venv/.neural .venv/.nvflare  ## run formatter, linter, type checkers and layer rules, then every test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -79,6 +82,8 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	  requirements/neural.in --constraint requirements/test.txt --constraint requirements/bench.txt \
 	  --output-file requirements/neural.txt
 	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  requirements/nvflare.in --constraint requirements/test.txt --output-file requirements/nvflare.txt
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in requirements/docs.in --constraint requirements/run.txt \
 	  --output-file requirements/docs.txt
 
@@ -110,6 +115,11 @@ help:  ## list these targets
 .venv/.test: requirements/test.txt .venv/.run
 	@echo "Installing the test tools into .venv (once):"
 	$(PIP) --require-hashes -r requirements/test.txt
+	@touch $@
+
+.venv/.nvflare: requirements/nvflare.txt .venv/.test
+	@echo "Installing NVFLARE into .venv (once, 0.1 GB):"
+	$(PIP) --require-hashes -r requirements/nvflare.txt
 	@touch $@
 
 # The peers want versions of their own of what the command line uses, hence their own environment.

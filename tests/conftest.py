@@ -3,10 +3,11 @@
 `make test` runs the tests marked `default`: all that have none of the marks in `REASONS`, and those
 marked `smoke`.
 
-Without Chromium, the tests that need it are skipped, and without torch those of neural networks. CI
-sets SECAGG_REQUIRE_BROWSER, SECAGG_REQUIRE_DATA, SECAGG_REQUIRE_KERNELS and SECAGG_REQUIRE_NEURAL,
-under which such skips fail; so a run cannot succeed if an install step is missing. A processor
-without the instructions remains a reason to skip.
+Without Chromium, the tests that need it are skipped, without torch those of neural networks, and
+without NVFLARE those over it. CI sets SECAGG_REQUIRE_BROWSER, SECAGG_REQUIRE_DATA,
+SECAGG_REQUIRE_KERNELS, SECAGG_REQUIRE_NEURAL and SECAGG_REQUIRE_NVFLARE, under which such skips
+fail; so a run cannot succeed if an install step is missing. A processor without the instructions
+remains a reason to skip.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ FOLDERS = {
 }  # fmt: skip
 """The mark of every test in a folder below this one."""
 
-REASONS = {*FOLDERS.values(), "browser", "data", "kernels", "neural"}
+REASONS = {*FOLDERS.values(), "browser", "data", "kernels", "neural", "nvflare"}
 """The marks of tests that `make test` leaves out."""
 
 HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "opacus"))
+
+HAS_NVFLARE = importlib.util.find_spec("nvflare") is not None
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 MIN_SPACE = 1 << 30  # bytes; a complete run needs a tenth of it
@@ -45,6 +48,7 @@ REQUIRED = {
         "data": "SECAGG_REQUIRE_DATA",
         "kernels": "SECAGG_REQUIRE_KERNELS",
         "neural": "SECAGG_REQUIRE_NEURAL",
+        "nvflare": "SECAGG_REQUIRE_NVFLARE",
     }.items()
     if os.environ.get(variable)
 }
@@ -95,6 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks = {mark.name for mark in item.iter_markers()}
         if "neural" in marks and not HAS_TORCH:
             item.add_marker(pytest.mark.skip("torch is not installed: make neural"))
+        if "nvflare" in marks and not HAS_NVFLARE:
+            item.add_marker(pytest.mark.skip("NVFLARE is not installed: make deploy-demo"))
         if "smoke" in marks or not marks & REASONS:
             item.add_marker("default")
 

@@ -255,13 +255,16 @@ def _list_placements(*, as_json: bool) -> None:
     found = registry.placements()
     if as_json:
         print_json(
-            {n: {"placements": list(each.where), "note": each.note} for n, each in found.items()}
+            {
+                name: {"placements": list(p.where), "note": p.note, "instead": p.instead}
+                for name, p in found.items()
+            }
         )
         return
     width = max(map(len, found)) + 2
     for name, each in found.items():
         where = ", ".join(each.where) or "none"
-        typer.echo(f"{name:{width}}{where:13}{each.note}")
+        typer.echo(f"{name:{width}}{where:13}{f'{each.note} {each.instead}'.rstrip()}")
     typer.echo(f"\n{registry.WHAT_A_RECORD_IS}")
 
 

@@ -206,12 +206,14 @@ class SiteRecords:
     """A site's complete records, scaled by the public bounds. They never leave the site.
 
     values: float64, shape (records, variables), every entry in [-1, 1]
-    incomplete: number of records left out because a value of a declared column was missing
+    incomplete: number of records left out because a value of a declared column, or the name of
+        their person, was missing
     outside: for each declared column, number of values outside its bounds, which were clipped
     remarks: remarks about the site's records, which only the site sees
     clipped_share: for each declared column, `outside` divided by its number of values
     complete: for each row of the site's table, whether it is one of the records; empty if there is
         no table
+    surplus: number of complete records left out because a person has too many
     site: the name of the site
     noisy: under noise once at the site, the site's noisy moments. `values` then has their repair,
         and no entry is a record's
@@ -225,3 +227,4 @@ class SiteRecords:
     complete: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     site: str = ""
     noisy: NoisyMatrix | None = None
+    surplus: int = 0

@@ -302,6 +302,16 @@ class ExplainsUnknown(Protocol):
 
 
 @runtime_checkable
+class OtherUnderNoise(Protocol):
+    """A method that is another algorithm under differential privacy, and is then called so."""
+
+    @property
+    def title_under_noise(self) -> str:
+        """What replaces `title` under differential privacy."""
+        ...
+
+
+@runtime_checkable
 class BatchedLocal(Protocol):
     """A method that can compute many sites' contributions at once, if one process runs them all."""
 

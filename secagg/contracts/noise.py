@@ -52,16 +52,19 @@ class Placements:
 
     where: the placements; () if there is none
     note: what they need, or why others are not possible; a sentence
+    instead: what else serves users of this method (or of settings that cannot have noise), as a
+        sentence of advice; "" if there is nothing more to say
     """
 
     where: tuple[Placement, ...]
     note: str
+    instead: str = ""
 
     @classmethod
-    def site_moments(cls, unless: str = "") -> Placements:
+    def site_moments(cls, unless: str = "", instead: str = "") -> Placements:
         """Return those of a method that reads moments only; unless: settings that need records."""
         note = "Noise once in each site's moments, which serve every round and every such method"
-        return cls((Placement.SITE,), f"{note}{f'; not with {unless}' if unless else ''}.")
+        return cls((Placement.SITE,), f"{note}{f'; not with {unless}' if unless else ''}.", instead)
 
 
 class Adjacency(StrEnum):

@@ -208,28 +208,30 @@ def read_rows(
     complete = np.asarray(~np.isnan(design).any(axis=1))
     midpoints = np.array([v.midpoint for v in public.variables])
     half = np.array([v.half_range for v in public.variables])
-    persons: list[str] = []
+    used, persons = complete, list[str]()
     if person is not None:
-        complete, persons = _of_persons(complete, table[person], records_per_person)
+        complete, used, persons = _of_persons(complete, table[person], records_per_person)
     # Rounding may give slightly more than 1 at a bound; the clip corrects this.
-    scaled = np.clip((design[complete] - midpoints) / half, -1.0, 1.0)
+    scaled = np.clip((design[used] - midpoints) / half, -1.0, 1.0)
     if public.clip is not None:
         scaled = clip_persons(clip_rows(scaled, public.clip), persons, public.clip)
-    incomplete = int(len(table) - complete.sum())
+    incomplete, surplus = int(len(table) - complete.sum()), int(complete.sum() - used.sum())
     counts = np.array(outside, dtype=np.float64)
     clipped = np.array(shares)
-    return SiteRecords(scaled, incomplete, counts, tuple(remarks), clipped, complete, who)
+    return SiteRecords(
+        scaled, incomplete, counts, tuple(remarks), clipped, used, who, surplus=surplus
+    )
 
 
 def _of_persons(
     complete: NDArray[np.bool_], cells: pd.Series[Any], records_per_person: int
-) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return a mask of the rows to use, and the name of the person of each of these.
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[str]]:
+    """Return a mask of the complete rows, one of those to use, and the persons of the latter.
 
     complete: whether a row has all values; cells: the names
     """
     names = [cell_text(cell) for cell in cells]
-    used = complete & np.array([name.lower() not in MISSING for name in names], dtype=np.bool_)
-    rows = np.flatnonzero(used)
+    complete = complete & np.array([name.lower() not in MISSING for name in names], dtype=np.bool_)
+    used, rows = complete.copy(), np.flatnonzero(complete)
     used[rows] = cap_per_person([names[row] for row in rows], records_per_person)
-    return used, [names[row] for row in np.flatnonzero(used)]
+    return complete, used, [names[row] for row in np.flatnonzero(used)]

@@ -17,7 +17,8 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     round. `"none"`: nowhere; no other key of this table may then be set."""
     epsilon: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
     """Epsilon of all releases of the run together, including the count of records. Required unless
-    placement is `"none"`."""
+    placement is `"none"`. The noise consists of whole steps of a grid. This limits epsilon to about
+    20 to 25 with delta 1e-5, depending on the job; the error names the limit."""
     delta: float | None = Field(default=None, gt=0, lt=1)
     """Delta that belongs to `epsilon`. Required unless placement is `"none"`. It must be below 1 /
     (number of records); a tenth of that is better."""
@@ -44,8 +45,9 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     """With `person`, for methods whose noise is in moments: a limit for the root of the sum of the
     squared norms of all records of one person at a site. If it is exceeded, these records are all
     scaled down by one factor. The noise is then that of records with a squared norm of
-    `person_norm`^2 / `records_per_person`. A limit above root(`records_per_person`) times the norm
-    of a record has no effect. If it is not set, each record may have the largest norm."""
+    `person_norm`^2 / `records_per_person`. A limit of root(`records_per_person`) times the norm
+    of a record, or more, would have no effect, so it is refused. If it is not set, each record may
+    have the largest norm."""
     sites_per_person: int = Field(default=1, ge=1, le=2**32)
     """With `person`: the largest number of sites at which one person may have records. Nobody can
     check this number. The guarantee relies on it, and the report says so. Noise in the sum grows in

@@ -44,9 +44,9 @@ def _times_power(mantissa: str, power: int) -> str:
     return f"{mantissa.replace('-', '−')} × {power_of_ten(power)}"
 
 
-def epsilon_or_no_bound(epsilon: float | None) -> str:
+def epsilon_or_no_bound(epsilon: float | None, digits: int = 4) -> str:
     """Write an epsilon; infinity, which is None in run.json, is "no bound"."""
-    return "no bound" if epsilon is None or math.isinf(epsilon) else significant(epsilon)
+    return "no bound" if epsilon is None or math.isinf(epsilon) else significant(epsilon, digits)
 
 
 def fixed(x: float | None, decimals: int) -> str:

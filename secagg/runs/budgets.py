@@ -146,15 +146,23 @@ def _is_exact(cost: Cost) -> bool:
     return math.isinf(spent_epsilon(Counter([cost]), Adjacency.ADD_REMOVE, 0.5))
 
 
-def cap_status(cap: Cap, ledger: Ledger, dataset: str) -> dict[str, Any]:
-    """Return a cap, the epsilon spent under it, and the epsilon that one more job may claim."""
+def cap_status(
+    cap: Cap, ledger: Ledger, dataset: str, planned: Counter[Cost] | None = None
+) -> dict[str, Any]:
+    """Return a cap, the epsilon spent under it, and the epsilon that one more job may claim.
+
+    planned: the costs of a job; if given, add the epsilon that would be spent after it
+    """
     since = None if cap.days is None else datetime.now(UTC) - timedelta(days=cap.days)
     costs = ledger.spent(dataset, since)
     return cap.plain() | {
         "words": cap.words(),
         "spent": spent_epsilon(costs, cap.adjacency, cap.delta),
         "left": affordable(cap, costs, 0.0, cap.delta),
-    }
+        **({} if planned is None else {
+            "after": spent_epsilon(costs + planned, cap.adjacency, cap.delta)
+        }),
+    }  # fmt: skip
 
 
 def _in_full(costs: Counter[Cost], delta: float) -> dict[str, Any]:

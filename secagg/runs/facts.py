@@ -15,7 +15,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from secagg.contracts import RecordCount, Result
+from secagg.contracts import OtherUnderNoise, RecordCount, Result
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
@@ -168,7 +168,10 @@ def method_facts(planned: Planned) -> dict[str, Any]:
     """Return the method's title, disclosure and tables; the report needs no more of the method."""
     method = planned.method
     tables = [asdict(table) for table in method.tables(planned.public)]
-    about = {"title": method.title, "disclosure": asdict(method.disclosure), "tables": tables}
+    title = method.title
+    if planned.private is not None and isinstance(method, OtherUnderNoise):
+        title = method.title_under_noise
+    about = {"title": title, "disclosure": asdict(method.disclosure), "tables": tables}
     plain: dict[str, Any] = json.loads(json.dumps(about))  # as in run.json
     return plain
 

@@ -50,11 +50,12 @@ from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
 from secagg.reports.summary import EXACT_BEFORE
-from secagg.runs.budgets import cap_status, exact_releases
-from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals, opened
+from secagg.runs.budgets import exact_releases
+from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import moments_drawn_before, own_rules
+from secagg.runs.planned_costs import planned_caps, planned_totals
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
 from secagg.runtime.rounds import CONSENT
@@ -146,6 +147,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         stage |= {"bytes_at_most": stage["max_rounds"] * size, "all_run": all_run}
         stage |= {"a_site_sends_at_most": stage["max_rounds"] * sends}
     setup = counts[-1]
+    drawn = moments_drawn_before(planned)
     certain, possible = expected_refusals(planned, key)
     sent_by_site = setup[2] + sum(stage["a_site_sends_at_most"] for stage in stages)
     return {
@@ -163,8 +165,9 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         },
         "refusals": certain,
         "possible_refusals": possible,
-        "budgets": _budgets(planned),
-        "moments_drawn_before": moments_drawn_before(planned),
+        "budgets": planned_caps(planned),
+        "totals": planned_totals(planned, drawn),
+        "moments_drawn_before": drawn,
         "differential_privacy": _guarantee(planned),
         "warnings": [
             *_warnings(planned),
@@ -220,19 +223,6 @@ def _traffic_warning(size: int) -> list[str]:
         f"A site would send up to {size / 1e9:.3g} GB in all rounds together: use fewer columns, "
         "chains or rounds"
     ]
-
-
-def _budgets(planned: Planned) -> list[dict[str, Any]]:
-    """Return, for each cap of each site, what is spent and what one more job may claim."""
-    budgets = []
-    for source in planned.sources.values():
-        name, dataset = source.name, source.dataset
-        with closing(opened(source)) as ledger:
-            budgets += [
-                {"site": name, "dataset": dataset, **cap_status(cap, ledger, dataset)}
-                for cap in (*ledger.caps(dataset), *source.caps)
-            ]
-    return budgets
 
 
 def _dry_run(planned: Planned) -> list[tuple[int, int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from secagg.contracts import (
     SecureSum,
     Stage,
 )
-from secagg.contracts.noise import Placement
+from secagg.contracts.noise import Clip, Placement
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.identity import COORDINATOR, Role, Roster
 from secagg.core.version import __version__
@@ -72,8 +73,8 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     stages = declared_stages(method, public)
     if public.site_moments:
         stages = (site_moments_stage(public, job.privacy.count_share),)
-    _check_person_norm(job, stages)
-    private = _calibrate(job, _terms(job, method), stages, protocol, len(names))
+    _check_person_norm(job, stages, public.clip)
+    private = _calibrate(job, method, stages, protocol, len(names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
         public = replace(public, noise=noise)
@@ -104,18 +105,32 @@ def _uses_site_moments(job: Job, method: Method) -> bool:
         raise CapabilityError(where, f"{what} in method {method.name!r}", "Use 'site'.")
     if method.needs_records:
         what = f"noise at the site is for methods that need moments only, and {method.name!r}"
-        advice = "Change the setting, or leave [privacy] out."
+        advice = method.placements.instead or "Change the setting, or leave [privacy] out."
         raise CapabilityError(where, f"{what} {method.needs_records}", advice)
     return True
 
 
-def _check_person_norm(job: Job, stages: Sequence[Stage]) -> None:
-    """Refuse a limit that would scale records down without less noise. Raises `JobError`."""
-    if job.privacy.person_norm is not None and not any(
-        field.kind is Kind.PSD and stage.sensitivity for stage in stages for field in stage.spec
-    ):
+def _check_person_norm(job: Job, stages: Sequence[Stage], clip: Clip | None) -> None:
+    """Refuse a limit that would scale records down without less noise, or scale none down.
+
+    A limit without effect would also be a question of its own, so the site would draw new noise
+    and be charged again. Raises `JobError`.
+    """
+    if clip is None or clip.person_square is None:
+        return
+    where, records = "privacy.person_norm", clip.records_per_person
+    if not any(field.kind is Kind.PSD and s.sensitivity for s in stages for field in s.spec):
         what = f"is for noise in moments, and method {job.method.name!r} clips single records"
-        raise JobError("privacy.person_norm", what, "Remove it, or lower records_per_person.")
+        raise JobError(where, what, "Remove it, or lower records_per_person.")
+    largest = records * clip.squared_norm
+    if clip.person_square >= largest:
+        reach = f"{math.sqrt(largest):.4g}"
+        several = f"{records} records" if records > 1 else "one record"
+        what = (
+            f"{job.privacy.person_norm:g} has no effect: the norm of a record is at most "
+            f"{clip.norm:.4g}, so {several} of a person reach at most {reach}"
+        )
+        raise JobError(where, what, f"Set it below {reach}, or remove it.")
 
 
 def _terms(job: Job, method: Method) -> Terms | None:
@@ -138,8 +153,9 @@ def _terms(job: Job, method: Method) -> Terms | None:
 
 
 def _calibrate(
-    job: Job, terms: Terms | None, stages: Sequence[Stage], protocol: SecureSum, sites: int
+    job: Job, method: Method, stages: Sequence[Stage], protocol: SecureSum, sites: int
 ) -> Calibrated | None:
+    terms = _terms(job, method)
     if terms is None:
         return None
     if job.simulation.site_alone:
@@ -165,7 +181,7 @@ def _calibrate(
     min_sites = job.release.min_sites
     expected = max(job.privacy.expected_records or 0, min_sites * job.release.min_records)
     hides = protocol.capabilities.hides_from_coordinator
-    return calibrate(terms, stages, min_sites, expected, hides)
+    return calibrate(terms, stages, min_sites, expected, hides, method.placements)
 
 
 def _check_processes(job: Job, data: Data | None) -> None:

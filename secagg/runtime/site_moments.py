@@ -139,7 +139,7 @@ def draw_site_moments(
     nothing = np.zeros(len(public.columns))
     site = replace(
         parts[0], values=parts[0].values[:0], incomplete=0, outside=nothing, clipped_share=nothing,
-        complete=np.zeros(0, dtype=np.bool_), remarks=(),
+        complete=np.zeros(0, dtype=np.bool_), remarks=(), surplus=0,
     )  # fmt: skip
     return SiteMoments(noisy, site, largest, public.max_rows)
 

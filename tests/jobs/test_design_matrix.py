@@ -386,7 +386,8 @@ def kept(people: list[Any], values: list[float], most: int) -> list[float]:
     table = pd.DataFrame({"x": values, "who": pd.Series(people, dtype=object)})
     known = public_facts(job, ("a", "b"))
     read = read_rows(job.columns, table, known, "north", "who", most)
-    assert read.incomplete == len(values) - len(read.values)
+    assert read.incomplete == sum(who in ("", " ", None, "NA", math.nan) for who in people)
+    assert read.surplus == len(values) - read.incomplete - len(read.values)
     return [20.0 + 10.0 * x for x in read.values[:, 0]]
 
 
@@ -394,6 +395,15 @@ def test_a_record_without_a_person_is_incomplete() -> None:
     people = ["a", "", "b", None, "NA", "b", " ", math.nan]
     assert kept(people, [10, 11, 12, 13, 14, 15, 16, 17], 1) == pytest.approx([10, 12])
     assert kept(people, [10, 11, 12, 13, 14, 15, 16, 17], 2) == pytest.approx([10, 12, 15])
+
+
+def test_incomplete_records_are_not_surplus() -> None:
+    """A record without a value does not count towards a person's number."""
+    table = pd.DataFrame({"x": [10, 11, None, None, 14, 15], "who": ["a", "a", "a", "", "b", ""]})
+    job = job_of({"x": REAL})
+    read = read_rows(job.columns, table, public_facts(job, ("a", "b")), "north", "who", 1)
+    assert (read.incomplete, read.surplus, len(read.values)) == (3, 1, 2)
+    assert list(read.complete) == [True, False, False, False, True, False]
 
 
 def test_removing_a_person_or_an_unnamed_record_moves_no_other_record_in() -> None:

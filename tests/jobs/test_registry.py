@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import tomllib
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from secagg.jobs.registry import (
     describe,
     make_method,
     make_protocol,
+    placements,
     settings_of,
 )
 from secagg.models.moments.analyses import KINDS
@@ -144,3 +146,13 @@ def test_every_listed_component_can_be_described(listed: dict[str, tuple[str, st
     described = dict(describe(listed))
     assert described.keys() == listed.keys()
     assert all(len(text) > 20 and text.endswith(".") for text in described.values())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_without_noise_names_one_of_its_users_that_has_noise(name: str) -> None:
+    known = placements()
+    words = re.findall(r"\w+", known[name].instead)
+    others = [word for word in words if word in METHODS]
+    assert known[name].where or others
+    for other in others:
+        assert other != name and set(known[other].where) & set(words)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import TOML, raw_job
+from support.jobs import TOML, raw_job, table
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 from typer.testing import CliRunner
 
@@ -181,6 +182,57 @@ def test_plan_checks_the_coordinators_key(tmp_path: Path) -> None:
         for more in ([], ["--key", str(tmp_path / "key")])
     ]
     assert ["will be refused: c, by its rules" in out for out in shown] == [True, False]
+
+
+@pytest.mark.parametrize("placement", ["sum", "site"])
+def test_plan_predicts_what_the_ledgers_will_have_spent(tmp_path: Path, placement: str) -> None:
+    """Against the ledgers after the run, for every party and under a cap."""
+    data = folder_with(tmp_path)
+    settings = {"protocol": {"name": "additive"}, "sites": {"folder": data, "max_rows": 100}}
+    cap(data, "a", 9.0)
+    before = dict.fromkeys((*FIVE, "coordinator"), 0.0)
+    for epsilon in (1.0, 2.0):
+        job = settings | {"privacy": noised(epsilon, placement=placement)}
+        found = plan(data, **job)
+        rows = {row["party"]: row for row in found["totals"]}
+        assert {party: row["before"] for party, row in rows.items()} == before
+        assert all(row["job"] == pytest.approx(epsilon, rel=1e-3) for row in rows.values())
+        assert {row["repeats"] for row in rows.values()} == {False}
+        assert {row["at_most"] for row in rows.values()} == {placement == "site" and epsilon == 2.0}
+        run(data, **job)
+        then = budgets.show(data, found["differential_privacy"]["delta"])
+        spent = {row["party"]: row for row in then}
+        assert {party: row["after"] for party, row in rows.items()} == {
+            party: pytest.approx(row["epsilon_add_remove"], rel=1e-9)
+            for party, row in spent.items()
+        }
+        (limit,) = found["budgets"]
+        assert limit["site"] == "a"
+        assert limit["after"] == pytest.approx(spent["a"]["caps"][0]["spent"], rel=1e-9)
+        before = {party: row["after"] for party, row in rows.items()}
+
+
+def test_without_noise_or_ledgers_there_is_no_total(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    assert plan(data)["totals"] == []
+    run(data)
+    rows = plan(data, privacy=noised())["totals"]
+    assert {(row["before"], row["after"]) for row in rows} == {(math.inf, math.inf)}
+    job = parse_job(raw_job(privacy=noised(), protocol={"name": "additive"}))
+    in_memory = plan_job(job, {name: table(0) for name in FIVE})
+    assert plan_run(in_memory)["totals"] == []
+
+
+def test_the_plan_command_prints_one_row_for_equal_ledgers(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised(2.0))
+    job = tmp_path / "job.toml"
+    settings = "".join(f"{key} = {value!r}\n" for key, value in noised(2.0).items())
+    job.write_text(f"{TOML.replace('plain', 'additive')}\n[privacy]\n{settings}")
+    out = CliRunner().invoke(app, ["plan", str(job)], catch_exceptions=False).stdout
+    (row,) = [line for line in out.splitlines() if "coordinator" in line and "2.00" in line]
+    parties, before, own, _ = (text.strip() for text in row.strip("│").split("│"))
+    assert (parties, before, own) == ("a, b, c, d, e and coordinator", "2.00", "2.00")
 
 
 def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> None:

@@ -285,13 +285,26 @@ def test_a_limit_for_a_persons_records_means_less_noise() -> None:
     sd = {
         limit: plan_job(parse_job(of_persons(person_norm=limit)), tables())
         .public.noise["moments"].variance ** 0.5
-        for limit in (None, 1.5, 9.0)
+        for limit in (None, 1.5)
     }  # fmt: skip
     squared = sum(
         v.max_abs**2 for v in plan_job(parse_job(of_persons()), tables()).public.variables
     )
     assert sd[1.5] / sd[None] == pytest.approx((0.25 + 1.5**2 / 3) / (0.25 + squared), rel=1e-6)
-    assert sd[9.0] == sd[None]
+
+
+@pytest.mark.parametrize(("records", "record_norm"), [(3, None), (3, 1.0), (1, 1.0)])
+def test_a_limit_without_effect_is_refused(records: int, record_norm: float | None) -> None:
+    """It would be another question with the same noise, so it would be charged again."""
+    more = {} if record_norm is None else {"record_norm": record_norm}
+    clip = plan_job(parse_job(of_persons(records, **more)), tables()).public.clip
+    assert clip is not None
+    largest = math.sqrt(records * clip.squared_norm)
+    assert plan_job(parse_job(of_persons(records, person_norm=largest * 0.999, **more)), tables())
+    for limit in (largest * (1 + 1e-12), 9.0):
+        with pytest.raises(JobError) as caught:
+            plan_job(parse_job(of_persons(records, person_norm=limit, **more)), tables())
+        assert caught.value.where == "privacy.person_norm"
 
 
 @pytest.mark.parametrize("placement", ["sum", "site"])

@@ -231,7 +231,11 @@ def test_the_plan_says_which_sites_have_drawn_the_noise(tmp_path: Path) -> None:
     def drawn(privacy: dict[str, Any], method: dict[str, Any], high: int = 100) -> list[str]:
         job = raw_job(sites={"folder": data, "max_rows": 100}, privacy=privacy, method=method)
         job["columns"]["age"]["high"] = high
-        found: list[str] = plan(job)["moments_drawn_before"]
+        planned = plan(job)
+        found: list[str] = planned["moments_drawn_before"]
+        free = {row["party"] for row in planned["totals"] if row["repeats"]}
+        assert free == ({*found, "coordinator"} if found else set())
+        assert not any(row["at_most"] for row in planned["totals"])  # for certain, new or not
         return found
 
     assert drawn(once(), METHODS[0]) == []

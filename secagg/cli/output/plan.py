@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -42,8 +42,13 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         out.print(f"[bold red]will be refused: {escape(refusal)}[/]", soft_wrap=True)
     for refusal in plan["possible_refusals"]:
         out.print(f"[bold yellow]may be refused: {escape(refusal)}[/]", soft_wrap=True)
+    totals = {row["party"]: row for row in plan["totals"]}
     for budget in plan["budgets"]:
         left = f"{rounded_down(budget['left'])} at delta {probability(budget['delta'])}"
+        spent, _, after = _spending(
+            {"before": budget["spent"], "after": budget["after"]}, totals.get(budget["site"])
+        )
+        left += f" (spent {spent}, with this job {after})"
         site = escape(budget["site"])
         out.print(f"epsilon left at {site}: {left}, of a cap of {budget['words']}", soft_wrap=True)
     if drawn := plan["moments_drawn_before"]:
@@ -57,6 +62,10 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     show_disclosure(out, first, plan["disclosure"], noised=noised)
     show_warnings(out, [(warning, False) for warning in plan["warnings"]])
     _show_guarantee(out, plan["differential_privacy"], plan["protocol"])
+    if plan["totals"]:
+        out.print(_totals_table(plan["totals"]))
+        if any(row["before"] for row in plan["totals"]):
+            out.print("Epsilons do not simply add up: several jobs have less than their sum.")
     out.print(_fields_table(plan))
     out.print(_traffic_table(plan))
     rounds = sum(stage["max_rounds"] for stage in plan["stages"])
@@ -104,6 +113,42 @@ def _show_guarantee(out: Console, guarantee: Mapping[str, Any], protocol: str) -
         out.print(table)
         if why := noise_exhausted(guarantee, protocol):
             out.print(escape(why))
+
+
+def _totals_table(totals: Sequence[Mapping[str, Any]]) -> Table:
+    """Return what the ledgers have spent and what the job adds; equal parties share a row."""
+    first = totals[0]
+    table = Table(
+        title="all releases of these records, by the ledgers: epsilon at delta "
+        f"{probability(first['delta'])} ({first['adjacency']})"
+    )
+    table.add_column("party", overflow="fold")
+    for name in ("before", "this job", "after it"):
+        table.add_column(name, justify="right")
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for row in totals:
+        rows.setdefault(_spending(row), []).append(row["party"])
+    for figures, parties in rows.items():
+        table.add_row(escape(listing(parties)), *figures)
+    return table
+
+
+def _spending(
+    row: Mapping[str, Any], repeat: Mapping[str, Any] | None = None
+) -> tuple[str, str, str]:
+    """Return epsilon before a job, of the job alone (if it is in the row), and of all after it.
+
+    repeat: where it says whether the job may repeat a release; None for the row itself
+    """
+    before, job, after = (
+        epsilon_or_no_bound(row.get(key), 3) for key in ("before", "job", "after")
+    )
+    known = repeat or row
+    if known.get("repeats"):
+        return before, f"0, or {job} if a record changed", f"{before}, or {after}"
+    if known.get("at_most"):
+        return before, f"at most {job}", f"at most {after}"
+    return before, job, after
 
 
 def _fields_table(plan: Mapping[str, Any]) -> Table:

@@ -30,6 +30,13 @@ def show_site_checks(
                 _outside(column), ", ".join(f"{x:.3g}" for x in column.quartiles), column.note,
             )  # fmt: skip
         out.print(table)
+        if check.surplus:
+            out.print(
+                f"{check.surplus} of the complete records are surplus: their person has more than "
+                f"privacy.records_per_person. {check.complete - check.surplus} are used, the first "
+                "ones of each person.",
+                soft_wrap=True,
+            )
         for remark in check.remarks:
             out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
         for reason in (*([check.problem] if check.problem else []), *check.refusals):

@@ -109,7 +109,10 @@ class Logistic:
 
     name: ClassVar[str] = "logistic"
     placements: ClassVar[Placements] = Placements(
-        (), "Newton steps build on exact sums; gradient fits the same regression with noise."
+        (),
+        "Newton steps build on exact sums.",
+        'Use method gradient with family = "binomial" and placement "round": it fits the same '
+        "regression with noise.",
     )
     title: ClassVar[str] = "Logistic regression"
     disclosure: ClassVar[Disclosure] = Disclosure(

@@ -123,7 +123,10 @@ class LocalGraphs:
     scored. They must form a directed acyclic graph."""
 
     name: ClassVar[str] = "local_graphs"
-    placements: ClassVar[Placements] = Placements.site_moments('learner = "notears_mlp"')
+    placements: ClassVar[Placements] = Placements.site_moments(
+        'learner = "notears_mlp"',
+        'Use another learner, or for networks method notears_mlp_admm with placement "round".',
+    )
     knows_noise: ClassVar[bool] = False
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,

@@ -132,12 +132,17 @@ class NotearsMlpAdmm(MlpSettings):
         variant = variant_in_words(self.variant, self.given)
         return f"Nonlinear graph by NOTEARS-ADMM, {variant}"
 
+    @property
+    def title_under_noise(self) -> str:
+        """What is done in place of ADMM."""
+        return "Nonlinear graph by gradient steps (not ADMM), with noise in every round"
+
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
-        labels, converged = STATIONARITY_LABELS, CONVERGED
+        title, labels, converged = self.title, STATIONARITY_LABELS, CONVERGED
         if public.clip is not None:
-            labels, converged = {}, ALL_ROUNDS
-        return (other_table(self.title, networks=True, labels=labels, converged=converged),)
+            title, labels, converged = self.title_under_noise, {}, ALL_ROUNDS
+        return (other_table(title, networks=True, labels=labels, converged=converged),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Declare the count and the rounds of consensus."""

@@ -66,7 +66,7 @@ def noisy_result(
             "rounds": state["rounds"],
             "threshold": applied,
         },
-        notes=(_noise_note(clip, averaged), *_trouble(state, names), *notes),
+        notes=(_noise_note(clip, state["rounds"], averaged), *_trouble(state, names), *notes),
     )
     result = note_indicators(graph_result(fit, settings.truth, linear=False), public)
     del result.summary["converged"]
@@ -81,9 +81,10 @@ def noisy_result(
     return result
 
 
-def _noise_note(clip: float, averaged: int) -> str:
+def _noise_note(clip: float, rounds: int, averaged: int) -> str:
     return (
-        "With noise, this is not ADMM: the networks were trained by noisy gradient steps. Each "
+        f"With noise, this is not ADMM: the networks were trained by gradient steps, with fresh "
+        f"noise in each of {rounds} rounds, among which the budget is divided. Each "
         f"record's gradient was clipped to norm {clip:g}, which makes effects look weaker. Weights "
         f"are those of the mean of the networks over the last {averaged} rounds. They contain "
         "noise, also where there is no effect. So an edge whose weight is near the threshold may "

@@ -35,6 +35,7 @@ coordinator sees each contribution         only placement `site` is allowed
 several rounds                             only placement `round` is allowed
 a stage without a bounded sensitivity      refused: no amount of noise is enough
 delta not below 1 / number of records      refused: it would allow publishing a random record
+discreteness needs too much of delta       refused; the error names the largest epsilon (20 to 25)
 person with m records at s sites           Delta is multiplied by m s (`site`: by m root(s))
 event in the m windows that contain it      as a person with m records at one site
 the same, with a sampling rate below 1     refused: each record is drawn on its own
@@ -49,14 +50,15 @@ that leaves out its noise breaks the guarantee.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 from fractions import Fraction
 
 from secagg.contracts import Stage
-from secagg.contracts.noise import Adjacency, Noise, Placement, Sensitivity
-from secagg.errors import CapabilityError, JobError
-from secagg.privacy.accounting.budget import FREE, Cost
+from secagg.contracts.noise import Adjacency, Noise, Placement, Placements
+from secagg.errors import JobError
+from secagg.privacy.accounting.budget import FREE, Cost, rounded_down
 from secagg.privacy.accounting.discretisation import distance
 from secagg.privacy.accounting.events import (
     Event,
@@ -68,6 +70,13 @@ from secagg.privacy.accounting.events import (
     with_less_noise,
 )
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
+from secagg.privacy.accounting.requirements import (
+    NOT_DECLARED,
+    check_terms,
+    rate_of,
+    sensitivity_of,
+    steps_of,
+)
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.sampling.batched_gaussian import MAX_VARIANCE
 from secagg.privacy.sampling.sampler import sample_error
@@ -80,6 +89,7 @@ _MAX_ITERATIONS = 50
 _MAX_EPSILON = 700.0  # e^epsilon still fits into a float
 _DELTA_RESERVE = 1e-3
 """Share of delta reserved for the discreteness of the noise."""
+_EPSILON_MARGIN = 1e-3  # below the largest epsilon, which errors name; mu may be known to 1e-3
 _STEP_PRECISION = 1.001  # of the mu of a sampled step
 _MAX_STEP_MU = 1e3  # a step with less noise protects nobody who takes part
 
@@ -164,13 +174,15 @@ class Calibrated:
 
     def remainder(self, epsilon: float) -> float:
         """Return the delta that the discreteness of all noise adds at this epsilon."""
-        return (1 + math.exp(epsilon)) * self._distance()
+        return (1 + math.exp(epsilon)) * self.distance
 
     def epsilon(self, delta: float) -> float:
         """Return epsilon of the whole run at `delta`. This includes the discreteness of noise."""
-        return epsilon_at(self.events(), delta, self._distance())
+        return epsilon_at(self.events(), delta, self.distance)
 
-    def _distance(self) -> float:
+    @property
+    def distance(self) -> float:
+        """The total variation distance of the whole run from a run with Gaussian noise."""
         return sum(m.rounds * m.distance for m in self.mechanisms.values())
 
     def if_more_collude(self, sites: int, withstands: int) -> list[tuple[int, float]]:
@@ -200,7 +212,7 @@ class Calibrated:
                 )
                 for i, m in enumerate(self.mechanisms.values())
             ]
-            epsilon = epsilon_at(events, self.terms.delta, self._distance())
+            epsilon = epsilon_at(events, self.terms.delta, self.distance)
             rows.append((colluding, epsilon))
         return rows
 
@@ -224,7 +236,12 @@ def epsilon_at(events: Sequence[Event], delta: float, distance: float) -> float:
 
 
 def calibrate(
-    terms: Terms, stages: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
+    terms: Terms,
+    stages: Sequence[Stage],
+    min_sites: int,
+    expected_records: int,
+    hides: bool,
+    placements: Placements = NOT_DECLARED,
 ) -> Calibrated:
     """Return the noise of each stage.
 
@@ -234,45 +251,71 @@ def calibrate(
     min_sites: the smallest number of sites in a sum (release.min_sites)
     expected_records: at least this many records are expected
     hides: whether the protocol hides contributions from the coordinator
+    placements: those of the method, for the advice of errors
     Raises `JobError` or `CapabilityError` if the guarantee is impossible.
     """
     counting = stages[:1] if len(stages) > 1 else ()
     method = [stage for stage in stages[len(counting) :] if stage.reads_records]
-    _check(terms, method, min_sites, expected_records, hides)
+    check_terms(terms, method, min_sites, expected_records, hides, placements)
+    calibrated = _calibrated(terms, counting, method, min_sites)
+    if calibrated.remainder(terms.epsilon) > _DELTA_RESERVE * terms.delta:
+        raise _too_large(terms, calibrated, lambda t: _calibrated(t, counting, method, min_sites))
+    return calibrated
+
+
+def _calibrated(
+    terms: Terms, counting: Sequence[Stage], method: Sequence[Stage], min_sites: int
+) -> Calibrated:
+    """Return the noise of each stage, without looking at its discreteness."""
     mu = gaussian_mu(terms.epsilon, terms.delta * (1 - _DELTA_RESERVE))
     if mu <= _MIN_MU:
         what = f"{terms.delta:g} is too small"
         raise JobError("privacy.delta", what, "A common choice is a tenth of 1 / records.")
-    noisy_sums = sum(stage.max_rounds * _steps(stage) for stage in method)
+    noisy_sums = sum(stage.max_rounds * steps_of(stage) for stage in method)
     share = terms.count_share if counting else 0.0
     of_count = math.sqrt(share * mu**2)
     each = math.sqrt((1 - share) * mu**2 / noisy_sums)
-    if any(_rate(stage) < 1 for stage in method):
+    if any(rate_of(stage) < 1 for stage in method):
         each = _largest_mu(terms, method, of_count, each)
     mus = [of_count for _ in counting] + [each for _ in method]
     mechanisms = {
         stage.name: _mechanism(terms, stage, own, min_sites)
         for stage, own in zip((*counting, *method), mus, strict=True)
     }
-    calibrated = Calibrated(terms, mechanisms)
-    if calibrated.remainder(terms.epsilon) > _DELTA_RESERVE * terms.delta:
-        raise JobError(
-            "privacy.delta", f"is too small for noise on this grid at epsilon {terms.epsilon:g}",
-            "Lower epsilon, or raise delta.",
-        )  # fmt: skip
-    return calibrated
+    return Calibrated(terms, mechanisms)
 
 
-def _steps(stage: Stage) -> int:
-    return 1 if stage.training is None else stage.training.steps
+def _too_large(
+    terms: Terms, calibrated: Calibrated, again: Callable[[Terms], Calibrated]
+) -> JobError:
+    """Return the error for an epsilon at which discreteness needs more delta than is reserved.
 
+    Discreteness adds (1 + e^epsilon) T to delta, where T is the distance from Gaussian noise. T
+    grows with epsilon, because there is less noise. So if epsilon is the solution for the T of
+    some x, then it is below the largest epsilon for an x above it, and above it for an x below it.
 
-def _rate(stage: Stage) -> float:
-    return stage.sampling_rate if stage.training is None else stage.training.sampling_rate
+    calibrated: the noise at the requested epsilon
+    again: returns the noise for other terms
+    """
+    reserved = _DELTA_RESERVE * terms.delta
 
+    def solution(made: Calibrated) -> float:
+        return math.log(max(reserved / made.distance - 1, 1e-300))
 
-def _sensitivity(stage: Stage) -> Sensitivity | None:
-    return stage.sensitivity if stage.training is None else stage.training.sensitivity
+    largest = solution(calibrated)
+    for _ in range(2):
+        if largest > 0:
+            largest = solution(again(changed(terms, epsilon=largest)))
+    largest *= 1 - _EPSILON_MARGIN
+    if largest <= 0:
+        what = f"{terms.delta:g} is too small for noise on this grid, at every epsilon"
+        return JobError("privacy.delta", what, "Raise it.")
+    return JobError(
+        "privacy.epsilon",
+        f"{terms.epsilon:g} is too large: noise consists of whole steps of a grid, and the part of "
+        f"delta that this needs grows as e^epsilon, beyond a thousandth of {terms.delta:g}",
+        f"At most {rounded_down(largest)} is possible for this job.",
+    )  # fmt: skip
 
 
 def _largest_mu(terms: Terms, method: Sequence[Stage], counting: float, low: float) -> float:
@@ -285,14 +328,14 @@ def _largest_mu(terms: Terms, method: Sequence[Stage], counting: float, low: flo
     def private(mu: float) -> bool:
         events: list[Event] = [Gaussian(counting)]
         for stage in method:
-            moved = _sensitivity(stage)
+            moved = sensitivity_of(stage)
             assert moved is not None
-            steps = _steps(stage) * stage.max_rounds
+            steps = steps_of(stage) * stage.max_rounds
             add, nu = mu, 0.0
             if terms.adjacency is Adjacency.REPLACE:
                 nu, add = mu, mu * moved.add / moved.replace
             elsewhere = terms.placement is Placement.SITE and nu > 0
-            events.append(sampled_event(add, _rate(stage), steps, nu, elsewhere=elsewhere))
+            events.append(sampled_event(add, rate_of(stage), steps, nu, elsewhere=elsewhere))
         return delta_of(events, terms.epsilon) <= terms.delta * (1 - _DELTA_RESERVE)
 
     high = 2 * low
@@ -304,68 +347,8 @@ def _largest_mu(terms: Terms, method: Sequence[Stage], counting: float, low: flo
     return low
 
 
-def _check(
-    terms: Terms, method: Sequence[Stage], min_sites: int, expected_records: int, hides: bool
-) -> None:
-    unbounded = [stage for stage in method if _sensitivity(stage) is None]
-    if unbounded:
-        # A stage of the method has more rounds than a count beside it.
-        longest = max(unbounded, key=lambda stage: stage.max_rounds)
-        iterative = "its rounds build on each other, so " if longest.max_rounds > 1 else ""
-        raise CapabilityError(
-            "privacy.placement",
-            f"in stage {longest.name!r}, the influence of one record is unbounded: {iterative}no "
-            "amount of noise is enough",
-            "`secagg list methods --privacy` shows where noise is possible. For a logistic "
-            "regression, use method gradient with placement 'round'.",
-        )
-    if terms.group() != 1 and any(_rate(stage) < 1 for stage in method):
-        raise JobError(
-            "method.sampling_rate",
-            "must be 1 if a person may have several records, because each is drawn on its own",
-        )
-    alone = [stage for stage in method if stage.training is not None]
-    if alone and terms.placement is not Placement.SITE:
-        raise CapabilityError(
-            "privacy.placement", "sites train alone and add all noise themselves", "Use 'site'."
-        )  # fmt: skip
-    once = sum(stage.max_rounds for stage in method) == 1
-    if once and terms.placement is Placement.ROUND:
-        raise CapabilityError(
-            "privacy.placement", "'round' is for several rounds, and this method has one release",
-            "Use 'sum' or 'site', or method gradient, which has several rounds.",
-        )  # fmt: skip
-    if not once and terms.placement is not Placement.ROUND:
-        raise CapabilityError(
-            "privacy.placement",
-            f"{terms.placement.value!r} is for one release, and this method has several rounds",
-            "Use 'round'.",
-        )
-    if terms.placement is not Placement.SITE:
-        if not hides:
-            raise CapabilityError(
-                "privacy.placement",
-                "this protocol shows the coordinator each contribution, with only that site's "
-                "share of the noise",
-                "Use placement 'site' or another protocol.",
-            )
-        if min_sites <= terms.colluding:
-            raise JobError(
-                "privacy.colluding",
-                f"{terms.colluding} colluding sites of the {min_sites} in a sum would leave no "
-                "noise",
-                "Lower it, or raise release.min_sites.",
-            )
-    if terms.delta * expected_records >= 1:
-        raise JobError(
-            "privacy.delta",
-            f"must be below 1 / {expected_records}: a larger delta allows publishing a record",
-            "A common choice is a tenth of 1 / records, or less.",
-        )
-
-
 def _mechanism(terms: Terms, stage: Stage, mu: float, min_sites: int) -> Mechanism:
-    moved, training, rate = _sensitivity(stage), stage.training, _rate(stage)
+    moved, training, rate = sensitivity_of(stage), stage.training, rate_of(stage)
     assert moved is not None
     bits = stage.spec[0].fraction_bits if training is None else training.fraction_bits
     add, replace = (terms.group() * t for t in (moved.add, moved.replace))
@@ -384,8 +367,8 @@ def _mechanism(terms: Terms, stage: Stage, mu: float, min_sites: int) -> Mechani
     if terms.placement is Placement.SITE:  # a unit and its replacement, each at all its sites
         shares, affected = 1, 2 * terms.sites
     each = distance(math.sqrt(variance), shares, sample_error(numbers))
-    total = affected * numbers * _steps(stage) * each
+    total = affected * numbers * steps_of(stage) * each
     add, replace = costs
     return Mechanism(
-        noise, stage.max_rounds, add, replace, numbers, total, rate, _steps(stage)
+        noise, stage.max_rounds, add, replace, numbers, total, rate, steps_of(stage)
     )  # fmt: skip

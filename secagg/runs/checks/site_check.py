@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from secagg.errors import DataError, JobError, UsageError
+from secagg.jobs.cells import MISSING, cell_text
 from secagg.jobs.column_check import ColumnCheck, check_column
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
@@ -30,6 +32,7 @@ from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.record_rules import own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
+from secagg.reports.numbers import counted
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import open_ledger, request_before_data
@@ -40,7 +43,9 @@ class SiteCheck:
     """One site.
 
     rows: number of rows of the table; complete: of them, those without a missing or unreadable
-        value in a declared column
+        value in a declared column, and with the name of their person if the job protects persons
+    surplus: number of complete rows that are not used, because their person has more than
+        `privacy.records_per_person`
     problem: why the records cannot be read
     refusals: what the site would refuse in a run, as "rule: reason"
     remarks: what the site is warned of
@@ -49,6 +54,7 @@ class SiteCheck:
     site: str
     rows: int = 0
     complete: int = 0
+    surplus: int = 0
     columns: tuple[ColumnCheck, ...] = ()
     problem: str = ""
     refusals: tuple[str, ...] = ()
@@ -105,9 +111,9 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
     except DataError as error:
         refusals, remarks = _refusals(decisions), _counts(source.policy, request)
         remarks = (*_of_columns(source.name, columns), *remarks)
-        return SiteCheck(source.name, rows, complete, columns, error.line(), refusals, remarks)
+        return SiteCheck(source.name, rows, complete, 0, columns, error.line(), refusals, remarks)
 
-    complete = len(read.values)
+    complete = len(read.values) + read.surplus
     if planned.private is None:
 
         def reread(declared: Mapping[str, Any]) -> Any:
@@ -121,8 +127,23 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
                 new, asked, reread, policy.min_records, policy.max_leverage
             )
     refusals = _refusals(decisions)
-    remarks = (*read.remarks, *_of_columns(source.name, columns), *_counts(source.policy, request))
-    return SiteCheck(source.name, rows, complete, columns, "", refusals, remarks)
+    remarks = (
+        *read.remarks, *_unnamed(table, privacy.person), *_of_columns(source.name, columns),
+        *_counts(source.policy, request),
+    )  # fmt: skip
+    return SiteCheck(source.name, rows, complete, read.surplus, columns, "", refusals, remarks)
+
+
+def _unnamed(table: pd.DataFrame, person: str | None) -> tuple[str, ...]:
+    """Return how many rows do not name their person, which no other column shows."""
+    cells = () if person is None else table[person]
+    unnamed = sum(cell_text(cell).lower() in MISSING for cell in cells)
+    if not unnamed:
+        return ()
+    return (
+        f"column {person!r} is empty in {counted(unnamed, 'row')}: without a name, a record "
+        "is incomplete",
+    )
 
 
 def _counts(policy: SitePolicy, request: PolicyRequest) -> tuple[str, ...]:

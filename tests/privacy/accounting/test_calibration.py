@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from secagg.contracts import Field, Kind, Stage
-from secagg.contracts.noise import Adjacency, Placement, Sensitivity
+from secagg.contracts.noise import Adjacency, Placement, Placements, Sensitivity
 from secagg.errors import CapabilityError, JobError, SecaggError
 from secagg.privacy.accounting.calibration import Calibrated, calibrate, epsilon_at
 from secagg.privacy.accounting.discretisation import distance, rounded_distance
@@ -194,7 +195,47 @@ def test_the_rounds_that_cannot_be_noised_are_named() -> None:
     assert "'consensus'" in caught.value.what
 
 
+@pytest.mark.parametrize("placement", [Placement.SUM, Placement.SITE, Placement.ROUND])
+def test_advice_names_what_the_method_has(placement: Placement) -> None:
+    terms = replace(TERMS, placement=placement)
+    two = Placements((Placement.SITE, Placement.ROUND), "Only so.", "Use another method.")
+    for each, advised in ((two, "Use another method."), (replace(two, instead=""), "'")):
+        with pytest.raises(CapabilityError) as caught:
+            calibrate(terms, (COUNT, stage(2, None)), 4, 100, True, each)
+        assert advised in caught.value.advice
+        assert repr(placement.value) not in caught.value.advice
+
+
+def test_a_method_with_noise_in_every_round_may_have_one_round() -> None:
+    """It is not told that it has one release, but that the job's settings leave one."""
+    terms, advice = replace(TERMS, placement=Placement.ROUND), []
+    for where in (Placement.ROUND, Placement.SITE):
+        with pytest.raises(CapabilityError) as caught:
+            calibrate(terms, (COUNT, stage(1)), 4, 100, True, Placements((where,), ""))
+        advice.append(caught.value.advice)
+    assert "method.rounds" in advice[0]
+    assert "method.rounds" not in advice[1] and "'site'" in advice[1]
+
+
 def test_a_grid_too_coarse_for_delta_is_refused() -> None:
     coarse = Stage("m", (Field("m", (10,), 1e3, 2, Kind.PSD),), 1, "", Sensitivity(3.0, 4.0))
-    with pytest.raises(JobError):
+    with pytest.raises(JobError) as caught:
         calibrate(TERMS, (COUNT, coarse), 4, 100, hides=True)
+    assert caught.value.where == "privacy.delta"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate"), [(30, 1e-5, 1), (100, 1e-5, 1), (20, 1e-9, 1), (30, 1e-5, 0.5)]
+)
+def test_an_epsilon_too_large_for_the_grid_is_refused_with_the_largest(
+    epsilon: float, delta: float, rate: float
+) -> None:
+    terms = replace(TERMS, epsilon=epsilon, delta=delta, placement=Placement.ROUND)
+    stages = (COUNT, replace(stage(3), sampling_rate=rate))
+    with pytest.raises(JobError) as caught:
+        calibrate(terms, stages, 4, 100, hides=True)
+    assert caught.value.where == "privacy.epsilon"
+    (largest,) = map(float, re.findall(r"At most ([0-9.]+) ", caught.value.advice))
+    calibrate(replace(terms, epsilon=largest), stages, 4, 100, hides=True)
+    with pytest.raises(JobError):
+        calibrate(replace(terms, epsilon=largest + 0.2), stages, 4, 100, hides=True)

@@ -11,6 +11,7 @@ from support.hospitals import LINEAR, ask, folder, moments_job
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
+from secagg.cli.output.site_check import show_site_checks
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy.site_policy import read_policy
@@ -80,6 +81,29 @@ def test_unreadable_cells_are_a_problem_without_noise_and_a_remark_with_noise(
     privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
     noised = check(data, columns, privacy=privacy, protocol={"name": "additive"})
     assert noised.passes and noised.remarks
+
+
+def test_surplus_records_of_a_person_are_not_incomplete(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = folder(tmp_path)
+    path = data / "hungary.csv"
+    head, *lines = path.read_text().splitlines()
+    people = ["", *("abcd"[i // 3] if i < 12 else f"p{i}" for i in range(1, len(lines)))]
+    rows = [f"{line},{name}" for line, name in zip(lines, people, strict=True)]
+    path.write_text("\n".join([f"{head},who", *rows]) + "\n")
+    privacy = {"placement": "site", "epsilon": 1.0, "delta": 1e-6, "person": "who"}
+    incomplete = check(data, LINEAR["columns"], privacy=privacy | {"records_per_person": 3})
+    assert (incomplete.complete, incomplete.surplus) == (292, 0)  # one value, one name missing
+    found = check(data, LINEAR["columns"], privacy=privacy | {"records_per_person": 2})
+    assert (found.rows, found.complete, found.surplus) == (294, 292, 3)  # "a" has no third row
+    assert len(found.remarks) == len(check(data, LINEAR["columns"]).remarks) + 1  # no name
+    assert found.plain()["surplus"] == 3
+    shown = []
+    for each in (incomplete, found):
+        show_site_checks([each], None, None)
+        shown.append([line for line in capsys.readouterr().out.splitlines() if "surplus" in line])
+    assert shown[0] == [] and [line.split()[0] for line in shown[1]] == ["3"]
 
 
 def test_a_constant_column_is_named(tmp_path: Path) -> None:

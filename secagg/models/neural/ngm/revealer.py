@@ -145,7 +145,11 @@ class FedNgr:
 
     name: ClassVar[str] = "fedngr"
     placements: ClassVar[Placements] = Placements(
-        (), "Sites choose graphs of their own, and one record can change every edge."
+        (),
+        "Sites choose graphs of their own, and one record can change every edge.",
+        'Use method fedngm with placement "round": networks over the edges that the job names '
+        '(edges = "all" or a list of pairs, and standardise = false). To learn a nonlinear graph, '
+        'use notears_mlp_admm with placement "round".',
     )
     title: ClassVar[str] = "Neural graph revealer"
 

@@ -1,0 +1,115 @@
+"""Four hospitals and two aggregators over NVFLARE, with mutual TLS and a process for each party."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import secagg
+from secagg.audits.run_integrity import verify_folder
+from secagg.deploy.nvflare_job import job_files
+from secagg.jobs.job import Job, load_job
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HEART = EXAMPLES / "heart-disease"
+RECORDS = {path.stem: path for path in sorted((HEART / "data").glob("*.csv"))}
+SITES = sorted(RECORDS)
+
+pytestmark = [
+    pytest.mark.nvflare,
+    # NVFLARE's administrator leaves connections open.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    sys.path.insert(0, str(EXAMPLES / "nvflare"))
+    try:
+        from consortium import Consortium, running
+    finally:
+        sys.path.pop(0)
+    consortium = Consortium.make(tmp_path_factory.mktemp("nvflare") / "c", RECORDS, aggregators=2)
+    with running(consortium):
+        yield consortium
+
+
+def heart(**changes: str) -> Job:
+    names = {"sites.names": json.dumps(SITES), "simulation.site_alone": "false"}
+    return load_job(HEART / "logistic.toml", names | changes)
+
+
+def test_a_job_over_nvflare_has_the_same_bits(made: Any, tmp_path: Path) -> None:
+    job = heart()  # additive, over two aggregators
+    made.approve(job)
+    assert made.wait(made.submit(job, "same")) == "FINISHED:COMPLETED"
+    out = made.run_folder("same")
+    sites = job.sites.model_copy(update={"ledgers": tmp_path / "ledgers"})
+    secagg.run(job.model_copy(update={"sites": sites}), out=tmp_path / "memory")
+    for name in ("result.json", "arrays.npz"):
+        assert (out / name).read_bytes() == (tmp_path / "memory" / name).read_bytes(), name
+    verify_folder(out)
+    for name, home in made.homes.items():
+        assert (
+            name in ("coordinator", "aggregator_1", "aggregator_2")
+            or (home.folder / "ledgers" / f"{name}.ledger").is_file()
+        )
+
+
+def test_a_job_that_nobody_approved_fails_and_waits(made: Any) -> None:
+    assert made.wait(made.submit(heart(title="Unapproved"), "refused")) != "FINISHED:COMPLETED"
+    assert not made.run_folder("refused").exists()
+    assert len(list((made.homes["hungary"].folder / "waiting").iterdir())) == 1
+    log = (made.homes["coordinator"].folder / "log.txt").read_text()
+    assert "refuses (policy)" in log
+
+
+def test_a_job_with_code_is_refused(made: Any, tmp_path: Path) -> None:
+    job = heart()
+    made.approve(job)
+    out = tmp_path / "code"
+    for path, content in job_files(json.dumps(job.agreed), "code", SITES).items():
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text(json.dumps(content))
+    (out / "app" / "custom").mkdir()
+    (out / "app" / "custom" / "more.py").write_text("print('here')\n")
+    try:
+        status = made.wait(str(made.admin.submit_job(str(out))))
+    except Exception as error:  # of NVFLARE, which may refuse at once
+        status = str(error)
+    assert "COMPLETED" not in status and "has not ended" not in status, status
+    assert not made.run_folder("code").exists()
+
+
+def test_a_client_that_is_killed_goes_on_when_the_job_is_submitted_again(made: Any) -> None:
+    names = {"sites.names": json.dumps(SITES), "engine.deadline": "10"}
+    job = load_job(HEART / "sparse.toml", names | {"method.rounds": "60"})
+    made.approve(job)
+    submitted = made.submit(job, "killed")
+    log = made.run_folder("killed.partial") / "log.jsonl"
+    wait_until(lambda: log.exists() and log.read_bytes().count(b'"release"') > 5)
+    made.kill("hungary")
+    wait_until(lambda: b'"stopped"' in log.read_bytes())
+    made.end(submitted)
+    made.start_party("hungary")
+    made.wait_for_clients()
+    assert made.wait(made.submit(job, "killed")) == "FINISHED:COMPLETED"
+    verify_folder(made.run_folder("killed"))
+    events = [
+        json.loads(line)["event"] for line in (made.run_folder("killed") / "log.jsonl").open()
+    ]
+    assert events.count("resumed") == 1
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.02)
