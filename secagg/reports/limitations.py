@@ -137,6 +137,14 @@ def _one_computer(facts: Facts) -> str:
             "All parties of this run ran in one process: the person who ran it could read every "
             "site's records. The roles were separate, but on one computer."
         )
+    if "pinned_roster" in facts["engine"]:
+        return (
+            "Each party of this run had its own home with its keys and records, and they spoke "
+            f"over {facts['engine']['name'].upper()}. secagg cannot tell which parties shared a "
+            "computer or an administrator: whoever administers two parties' computers can read "
+            "both. The operator of the server holds the coordinator's key, and sees who took part, "
+            "when, and the sizes of messages."
+        )
     return (
         "Each party of this run had its own process, and only that process read its records and "
         "keys. But all processes ran on one computer for one user: this user could read every "

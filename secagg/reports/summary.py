@@ -285,10 +285,14 @@ def _hidden(facts: Facts, claims: PrivacyClaims) -> tuple[Status, str]:
             "Each message hides it. But one process played all parties and held all records and "
             "keys: judge who controlled it."
         )
+    where = (
+        "Which parties shared a computer, secagg cannot tell."
+        if "pinned_roster" in facts["engine"]
+        else "All parties ran on one computer, so separate computers were not tested."
+    )
     return _status(
         claims.hides_sites,
-        "By role and message. All parties ran on one computer, so separate computers were not "
-        "tested.",
+        f"By role and message. {where}",
         "It is not hidden: see the banner.",
     )
 
@@ -333,6 +337,11 @@ def where_it_ran(facts: Facts) -> str:
         return "one computer, all parties in one process"
     processes = counted(engine["processes"], "process", "processes")
     text = f"one computer, {processes}, one for each party"
+    if pinned := engine.get("pinned_roster"):
+        text = (
+            f"each party at its own place, over {engine['name'].upper()}; roster with the "
+            f"fingerprint {pinned}"
+        )
     if engine["resumed"]:
         text += f"; interrupted and resumed {counted(engine['resumed'], 'time')}"
     return text

@@ -29,6 +29,7 @@ from secagg.runs.feasibility.facts import prospect
 from secagg.runs.run_files import log_facts, release_counts
 from secagg.runtime.coordinator_state import CoordinatorState
 from secagg.runtime.engines.memory import MemoryEngine
+from secagg.runtime.engines.remote import RemoteEngine
 from secagg.runtime.engines.site_results import noise_note
 from secagg.runtime.planned_job import Planned, agreement
 from secagg.runtime.rounds import COHORT
@@ -213,13 +214,19 @@ def site_facts(session: Session) -> list[dict[str, Any]] | None:
 
 
 def engine_facts(session: Session, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return where the parties ran, in how many processes, and how often the run was resumed."""
+    """Return where the parties ran, in how many processes, and how often the run was resumed.
+
+    With a federated engine also the fingerprint of the pinned roster that all parties compared.
+    """
     one_process = isinstance(session.engine, MemoryEngine)
-    return {
+    found = {
         "name": session.engine.name,
         "processes": 1 if one_process else len(session.roster.parties),
         "resumed": sum(event["event"] == "resumed" for event in events),
     }
+    if isinstance(session.engine, RemoteEngine):
+        found["pinned_roster"] = session.engine.pinned
+    return found
 
 
 def traffic_by_role(session: Session) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from secagg.core.identity import COORDINATOR, PublicIdentity, Role
 from secagg.core.private_files import read_checked
+from secagg.core.roster_file import fingerprint
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import Job, parse_job
 from secagg.runs.run_folder import Resuming, check_target, partial_path
@@ -41,7 +42,9 @@ def lead(
 
     def make(planned: Planned, _: str) -> RemoteEngine:
         limit = planned.plans.message_bytes(len(parties))
-        return RemoteEngine(engine, call, home.identity, parties, text, deadline, limit)
+        return RemoteEngine(
+            engine, call, home.identity, parties, text, deadline, limit, fingerprint(home.roster)
+        )
 
     target, ledgers = home.folder / "runs" / name, home.folder / "ledgers"
     place = partial_path(target)

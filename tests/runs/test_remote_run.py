@@ -13,6 +13,7 @@ from support.jobs import SITES, tables
 import secagg
 from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
+from secagg.core.roster_file import fingerprint
 from secagg.errors import (
     PeerError,
     PolicyRefusal,
@@ -49,7 +50,11 @@ def test_bits_are_those_of_a_run_in_one_process(tmp_path: Path, protocol: dict[s
     assert run.folder is not None
     verify_folder(run.folder)
     facts = json.loads((run.folder / "run.json").read_bytes())
-    assert facts["engine"]["name"] == "fake"
+    pinned = fingerprint(made.homes["coordinator"].roster)
+    assert facts["engine"] == {"name": "fake", "processes": len(facts["roster"]), "resumed": 0,
+                               "pinned_roster": pinned}  # fmt: skip
+    report = (run.folder / "report.html").read_text()
+    assert pinned in report and "one computer" not in report
     assert facts["cohort"] == list(SITES)
 
 

@@ -48,14 +48,15 @@ class RemoteEngine:
 
     def __init__(
         self, name: str, call: Call, coordinator: Identity, parties: Mapping[str, PublicIdentity],
-        job: str, deadline: float, limit: int,
+        job: str, deadline: float, limit: int, pinned: str,
     ) -> None:  # fmt: skip
         """Call nobody yet.
 
         name: of the federated engine; parties: those that must take part, with their pinned keys
         job: what the parties agree on, as JSON; limit: the largest number of bytes in an answer
+        pinned: the fingerprint of the roster that the coordinator has pinned
         """
-        self.name, self.deadline, self.limit = name, deadline, limit
+        self.name, self.deadline, self.limit, self.pinned = name, deadline, limit, pinned
         self.more_time = "a longer engine.deadline"
         self.transcript: list[Delivery] = []
         self.record: Recorder = record_nothing
