@@ -12,18 +12,15 @@ from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
-from secagg.contracts.noise import SITE_MOMENTS, Adjacency
+from secagg.contracts.noise import Adjacency
 from secagg.jobs.data_sources import SiteSource, as_policy
 from secagg.privacy.accounting.budget import Cost, spent_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.store import Line
-from secagg.privacy.policy.guard import release_query
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.runs.budgets import cap_status
-from secagg.runs.checks.expected_refusals import opened
 from secagg.runtime.planned_job import Planned
-from secagg.runtime.session_ledgers import open_ledger, query_digest
-from secagg.runtime.site_moments import site_moments_facts, site_moments_spec
+from secagg.runtime.session_ledgers import open_ledger
 
 
 def spent_budget(ledger: Ledger, dataset: str, session: str, delta: float | None) -> dict[str, Any]:
@@ -78,32 +75,6 @@ def repeated(ledger: Ledger, dataset: str, session: str) -> list[dict[str, Any]]
         for line, first in uses.values()
         if first.session != session
     ]
-
-
-def moments_drawn_before(planned: Planned) -> list[str]:
-    """Return the sites that added the noise of a planned job to their moments before.
-
-    If their records have not changed since, the job uses the same noise and costs nothing. None
-    unless the job has noise once at the site.
-    """
-    if not planned.public.site_moments or planned.private is None:
-        return []
-    mechanism = planned.private.mechanisms[SITE_MOMENTS]
-    query, spec = query_digest(planned.job, planned.private), site_moments_spec(planned.public)
-    same = {
-        "stage": SITE_MOMENTS,
-        "query": release_query(query, spec, site_moments_facts(planned.public)),
-        "cost": mechanism.cost().plain(),
-        "variance": mechanism.noise.variance,
-        "adjacency": planned.private.terms.adjacency.value,
-    }
-    found = []
-    for source in planned.sources.values():
-        with closing(opened(source)) as ledger:
-            entries = [e.content for e in ledger.history(source.dataset) if e.kind == "entry"]
-        if any(all(entry.get(name) == value for name, value in same.items()) for entry in entries):
-            found.append(source.name)
-    return found
 
 
 def of_sites(planned: Planned, session: str) -> list[dict[str, Any]]:

@@ -51,10 +51,11 @@ from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases
+from secagg.runs.checks.earlier_draws import moments_drawn_before
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
-from secagg.runs.ledger_facts import moments_drawn_before, own_rules
+from secagg.runs.ledger_facts import own_rules
 from secagg.runs.planned_costs import planned_caps, planned_totals
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job

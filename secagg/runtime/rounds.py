@@ -110,7 +110,9 @@ def cohort_stage(public: PublicFacts) -> Stage:
     """
     bound = float(public.max_rows)
     if public.site_moments:
-        records = Field("records", (1,), bound, _COUNT_GRID, Kind.BOUNDED)
+        # Twice the bound, so that noise around it is not cut. The coordinator's ledger takes equal
+        # sums for one draw (`CoordinatorLedger.record_release`), and cut ones would be equal.
+        records = Field("records", (1,), 2 * bound, _COUNT_GRID, Kind.BOUNDED)
         sees = "number of complete records over all sites, with the noise of their moments"
         return Stage(COHORT, (records,), 1, sees, reads_records=False)
     if public.clip is not None:

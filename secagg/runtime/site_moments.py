@@ -102,7 +102,7 @@ class SiteMoments:
     max_records: int
 
     @property
-    def records(self) -> float:
+    def noisy_count(self) -> float:
         """The noisy number of records; it may be fractional or negative."""
         return float(self.noisy.matrix[0, 0])
 
@@ -145,7 +145,7 @@ def draw_site_moments(
 
 
 def count_variance(noise: Noise) -> float:
-    """Return the variance of `SiteMoments.records`: (1) of `secagg.models.common.noisy_moments`."""
+    """Return the variance of the noisy count: (1) of `secagg.models.common.noisy_moments`."""
     of_count, of_moments = _variances(noise)
     of_first = 2 * of_moments / CONSTANT**4
     return of_count * of_first / (of_count + of_first)

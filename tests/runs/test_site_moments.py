@@ -25,10 +25,11 @@ from secagg.privacy.accounting import calibration
 from secagg.privacy.accounting.budget import Cap
 from secagg.reports.ledgers import LedgerClaims
 from secagg.runs import budgets
+from secagg.runs.checks.site_check import check_sites
 from secagg.runs.plan import plan
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import count_variance, draw_site_moments
+from secagg.runtime.site_moments import SiteMoments, count_variance, draw_site_moments
 
 EPSILON = 4.0
 SHORT = {"rounds": 12, "chains": 2, "warmup": 4}
@@ -74,6 +75,58 @@ def test_ten_jobs_of_five_methods_are_charged_once(tmp_path: Path) -> None:
     assert {tuple(charged(data, site)) for site in FIVE} == {(SITE_MOMENTS,)}
     assert charged(data, "coordinator") == ["cohort"]
     assert EPSILON * 0.999 <= after_one["a"] <= EPSILON
+
+
+@pytest.mark.parametrize(("counted", "rows"), [(-5.0, 1), (0.0, 1), (39.6, 40), (1e9, 100)])
+def test_a_method_gets_at_least_one_record_and_at_most_the_largest_number(
+    counted: float, rows: int
+) -> None:
+    """Whatever the noise makes of the number: after the charge, nothing may fail."""
+    tables = {name: table(i, 40) for i, name in enumerate(FIVE)}
+    planned = plan_job(parse_job(raw_job(privacy=once(), method=METHODS[1])), tables)
+    records = read_records(planned, planned.sources["a"])
+    drawn = draw_site_moments([records], planned.public, replayable_random(3))
+    matrix = drawn.noisy.matrix.copy()
+    matrix[0, 0] = counted
+    changed = replace(drawn, noisy=replace(drawn.noisy, matrix=matrix), max_records=100)
+    assert len(changed.repaired.values) == rows
+
+
+def test_a_draw_of_sites_with_too_many_records_is_charged_to_the_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their counts are cut, but not their noise: another draw gives another sum."""
+    monkeypatch.setattr("secagg.jobs.design_matrix.MIN_ROWS_UNDER_NOISE", 20)
+    above = property(lambda drawn: 25 + drawn.noisy.matrix[1, 1] % 1)
+    monkeypatch.setattr(SiteMoments, "noisy_count", above)
+    data = folder_with(tmp_path)
+    sites = {"max_rows": 20, "folder": str(data)}
+    for change in range(3):
+        for i, site in enumerate(FIVE):
+            rows = table(i, 40)
+            rows["age"][0] += change
+            (data / f"{site}.csv").write_text(as_csv(rows), encoding="utf-8")
+        run(data, privacy=once(), method=METHODS[0], sites=sites)
+        assert len(charged(data, "a")) == len(charged(data, "coordinator")) == change + 1
+    noise = entries(data, "a")[0]["variance"]
+    assert noise > 0 and entries(data, "coordinator")[0]["variance"] == noise
+
+
+def test_a_check_and_a_plan_know_a_budget_that_is_spent(tmp_path: Path) -> None:
+    """A new draw is certain to be refused; one that was drawn before may still be repeated."""
+    data = folder_with(tmp_path)
+    run(data, privacy=once(), method=METHODS[0])
+    budgets.set_cap(data / "ledgers", "a", None, Cap(EPSILON, 1e-5))
+    for epsilon, new in ((EPSILON, False), (EPSILON / 2, True)):
+        privacy = noised(epsilon, placement="site")
+        sites = {"folder": data, "max_rows": 100}
+        job = parse_job(raw_job(privacy=privacy, method=METHODS[2], sites=sites))
+        told = plan(job)
+        certain, possible = told["refusals"], told["possible_refusals"]
+        assert len(certain if new else possible) == 1 and not (possible if new else certain)
+        (check,) = check_sites(plan_job(job), "a")
+        assert check.passes is not new
+        assert len(check.refusals if new else check.remarks) == 1
 
 
 @pytest.mark.system

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -23,6 +23,7 @@ from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation
 from secagg.privacy.policy.site_policy import SitePolicy, policy_of
+from secagg.runs.checks.earlier_draws import moments_drawn_before, opened
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
@@ -36,7 +37,8 @@ def expected_refusals(planned: Planned, key: bytes | None) -> tuple[list[str], l
     """Return the certain refusals, and those that the run may avoid; a line for each.
 
     With placement `site`, a release costs nothing if it repeats an earlier one with the same
-    records, which are not read here. So a refusal for lack of budget is then only possible.
+    records, which are not read here. So a refusal for lack of budget is then only possible, unless
+    the ledger has no such release.
 
     key: the coordinator's public key, if it has one
     """
@@ -46,23 +48,45 @@ def expected_refusals(planned: Planned, key: bytes | None) -> tuple[list[str], l
         check_cohort, release, COORDINATOR, names, coordinator_ledger.earlier
     )
     possible: list[str] = []
-    of_budget = certain
-    unless = ""
-    if planned.job.privacy.placement is Placement.SITE:
-        of_budget, unless = possible, ", unless this repeats an earlier release"
+    drawn = set(moments_drawn_before(planned))
     path = coordinator_ledger.path
     if path is not None and path.exists():
+        repeats = _may_repeat(planned, drawn >= set(names))
         with closing(open_ledger(path)) as ledger:
-            of_budget += _refusal(_check_budget, planned, ledger, ALL_SITES)
+            refused = _refusal(_check_budget, planned, ledger, ALL_SITES)
+        (possible if repeats else certain).extend(refused)
     shared = policy_of(release)
     certain += [f"{COORDINATOR}: {why}" for why in _impossible_records(planned, shared, release)]
     for source in planned.sources.values():
         with closing(opened(source)) as ledger:
             name = source.name
             certain += [f"{name}, {why}" for why in _by_policy(planned, source, ledger, key)]
-            refused = _refusal(_check_budget, planned, ledger, source.dataset, source.caps)
-            of_budget += [f"{name}, by its budget{unless}: {why}" for why in refused]
+        refused, unless = budget_refusals(planned, source, drawn)
+        texts = [f"{name}, by its budget{unless}: {why}" for why in refused]
+        (possible if unless else certain).extend(texts)
     return certain, possible
+
+
+def budget_refusals(
+    planned: Planned, source: SiteSource, drawn: Collection[str]
+) -> tuple[list[str], str]:
+    """Return why a site's budget would not allow the job, and unless when; "" if it is certain.
+
+    drawn: the sites that drew this job's noise before (`moments_drawn_before`)
+    """
+    with closing(opened(source)) as ledger:
+        refused = _refusal(_check_budget, planned, ledger, source.dataset, source.caps)
+    if not _may_repeat(planned, source.name in drawn):
+        return refused, ""
+    if planned.public.site_moments:
+        return refused, ", if a record has changed since it drew this job's noise"
+    return refused, ", unless this repeats an earlier release"
+
+
+def _may_repeat(planned: Planned, drawn: bool) -> bool:
+    """Whether the noise may be that of an earlier release, which costs nothing."""
+    at_site = planned.job.privacy.placement is Placement.SITE
+    return at_site and (drawn or not planned.public.site_moments)
 
 
 def check_ledger_places(planned: Planned) -> None:
@@ -76,12 +100,6 @@ def check_ledger_places(planned: Planned) -> None:
             continue
         advice = "Set sites.ledgers to a folder that secagg may write to."
         raise UsageError(str(file.parent), "ledgers cannot be written there", advice)
-
-
-def opened(source: SiteSource) -> Ledger:
-    """Return a site's ledger, or an empty one in memory: a plan creates no file."""
-    exists = source.ledger is not None and source.ledger.exists()
-    return open_ledger(source.ledger if exists else None)
 
 
 def _refusal(check: Callable[..., None], *arguments: Any) -> list[str]:

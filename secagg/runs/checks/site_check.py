@@ -33,6 +33,8 @@ from secagg.privacy.policy.record_rules import own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
 from secagg.reports.numbers import counted
+from secagg.runs.checks.earlier_draws import moments_drawn_before
+from secagg.runs.checks.expected_refusals import budget_refusals
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import open_ledger, request_before_data
@@ -92,6 +94,10 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
         request = request_before_data(job, stages, source, ledger, public.sites, b"", private)
         asked = ledger.questions(source.dataset, "")
     decisions = [d for d in before_data(source.policy, request) if d.rule != "keys.coordinators"]
+    of_budget, unless = budget_refusals(planned, source, moments_drawn_before(planned))
+    over = () if unless else tuple(f"budget: {why}" for why in of_budget)
+    known = tuple(f"{source.name}, by its budget{unless}: {why}" for why in of_budget if unless)
+    known += _counts(source.policy, request)
     columns: tuple[ColumnCheck, ...] = ()
     rows = complete = 0
     try:
@@ -109,8 +115,10 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
             privacy.person, privacy.records_per_person, source.table.place,
         )  # fmt: skip
     except DataError as error:
-        refusals, remarks = _refusals(decisions), _counts(source.policy, request)
-        remarks = (*_of_columns(source.name, columns), *remarks)
+        refusals, remarks = (
+            (*_refusals(decisions), *over),
+            (*_of_columns(source.name, columns), *known),
+        )
         return SiteCheck(source.name, rows, complete, 0, columns, error.line(), refusals, remarks)
 
     complete = len(read.values) + read.surplus
@@ -126,10 +134,9 @@ def _check(planned: Planned, source: SiteSource) -> SiteCheck:
             decisions += compare_records(
                 new, asked, reread, policy.min_records, policy.max_leverage
             )
-    refusals = _refusals(decisions)
+    refusals = (*_refusals(decisions), *over)
     remarks = (
-        *read.remarks, *_unnamed(table, privacy.person), *_of_columns(source.name, columns),
-        *_counts(source.policy, request),
+        *read.remarks, *_unnamed(table, privacy.person), *_of_columns(source.name, columns), *known,
     )  # fmt: skip
     return SiteCheck(source.name, rows, complete, read.surplus, columns, "", refusals, remarks)
 

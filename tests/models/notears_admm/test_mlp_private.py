@@ -20,6 +20,7 @@ from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, JobError, PeerError
 from secagg.jobs.job import parse_job
 from secagg.models.common.sampled_gradients import poisson_sample
+from secagg.models.graphs.proximal_newton import graph_constraint
 from secagg.models.notears_admm.mlp_gradients import clipped_gradient_sum
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
 from secagg.privacy.accounting.events import Gaussian, SampledGaussian, epsilon_of
@@ -312,6 +313,26 @@ def test_the_first_step_is_adams():
     np.testing.assert_allclose(last["W"] - start, -0.1 * np.sign(gradient), atol=2e-5)
     mean_of_last = method.result(last, plan.public, RecordCount(9.0, 0.0)).arrays["parameters"]
     np.testing.assert_allclose(mean_of_last - start, -0.095 * np.sign(gradient), atol=2e-5)
+
+
+def test_multipliers_grow_as_in_the_augmented_lagrangian():
+    """alpha += rho h(W), rho grows to its last value evenly in the logarithm; v_t is Adam's."""
+    plan = planned(job(rho1=0.01, standardise=False, rounds=10))
+    method, state = plan.method, plan.method.initial_state(plan.public)
+    networks = method.networks_of(len(state["centre"]), noised=True)
+    state |= {"W": np.random.default_rng(4).normal(size=state["W"].shape)}
+    alpha, square, before = 0.0, 0.0, np.zeros_like(state["W"])
+    gradients = np.random.default_rng(5).normal(size=(3, *before.shape))
+    for t, gradient in enumerate(gradients, start=1):
+        rho = 0.01 * 1e5 ** ((t - 1) / 10)
+        assert state["rho"] == pytest.approx(rho, rel=1e-12)
+        total = {"change": gradient * 90 * t, "size": np.array([90 / 2])}
+        state = method.aggregate(state, total, 3)
+        alpha += rho * graph_constraint(networks, state["W"])[0]
+        assert alpha > 0 and state["alpha"] == pytest.approx(alpha, rel=1e-9)
+        sent = (state["mean"] - 0.9 * before) / 0.1
+        before, square = state["mean"], 0.99 * square + 0.01 * sent**2
+        np.testing.assert_allclose(state["square"], square, rtol=1e-9)
 
 
 def test_variances_that_the_noise_hides_are_raised_and_named():

@@ -16,6 +16,7 @@ from secagg.models.fedlin.hierarchies.noisy_likelihood import (
     NoisyRegression,
     drawn_moments,
     predictors_scatter,
+    uncorrelated_units,
 )
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hm2 import FedLinHm2
@@ -129,6 +130,86 @@ def test_each_draw_gives_the_density_of_the_noisy_products(intercept: Any) -> No
                 alpha = theta[:1] if intercept == "modelled" else np.zeros(1)
                 expected.append(log_density(M, alpha, slopes)[0])
     assert np.array(found) - found[0] == pytest.approx(np.array(expected) - expected[0], abs=1e-6)
+
+
+class Same:
+    """A generator whose normal numbers all have one value."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def standard_normal(self, many: int) -> np.ndarray:
+        return np.full(many, self.value)
+
+
+def test_a_sites_own_intercept_is_drawn_given_its_coefficients_and_moments() -> None:
+    """Its mean and standard deviation against the joint density on a grid."""
+    q, s, rng = 2, 2.0, np.random.default_rng(9)
+    regression, noisy = layout(q, "site"), released(q, sd=3.0, sums_sd=4.0)
+    centre, scale = np.array([0.2, -0.1, 0.3]), np.array([4.0, 2.0, 3.0])
+    X = np.column_stack([np.ones(60), rng.normal(0.1, 0.3, (60, q))])
+    exact = np.array([X.T @ X, 1.5 * X.T @ X])
+    drawn = np.array([np.linalg.cholesky(M)[np.tril_indices(q + 1)] for M in exact])
+    moments = NoisyRegression.of(noisy, regression, drawn, centre, scale)
+    b, V = noisy.matrix[1, [0, 2, 3]], np.diag(noisy.variance[1, [0, 2, 3]])
+    theta, which = rng.normal(size=(4, q)), np.array([0, 1, 0, 1])
+    mean = moments.intercepts(theta, which, s, Same(0.0))  # type: ignore[arg-type]
+    sd = moments.intercepts(theta, which, s, Same(1.0)) - mean  # type: ignore[arg-type]
+    grid = np.linspace(-60, 60, 60_001)
+    for i, k in enumerate(which):
+        slopes = theta[i] * scale[1:] / scale[0]
+        level = centre[0] + grid / scale[0] - slopes @ centre[1:]
+        beta = np.vstack([level, np.repeat(slopes[:, None], len(grid), axis=1)])
+        off = b[:, None] - exact[k] @ beta
+        cov = s / scale[0] ** 2 * exact[k] + V
+        log = -np.sum(off * np.linalg.solve(cov, off), axis=0) / 2
+        weight = np.exp(log - log.max())
+        weight /= weight.sum()
+        found = weight @ grid
+        assert mean[i] == pytest.approx(found, abs=1e-6)
+        assert sd[i] == pytest.approx(np.sqrt(weight @ (grid - found) ** 2), rel=1e-6)
+
+
+def test_directions_that_the_noise_hides_have_the_size_of_the_noise() -> None:
+    """The scatter of two predictors over 4 sites, with a negative eigenvalue along (1, -1)."""
+    axes = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2)
+    scatter = triangle(axes @ np.diag([90.0, -20.0]) @ axes)
+    variance = 9.0 * (1 + np.eye(3))
+    floor = np.sqrt(4 * 9 * 6 / 2)  # of 4 sites: the sum of the variances over two rows
+    expected = axes @ np.diag([90.0, floor]) @ axes
+    unit = uncorrelated_units(scatter, variance, 4)
+    sizes = [expected[0, 0], expected[1, 1] - expected[0, 1] ** 2 / expected[0, 0]]
+    assert unit[1:, 1:] @ np.diag(sizes) @ unit[1:, 1:].T == pytest.approx(expected)
+    assert unit[0] == pytest.approx([1, 0, 0]) and unit[:, 0] == pytest.approx([1, 0, 0])
+
+
+def test_the_outcomes_centre_is_subtracted_with_its_noise() -> None:
+    noisy, regression = released(2, sd=3.0, sums_sd=4.0), layout(2)
+    drawn = drawn_moments(noisy, regression, predictors_scatter(noisy, regression), 2)
+    centre = np.array([0.7, 0.0, 0.0])
+    moments = NoisyRegression.of(noisy, regression, drawn, centre, np.ones(3))
+    n = moments.M[:, 0, 0].mean()
+    assert moments.square == pytest.approx(
+        noisy.matrix[1, 1] - 2 * 0.7 * noisy.matrix[1, 0] + 0.7**2 * n
+    )
+    assert moments.square_variance == pytest.approx(
+        noisy.variance[1, 1] + (2 * 0.7) ** 2 * noisy.variance[1, 0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("noise", "worth"), [(0.0, 30.0), (60 * 0.5**2, 15.0), (1e30, 0.0)]
+)  # noise as large as chance halves the degrees of freedom
+def test_a_sites_error_variance_is_shrunk_by_four_records_and_its_noise(
+    monkeypatch: pytest.MonkeyPatch, noise: float, worth: float
+) -> None:
+    noisy, regression = released(2, sd=3.0, sums_sd=4.0), layout(2)
+    drawn = drawn_moments(noisy, regression, predictors_scatter(noisy, regression), 2)
+    scale = np.array([2.0, 1.0, 1.0])
+    moments = NoisyRegression.of(noisy, regression, drawn, np.zeros(3), scale)
+    monkeypatch.setattr(NoisyRegression, "error_variance", lambda _: (0.1, noise))
+    found = moments.own_error_variance(2.0, 30)  # pooled: 0.5 in the outcome's scaled unit
+    assert found == pytest.approx((worth * 0.4 + 4 * 2.0) / (worth + 4))
 
 
 def test_density_of_the_predictors_moments_is_the_prior_times_the_noise() -> None:
