@@ -226,6 +226,12 @@ def _repeated(
     )
 
 
+NOISE_STAYS_AT_SITES = (
+    "the noise is in moments that each site keeps, and no message has noise of its own; an audit "
+    "does not test that draw"
+)
+
+
 def why_not_repeated(planned: Planned) -> str:
     """Return why a private job cannot be played many times at once; "" if it can."""
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
@@ -233,6 +239,8 @@ def why_not_repeated(planned: Planned) -> str:
         return "the job has no [privacy]"
     if any(stage.training for stage in stages):
         return "sites train alone with noise, so the noise of many runs cannot be drawn at once"
+    if planned.public.site_moments:
+        return NOISE_STAYS_AT_SITES
     if planned.private.sampled:
         return "records take part by chance, so a contribution cannot be repeated"
     return "" if len(stages) == 1 else "the method has several kinds of rounds"

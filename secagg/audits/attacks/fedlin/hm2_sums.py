@@ -71,7 +71,7 @@ class _Hm2Sums(Attack):
         unknown = len(view.sites) * d * (d + 3) // 2
         if unknown > self.most_unknowns:
             return f"the search has {unknown} unknowns; it is tried up to {self.most_unknowns}"
-        return at_random(method)
+        return view.why_noise_hides or at_random(method)
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

@@ -43,7 +43,12 @@ from numpy.typing import NDArray
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.neighbours import Record, corners, made_tables
 from secagg.audits.one_run import one_run_epsilon
-from secagg.audits.repeated_runs import method_stage, with_less_noise, with_records
+from secagg.audits.repeated_runs import (
+    NOISE_STAYS_AT_SITES,
+    method_stage,
+    with_less_noise,
+    with_records,
+)
 from secagg.audits.views import View
 from secagg.contracts import Body, SiteRecords, Spec, Update
 from secagg.core.arrays import Array
@@ -84,6 +89,8 @@ class Canaries(Attack):
         stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
         if planned.private is None:
             return "the job has no [privacy]"
+        if planned.public.site_moments:
+            return NOISE_STAYS_AT_SITES
         if any(stage.training for stage in stages):
             return "sites train alone with noise, so no sum is known to hold a canary's part"
         if len(stages) != 1:

@@ -119,7 +119,7 @@ class CohortDifferencing(Attack):
             return "the run opened no sum of the method"
         if len(view.sites) <= view.planned.public.min_sites:
             return "each sum needs all sites, so there is one cohort only"
-        return ""
+        return view.why_noise_hides
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

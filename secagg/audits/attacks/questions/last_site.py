@@ -74,7 +74,7 @@ class LastSite(Attack):
             return "the run opened no sum of the method"
         if any(draws_random_numbers(_first(view), rows) for rows in view.own.values()):
             return "sites draw random numbers, so an audit cannot compute their contributions again"
-        return ""
+        return view.why_noise_hides
 
     def limit(self, view: View) -> Limit:
         """Return one site more than the job allows to collude."""

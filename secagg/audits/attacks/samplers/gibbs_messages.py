@@ -73,7 +73,7 @@ class GibbsMessages(Attack):
             return NOT_SPARSE
         if method.step == "paper" and method.sweeps > 1:
             return "with step paper, for one sweep in a round"
-        return view.why_not_readable
+        return view.why_noise_hides or view.why_not_readable
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

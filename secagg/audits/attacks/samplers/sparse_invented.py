@@ -77,7 +77,7 @@ class SparseInvented(Attack):
             return "for step collapsed"
         if view.open_session is None or not any(seen.stage == DRAWS for seen in view.rounds):
             return "no sites to ask"
-        return ""
+        return view.why_noise_hides
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""
