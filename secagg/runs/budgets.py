@@ -20,9 +20,10 @@ from secagg.contracts.noise import Adjacency
 from secagg.errors import UsageError
 from secagg.jobs.data_sources import find_sites, ledger_folder, ledger_name
 from secagg.jobs.job import load_job
-from secagg.privacy.accounting.budget import Cap, Cost, affordable, spent_epsilon
+from secagg.privacy.accounting.budget import FREE, Cap, Cost, affordable, spent_epsilon
 from secagg.privacy.accounting.events import curve, rdp_epsilon, zcdp_epsilon
 from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.records import RECORD
 from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
 
 _ENDING: Final = ".ledger"
@@ -128,6 +129,7 @@ def _standing(
         "dataset": dataset,
         "releases": costs.total(),
         "exact": exact_releases(costs),
+        "units": _units(ledger, dataset),
         "delta": delta,
         **{
             f"epsilon_{adjacency.value}": spent_epsilon(costs, adjacency, delta)
@@ -135,6 +137,13 @@ def _standing(
         },
         "caps": [cap_status(cap, ledger, dataset) for cap in (*ledger.caps(dataset), *policy)],
     }
+
+
+def _units(ledger: Ledger, dataset: str) -> list[str]:
+    """Return the units of the releases that cost something."""
+    entries = (line.content for line in ledger.history(dataset) if line.kind == "entry")
+    paid = (entry for entry in entries if Cost.of(entry["cost"]) != FREE)
+    return sorted({entry.get("unit", RECORD) for entry in paid})
 
 
 def exact_releases(costs: Counter[Cost]) -> int:

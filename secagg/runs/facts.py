@@ -78,15 +78,16 @@ def counted(planned: Planned, state: CoordinatorState) -> RecordCount:
 
     Each site's noise is large enough for the smallest allowed number of sites.
     """
-    records, noise = float(state.counts["records"][0]), planned.public.noise.get(COHORT)
+    records = float(state.counts["records"][0])
+    return RecordCount(records, counted_variance(planned, len(state.cohort)))
+
+
+def counted_variance(planned: Planned, sites: int) -> float:
+    """Return the variance of the noise in the number of records of so many sites."""
     if planned.public.site_moments:
-        each = count_variance(planned.public.noise[SITE_MOMENTS])
-        return RecordCount(records, len(state.cohort) * each)
-    if noise is None:
-        return RecordCount(records, 0.0)
-    return RecordCount(
-        records, noise.sum_variance(len(state.cohort), noise.site_variance(noise.min_sites))
-    )
+        return sites * count_variance(planned.public.noise[SITE_MOMENTS])
+    noise = planned.public.noise.get(COHORT)
+    return 0.0 if noise is None else noise.sum_variance(sites, noise.site_variance(noise.min_sites))
 
 
 def counts(planned: Planned, state: CoordinatorState) -> dict[str, Any]:

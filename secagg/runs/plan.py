@@ -14,6 +14,7 @@ Available policies and ledgers are checked for refusals, and nothing is written 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ from secagg.contracts.noise import Placements
 from secagg.core.frames import Delivery
 from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
-from secagg.jobs.data_sources import Data, SiteSource
+from secagg.jobs.data_sources import Data, SiteSource, as_policy
 from secagg.jobs.job import Job, read_job
 from secagg.jobs.site_files import check_files, check_headers
 from secagg.jobs.site_tables import GivenTable
@@ -53,7 +54,7 @@ from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases
 from secagg.runs.checks.earlier_draws import moments_drawn_before
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
-from secagg.runs.facts import method_facts, privacy_facts
+from secagg.runs.facts import counted_variance, method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import own_rules
 from secagg.runs.planned_costs import planned_caps, planned_totals
@@ -213,7 +214,24 @@ def _warnings(planned: Planned) -> list[str]:
         if path is not None and path.exists():
             with closing(open_ledger(path)) as ledger:
                 parties += [party] if exact_releases(ledger.spent(dataset)) else []
-    return [f"{EXACT_BEFORE}, by the ledger of {', '.join(parties)}"] if parties else []
+    warnings = [f"{EXACT_BEFORE}, by the ledger of {', '.join(parties)}"] if parties else []
+    return warnings + _noise_may_end_it(planned)
+
+
+def _noise_may_end_it(planned: Planned) -> list[str]:
+    """Return a warning if the noisy number of records may be too small for the release rules."""
+    sites = len(planned.public.sites)
+    deviation = math.sqrt(counted_variance(planned, sites))
+    needed = as_policy(planned.job.release).thresholds(COORDINATOR)[2]
+    expected = planned.job.privacy.expected_records
+    if deviation <= needed / 8 if expected is None else expected - 2 * deviation >= needed:
+        return []
+    return [
+        f"The number of records has noise with a standard deviation of {deviation:.0f}, and "
+        f"the run needs {needed}. With a smaller noisy number it ends after the budget is spent, "
+        "and with noise once at the sites it would end so again: use a larger epsilon or "
+        "count_share"
+    ]
 
 
 def _traffic_warning(size: int) -> list[str]:

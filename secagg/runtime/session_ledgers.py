@@ -30,7 +30,7 @@ from secagg.jobs.job import Job
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.ledger.records import Cohort, Release
+from secagg.privacy.ledger.records import RECORD, Cohort, Release
 from secagg.privacy.policy.evaluation import PolicyRequest, parameters
 from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.questions import Declarations, Question
@@ -241,6 +241,7 @@ class CoordinatorLedger:
             variance=0 if noise is None else noise.variance,
             fraction_bits=stage.spec[0].fraction_bits,
             adjacency=privacy.adjacency if self.private is not None else None,
+            unit=RECORD if self.private is None else self.private.terms.unit,
         )
         self._open().record_release(release, compare=functools.partial(self._compare, cohort))
         self._recorded.add(stage.name)

@@ -294,3 +294,22 @@ def test_the_jobs_delta_is_the_default(tmp_path: Path, given: float | None, show
     job.write_text(TOML + '\n[privacy]\nplacement = "sum"\nepsilon = 2.0\ndelta = 1e-4\n')
     assert {row["delta"] for row in budgets.show(job, given)} == {shown}
     assert {row["delta"] for row in budgets.show(data / "ledgers")} == {budgets.DELTA}
+
+
+def test_jobs_of_different_units_are_named(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """Their epsilons are added up as if all were for a record; for a person that is too little."""
+    data = folder_with(tmp_path)
+    for site in FIVE:
+        path = data / f"{site}.csv"
+        head, *rows = path.read_text().splitlines()
+        named = [f"{row},p{i}" for i, row in enumerate(rows)]
+        path.write_text("\n".join([f"{head},who", *named, ""]))
+    run(data, privacy=noised())
+    where = str(data / "ledgers")
+    assert {tuple(row["units"]) for row in budgets.show(data / "ledgers")} == {("record",)}
+    assert "different units" not in printed(monkeypatch, capsys, "budget", "show", where)
+    run(data, privacy=noised(person="who", records_per_person=2))
+    rows = {row["party"]: row["units"] for row in budgets.show(data / "ledgers")}
+    assert set(rows) == {*FIVE, "coordinator"}
+    assert all(units == ["person", "record"] for units in rows.values())
+    assert "different units" in printed(monkeypatch, capsys, "budget", "show", where)

@@ -249,3 +249,23 @@ def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> Non
     assert refused.endswith(f"{refusals(data, protocol={'name': 'plain'})[0]}")
     (left,) = [line for line in out if line.startswith("epsilon left at a: ")]
     assert left.endswith("of a cap of epsilon 3 at delta 1e-06 for ever (add_remove)")
+
+
+@pytest.mark.parametrize(("epsilon", "expected", "warned"), [
+    (0.01, None, True), (4.0, None, False), (0.01, 10**6, False), (4.0, 1201, True),
+])  # fmt: skip
+@pytest.mark.parametrize("placement", ["site", "sum"])
+def test_noise_that_may_end_the_run_is_named(
+    placement: str, epsilon: float, expected: int | None, warned: bool
+) -> None:
+    privacy = {
+        "placement": placement, "epsilon": epsilon, "delta": 1e-7, "record_norm": 1.0,
+        "expected_records": expected,
+    }  # fmt: skip
+    method = {"name": "fedavg", "outcome": "age"} if placement == "site" else {"name": "moments"}
+    release = {"min_sites": 3, "min_records": 400}  # together 1200
+    job = parse_job(
+        raw_job(privacy=privacy, method=method, release=release, protocol={"name": "additive"})
+    )
+    found = plan_run(plan_job(job, {name: table(i) for i, name in enumerate("abc")}))
+    assert any("number of records has noise" in text for text in found["warnings"]) is warned

@@ -45,6 +45,15 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
     out.print(table)
     if caps.row_count:
         out.print(caps)
+    for row in rows:
+        if len(row["units"]) > 1:
+            out.print(
+                f"! {escape(row['party'])}, {escape(row['dataset'])}: the jobs protect different "
+                f"units ({', '.join(row['units'])}), and each counts in its own. For a person or "
+                "an event, the epsilon of all of them together is larger than this number. A "
+                "policy can allow one unit only (budget.unit).",
+                style="yellow", soft_wrap=True,
+            )  # fmt: skip
     out.print(
         "Epsilons do not simply add up: the joint epsilon of several noisy releases grows like the "
         "root of the sum of their squares, so more is left than the cap minus what is spent."

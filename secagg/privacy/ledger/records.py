@@ -24,6 +24,10 @@ PER_RELEASE_FIELDS: Final = ("session", "round", "cohort", "delta")
 """Fields that may differ if a site repeats a release, with the same noise, in a later run."""
 
 
+RECORD = "record"
+"""The unit of an entry that names none."""
+
+
 @dataclass(frozen=True)
 class Release:
     """A release that is about to leave this party.
@@ -43,6 +47,7 @@ class Release:
     variance: variance of this party's own noise, in squared steps of 2**-fraction_bits; 0 without
         noise
     replayable: whether the noise comes from a known seed, so that it protects nothing
+    unit: what the cost is for: a "record", an "event" or a "person"
     question: of the first exact release of a run: what it asks of the records
         (`secagg.privacy.policy.questions`), and with the key `records` how many there were
     """
@@ -62,6 +67,7 @@ class Release:
     fraction_bits: int = 0
     replayable: bool = False
     adjacency: Adjacency | None = None
+    unit: str = RECORD
     question: Mapping[str, Any] | None = None
 
     def content(self) -> dict[str, Any]:
@@ -69,6 +75,8 @@ class Release:
         stored = {k: v for k, v in asdict(self).items() if k != "records"}
         if self.question is None:
             del stored["question"]
+        if self.unit == RECORD:  # as every entry was before there were others
+            del stored["unit"]
         stored |= {"cost": self.cost.plain(), "cohort": sorted(set(self.cohort))}
         return stored | ({"privacy": VOID} if self.replayable else {})
 

@@ -41,7 +41,7 @@ from secagg.privacy.accounting.budget import Cap, Cost
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.ledger.answers import Answers
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.ledger.records import AskedQuestion, Cohort, Decision, Release
+from secagg.privacy.ledger.records import RECORD, AskedQuestion, Cohort, Decision, Release
 from secagg.privacy.policy import evaluation, record_rules
 from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
@@ -295,6 +295,7 @@ class Guard:
             fraction_bits=answer.spec[0].fraction_bits,
             replayable=self.replayable,
             adjacency=self.template.adjacency,
+            unit=RECORD if self.template.terms is None else self.template.terms.unit,
             question=self._plain_question(request),
         )
 
