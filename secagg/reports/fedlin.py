@@ -1,6 +1,7 @@
 """The tables of a FedLin result: what sites share, how they differ, how well they predict.
 
-Every number here comes from sums over sites; a site's own coefficients are in its own result.
+Every number here comes from sums over sites; a site's own coefficients are in its own result. If
+noise was drawn at the sites, a sentence beside each table says what its numbers mean.
 """
 
 from __future__ import annotations
@@ -85,6 +86,12 @@ def coefficients_in_words(summary: Summary) -> str:
     return text
 
 
+def noise_in_words(summary: Summary) -> tuple[str, str]:
+    """Return what estimates and errors mean if noise was drawn at the sites; "" if it was not."""
+    noise = summary.get("noise", {})
+    return noise.get("across_sites", ""), noise.get("errors", "")
+
+
 def _unit_in_words(summary: Summary) -> str:
     if summary["units"] == "own":
         return "the columns' own units"
@@ -98,7 +105,10 @@ def _unit_in_words(summary: Summary) -> str:
 def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page shows of a FedLin result."""
     summary = block.summary
+    of_estimates, of_errors = noise_in_words(summary)
     return {
+        "noise_in_coefficients": of_estimates,
+        "noise_in_errors": of_errors,
         "coefficients": sites_table(summary),
         "spread": _spread(summary),
         "shared": shared_table(summary),

@@ -52,6 +52,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.models.common.clipped_moments import (
     CONSTANT,
     counted_moments_sensitivity,
+    counted_moments_variances,
     upper_moments,
 )
 from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
@@ -132,7 +133,7 @@ def draw_site_moments(
     variance = noise.site_variance(1)
     add_noise(plan, vector, sample_weighted(variance, noise.weights, plan.noised, random))
     drawn, _ = decode(plan, vector)
-    of_count, of_moments = _variances(noise)
+    of_count, of_moments = counted_moments_variances(noise)
     counted = RecordCount(float(drawn["records"][0]), of_count)
     noisy = noisy_moments(drawn["moments"], public, of_moments, counted, CONSTANT)
     largest = np.array([variable.max_abs for variable in public.variables])
@@ -146,13 +147,6 @@ def draw_site_moments(
 
 def count_variance(noise: Noise) -> float:
     """Return the variance of the noisy count: (1) of `secagg.models.common.noisy_moments`."""
-    of_count, of_moments = _variances(noise)
+    of_count, of_moments = counted_moments_variances(noise)
     of_first = 2 * of_moments / CONSTANT**4
     return of_count * of_first / (of_count + of_first)
-
-
-def _variances(noise: Noise) -> tuple[float, float]:
-    """Return the variances of the noise in n, and of that in M off the diagonal."""
-    step = 4.0**-noise.fraction_bits
-    count, first, *_ = noise.weights  # the first entry of M is on the diagonal
-    return noise.variance * count * step, noise.variance * (first // 2) * step

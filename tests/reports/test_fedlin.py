@@ -16,6 +16,7 @@ from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
+    noise_in_words,
     shared_in_words,
     shared_table,
     sites_table,
@@ -156,3 +157,37 @@ def test_units_are_stated() -> None:
     assert coefficients_in_words({"units": "own"}) == "in the columns' own units"
     pooled = {"units": "pooled", "intercept": "modelled"}
     assert coefficients_in_words(pooled).endswith("of all records around their mean")
+
+
+NOISY: dict[str, dict[str, Any]] = {
+    "fedlin_hm1": {"rounds": 3},
+    "fedlin_hm2": {"rounds": 3, "draws": 100},
+    "fedavg": {"rounds": 3, "personal": 1.0},
+}
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_under_noise_at_the_sites_a_sentence_beside_each_table_says_what_it_means(
+    name: str,
+) -> None:
+    method = {"name": name, "outcome": "y", "predictors": ["x", "z"], **NOISY[name]}
+    privacy = {"placement": "site", "epsilon": 4.0, "delta": 1e-5}
+    raw = job("moments", "additive", privacy=privacy, simulation={}) | {"method": method}
+    run = written(raw, tables(3))
+    (block,) = blocks(run.facts, run.result.summary)
+    sentences = noise_in_words(block.summary)
+    assert all(sentences) and sentences[0] != sentences[1]
+    out = io.StringIO()
+    show_sites(Console(file=out, width=200), block)
+    page = Page(page_of(run))
+    assert page.wrong == []
+    for text in (page.text, out.getvalue()):
+        shown = " ".join(text.split())
+        places = [shown.index(sentence) for sentence in sentences]
+        assert places[0] < shown.lower().index("root mean squared errors") < places[1]
+
+
+def test_without_noise_there_are_no_such_sentences() -> None:
+    assert noise_in_words(run_of("fedlin_hm2").result.summary) == ("", "")
+    page = Page(page_of(run_of("fedlin_hm2"))).text
+    assert "differential privacy, not of the records" not in page

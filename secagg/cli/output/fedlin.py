@@ -11,6 +11,7 @@ from rich.table import Table
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
+    noise_in_words,
     shared_in_words,
     shared_table,
     sites_table,
@@ -26,8 +27,13 @@ def show_sites(out: Console, block: Block) -> None:
         caption = shared_in_words(analysis)
         out.print(_table(f"{name}, of {outcome}: what sites share", head, rows, caption))
     title = "sites' own estimates" if rows else f"{name}, of {outcome}"
+    of_estimates, of_errors = noise_in_words(analysis)
     out.print(_table(title, *sites_table(analysis), coefficients_in_words(analysis)))
+    if of_estimates:
+        out.print(escape(of_estimates))
     out.print(_table("root mean squared errors of predictions", *errors_table(block)))
+    if of_errors:
+        out.print(escape(of_errors))
 
 
 def _table(

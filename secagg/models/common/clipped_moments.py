@@ -76,7 +76,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts.noise import Clip, Sensitivity
+from secagg.contracts.noise import Clip, Noise, Sensitivity
 from secagg.core.arrays import Array
 
 CONSTANT = 0.5
@@ -122,6 +122,16 @@ def counted_moments_sensitivity(clip: Clip, variables: int, count_share: float) 
         largest = math.sqrt(min(of_records, _person_replaced(clip, of_count, of_moments)))
     weights = (of_count, *(of_moments * _diagonal_twice(variables)).tolist())
     return Sensitivity(add * _ROUND_UP, largest * _ROUND_UP, weights)
+
+
+def counted_moments_variances(noise: Noise) -> tuple[float, float]:
+    """Return the variances of the noise in n, and of that in M off the diagonal, of one site.
+
+    noise: that of one release of n and M, with the weights of `counted_moments_sensitivity`
+    """
+    step = 4.0**-noise.fraction_bits
+    count, first, *_ = noise.weights  # the first entry of M is on the diagonal
+    return noise.variance * count * step, noise.variance * (first // 2) * step
 
 
 def _changes(clip: Clip) -> tuple[float, float]:

@@ -22,7 +22,7 @@ SITE_OLS, MEAN_ONLY = "site_ols", "mean_only"
 
 _LABELS: Final[Mapping[str, Label]] = {
     "outcome_deviation": ("standard deviation of the outcome, within sites", ""),
-    "noise_sd": ("standard deviation of the noise, pooled over sites", ""),
+    "noise_sd": ("standard deviation of the regression's errors, pooled over sites", ""),
     "change": ("relative change in the last round", ""),
     "remaining": (
         "relative change still to come",

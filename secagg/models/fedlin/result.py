@@ -3,7 +3,8 @@
 The coordinator's result has means and standard deviations of coefficients over sites with records,
 computed from sums. A site's own result has its coefficients and its own least squares. Prediction
 errors are root mean squares in the outcome's unit. They are computed over all records, and for each
-site and then averaged over sites (`mean_site_rmse`, the paper's A-RMSE).
+site and then averaged over sites (`mean_site_rmse`, the paper's A-RMSE). Under noise once at the
+site, `secagg.models.fedlin.noise_in_results` says what these numbers mean.
 """
 
 from __future__ import annotations
@@ -18,14 +19,10 @@ from secagg.models.fedlin.base import FedLinModel
 from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS
 from secagg.models.fedlin.design import INTERCEPT, Layout
 from secagg.models.fedlin.final_sum import FEW_SITES
+from secagg.models.fedlin.noise_in_results import noise_facts
 from secagg.models.fedlin.site import Site
 
 SCHEMA = 2
-NOISY_NOTE = (
-    "The errors of predictions and the numbers of all sites together come from moments with noise. "
-    "The noise moves a site's error in either direction, and makes the sites' estimates differ "
-    "more: their sd does not show how much the sites themselves differ."
-)
 """Version of the keys of FedLin's results; version 1 had `separate`, `nothing`, `rmse_sites`."""
 _WARN_CHANGE = 0.01  # relative change in the last round, or still to come
 _MAX_REMAINING_SHARE = 0.995  # larger estimates are reported as "100 % or more"
@@ -51,6 +48,7 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
             own = None if apart is None else unit * apart
             row["own_units"] = {"mean": unit * row["mean"], "sd": own}
         rows.append(row)
+    errors = _errors(method, state)
     telling = {"sites_telling_noise": state["telling"]} if "telling" in state else {}
     return {
         "schema": SCHEMA,
@@ -64,12 +62,10 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
         "intercept": method.intercept,
         "outcome_deviation": float(state["half"] / state["scale"][0]),
         "across_sites": rows,
-        "errors": _errors(method, state),
+        "errors": errors,
+        **noise_facts(method, state, public, errors),
         "noise_sd": float(np.sqrt(state["noise"]) * state["half"]) if method.needs_noise else None,
-        "notes": [
-            *_of_levels(method, layout, public),
-            *([NOISY_NOTE] if public.site_moments else []),
-        ],
+        "notes": _of_levels(method, layout, public),
     }
 
 
