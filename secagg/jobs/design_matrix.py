@@ -214,6 +214,7 @@ def read_rows(
     # Rounding may give slightly more than 1 at a bound; the clip corrects this.
     scaled = np.clip((design[used] - midpoints) / half, -1.0, 1.0)
     if public.clip is not None:
+        remarks += _shrunk(scaled, public.clip.norm, who)
         scaled = clip_persons(clip_rows(scaled, public.clip), persons, public.clip)
     incomplete, surplus = int(len(table) - complete.sum()), int(complete.sum() - used.sum())
     counts = np.array(outside, dtype=np.float64)
@@ -235,3 +236,15 @@ def _of_persons(
     used, rows = complete.copy(), np.flatnonzero(complete)
     used[rows] = cap_per_person([names[row] for row in rows], records_per_person)
     return complete, used, [names[row] for row in np.flatnonzero(used)]
+
+
+def _shrunk(scaled: NDArray[np.float64], norm: float, who: str) -> list[str]:
+    """Return a remark if many records are longer than `privacy.record_norm`."""
+    share = float(np.mean(np.linalg.norm(scaled, axis=1) > norm)) if len(scaled) else 0.0
+    if share <= _MANY_CLIPPED_SHARE:
+        return []
+    return [
+        f"{who}: {share:.0%} of the records are longer than privacy.record_norm = {norm:.3g} and "
+        "are shrunk to it, which draws results towards the middle of the bounds. A larger norm "
+        "needs more noise. The guarantee holds either way"
+    ]

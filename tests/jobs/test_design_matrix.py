@@ -446,3 +446,16 @@ def test_a_persons_records_are_scaled_down_together_whatever_lies_between_them()
     assert squares["b"] == pytest.approx(0.6**2 + 0.1**2, abs=2e-4)  # below the limit
     assert squares["c"] == pytest.approx(0.75**2, abs=2e-4)
     assert max(squares.values()) <= 0.75**2
+
+
+@pytest.mark.parametrize(("long", "told"), [(1, False), (2, True)])
+def test_a_site_gets_a_remark_on_records_that_are_shrunk(long: int, told: bool) -> None:
+    """Of ten records; more than a tenth of them is told, at the site only."""
+    columns = dict.fromkeys("xy", REAL)
+    values = [20.0] * (10 - long) + [30.0] * long  # the middle of the bounds, and a corner
+    table = pd.DataFrame(dict.fromkeys("xy", values))
+    privacy = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6, "record_norm": 1.2}
+    job = parse_job(raw_job(columns=columns, sites={"max_rows": 1000}, privacy=privacy))
+    read = read_rows(job.columns, table, public_facts(job, ("a", "b")), "a")
+    assert any("record_norm" in remark for remark in read.remarks) is told
+    assert np.all(np.linalg.norm(read.values, axis=1) <= 1.2)
