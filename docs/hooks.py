@@ -67,6 +67,7 @@ def what_sums_tell(module: str, name: str) -> str:
     says = kind(**required).disclosure
     parts = {
         "All sums together determine": says.text,
+        "All sums together determine, if they have noise": says.text_noised,
         "What a dishonest coordinator can learn": says.if_malicious,
         "What a dishonest coordinator can learn if all sums have noise": says.if_malicious_noised,
         "What this run and other runs on the same records reveal together": says.other_runs,

@@ -6,7 +6,7 @@ These descriptions are written to run.json, because a report uses only the files
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -33,6 +33,10 @@ class Disclosure:
     other_runs: what could be computed by subtracting these sums and those of other methods' runs
         on the same records; shown only without noise
     attacks: names of attacks that carry out what the texts state (`secagg list attacks`)
+    text_noised: what all sums together determine if there is noise; if this text is empty, `text`
+        holds with noise too, up to the noise
+    kind_noised: the kind if there is noise, for a method that is then another algorithm, to which
+        the attacks do not apply; None for `kind`
     """
 
     kind: DisclosureKind
@@ -42,6 +46,17 @@ class Disclosure:
     if_honest: tuple[str, ...] = ()
     other_runs: str = ""
     attacks: tuple[str, ...] = ()
+    text_noised: str = ""
+    kind_noised: DisclosureKind | None = None
+
+    def under_noise(self) -> Disclosure:
+        """Return what the sums of a run with noise reveal."""
+        return replace(
+            self,
+            kind=self.kind_noised or self.kind,
+            text=self.text_noised or self.text,
+            attacks=self.attacks if self.kind_noised is None else (),
+        )
 
 
 ASKED_ONCE: Final = (

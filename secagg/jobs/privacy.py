@@ -76,8 +76,8 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
             if changed:
                 raise ValueError(
                     f"{changed[0]} is set but placement is not, so the sums would have no noise. "
-                    "Set placement to 'sum', 'site' or 'round', or leave [privacy] out: "
-                    "--set privacy={}"
+                    "Set placement to 'sum', 'site' or 'round'. To run without differential "
+                    "privacy, leave [privacy] out: --set privacy={}"
                 )
             return self
         if self.epsilon is None or self.delta is None:

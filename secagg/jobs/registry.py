@@ -43,8 +43,8 @@ PROTOCOLS = {
 
 CHOOSING_A_METHOD = (
     "For a linear graph without lags, use moments with the analyses pc and notears: one secure\n"
-    'sum instead of some 120 rounds. With centre = "site" it releases strictly less than\n'
-    "notears_admm.\n"
+    'sum instead of some 120 rounds. Without noise, and with centre = "site", it releases\n'
+    "strictly less than notears_admm.\n"
     "For a linear regression at similar sites, use moments with ols, ridge or lasso: it releases\n"
     "less than sparse_regression, and its intervals are narrower. The sparse methods estimate\n"
     "what sites that may differ have in common; with four sites their intervals are two to three\n"

@@ -22,15 +22,12 @@ def disclosure_kind(facts: Mapping[str, Any]) -> DisclosureKind:
     return DisclosureKind(facts["method"]["disclosure"]["kind"])
 
 
-def headline(kind: DisclosureKind) -> str:
+def headline(kind: DisclosureKind, *, noised: bool = False) -> str:
     """Return a warning about all sums of a method; empty if they determine pooled values only."""
-    match kind:
-        case DisclosureKind.POOLED:
-            return ""
-        case DisclosureKind.SITES:
-            return MAY_REVEAL
-        case DisclosureKind.SOLVABLE:
-            return SOLVABLE
+    if kind is DisclosureKind.POOLED:
+        return ""
+    title = MAY_REVEAL if kind is DisclosureKind.SITES else SOLVABLE
+    return f"{title}, except for what the noise hides" if noised else title
 
 
 def record_counts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

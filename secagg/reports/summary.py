@@ -152,7 +152,7 @@ def banners(facts: Facts, summary: Mapping[str, Any], claims: PrivacyClaims) -> 
             "replaced them by the bound, so the result is not that of the pooled records."
         )
         warnings.append(Banner("Contributions were clipped", text))
-    if title := headline(disclosure_kind(facts)):
+    if title := headline(disclosure_kind(facts), noised=claims.noised):
         text = f"What they determine: {facts['method']['disclosure']['text']}"
         warnings.append(Banner(title, text))
     if "simulation" in summary:

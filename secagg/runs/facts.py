@@ -173,7 +173,10 @@ def method_facts(planned: Planned) -> dict[str, Any]:
     title = method.title
     if planned.private is not None and isinstance(method, OtherUnderNoise):
         title = method.title_under_noise
-    about = {"title": title, "disclosure": asdict(method.disclosure), "tables": tables}
+    disclosure = method.disclosure
+    if planned.private is not None:
+        disclosure = disclosure.under_noise()
+    about = {"title": title, "disclosure": asdict(disclosure), "tables": tables}
     plain: dict[str, Any] = json.loads(json.dumps(about))  # as in run.json
     return plain
 

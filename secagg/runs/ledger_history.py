@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts.noise import Adjacency
-from secagg.privacy.accounting.budget import Cap, Cost, spent_epsilon
+from secagg.contracts.noise import Adjacency, Placement
+from secagg.core.identity import COORDINATOR
+from secagg.privacy.accounting.budget import FREE, Cap, Cost, spent_epsilon
 from secagg.privacy.ledger.records import VOID
 from secagg.privacy.ledger.store import Line
 from secagg.runs.budgets import DELTA, exact_releases, opened_ledgers
@@ -76,8 +77,7 @@ def _words(line: Line) -> str:
     content = line.content
     match line.kind:
         case "entry" | "use":
-            repeat = "repeated with the same noise, no cost: " if line.kind == "use" else ""
-            return f"{repeat}{_released(content)}{_price(line)}"
+            return f"{_repeated(line)}{_released(content)}{_price(line)}"
         case "cohort":
             return f"sum over {', '.join(content['cohort'])}"
         case "decision":
@@ -87,11 +87,34 @@ def _words(line: Line) -> str:
             return "; ".join(Cap.of(plain).words() for plain in content["caps"]) or "no cap"
 
 
+def _repeated(line: Line) -> str:
+    if line.kind != "use":
+        return ""
+    return f"repeated{' with the same noise' if line.content['variance'] else ''}, no cost: "
+
+
 def _released(content: Mapping[str, Any]) -> str:
     cohort = f" of {', '.join(content['cohort'])}" if content["cohort"] else ""
-    noise = "exact" if not content["variance"] else f"noise in the {content['placement']}"
+    noise = _noise(content)
     noise += f", {VOID}" if content.get("privacy") == VOID else ""
     return f"{content['stage']}{cohort}, {noise}"
+
+
+def _noise(content: Mapping[str, Any]) -> str:
+    """Return the noise of a release: its own, that of what it was computed from, or none."""
+    if content["variance"]:
+        return f"noise in the {content['placement']}"
+    if not _is_free(content):
+        return "exact"
+    if content["placement"] != Placement.SITE:
+        return "from earlier noisy sums"
+    at_site = content["party"] != COORDINATOR
+    return "from the site's noisy numbers" if at_site else "from the sites' noisy numbers"
+
+
+def _is_free(content: Mapping[str, Any]) -> bool:
+    """Return whether a release was computed from noisy ones alone, so that it costs nothing."""
+    return Cost.of(content["cost"]) == FREE
 
 
 def _price(line: Line) -> str:
@@ -100,5 +123,7 @@ def _price(line: Line) -> str:
         return ""
     if math.isinf(cost["epsilon_add_remove"]):
         return ": no finite epsilon"
+    if _is_free(line.content):
+        return ", no further cost"
     epsilons = ", ".join(f"{cost[f'epsilon_{a.value}']:.3g} ({a.value})" for a in Adjacency)
     return f": epsilon {epsilons} at delta {cost['delta']:g}"

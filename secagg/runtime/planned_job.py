@@ -105,7 +105,10 @@ def _uses_site_moments(job: Job, method: Method) -> bool:
         raise CapabilityError(where, f"{what} in method {method.name!r}", "Use 'site'.")
     if method.needs_records:
         what = f"noise at the site is for methods that need moments only, and {method.name!r}"
-        advice = method.placements.instead or "Change the setting, or leave [privacy] out."
+        advice = method.placements.instead or (
+            "Change this setting, or take another method: `secagg list methods --privacy` shows "
+            "where noise is possible. Without [privacy], no noise protects single records."
+        )
         raise CapabilityError(where, f"{what} {method.needs_records}", advice)
     return True
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
+from support import noisy_mlp
 from support.jobs import raw_job
 from support.ledger_runs import folder_with
+from support.playing import rows_of
 from support.reports import (
     NAMES,
     NEURAL,
@@ -33,14 +36,16 @@ from typer.testing import CliRunner
 from secagg.cli import output
 from secagg.cli.main import app
 from secagg.cli.output import terminal
-from secagg.contracts import DisclosureKind, SiteRecords, State, Update
+from secagg.contracts import Disclosure, DisclosureKind, SiteRecords, State, Update
 from secagg.core.randomness import system_random
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
+from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
 from secagg.reports.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
 from secagg.reports.ledgers import NO_BOUND, counting
 from secagg.reports.page import render
+from secagg.runs.facts import method_facts
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
 from secagg.runtime.planned_job import plan_job
@@ -90,6 +95,42 @@ def test_only_pooled_methods_have_no_disclosure_headline() -> None:
     assert {kind for kind in DisclosureKind if not headline(kind)} == {DisclosureKind.POOLED}
     pooled = {name for name in METHODS if kind_of(name) is DisclosureKind.POOLED}
     assert pooled == {"moments", "logistic", "gradient", "torch_module", "fedngr"}
+
+
+def test_gradient_sums_of_networks_with_noise_are_pooled_as_declared() -> None:
+    """The same records at other sites give the same sums, at any networks; the noise is apart."""
+    plan = plan_job(parse_job(noisy_mlp.job(sampling_rate=1.0)), noisy_mlp.tables())
+    assert plan.method.disclosure.under_noise().kind is DisclosureKind.POOLED
+    assert method_facts(plan)["disclosure"]["kind"] == DisclosureKind.POOLED
+    rng = np.random.default_rng(3)
+    values = rng.uniform(-1, 1, (60, 3))
+    W = rng.normal(size=plan.method.initial_state(plan.public)["W"].shape)
+    message = {"W": W, "centre": rng.uniform(-1, 1, 3), "scale": np.full(3, 2.0)}
+    for stage, body in ((UNITS, {}), (GRADIENT, message)):
+        sums = []
+        for ends in ((20, 40), (2, 50)):
+            parts = [
+                plan.method.contribute(
+                    stage, rows_of(part), body, State(), plan.public, system_random
+                )[0]
+                for part in np.split(values, ends)
+            ]
+            sums.append({key: sum(part[key] for part in parts) for key in parts[0]})
+        for key, total in sums[0].items():
+            np.testing.assert_allclose(total, sums[1][key], atol=1e-3)
+            assert np.any(np.abs(total) > 0.1)
+
+
+def test_under_noise_a_method_can_declare_other_sums() -> None:
+    given = Disclosure(DisclosureKind.SOLVABLE, "exact", "", attacks=("admm_sums",))
+    assert given.under_noise() == given
+    text = replace(given, text_noised="noisy").under_noise()
+    assert (text.kind, text.text, text.attacks) == (given.kind, "noisy", given.attacks)
+    other = replace(given, kind_noised=DisclosureKind.POOLED).under_noise()
+    assert (other.kind, other.text, other.attacks) == (DisclosureKind.POOLED, "exact", ())
+    for kind in DisclosureKind:
+        assert headline(kind, noised=True).startswith(headline(kind))
+        assert (headline(kind, noised=True) == headline(kind)) == (kind is DisclosureKind.POOLED)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from secagg.cli.output import terminal
 from secagg.contracts.noise import Adjacency
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, UsageError
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.budget import FREE, Cap
 from secagg.privacy.accounting.calibration import EXACT
 from secagg.runs import budgets, ledger_history
 from secagg.runtime.session_ledgers import open_ledger
@@ -231,6 +231,22 @@ def test_history_marks_free_repeats_and_replayable_noise(tmp_path: Path) -> None
     last = ledger_history.history(data, "a")[-1]
     assert "void" in last["text"]
     assert last["content"]["cost"] == EXACT.plain()
+
+
+def test_history_calls_no_sum_of_noisy_moments_exact(tmp_path: Path) -> None:
+    """Each site pays for its moments; what is computed from them costs nothing more."""
+    data = folder_with(tmp_path)
+    method = {"name": "fedavg", "outcome": "age", "predictors": ["sex"], "rounds": 2}
+    for _ in range(2):
+        run(data, method=method, privacy=noised(placement="site"))
+    rows = ledger_history.history(data)
+    free = [row for row in rows if row["content"].get("cost") == FREE.plain()]
+    assert {row["kind"] for row in free} == {"entry", "use"}
+    assert {row["party"] for row in free} == {*FIVE, "coordinator"}
+    assert not [row for row in rows if "exact" in row["text"]]
+    assert not [row for row in free if "epsilon" in row["text"]]
+    run(data)
+    assert "exact" in ledger_history.history(data, "a")[-1]["text"]
 
 
 def test_history_is_filtered_by_party_session_and_refusal(tmp_path: Path) -> None:

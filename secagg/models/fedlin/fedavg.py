@@ -25,10 +25,10 @@ What the transcript determines (Guarantees: only this)
       deviations. At the end: how many sites have records, and sums over these sites of
       coefficients, their squares, and squared prediction errors.
     * T steps with all records are an affine map of theta. Sites keep no state, so the sums of d + 1
-      rounds determine the mean of the sites' maps. Further rounds reveal nothing more, and nothing
-      about how records are split over sites. With batches, the sums depend on the sites' random
-      choices. With participation below 1, each sum is over a different set of sites. If a single
-      site takes part in a round, the sum is that site's contribution
+      rounds determine the mean of the sites' maps. This mean depends on how records are split
+      over sites. Further rounds reveal nothing beyond it. With batches, the sums depend on the
+      sites' random choices. With participation below 1, each sum is over a different set of sites.
+      If a single site takes part in a round, the sum is that site's contribution
       (`secagg.models.fedlin.participation`), and the weight reveals its number of records.
 
 ==============================  ====================================================================
@@ -106,12 +106,15 @@ class FedAvg(LocalSteps, FedLinModel):
     def disclosure(self) -> Disclosure:
         """What the sums determine."""
         batches = (
-            " With batches it also depends on a random choice of records." if self.batch else ""
+            " With batches the average also depends on a random choice of records."
+            if self.batch
+            else ""
         )
         return Disclosure(
             DisclosureKind.SITES,
             "How a site's gradient steps change the coefficients, on average over the sites. "
-            "Beyond that average the sums do not reveal how records are split over sites."
+            "This average depends on how records are split over sites, so it may show something "
+            "about single sites. The rounds show nothing beyond it."
             f"{batches} At the end, sums over sites of "
             f"{'their own ' if self.personal else ''}coefficients, of their squares if there are "
             "more than two sites, and of prediction errors."

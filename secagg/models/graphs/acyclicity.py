@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import networkx as nx
 import numpy as np
@@ -116,10 +117,18 @@ def largest_weight(W: Array, names: Sequence[str], threshold: str) -> str:
     )
 
 
-def no_edge_note(W: Array, names: Sequence[str], threshold: float) -> str:
-    """Return a note on why a learner's graph has no edge."""
+RAISED_BY_NOISE: Final = (
+    "The noise of differential privacy sets this penalty, so a smaller method.penalty changes "
+    "nothing. A larger epsilon or more records would lower it"
+)
+
+
+def no_edge_note(W: Array, names: Sequence[str], threshold: float, *, raised: bool = False) -> str:
+    """Return a note on why a learner's graph has no edge; raised: did noise raise its penalty."""
     if np.any(between_variables(W)):
         return f"no edge: {largest_weight(W, names, f'threshold {threshold:g}')}"
+    if raised:
+        return f"no edge: the penalty sets all weights to zero. {RAISED_BY_NOISE}"
     return "no edge: the penalty sets all weights to zero; lower it"
 
 

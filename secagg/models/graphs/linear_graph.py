@@ -45,6 +45,12 @@ class LinearGraph:
             np.fill_diagonal(penalty[: self.d], np.inf)
         return penalty
 
+    @property
+    def raised(self) -> bool:
+        """Whether `at_least` raises a penalty of effects between variables at one step."""
+        smallest = np.broadcast_to(self.at_least, self.shape)[: self.d]
+        return bool(np.any(smallest[~np.eye(self.d, dtype=bool)] > self.penalties[0]))
+
     def lagged(self, W: Array) -> Array:
         """Return the lagged coefficients of W, or of an array of its shape, (lags, d, d)."""
         return W[self.d :].reshape(self.lags, self.d, self.d)

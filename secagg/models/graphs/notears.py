@@ -114,7 +114,7 @@ def notears(
         W, threshold, failure, failure_advice(standardised=standardise)
     )
     if failure is None and not np.any(directed):
-        notes += (no_edge_note(W, data.names, threshold),)
+        notes += (no_edge_note(W, data.names, threshold, raised=bool(np.any(lambdas > penalty))),)
     return GraphFit(
         method="notears",
         names=data.names,

@@ -176,8 +176,8 @@ class Learner:
         """Return what sites do about noise of which they know the size."""
         if self.algorithm in ("pc", "ges"):
             return (
-                "Each site counts as many records as would have the same errors by chance alone as "
-                "its records have with the noise."
+                "The noise makes correlations less certain. So each site learns as if it had fewer "
+                "records: as many as would give equally uncertain correlations without noise."
             )
         return (
             "Each site raises its penalty and, for a vote, its threshold to the size of its own "

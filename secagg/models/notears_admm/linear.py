@@ -199,17 +199,17 @@ class NotearsAdmm:
             else "One sum of moments (method 'moments', analyses 'pc' and 'notears') with centre = "
             '"site" releases strictly less.'
         )
-        return Disclosure(
-            DisclosureKind.SOLVABLE,
+        text = (
             f"The pooled covariance within sites ({source} it), and more. Sums of early rounds "
             "depend on how records are split over sites, so all sums together can be solved for "
             "every single site's own covariance matrix, but do not show which site has which. If "
             "there are few sites and variables, assume that the coordinator knows these matrices. "
-            f"{less}",
-            ANY_MESSAGE,
-            other_runs=means_by_subtraction(),
-            attacks=() if self.lags else ("identified_share", "admm_sums"),
         )
+        return Disclosure(
+            DisclosureKind.SOLVABLE, text + less, ANY_MESSAGE, other_runs=means_by_subtraction(),
+            attacks=() if self.lags else ("identified_share", "admm_sums"),
+            text_noised=f"{text}They contain the noise that the sites added to their moments.",
+        )  # fmt: skip
 
     @property
     def windows(self) -> tuple[int, frozenset[str] | None]:

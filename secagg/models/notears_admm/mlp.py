@@ -110,20 +110,22 @@ class NotearsMlpAdmm(MlpSettings):
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
-        "Without noise: each column's pooled mean and variance (if standardised), and sums over "
+        "Each column's pooled mean and variance (if standardised), and sums over "
         "sites of the gradients of their losses, each at the site's own networks. In some hundred "
         "rounds, each with hundreds of numbers or more, these sums may give more equations than "
         "the records have values. In our tests with three records per site, a search recovers "
         "every record of every site. Whether that is possible with larger sites is not known: no "
         "proof prevents it. A coordinator that chooses the networks it sends can make a sum "
-        "depend on few records. With noise in each round, the coordinator sees other sums: noisy "
-        "sums of all records' clipped gradients at the networks that it sent, and of columns and "
-        "their squares (if standardised). They do not show how records are split over sites.",
+        "depend on few records.",
         ANY_MESSAGE,
         "Such a coordinator can send other networks than the method's and so make the graph wrong. "
         "But every answer contains noise, and the bound on one record's part does not depend on "
         "the message.",
         attacks=("gradient_inversion",),
+        text_noised="Sums of all records' clipped gradients at the networks that the coordinator "
+        "sent, and of columns and their squares (if standardised). They do not show how records "
+        "are split over sites.",
+        kind_noised=DisclosureKind.POOLED,
     )
 
     @property

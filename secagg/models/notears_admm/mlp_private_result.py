@@ -33,6 +33,7 @@ def noisy_result(
     networks, names = settings.networks(public), settings.names(public)
     weights, threshold = networks.adjacency(state["W"]), settings.threshold
     directed, applied, notes = weights > threshold, threshold, tuple[str, ...]()
+    caution = _caution(state, names)
     if settings.acyclic:
         directed, applied, notes = graph_over_threshold(weights, threshold, None)
     elif not is_acyclic(directed):
@@ -66,7 +67,13 @@ def noisy_result(
             "rounds": state["rounds"],
             "threshold": applied,
         },
-        notes=(_noise_note(clip, state["rounds"], averaged), *_trouble(state, names), *notes),
+        notes=(
+            *filter(None, [caution]),
+            _noise_note(clip, state["rounds"], averaged),
+            *_failed_steps(state),
+            *notes,
+        ),
+        caution=caution,
     )
     result = note_indicators(graph_result(fit, settings.truth, linear=False), public)
     del result.summary["converged"]
@@ -87,20 +94,23 @@ def _noise_note(clip: float, rounds: int, averaged: int) -> str:
         f"noise in each of {rounds} rounds, among which the budget is divided. Each "
         f"record's gradient was clipped to norm {clip:g}, which makes effects look weaker. Weights "
         f"are those of the mean of the networks over the last {averaged} rounds. They contain "
-        "noise, also where there is no effect. So an edge whose weight is near the threshold may "
-        "be noise, and a missing edge does not mean that there is no effect."
+        "noise, also where there is no effect, and its size is not known. So any edge may be "
+        "noise, whatever its weight, and a missing edge does not mean that there is no effect."
     )
 
 
-def _trouble(state: State, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return notes on units and steps that failed."""
-    notes: tuple[str, ...] = ()
-    if state["hidden_variances"]:
-        columns = ", ".join(repr(names[i]) for i in state["hidden_variances"])
-        notes += (
-            f"The noise hides the variance of {columns}: do not rely on edges of these columns. "
-            "Declare narrower bounds, or raise epsilon.",
-        )
-    if state["failed_steps"]:
-        notes += (f"{state['failed_steps']} steps could not be made finite and were left out.",)
-    return notes
+def _caution(state: State, names: tuple[str, ...]) -> str:
+    """Return which columns' edges nobody should rely on; "" if there is no such column."""
+    columns = ", ".join(repr(names[i]) for i in state["hidden_variances"])
+    if not columns:
+        return ""
+    return (
+        f"do not rely on edges of {columns}: the noise hides how much these columns vary. Declare "
+        "narrower bounds, or raise epsilon"
+    )
+
+
+def _failed_steps(state: State) -> tuple[str, ...]:
+    if not state["failed_steps"]:
+        return ()
+    return (f"{state['failed_steps']} steps could not be made finite and were left out.",)

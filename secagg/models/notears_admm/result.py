@@ -10,12 +10,14 @@ import numpy as np
 from secagg.contracts import Label, State
 from secagg.core.arrays import Array
 from secagg.models.graphs.acyclicity import (
+    RAISED_BY_NOISE,
     acyclic_edges,
     between_variables,
     graph_over_threshold,
     is_acyclic,
     largest_weight,
 )
+from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.proximal_newton import GraphParameters
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.advice import advice
@@ -112,14 +114,20 @@ def _no_edge_note(
     *,
     lagged: bool,
     standardised: bool,
+    raised: bool,
 ) -> str:
-    """Return why a graph is empty. lagged: it may still have effects of earlier steps."""
+    """Return why a graph is empty.
+
+    lagged: it may still have effects of earlier steps; raised: whether noise raised its penalty
+    """
     what = "no edge within a step" if lagged else "no edge"
     if np.any(between_variables(weights)):
         threshold, why = _in_force(applied, floor), ""
         if np.any(np.abs(weights) > applied):
             why = ". The noise of differential privacy can cause weights of such sizes"
         return f"{what}: {largest_weight(weights, names, threshold)}{why}"
+    if raised:
+        return f"{what}: no slope of the loss exceeds the penalty. {RAISED_BY_NOISE}"
     fix = "lower method.penalty" if standardised else "standardise, or lower method.penalty"
     return f"{what}: no slope of the loss exceeds the penalty in the units analysed; {fix}"
 
@@ -173,8 +181,9 @@ def consensus_fit(
     if failed is None and not np.any(directed):
         lagged = bool(settings.get("lags"))
         note = _no_edge_note(
-            weights, names, applied, floor, lagged=lagged, standardised=standardised
-        )
+            weights, names, applied, floor, lagged=lagged, standardised=standardised,
+            raised=isinstance(graph, LinearGraph) and graph.raised,
+        )  # fmt: skip
         notes += (note,)
     caution = ""
     if failed is None and np.any(weights):

@@ -149,6 +149,9 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
             open_pairs.append(f"{names[j]!r} - {names[h]!r} (PIP {pip[i]:.2f})")
     labels = [f"{names[j]!r} - {names[h]!r}" for j, h in zip(first, second, strict=True)]
     rest = summary_fields(model, state, draws, determined, labels)
+    notes = [NOT_DETERMINED, *rest["notes"]]
+    if not rest["converged"]:  # the first note is why nobody should use the result
+        notes = [*rest["notes"], NOT_DETERMINED]
     summary = {
         "method": "sparse-directed-gaussian-surrogate",
         "errors": "gaussian",
@@ -158,7 +161,7 @@ def surrogate_result(model: SparseModel, state: State, level: float, fdr: float)
         "expected_fdr": expected_fdr(pip[edges]),
         "pairs": pairs,
         **rest,
-        "notes": [NOT_DETERMINED, *rest["notes"]],
+        "notes": notes,
     }
     both = {"pip": np.zeros((p, p)), "edges": np.zeros((p, p), dtype=bool)}
     for name, values in (("pip", pip), ("edges", edges)):

@@ -101,7 +101,8 @@ def _check_rounds(placement: Placement, rounds: int, placements: Placements) -> 
         needs = f" {placements.note}" if placement in placements.where else ""
         raise CapabilityError(
             "privacy.placement",
-            f"{placement.value!r} is for one release, and this job has {rounds}, each with noise",
+            f"{placement.value!r} adds noise once, but this method reads the records in {rounds} "
+            "sums, and each of them needs noise of its own",
             f"Use 'round'.{needs}",
         )
 

@@ -203,6 +203,28 @@ def test_the_largest_weight_of_an_empty_graph_is_none_of_a_variable_on_itself() 
     assert note(own, None).startswith("no edge: no slope of the loss exceeds the penalty")
 
 
+@pytest.mark.parametrize(("smallest", "lags"), [(0.5, 0), (0.1, 0), (0.5, 1)])
+def test_an_empty_graph_advises_a_lower_penalty_only_if_noise_did_not_set_it(
+    smallest: float, lags: int
+) -> None:
+    """Effects of earlier steps have a penalty of their own, and none on itself is raised."""
+    graph = LinearGraph(3, lags, penalties=(0.2, 0.2))
+    at_least = np.full(graph.shape, smallest)
+    if lags:
+        at_least[:3] = np.diag(at_least[:3].diagonal())
+    raised = replace(graph, at_least=at_least)
+    assert not graph.raised and raised.raised == (smallest > 0.2 and not lags)
+    state = {"W": np.zeros(graph.shape), "total": np.zeros(graph.shape), "status": "converged"}
+    state |= dict.fromkeys(("h", "residual", "rounds", "evaluations"), 0.0)
+    fit = consensus_fit(
+        state, raised, Schedule(), NAMES, method="m", weights=np.zeros((3, 3)), threshold=0.3,
+        acyclic=False, units=None, standardised=True, settings={},
+    )  # fmt: skip
+    (note,) = (n for n in fit.notes if n.startswith("no edge"))
+    assert note.endswith("lower method.penalty") != raised.raised
+    assert ("epsilon" in note) == raised.raised
+
+
 def test_the_noise_is_summed_only_with_noise_at_the_sites() -> None:
     first, _ = NotearsAdmm().stages(PUBLIC)
     assert [field.name for field in first.spec] == ["records", "squares", "noise"]

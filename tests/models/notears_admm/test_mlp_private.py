@@ -352,8 +352,10 @@ def test_variances_that_the_noise_hides_are_raised_and_named():
     np.testing.assert_array_equal(after["centre"], [0, 0, 1])
     assert after["hidden_variances"] == [1, 2]
     after |= {"status": "finished", "rounds": 4}
-    notes = plan.method.result(after, plan.public, RecordCount(9.0, 0.0)).summary["notes"]
-    assert any("'y', 'case'" in note for note in notes)
+    summary = plan.method.result(after, plan.public, RecordCount(9.0, 0.0)).summary
+    assert "'y', 'case'" in summary["caution"] and summary["notes"][0] == summary["caution"]
+    after["hidden_variances"] = []
+    assert "caution" not in plan.method.result(after, plan.public, RecordCount(9, 0.0)).summary
 
 
 def test_it_is_called_admm_only_without_noise():

@@ -13,6 +13,7 @@ from support.playing import play, rows_of
 from secagg.contracts import COLLECTED_DRAWS, NoisyMatrix, PublicFacts, SiteRecords, State, Variable
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
+from secagg.models.sparse_bayes import result as result_of_samplers
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
@@ -173,11 +174,23 @@ def test_a_pair_has_the_probability_of_at_least_one_arrow() -> None:
 def test_the_surrogate_is_named_and_says_what_is_not_determined() -> None:
     played = fit(SMALL, [rows_of(part) for part in simulated((40, 50))])
     summary = played.result.summary
-    assert SMALL.title == SURROGATE and summary["notes"][0] == NOT_DETERMINED
+    assert SMALL.title == SURROGATE and NOT_DETERMINED in summary["notes"]
     assert "arrows" not in summary and len(summary["pairs"]) == 6
     assert np.array_equal(played.result.arrays["edges"], played.result.arrays["edges"].T)
     own = SMALL.site_result(played.memories[0], public_of(2))
     assert own is not None and own.summary["notes"] == [NOT_DETERMINED]
+
+
+@pytest.mark.parametrize("converged", [False, True])
+def test_why_a_surrogate_must_not_be_used_is_its_first_note(
+    converged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terminal and report give the first note as the reason."""
+    monkeypatch.setattr(result_of_samplers, "MAX_R_HAT", np.inf if converged else 0.0)
+    summary = fit(SMALL, [rows_of(part) for part in simulated((40, 50))]).result.summary
+    assert summary["converged"] is converged
+    assert (summary["notes"][0] == NOT_DETERMINED) is converged
+    assert summary["notes"].count(NOT_DETERMINED) == 1 and len(summary["notes"]) > 1
 
 
 def test_a_site_keeps_number_and_scatter_only() -> None:
