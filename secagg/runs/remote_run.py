@@ -18,10 +18,10 @@ from secagg.jobs.job import Job, parse_job
 from secagg.runs.run_folder import Resuming, check_target, partial_path
 from secagg.runs.session_loop import Run
 from secagg.runs.stored_run import begin_run, continue_run
+from secagg.runtime.engines.engine import Progress
 from secagg.runtime.engines.remote import Call, RemoteEngine
 from secagg.runtime.homes.home import Home
 from secagg.runtime.planned_job import Planned, plan_sites, roles
-from secagg.runtime.process_session import Progress
 
 
 def lead(

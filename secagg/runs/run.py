@@ -33,9 +33,10 @@ from secagg.runs.run_folder import (
 )
 from secagg.runs.session_loop import Run, play_session
 from secagg.runs.stored_run import begin_run, continue_run
+from secagg.runtime.engines.engine import Progress
 from secagg.runtime.engines.memory import Tamper
+from secagg.runtime.engines.processes import processes_in
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.process_session import Progress, processes_in
 from secagg.runtime.session import open_session
 
 __all__ = ["Run", "resume", "run"]

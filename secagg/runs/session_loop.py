@@ -34,13 +34,12 @@ from secagg.runs.site_baselines import fit_each_site_only
 from secagg.runs.transcript_file import append_message, transcript_file
 from secagg.runtime.coordinator import Step
 from secagg.runtime.coordinator_state import CoordinatorState, Status
-from secagg.runtime.engines.engine import RemoteParties
+from secagg.runtime.engines.engine import Progress, RemoteParties
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.engines.site_results import with_noise, write_site_result
 from secagg.runtime.evidence import sum_salt
 from secagg.runtime.journal import Entry
 from secagg.runtime.planned_job import Planned
-from secagg.runtime.process_session import Progress
 from secagg.runtime.session import Session
 
 

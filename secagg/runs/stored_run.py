@@ -27,11 +27,11 @@ from secagg.runs.run_folder import (
 )
 from secagg.runs.session_loop import Run, play_session
 from secagg.runs.transcript_file import TRANSCRIPT
+from secagg.runtime.engines.engine import MakeEngine, Progress
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.journal import still_to_log
 from secagg.runtime.planned_job import Planned
-from secagg.runtime.process_session import Progress
-from secagg.runtime.stored_session import MakeEngine, resume_session, start_session
+from secagg.runtime.stored_session import resume_session, start_session
 
 EngineIn = Callable[[Path], MakeEngine]
 """engine_in(place) returns what makes the engine of the unfinished run in this folder."""

@@ -18,7 +18,7 @@ The coordinator reads no record: it knows the sites by their names.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,11 @@ from secagg.core.randomness import system_random
 from secagg.core.version import __version__
 from secagg.errors import EvidenceError, UsageError
 from secagg.jobs.job import Job
-from secagg.runtime.engines.engine import RemoteParties
+from secagg.runtime.engines.engine import MakeEngine, RemoteParties
 from secagg.runtime.journal import Journal
 from secagg.runtime.parties import make_coordinator, open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_sites, roles, session_of
 from secagg.runtime.session import Session
-
-MakeEngine = Callable[[Planned, str], RemoteParties]
-"""make_engine(planned, cwd) returns the engine; cwd: for relative paths in the job."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-import secagg.runtime.process_session
+import secagg.runtime.engines.processes
 from secagg.core.frames import Delivery, peek_header
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.jobs.job import Job
@@ -75,7 +75,7 @@ class FolderEngine:
 @pytest.fixture
 def folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions over processes use `FolderEngine`."""
-    monkeypatch.setattr(secagg.runtime.process_session, "LoopbackEngine", FolderEngine)
+    monkeypatch.setattr(secagg.runtime.engines.processes, "LoopbackEngine", FolderEngine)
 
 
 @contextlib.contextmanager

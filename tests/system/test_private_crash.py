@@ -44,9 +44,9 @@ from secagg.runs.run import resume, run
 from secagg.runtime import fixed_point
 from secagg.runtime.coordinator_state import CoordinatorState, Status
 from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.runtime.engines.processes import processes_in
 from secagg.runtime.journal import Journal
 from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.process_session import processes_in
 from secagg.runtime.rounds import COHORT, cohort_update
 from secagg.runtime.session import open_session
 from secagg.runtime.stored_session import resume_session

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from secagg.reports.numbers import declared, duration
-from secagg.runtime.process_session import Progress
+from secagg.runtime.engines.engine import Progress
 
 _LAST_ROUNDS: Final = 100
 _SHORT: Final = 5.0

@@ -6,12 +6,13 @@ whose processes may die, and whose session may be resumed: `RemoteParties`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 from secagg.core.frames import Delivery, Recorder
 from secagg.core.identity import PublicIdentity, Roster
 from secagg.errors import ProtocolAbort
+from secagg.runtime.planned_job import Planned
 
 
 class RemoteParties(Protocol):
@@ -64,3 +65,10 @@ class RemoteParties(Protocol):
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:
         """Deliver all requests in parallel, and return the replies before the deadline."""
         ...
+
+
+MakeEngine = Callable[[Planned, str], RemoteParties]
+"""make_engine(planned, cwd) returns the engine; cwd: for relative paths in the job."""
+
+Progress = Callable[[Mapping[str, Any]], None]
+"""Called with each event when it occurs."""

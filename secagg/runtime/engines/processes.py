@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from secagg.core.identity import COORDINATOR
 from secagg.runtime.engines.channel import LIMIT
+from secagg.runtime.engines.engine import MakeEngine, Progress
 from secagg.runtime.engines.loopback import LoopbackEngine
 from secagg.runtime.planned_job import Planned, roles
-from secagg.runtime.stored_session import MakeEngine
-
-Progress = Callable[[Mapping[str, Any]], None]
-"""Called with each event when it occurs."""
 
 
 def processes_in(folder: Path, progress: Progress | None) -> MakeEngine:
