@@ -102,11 +102,11 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
     from secagg.cli import output  # noqa: PLC0415
     from secagg.runs.plan import plan_run  # noqa: PLC0415
     from secagg.runtime.homes.approvals import find_job  # noqa: PLC0415
-    from secagg.runtime.homes.own_source import plan_at_home  # noqa: PLC0415
+    from secagg.runtime.homes.own_source import named_sites, plan_at_home  # noqa: PLC0415
 
     own = _open(home)
     asked = find_job(own, digest)
-    planned = plan_run(plan_at_home(own, asked.job, asked.job.sites.names or ()))
+    planned = plan_run(plan_at_home(own, asked.job, named_sites(asked.job)))
     if as_json:
         print_json({"digest": asked.digest, "approved": asked.approved, **planned})
         return

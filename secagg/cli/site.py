@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,28 +27,40 @@ def site_check(
             "--draft", help="Write a draft of SITE.policy.toml from the job. Needs --site."
         ),
     ] = False,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", help="A site's own home, with its records, rules and ledger."),
+    ] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the records and say whether the site would take part, and why not.
 
-    Without --site, also check all sites together: copies of files, and levels that are rare over
-    all sites. Exit code 0: a run would go on; 2: records cannot be used; 3: a rule refuses.
+    Without --site and --home, also check all sites together: copies of files, and levels that are
+    rare over all sites. Exit code 0: a run would go on; 2: records cannot be used; 3: a rule
+    refuses.
     """
     from secagg.cli import output  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
     from secagg.runs.checks.folder_check import check_folder  # noqa: PLC0415
     from secagg.runs.checks.site_check import check_sites, draft_policy  # noqa: PLC0415
+    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+    from secagg.runtime.homes.own_source import named_sites, plan_at_home  # noqa: PLC0415
     from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
 
     if draft and name is None:
         raise UsageError("--draft", "needs a site", "Add --site NAME.")
+    if home is not None and name is not None:
+        raise UsageError("--home", "is of one site", "Leave out --site.")
     loaded = load_job(job, job_overrides(None, None, settings))
-    planned = plan_job(loaded)
+    if home is None:
+        planned = plan_job(loaded)
+    else:
+        planned = plan_at_home(Home.open(home), loaded, named_sites(loaded))
     checks = check_sites(planned, name)
     written = draft_policy(loaded, planned.sources[str(name)]) if draft else None
-    together = check_folder(planned) if name is None else None
+    together = check_folder(planned) if name is None and home is None else None
     if as_json:
         all_sites = None if together is None else together.plain()
         print_json({"sites": [check.plain() for check in checks], "together": all_sites})

@@ -21,6 +21,7 @@ from secagg.runs.stored_run import begin_run, continue_run
 from secagg.runtime.engines.engine import Progress
 from secagg.runtime.engines.remote import Call, RemoteEngine
 from secagg.runtime.homes.home import Home
+from secagg.runtime.homes.own_source import named_sites
 from secagg.runtime.planned_job import Planned, plan_sites, roles
 
 
@@ -67,13 +68,11 @@ def lead(
 
 def plan_remote(job: Job) -> Planned:
     """Return the plan of a job whose sites are elsewhere. Raises `JobError` without their names."""
-    if job.sites.names is None:
-        advice = 'List them: [sites] names = ["cork", ...].'
-        raise JobError("sites.names", "is not set, and the sites are not on this computer", advice)
+    sites = named_sites(job)
     if job.simulation.site_alone:
         advice = "Add --set simulation.site_alone=false."
         raise JobError("simulation.site_alone", "needs the records of all sites", advice)
-    return plan_sites(job, tuple(sorted(job.sites.names)), {})
+    return plan_sites(job, sites, {})
 
 
 def pinned_parties(home: Home, planned: Planned) -> dict[str, PublicIdentity]:

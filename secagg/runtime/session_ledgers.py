@@ -142,7 +142,11 @@ def query_digest(job: Job, private: Calibrated | None) -> bytes:
     private: under noise once at the site, whose moments serve all methods, the method's name is
         not part of it either
     """
-    columns = [[name, column.model_dump(mode="json")] for name, column in job.columns.items()]
+    # A column's unit is for the reader of a report only.
+    columns = [
+        [name, column.model_dump(mode="json", exclude={"unit"})]
+        for name, column in job.columns.items()
+    ]
     privacy = job.privacy
     unit: list[Any] = [privacy.record_norm, privacy.person, privacy.records_per_person]
     if privacy.person_norm is not None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.deploy.nvflare_job import CLASSES
-from secagg.errors import PolicyRefusal, SecaggError, UsageError
+from secagg.errors import DataError, PolicyRefusal, SecaggError, UsageError
 from secagg.runtime.homes.home import Home
 
 PARTIES = ("coordinator", *SITES)
@@ -143,6 +143,20 @@ def test_a_job_is_approved_shown_and_revoked(tmp_path: Path, job: Path) -> None:
     assert secagg("site", "jobs", *north) == "no jobs\n"
     with pytest.raises(UsageError):
         secagg("site", "show", digest, *north)
+
+
+def test_a_site_checks_its_own_records_against_a_job(tmp_path: Path, job: Path) -> None:
+    north = pinned(tmp_path)["north"]
+    found = json.loads(secagg("site", "check", job, "--home", north, "--json"))
+    (check,) = found["sites"]
+    assert found["together"] is None and check["passes"]
+    assert (check["site"], check["rows"]) == ("north", 12)
+    (north / "policy.toml").write_text("min_sites = 4\nmin_records = 2\n")
+    done = CliRunner().invoke(app, ["site", "check", str(job), "--home", str(north), "--json"])
+    assert done.exit_code == 3 and json.loads(done.output)["sites"][0]["refusals"]
+    (tmp_path / "north.csv").unlink()
+    with pytest.raises(DataError):
+        secagg("site", "check", job, "--home", north)
 
 
 def test_an_approved_job_that_was_changed_on_disk_is_refused(tmp_path: Path, job: Path) -> None:

@@ -411,3 +411,19 @@ def test_a_site_adds_the_same_noise_after_a_crash(tmp_path: Path) -> None:
     without = party.handle(request, before)
     session.close()
     assert without.error is None and without.reply != first.reply
+
+
+def test_a_columns_unit_is_not_part_of_the_question() -> None:
+    """It is for the reader only; bounds, levels and the order of columns are part of it."""
+    base = raw_job()["columns"]
+
+    def digest(columns: dict[str, Any]) -> bytes:
+        return query_digest(parse_job(raw_job(columns=columns)), None)
+
+    assert digest({**base, "age": {**base["age"], "unit": "y"}}) == digest(base)
+    others = (
+        {**base, "age": {**base["age"], "high": 101}},
+        {**base, "sex": {**base["sex"], "levels": ["male", "female"]}},
+        dict(reversed(base.items())),
+    )
+    assert digest(base) not in {digest(columns) for columns in others}

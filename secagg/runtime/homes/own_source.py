@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secagg.errors import DataError
+from secagg.errors import DataError, JobError
 from secagg.jobs.data_sources import (
     ENDINGS,
     SiteSource,
@@ -25,6 +25,14 @@ def plan_at_home(home: Home, job: Job, sites: tuple[str, ...]) -> Planned:
     """
     own = {home.name: own_source(home, job)} if home.name in sites else {}
     return plan_sites(job, sites, own)
+
+
+def named_sites(job: Job) -> tuple[str, ...]:
+    """Return the sites of a job whose records are elsewhere. Raises `JobError`."""
+    if job.sites.names is None:
+        advice = 'List them: [sites] names = ["cork", ...].'
+        raise JobError("sites.names", "is not set, and the sites are not on this computer", advice)
+    return tuple(sorted(job.sites.names))
 
 
 def own_source(home: Home, job: Job) -> SiteSource:
