@@ -105,7 +105,7 @@ def test_calls_that_are_lost_are_repeated_and_answered_alike(tmp_path: Path) -> 
 def test_a_run_whose_coordinator_dies_goes_on_when_submitted_again(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path)
     whole = len(Consortium.of(tmp_path / "whole").lead().events)
-    for calls in range(4, 40, 3):
+    for calls in range(4, 40, 9):
         left = calls
 
         def die(consortium: Consortium, party: str, message: bytes) -> bytes:
