@@ -13,6 +13,8 @@ from support.jobs import SITES, tables
 import secagg
 from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
+from secagg.core.identity import Role, Roster
+from secagg.core.randomness import system_random
 from secagg.core.roster_file import fingerprint
 from secagg.errors import (
     PeerError,
@@ -22,6 +24,7 @@ from secagg.errors import (
     UsageError,
 )
 from secagg.runs.session_loop import Run
+from secagg.runtime.homes.home import Home
 
 FILES = ("result.json", "arrays.npz")
 
@@ -170,14 +173,21 @@ def test_a_changed_job_is_another_job(tmp_path: Path, changes: dict[str, Any]) -
     refused(made, PolicyRefusal, "north")
 
 
-def test_a_key_that_is_not_pinned_is_refused(tmp_path: Path) -> None:
+def test_sites_with_other_keys_than_pinned_are_refused(tmp_path: Path) -> None:
     made, other = Consortium.of(tmp_path / "a"), Consortium.of(tmp_path / "b")
-    made.homes["coordinator"] = other.homes["coordinator"]  # pinned, and pins, other keys
-    with pytest.raises(PeerError):
-        made.lead()
-    made.homes["coordinator"] = Consortium.of(tmp_path / "c").homes["coordinator"]
-    for name in SITES:  # the coordinator knows the sites, but they do not know it
-        made.homes[name].pin  # noqa: B018
+    made.homes["coordinator"] = other.homes["coordinator"]  # which pins other keys of all sites
+    refused(made, PeerError, "north")
+
+
+def test_a_coordinator_that_the_sites_have_not_pinned_is_refused(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    forged = Home.create(tmp_path / "f", "coordinator", Role.COORDINATOR, system_random)
+    known = made.homes["coordinator"].roster.parties
+    roster = Roster(known | {"coordinator": forged.identity.public})
+    forged.pin(roster, fingerprint(roster))
+    made.homes["coordinator"] = forged
+    refused(made, PeerError, "north")
+    assert "signature" in (made.homes["north"].folder / "log.txt").read_text()
 
 
 def test_records_that_change_during_a_run_end_it(tmp_path: Path) -> None:
