@@ -1,7 +1,7 @@
 """Cards and rosters as files: how parties on different computers learn each other's public keys.
 
 A *card* is one party's name, role and public keys. A *roster* is a list of cards. Both are JSON and
-public. Each party draws its own keys, and gives its card to whoever makes the roster. Then every
+public. Each party draws its own keys, and gives its card to the maker of the roster. Then every
 party compares the *fingerprint* of the roster, read out over a second channel such as a telephone
 call between people who know each other, with that of the file it received. Only then does it pin
 the roster: from then on it accepts no other key of these parties.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 from pathlib import Path
 
 from nvflare.collab import collab
@@ -24,7 +25,7 @@ from nvflare.collab import collab
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR
 from secagg.deploy.nvflare_kit import HOME_FILE
-from secagg.errors import SecaggError, UsageError
+from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.jobs.job import Job
 from secagg.runs.remote_run import lead
 from secagg.runtime.engines.site_node import PartyNode
@@ -80,6 +81,9 @@ class LeadObject:
         except SecaggError as error:
             home.note(f"{self.name}: {error.line()}")
             raise RunFailed(error.exit_code) from None
+        except Exception:  # NVFLARE keeps the text of an exception in its logs and sends it on
+            home.note(f"{self.name}: {traceback.format_exc()}")
+            raise RunFailed(InternalError.exit_code) from None
         home.note(f"{self.name}: done, session {run.facts['session'][:8]}")
         return "done"
 

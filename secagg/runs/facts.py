@@ -139,7 +139,8 @@ def facts(
         "finished": times[1],
         **{k: v for k, v in events[0].items() if k not in ("event", "seq", "prev", "hash", "time")},
         "job": planned.job.agreed,  # with the order of columns, unlike in the log
-        "local": planned.job.local,
+        # Over a federated engine each party has its own: the job's are not used.
+        "local": {} if isinstance(session.engine, RemoteEngine) else planned.job.local,
         "method": {**events[0]["method"], **method_facts(planned)},
         "protocol": {
             **events[0]["protocol"],

@@ -53,6 +53,7 @@ def test_bits_are_those_of_a_run_in_one_process(tmp_path: Path, protocol: dict[s
     assert run.folder is not None
     verify_folder(run.folder)
     facts = json.loads((run.folder / "run.json").read_bytes())
+    assert facts["local"] == {}  # not that of a run on one computer
     pinned = fingerprint(made.homes["coordinator"].roster)
     assert facts["engine"] == {"name": "fake", "processes": len(facts["roster"]), "resumed": 0,
                                "pinned_roster": pinned}  # fmt: skip

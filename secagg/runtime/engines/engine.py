@@ -6,12 +6,13 @@ whose processes may die, and whose session may be resumed: `RemoteParties`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, Self
 
-from secagg.core.frames import Delivery, Recorder
+from secagg.core.frames import Delivery, Recorder, peek_header
 from secagg.core.identity import PublicIdentity, Roster
-from secagg.errors import ProtocolAbort
+from secagg.errors import PeerError, ProtocolAbort
 from secagg.runtime.planned_job import Planned
 
 
@@ -72,3 +73,22 @@ MakeEngine = Callable[[Planned, str], RemoteParties]
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Called with each event when it occurs."""
+
+
+def deliveries(
+    coordinator: str, requests: Mapping[str, bytes], reached: Collection[str],
+    replies: Mapping[str, bytes],
+) -> Iterator[tuple[Delivery, bytes]]:  # fmt: skip
+    """Yield the frames of an exchange in the order of the transcript, by party.
+
+    reached: the parties that got their request
+    """
+    for name, request in requests.items():
+        round_, phase = peek_header(request)
+        if name in reached:
+            yield Delivery(round_, phase, coordinator, name, len(request)), request
+        if name in replies:
+            reply = replies[name]
+            with suppress(PeerError):  # not a frame: the coordinator rejects it
+                round_, phase = peek_header(reply)
+            yield Delivery(round_, phase, name, coordinator, len(reply)), reply

@@ -23,19 +23,19 @@ other.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
-from secagg.core.frames import Delivery, Recorder, peek_header, record_nothing
+from secagg.core.frames import Delivery, Recorder, record_nothing
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.core.randomness import system_random
 from secagg.errors import PeerError, ProtocolAbort
 from secagg.jobs.job import Job
 from secagg.runtime.engines.channel import HOST, LIMIT, Caller, greet_party, receive
+from secagg.runtime.engines.engine import deliveries
 from secagg.runtime.engines.event_loop import results_until, run_to_end
 from secagg.runtime.engines.launcher import Launcher
 
@@ -149,21 +149,11 @@ class LoopbackEngine:
         reached: set[str] = set()
         pending = {n: self._converse(n, request, reached) for n, request in requests.items()}
         replies = self._wait(pending, self.deadline)
-        self.silent, me = sorted(set(requests) - set(replies)), self.coordinator
-        for name, request in requests.items():
-            round_, phase = peek_header(request)
-            if name in reached:
-                self._delivered(Delivery(round_, phase, me, name, len(request)), request)
-            if name in replies:
-                reply = replies[name]
-                with contextlib.suppress(PeerError):  # not a frame: the coordinator rejects it
-                    round_, phase = peek_header(reply)
-                self._delivered(Delivery(round_, phase, name, me, len(reply)), reply)
+        self.silent = sorted(set(requests) - set(replies))
+        for delivery, frame in deliveries(self.coordinator, requests, reached, replies):
+            self.transcript.append(delivery)
+            self.record(delivery, frame)
         return list(replies.values())
-
-    def _delivered(self, delivery: Delivery, frame: bytes) -> None:
-        self.transcript.append(delivery)
-        self.record(delivery, frame)
 
     # --- one party ---------------------------------------------------------------------------
 

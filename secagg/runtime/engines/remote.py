@@ -4,7 +4,7 @@ An adapter gives one function, `Call`, which carries bytes to a party and its an
 messages are those of `secagg.runtime.engines.site_node`. All parties are called in parallel, with
 one deadline for each phase:
 
-* A call that fails, or an answer that is none, is repeated until the deadline. The process of the
+* A call that fails, or whose answer cannot be read, is repeated until the deadline. The process of the
   party may be starting again, or its line may be broken. A party repeats its reply to a repeated
   request, so nothing is computed or charged twice.
 * A party whose process is new ("unknown") gets the session again, then the request.
@@ -28,9 +28,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Self
 
 from secagg.core import encoding
-from secagg.core.frames import Delivery, Recorder, peek_header, record_nothing, write_frame
+from secagg.core.frames import Delivery, Recorder, record_nothing, write_frame
 from secagg.core.identity import Identity, PublicIdentity, Roster
 from secagg.errors import PeerError, ProtocolAbort
+from secagg.runtime.engines.engine import deliveries
 from secagg.runtime.engines.site_node import OPEN, read_hello
 from secagg.runtime.replies import refusal
 
@@ -124,21 +125,11 @@ class RemoteEngine:
             return lambda name, until: self._ask(name, request, until)
 
         replies = self._of_each({name: asking(request) for name, request in requests.items()})
-        self.silent, me = sorted(set(requests) - set(replies)), self._coordinator.name
-        for name, request in requests.items():
-            round_, phase = peek_header(request)
-            if name in self._opened:
-                self._delivered(Delivery(round_, phase, me, name, len(request)), request)
-            if name in replies:
-                reply = replies[name]
-                with contextlib.suppress(PeerError):  # not a frame: the coordinator rejects it
-                    round_, phase = peek_header(reply)
-                self._delivered(Delivery(round_, phase, name, me, len(reply)), reply)
+        self.silent = sorted(set(requests) - set(replies))
+        for delivery, frame in deliveries(self._coordinator.name, requests, self._opened, replies):
+            self.transcript.append(delivery)
+            self.record(delivery, frame)
         return list(replies.values())
-
-    def _delivered(self, delivery: Delivery, frame: bytes) -> None:
-        self.transcript.append(delivery)
-        self.record(delivery, frame)
 
     # --- one party ---------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ job, roster, nonce. The party opens a session only if
 
 1. the signature is by the coordinator whose key it has pinned,
 2. every key in the roster is one that it has pinned, and the roster's sites are those of the job,
-3. the job has no folder or other local key, and was approved (`secagg.runtime.homes.approvals`),
+3. the job has no folder or other local key and only printable texts, and was approved
+   (`secagg.runtime.homes.approvals`),
 4. the session's name, which it computes from its own plan of the job, is the one that was signed.
 
 So a server of the engine, which is not the coordinator, can start nothing.
@@ -187,11 +188,25 @@ def _job(text: str, roster: Roster) -> Job:
         job = Job.model_validate_json(text)
     except ValueError:  # as pydantic's are
         raise PeerError(roster.coordinator, "sends a job that this version cannot read") from None
+    if not _is_printable(job.agreed):  # the officer reads it in a terminal before approving it
+        raise PeerError(roster.coordinator, "sends a job with characters that cannot be printed")
     if parse_job(job.agreed) != job:
         raise PeerError(roster.coordinator, "sends a job with local keys")
     if job.sites.names is None or tuple(sorted(job.sites.names)) != roster.with_role(Role.SITE):
         raise PeerError(roster.coordinator, "the sites of the roster are not those of the job")
     return job
+
+
+def _is_printable(value: Any) -> bool:
+    """Whether all texts in plain data are printable: none can move the cursor or hide others."""
+    match value:
+        case str():
+            return value.isprintable()
+        case dict():
+            return all(map(_is_printable, (*value, *value.values())))
+        case list() | tuple():
+            return all(map(_is_printable, value))
+    return True
 
 
 def read_hello(answer: Any, name: str, pinned: PublicIdentity) -> None:

@@ -3,7 +3,7 @@
 ==============  =================================================================================
 site.toml       who the party is, where its records are, how jobs are approved
 keys            its signing key and its opening key, drawn when the home is made
-card.json       its public keys, for whoever makes the roster (`secagg.core.roster_file`)
+card.json       its public keys, for the maker of the roster (`secagg.core.roster_file`)
 roster.json     the pinned roster
 policy.toml     a site's rules (docs/how-to/policies.md)
 approved/       the jobs that the officer approved, each by its digest

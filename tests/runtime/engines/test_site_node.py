@@ -94,6 +94,8 @@ def test_an_opening_that_is_not_as_agreed_is_refused(made: Consortium) -> None:
         "fewer sites than the job names": opening(made, roster=other_roster(made, "site")),
         "another session": opening(made, session=bytes(16)),
         "a job with a folder": opening(made, sent=local),
+        "a title that rewrites the screen": opening(made, job=remote_job(title="A\x1b[2Jjob")),
+        "a title that reads backwards": opening(made, job=remote_job(title="A \u202ejob")),
         "a job that is no job": opening(made, body={"job": "{}"}),
         "no roster": opening(made, body={"roster": [1]}),
         "no nonce": opening(made, body={"nonce": "text"}),
