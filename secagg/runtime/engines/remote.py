@@ -4,9 +4,9 @@ An adapter gives one function, `Call`, which carries bytes to a party and its an
 messages are those of `secagg.runtime.engines.site_node`. All parties are called in parallel, with
 one deadline for each phase:
 
-* A call that fails, or whose answer cannot be read, is repeated until the deadline. The process of the
-  party may be starting again, or its line may be broken. A party repeats its reply to a repeated
-  request, so nothing is computed or charged twice.
+* A call that fails, or whose answer cannot be read, is repeated until the deadline. The process of
+  the party may be starting again, or its line may be broken. A party repeats its reply to a
+  repeated request, so nothing is computed or charged twice.
 * A party whose process is new ("unknown") gets the session again, then the request.
 * A party without an answer at the deadline has dropped out of the phase.
 * A party that refuses to open the session ends the run, with its code.
