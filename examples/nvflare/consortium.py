@@ -92,6 +92,7 @@ class Consortium:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
         }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles its modules
         with (self.folder / f"{name}.out").open("ab") as output:
             self.processes[name] = subprocess.Popen(
                 ["bash", str(self.kit(name) / "startup" / "sub_start.sh"), "--once"],
@@ -144,12 +145,16 @@ class Consortium:
         """Return the folder of a run, in the coordinator's home."""
         return self.homes[COORDINATOR].folder / "runs" / name
 
-    def stop(self) -> None:
-        """End all processes, with their job processes."""
+    def forget_admin(self) -> None:
+        """Close the administrator's session, if there is one; the next use opens another."""
         if self._admin is not None:
             with suppress(Exception):
                 self._admin.close()
             self._admin = None
+
+    def stop(self) -> None:
+        """End all processes, with their job processes."""
+        self.forget_admin()
         for name in self.processes:
             self.kill(name, signal.SIGTERM)
         until = time.monotonic() + _STOP_SECONDS
