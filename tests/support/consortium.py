@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from support.jobs import SITES, as_csv, raw_job, table
 
@@ -16,12 +20,26 @@ from secagg.jobs.job import Job, parse_job
 from secagg.jobs.registry import make_protocol
 from secagg.runs.remote_run import lead
 from secagg.runs.session_loop import Run
+from secagg.runtime.engines import remote
 from secagg.runtime.engines.site_node import PartyNode
 from secagg.runtime.homes.approvals import approve
 from secagg.runtime.homes.home import Home
 
+_QUIET_SECONDS = 0.25
+
 Before = Callable[["Consortium", str, bytes], bytes]
 """Called before each call with the party and the message; returns the message that arrives."""
+
+
+class Clock:
+    """The clock of the engine's side, in place of the module `time`."""
+
+    skipped = 0.0
+    sleep = staticmethod(time.sleep)
+
+    @classmethod
+    def monotonic(cls) -> float:
+        return time.monotonic() + cls.skipped
 
 
 @dataclass
@@ -29,6 +47,7 @@ class Consortium:
     """Homes with a common roster, and the nodes that run in them.
 
     calls: the parties that were called, in order
+    at_work: the number of calls that a party is answering; last: when the last of them ended
     before, after: change a call or its answer, or raise to lose it
     """
 
@@ -37,6 +56,9 @@ class Consortium:
     homes: dict[str, Home]
     nodes: dict[str, PartyNode] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    at_work: int = 0
+    last: float = field(default_factory=time.monotonic)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
     before: Before = lambda consortium, party, message: message
     after: Before = lambda consortium, party, answer: answer
 
@@ -76,19 +98,44 @@ class Consortium:
         """Carry a message to a party's node, as an engine's adapter does."""
         self.calls.append(party)
         arrived = self.before(self, party, message)
-        return self.after(self, party, self.nodes[party].answer(arrived))
+        with self.answering():
+            return self.after(self, party, self.nodes[party].answer(arrived))
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Count a party that is at work."""
+        with self._counting:
+            self.at_work += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.at_work -= 1
+                self.last = time.monotonic()
+
+    def let_the_deadline_pass(self) -> None:
+        """Wait until no party has been at work for a while; then it is long after the deadline.
+
+        So a test need not wait for a deadline, which would be too short on a busy computer or too
+        long on any other. Raises `ConnectionError`, as a call that has no answer.
+        """
+        while self.at_work or time.monotonic() < self.last + _QUIET_SECONDS:
+            time.sleep(0.02)
+        Clock.skipped += 1e6
+        raise ConnectionError
 
     def lead(self, name: str = "run", **changed: Any) -> Run:
         """Run the job as the coordinator."""
         job = self.job.model_copy(update=changed)
-        return lead(self.homes[COORDINATOR], job, self.call, "fake", name)
+        with patch.object(remote, "time", Clock):
+            return lead(self.homes[COORDINATOR], job, self.call, "fake", name)
 
 
 def remote_job(**changed: Any) -> Job:
-    """Return the small job with the names of its sites, and a short deadline."""
+    """Return the small job with the names of its sites."""
     raw = {
         "sites": {"max_rows": 100, "names": list(SITES)},
         "protocol": {"name": "masked"},
-        "engine": {"deadline": 5},
+        "engine": {"deadline": 100},
     }
     return parse_job(raw_job(**(raw | changed)))
