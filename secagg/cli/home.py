@@ -111,6 +111,8 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
         print_json({"digest": asked.digest, "approved": asked.approved, **planned})
         return
     output.show_plan(planned)
+    if asked.job.sites.lost == "leave_out":
+        typer.echo("lost     sites that do not answer are left out, where all rules allow it")
     typer.echo(f"job      {asked.digest} ({_state(asked)})")
 
 

@@ -145,6 +145,13 @@ def test_a_job_is_approved_shown_and_revoked(tmp_path: Path, job: Path) -> None:
         secagg("site", "show", digest, *north)
 
 
+def test_the_officer_sees_that_a_job_goes_on_without_lost_sites(tmp_path: Path, job: Path) -> None:
+    north = ("--home", pinned(tmp_path)["north"])
+    job.write_text(job.read_text().replace("[sites]", '[sites]\nlost = "leave_out"'))
+    digest = secagg("site", "approve", *north, "--job", job).split()[1]
+    assert "lost" in secagg("site", "show", digest, *north)
+
+
 def test_a_site_checks_its_own_records_against_a_job(tmp_path: Path, job: Path) -> None:
     north = pinned(tmp_path)["north"]
     found = json.loads(secagg("site", "check", job, "--home", north, "--json"))
