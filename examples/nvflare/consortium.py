@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,11 +42,17 @@ _STOP_SECONDS = 15.0
 
 @dataclass
 class Consortium:
-    """Homes and kits of all parties, and the processes that run."""
+    """Homes and kits of all parties, and the processes that run.
+
+    users: the user identifier of each party's processes, for which this process needs to be root
+    prefix: a command that starts a party's command, such as strace
+    """
 
     folder: Path
     homes: dict[str, Home]
     port: int
+    users: Mapping[str, int] = field(default_factory=dict)
+    prefix: Mapping[str, Sequence[str]] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _admin: Any = None
 
@@ -74,6 +80,18 @@ class Consortium:
         party = "server" if name == COORDINATOR else name
         return self.folder / "kits" / "consortium" / "prod_00" / party
 
+    def give_to_users(self, users: Mapping[str, int]) -> None:
+        """Give each party's home and kit to a user of its own, and to nobody else. Needs root."""
+        for name, user in users.items():
+            for top in (self.homes[name].folder, self.kit(name)):
+                for path in (top, *top.rglob("*")):
+                    os.chown(path, user, user)
+                top.chmod(0o700)
+                for parent in top.parents:
+                    if parent.is_relative_to(self.folder):
+                        parent.chmod(0o711)
+        self.users = users
+
     def approve(self, job: Job) -> None:
         """Let every party that the job names approve it."""
         for name in (*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties())):
@@ -94,10 +112,13 @@ class Consortium:
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles its modules
         with (self.folder / f"{name}.out").open("ab") as output:
+            start = ["bash", str(self.kit(name) / "startup" / "sub_start.sh"), "--once"]
+            user = self.users.get(name)
             self.processes[name] = subprocess.Popen(
-                ["bash", str(self.kit(name) / "startup" / "sub_start.sh"), "--once"],
+                [*self.prefix.get(name, ()), *start],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment,
                 cwd=self.kit(name), start_new_session=True,
+                user=user, group=user, extra_groups=None if user is None else [],
             )  # fmt: skip
 
     def wait_for_clients(self) -> None:

@@ -167,6 +167,7 @@ class CoordinatorLedger:
 
     path: of the ledger; None if releases are not recorded
     earlier: the cohorts of all releases before this session
+    recorded: the stages that have an entry of this session, which may be resumed
     """
 
     job: Job
@@ -175,8 +176,8 @@ class CoordinatorLedger:
     session: str
     path: Path | None
     earlier: tuple[frozenset[str], ...]
+    recorded: set[str] = field(default_factory=set)
     _ledger: Ledger | None = field(default=None, init=False)
-    _recorded: set[str] = field(default_factory=set, init=False)
 
     @classmethod
     def of(
@@ -190,10 +191,16 @@ class CoordinatorLedger:
         """Read the coordinator's ledger in this folder, if it exists."""
         path = None if folder is None else folder / ledger_name("coordinator")
         earlier: tuple[frozenset[str], ...] = ()
+        recorded: set[str] = set()
         if path is not None and path.exists():
             with closing(open_ledger(path)) as ledger:
                 earlier = tuple(cohort.sites for cohort in ledger.cohorts(ALL_SITES))
-        return cls(job, private, stages, session.hex(), path, earlier)
+                recorded = {
+                    line.content["stage"]
+                    for line in ledger.history(ALL_SITES)
+                    if line.kind == "entry" and line.session == session.hex()
+                }
+        return cls(job, private, stages, session.hex(), path, earlier, recorded)
 
     def check_budget(self) -> None:
         """Check that the whole run fits the coordinator's own caps. Raises `PolicyRefusal`.
@@ -227,7 +234,7 @@ class CoordinatorLedger:
         noise = None
         if self.private is not None and paid in self.private.mechanisms:
             noise = self.private.mechanisms[paid].noise
-        if self.path is None or (noise is None and stage.name in self._recorded):
+        if self.path is None or (noise is None and stage.name in self.recorded):
             return
         privacy = self.job.privacy
         release = Release(
@@ -248,7 +255,7 @@ class CoordinatorLedger:
             unit=RECORD if self.private is None else self.private.terms.unit,
         )
         self._open().record_release(release, compare=functools.partial(self._compare, cohort))
-        self._recorded.add(stage.name)
+        self.recorded.add(stage.name)
 
     def close(self) -> None:
         """Close the ledger."""

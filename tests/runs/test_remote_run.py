@@ -23,6 +23,7 @@ from secagg.errors import (
     SecaggError,
     UsageError,
 )
+from secagg.runs import ledger_history
 from secagg.runs.session_loop import Run
 from secagg.runtime.homes.home import Home
 
@@ -132,6 +133,44 @@ def test_a_run_whose_coordinator_dies_goes_on_when_submitted_again(tmp_path: Pat
             run = made.lead(f"run{calls}")
         check_same(run, in_memory(tmp_path / f"m{calls}", made))
         assert len(run.events) >= whole
+
+
+def charged(made: Consortium) -> dict[str, list[tuple[int, str]]]:
+    """Return round and stage of each entry in each party's ledger."""
+    return {
+        name: [
+            (row["round"], row["content"]["stage"])
+            for row in ledger_history.history(home.folder / "ledgers")
+            if row["kind"] == "entry"
+        ]
+        for name, home in made.homes.items()
+    }
+
+
+def test_a_coordinator_that_dies_again_and_again_charges_nothing_twice(tmp_path: Path) -> None:
+    method = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial"}
+    job = remote_job(method=method | {"rounds": 3}, protocol={"name": "plain"})
+    whole = Consortium.of(tmp_path / "whole", job)
+    whole.lead()
+    made, left = Consortium.of(tmp_path / "killed", job), 0
+
+    def die(consortium: Consortium, party: str, message: bytes) -> bytes:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return message
+
+    made.before = die
+    deaths = 0
+    while not (made.homes["coordinator"].folder / "runs" / "run").exists():
+        left = 9  # a little more than one phase needs, so that each attempt gets on
+        try:
+            made.lead()
+        except KeyboardInterrupt:
+            deaths += 1
+    assert deaths > 2
+    assert charged(made) == charged(whole)
 
 
 def test_a_party_that_stays_away_is_named(tmp_path: Path) -> None:
