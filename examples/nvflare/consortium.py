@@ -139,10 +139,14 @@ class Consortium:
             self._admin = new_secure_session(ADMIN, str(self.kit(ADMIN)))
         return self._admin
 
-    def submit(self, job: Job, name: str) -> str:
-        """Submit a job, and return NVFLARE's name for it."""
+    def submit(self, job: Job, name: str, parties: Sequence[str] = ()) -> str:
+        """Submit a job, and return NVFLARE's name for it.
+
+        parties: the clients that take part, if not those that the job names
+        """
         agreed = parse_job({**job.agreed, "engine": {"deadline": job.engine.deadline}})
-        parties = (*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties()))
+        named = (*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties()))
+        parties = parties or named
         out = self.folder / "jobs" / f"{name}-{time.time_ns()}"
         write_job_folder(out, agreed.model_dump_json(), name, parties)
         return str(self.admin.submit_job(str(out)))

@@ -79,7 +79,7 @@ class LeadObject:
         try:
             run = lead(home, Job.model_validate_json(self.job), call, "nvflare", self.name)
         except SecaggError as error:
-            home.note(f"{self.name}: {error.line()}")
+            home.note(f"{self.name}: ended with exit code {error.exit_code}: {error.line()}")
             raise RunFailed(error.exit_code) from None
         except Exception:  # NVFLARE keeps the text of an exception in its logs and sends it on
             home.note(f"{self.name}: {traceback.format_exc()}")

@@ -6,6 +6,7 @@ The consortium is started with this folder in PYTHONPATH and SECAGG_HOOKS, the f
 replay     if it exists, each party draws its random bytes from a seed, which is its name's digest
 kill       [party, round, phase, when]: this party's process kills itself in this phase, "before" or
            "after" its work; the file is deleted first, so this happens once
+versions   {party: version}: the version of secagg that a party's process says it has
 trips.csv  the server appends a line for each exchange: round, phase, parties, seconds
 =========  =========================================================================================
 
@@ -34,6 +35,13 @@ def _install(folder: Path, party: str) -> None:
     import json
     import signal
     import time
+
+    import secagg.core.version
+
+    versions = folder / "versions"
+    if versions.exists():  # before any other module has read it
+        mine = secagg.core.version.__version__
+        secagg.core.version.__version__ = json.loads(versions.read_bytes()).get(party, mine)
 
     from secagg.core.frames import peek_header
     from secagg.core.randomness import seeded_random
