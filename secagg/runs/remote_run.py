@@ -7,14 +7,17 @@ the same name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from secagg.core.identity import COORDINATOR, PublicIdentity, Role
 from secagg.core.private_files import read_checked
 from secagg.core.roster_file import fingerprint
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import Job, parse_job
+from secagg.runs.lost_sites import without_lost_sites
 from secagg.runs.run_folder import Resuming, check_target, partial_path
 from secagg.runs.session_loop import Run
 from secagg.runs.stored_run import begin_run, continue_run
@@ -51,18 +54,25 @@ def lead(
     place = partial_path(target)
     again = "the same job, submitted again under the same name"
     resuming = Resuming(again, "The reason is in the log of the party's own home, log.txt.")
-    if (place / "journal").is_file():
+
+    def begin(began_again: Sequence[dict[str, Any]] = ()) -> Run:
+        return begin_run(
+            planned, target, lambda _: make, progress=progress, own=home.identity,
+            ledgers=ledgers, stays=True, resuming=resuming, began_again=began_again,
+        )  # fmt: skip
+
+    def first() -> Run:
+        if not (place / "journal").is_file():
+            check_target(target, overwrite=False)
+            return begin()
         _check_same(place, agreed)
-        run = continue_run(
+        return continue_run(
             place, target, lambda _: make, deadline=deadline, progress=progress,
             own=home.identity, ledgers=ledgers, resuming=resuming,
         )  # fmt: skip
-    else:
-        check_target(target, overwrite=False)
-        run = begin_run(
-            planned, target, lambda _: make, progress=progress,
-            own=home.identity, ledgers=ledgers, stays=True, resuming=resuming,
-        )  # fmt: skip
+
+    leave_out = agreed.sites.lost == "leave_out"
+    run = without_lost_sites(target, first, begin) if leave_out else first()
     return replace(run, folder=target)
 
 

@@ -30,7 +30,7 @@ from secagg.core.private_files import RESTART_ADVICE, write_private
 from secagg.errors import EvidenceError
 from secagg.runs.transcript_file import MESSAGES_FILE
 
-TROUBLE = ("missing", "rejected", "restarted", "stopped", "resumed")
+TROUBLE = ("missing", "rejected", "restarted", "stopped", "resumed", "began_again")
 """Events that record a failure, or how the run continued after it."""
 
 

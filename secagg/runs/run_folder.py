@@ -197,8 +197,8 @@ def _resume_advice(error: SecaggError, place: Path, command: str) -> str:
     """Return how to complete a run that stopped with this error, and what is kept."""
     if not isinstance(error, _JOB_PROBLEM | PolicyRefusal | DataError):
         return f"Continue with {command}."
-    released = b'"event":"release"' in (place / "log.jsonl").read_bytes()
-    kept = "the log of the sums released so far is kept" if released else "nothing was released yet"
+    kept = "the log of the sums released so far is kept"
+    kept = kept if has_released(place) else "nothing was released yet"
     otherwise = f"change the job and start again with --overwrite ({kept})."
     if isinstance(error, _JOB_PROBLEM):
         return f"This job cannot succeed: {otherwise}"
@@ -276,12 +276,21 @@ def discard_unfinished(target: Path, overwrite: bool, *, only_check: bool = Fals
             )  # fmt: skip
         if only_check:
             return
-        if begun:
-            log = RunLog.reopen(place / "log.jsonl", utc_now)
-            if any(event["event"] == "release" for event in log.events):
-                copy = copy_log(log, place / "run")
-                keep_log(copy, copy.path.parent, target, "given up")
-        delete(place)
+        give_up(place, target)
+
+
+def give_up(place: Path, target: Path) -> None:
+    """Delete an unfinished run; if it released sums, keep its log as `OUT.failed-SESSION`."""
+    if (place / "journal").exists() and has_released(place):
+        copy = copy_log(RunLog.reopen(place / "log.jsonl", utc_now), place / "run")
+        keep_log(copy, copy.path.parent, target, "given up")
+    delete(place)
+
+
+def has_released(place: Path) -> bool:
+    """Return whether the log of an unfinished run has a released sum."""
+    log = place / "log.jsonl"
+    return log.exists() and b'"event":"release"' in log.read_bytes()
 
 
 def utc_now() -> str:

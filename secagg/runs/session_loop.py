@@ -75,12 +75,14 @@ def play_session(
     folder: Path | None = None,
     *,
     transcript: bool = False,
+    began_again: Sequence[dict[str, Any]] = (),
 ) -> Run:
     """Play a session to its end, from its beginning or from the journal's last entry.
 
     place: the name of the run's folder in error messages
     folder: for the run's files, except run.json, which the caller completes; None: write no files
     transcript: whether to write every message, too (`secagg.runs.transcript_file`)
+    began_again: log events about an earlier session of this run (`secagg.runs.lost_sites`)
     """
     began = time.process_time()
     engine, planned, progress = session.engine, session.planned, _remarks_once(progress)
@@ -90,7 +92,9 @@ def play_session(
             session.ledger.check_budget()
         step = session.coordinator.start()
         opening = run_facts.opening(session, replayable=replayable)
-        entry = Entry(replace(step, events=(opening, *step.events)), 0, log.head, [], 0.0)
+        entry = Entry(
+            replace(step, events=(opening, *began_again, *step.events)), 0, log.head, [], 0.0
+        )
     engine.transcript[:] = entry.delivered
     sums = _sums_file(session, folder, log, entry.step)
     if folder is not None and transcript and not is_result_logged(log):

@@ -5,9 +5,10 @@ One driver for every engine but the one in this process: an engine is what `Make
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.identity import COORDINATOR, Identity
@@ -49,12 +50,14 @@ def begin_run(
     stays: bool = False,
     transcript: bool = False,
     resuming: Resuming | None = None,
+    began_again: Sequence[dict[str, Any]] = (),
 ) -> Run:
     """Run a planned job from its beginning. Raises as `secagg.runs.run.run`.
 
     target: the run's folder, or None to write nothing
     own, ledgers, stays: as for `secagg.runtime.stored_session.start_session`
     resuming: how the run goes on if it is interrupted, if not as with engine "processes"
+    began_again: log events about an earlier session of this run (`secagg.runs.lost_sites`)
     """
     policy = as_policy(planned.job.release)  # checked first, before any process starts
     check_invitation(policy, COORDINATOR, planned.public.sites, None)
@@ -66,8 +69,9 @@ def begin_run(
         with up as session:
             written = None if target is None else place / "run"
             finished = play_session(
-                session, log, None, progress, place, written, transcript=transcript
-            )
+                session, log, None, progress, place, written,
+                transcript=transcript, began_again=began_again,
+            )  # fmt: skip
         return finished if target is None else _finish(finished, log, place, target, overwrite)
 
 

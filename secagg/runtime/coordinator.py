@@ -32,7 +32,7 @@ from secagg.core.identity import Identity, Roster
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
-from secagg.errors import InternalError, PeerError, ProtocolAbort
+from secagg.errors import InternalError, PeerError, PolicyRefusal, SitesLost
 from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
@@ -130,12 +130,7 @@ class Coordinator:
         phase = self._phase(state.phase)
         if phase is CONSENT or phase.contributes:
             if replies.missing and state.released:
-                raise ProtocolAbort(
-                    f"round {state.round}",
-                    f"{replies.missing[0]} dropped out after the first release, and a sum over "
-                    "the other sites would show what it contributed",
-                    "Start a new run with the same sites, not without this one.",
-                )
+                raise self._lost(state, replies.missing)
             state = replace(state, claims=replies.claims, checked=None)
         if phase is CONSENT:
             return self._consented(state, replies)
@@ -163,6 +158,17 @@ class Coordinator:
         consented = {"event": "consent", "round": 0, "claims": _as_hex(state.claims)}
         state = state.after(Event.CONSENT, stage=None)
         return self._run_server("setup", state, {site: {} for site in sites}, (*events, consented))
+
+    def _lost(self, state: CoordinatorState, sites: tuple[str, ...]) -> SitesLost:
+        """Return the error for sites that dropped out, with what the rules say of the others."""
+        left, forbidden = sorted(set(state.cohort) - set(sites)), ""
+        try:
+            check_invitation(self.policy, self.identity.name, left, None)
+            earlier = (*self.earlier, frozenset(state.cohort))
+            check_cohort(self.policy, self.identity.name, left, earlier)
+        except PolicyRefusal as refusal:
+            forbidden = refusal.what
+        return SitesLost(f"round {state.round}", sites, state.cohort, forbidden)
 
     # --- one protocol step ---------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ written to a folder, the sites then countersign its end (`secagg.runtime.evidenc
 is closed.
 
 Any other case ends the run with an error: a release rule forbids the sum, a party refuses, or a
-site drops out after the first release (a sum without it would show what it contributed).
+site drops out after the first release (a sum without it would show what it contributed;
+`secagg.runs.lost_sites` may begin a new session then).
 """
 
 from __future__ import annotations

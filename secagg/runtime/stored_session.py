@@ -18,7 +18,7 @@ The coordinator reads no record: it knows the sites by their names.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ def start_session(
     with make_engine(planned, cwd) as engine:
         began = time.monotonic()
         ready = engine.start()
+        planned = _without_absent_sites(planned, ready)
         if missing := sorted(set(roles(planned)) - set(ready)):
             raise engine.not_ready(missing, len(ready), time.monotonic() - began)
         setup["roster"] = Roster({COORDINATOR: identity.public} | ready).to_plain()
@@ -101,6 +102,18 @@ def resume_session(
         if deadline is not None:
             engine.deadline = deadline
         yield _session(planned, identity, setup, engine, folder, ledgers), setup["overwrite"]
+
+
+def _without_absent_sites(planned: Planned, ready: Collection[str]) -> Planned:
+    """Return the plan over the sites that are ready, if the job's rule leaves the others out.
+
+    If that is too few sites for a sum, or the sites are on this computer, the plan is unchanged.
+    """
+    job = planned.job
+    left = tuple(site for site in planned.public.sites if site in ready)
+    if job.sites.lost == "stop" or planned.sources or len(left) < (job.release.min_sites or 2):
+        return planned
+    return plan_sites(job, left, {})
 
 
 def _session(

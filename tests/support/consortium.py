@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.jobs import SITES, as_csv, raw_job, tables
+from support.jobs import SITES, as_csv, raw_job, table
 
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
@@ -45,9 +45,10 @@ class Consortium:
         """Make the homes of all parties of a job, and pin the roster everywhere."""
         job = remote_job() if job is None else job
         (folder / "records").mkdir(parents=True)
-        files = {site: folder / "records" / f"{site}.csv" for site in SITES}
-        for site, columns in tables().items():
-            files[site].write_text(as_csv(columns), encoding="utf-8")
+        files = {}
+        for seed, site in enumerate(job.sites.names or ()):
+            files[site] = folder / "records" / f"{site}.csv"
+            files[site].write_text(as_csv(table(seed)), encoding="utf-8")
         everyone = dict.fromkeys(job.sites.names or (), Role.SITE)
         everyone |= dict(make_protocol(job.protocol).parties())
         homes = {COORDINATOR: Home.create(folder / COORDINATOR, COORDINATOR, Role.COORDINATOR,

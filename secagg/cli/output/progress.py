@@ -85,6 +85,9 @@ def progress(
             case "resumed":
                 deadline = declared(event["deadline"])
                 errors.print(f"[dim]resumed in round {event['round']}, {deadline} s a phase[/]")
+            case "began_again":
+                lost = escape(", ".join(event["lost"]))
+                errors.print(f"[yellow]the run begins again without {lost}[/]")
             case "restarted":
                 party = escape(event["party"])
                 errors.print(f"[yellow]round {event['round']:3} {party} was started again[/]")

@@ -111,7 +111,7 @@ class RemoteEngine:
             name: encoding.dumps(
                 ["open", session, write_frame(self._coordinator, session, 0, OPEN, name, body)]
             )
-            for name in self._parties
+            for name in self._parties.keys() & roster.parties.keys()
         }
 
     def exchange(self, requests: Mapping[str, bytes]) -> Sequence[bytes]:

@@ -13,7 +13,8 @@ The frame of "open" is signed by the coordinator (phase `OPEN`) and has what the
 job, roster, nonce. The party opens a session only if
 
 1. the signature is by the coordinator whose key it has pinned,
-2. every key in the roster is one that it has pinned, and the roster's sites are those of the job,
+2. every key in the roster is one that it has pinned, and the roster's sites are those of the job
+   (or some of them, if the job says `sites.lost = "leave_out"`),
 3. the job has no folder or other local key and only printable texts, and was approved
    (`secagg.runtime.homes.approvals`),
 4. the session's name, which it computes from its own plan of the job, is the one that was signed.
@@ -192,7 +193,8 @@ def _job(text: str, roster: Roster) -> Job:
         raise PeerError(roster.coordinator, "sends a job with characters that cannot be printed")
     if parse_job(job.agreed) != job:
         raise PeerError(roster.coordinator, "sends a job with local keys")
-    if job.sites.names is None or tuple(sorted(job.sites.names)) != roster.with_role(Role.SITE):
+    named, sites = set(job.sites.names or ()), set(roster.with_role(Role.SITE))
+    if not sites <= named or (sites < named and job.sites.lost == "stop"):
         raise PeerError(roster.coordinator, "the sites of the roster are not those of the job")
     return job
 

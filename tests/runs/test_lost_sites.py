@@ -1,0 +1,160 @@
+"""Sites that are lost for good: the run begins again without them where the rules allow it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from support.consortium import Consortium, remote_job
+from support.jobs import COLUMNS, table
+
+import secagg
+from secagg.audits.run_integrity import verify_folder
+from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost
+from secagg.jobs.job import Job
+
+NAMES = ("ada", "bea", "cleo", "dora", "eva")
+FILES = ("result.json", "arrays.npz")
+
+
+def five(lost: str = "leave_out", min_sites: int = 2, protocol: str = "masked") -> Job:
+    return remote_job(
+        sites={"max_rows": 100, "names": list(NAMES), "lost": lost},
+        columns={"age": COLUMNS["age"]},
+        release={"min_sites": min_sites, "min_records": 2},
+        protocol={"name": protocol},
+        engine={"deadline": 0.5},
+    )
+
+
+def lose(made: Consortium, parties: Collection[str], *, at_once: bool = False) -> None:
+    """Let these parties give no answer from the first release on, or from the beginning."""
+    log = runs(made) / "run.partial" / "log.jsonl"
+
+    def before(consortium: Consortium, party: str, message: bytes) -> bytes:
+        gone = at_once or (log.exists() and b'"event":"release"' in log.read_bytes())
+        if party in parties and (gone or (made.folder / "gone").exists()):
+            (made.folder / "gone").touch()  # and for good
+            raise ConnectionError
+        return message
+
+    made.before = before
+
+
+def give_back(made: Consortium) -> None:
+    made.before = lambda consortium, party, message: message
+
+
+def runs(made: Consortium) -> Path:
+    return made.homes["coordinator"].folder / "runs"
+
+
+def check_result_of(made: Consortium, sites: Collection[str], folder: Path) -> None:
+    """Compare the run with one over these sites only, in one process."""
+    data = {site: table(NAMES.index(site)) for site in sites}
+    of_them = made.job.sites.model_copy(update={"names": tuple(sites)})
+    secagg.run(made.job.model_copy(update={"sites": of_them}), data=data, out=folder)
+    for name in FILES:
+        assert (runs(made) / "run" / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("protocol", ["masked", "additive", "plain"])
+def test_the_run_begins_again_without_sites_that_are_lost(tmp_path: Path, protocol: str) -> None:
+    made = Consortium.of(tmp_path, five(protocol=protocol))
+    lose(made, ("bea", "dora"))
+    run = made.lead()
+    left = ["ada", "cleo", "eva"]
+    assert run.facts["cohort"] == left
+    check_result_of(made, left, tmp_path / "memory")
+    verify_folder(runs(made) / "run")
+
+    (about,) = [event for event in run.events if event["event"] == "began_again"]
+    assert about["lost"] == ["bea", "dora"] and about["releases"] == 1
+    (kept,) = [path for path in runs(made).iterdir() if path.name != "run"]
+    assert kept.name == f"run.failed-{about['session'][:8]}"
+    first = [json.loads(line) for line in (kept / "log.jsonl").read_text().splitlines()]
+    assert about["head"] in {event["hash"] for event in first}
+    assert "began again" in (runs(made) / "run" / "report.html").read_text()
+
+
+def test_one_lost_site_stops_the_run_which_goes_on_when_it_returns(tmp_path: Path) -> None:
+    """Its contribution would be the difference of two sums."""
+    made = Consortium.of(tmp_path, five())
+    lose(made, ("bea",))
+    with pytest.raises(SitesLost) as caught:
+        made.lead()
+    assert caught.value.sites == ("bea",)
+    assert "bea" in caught.value.forbidden and caught.value.forbidden in caught.value.advice
+    assert [path.name for path in runs(made).iterdir()] == ["run.partial"]
+    give_back(made)
+    assert made.lead().facts["cohort"] == list(NAMES)
+    check_result_of(made, NAMES, tmp_path / "memory")
+
+
+def test_too_few_sites_that_are_left_stop_the_run(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five(min_sites=3))
+    lose(made, ("bea", "cleo", "dora"))
+    with pytest.raises(SitesLost) as caught:
+        made.lead()
+    assert caught.value.forbidden
+
+
+def test_without_the_rule_the_run_stops(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five("stop"))
+    lose(made, ("bea", "dora"))
+    with pytest.raises(SitesLost) as caught:
+        made.lead()
+    assert caught.value.sites == ("bea", "dora") and not caught.value.forbidden
+
+
+def test_a_refusal_of_the_new_session_puts_the_first_one_back(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five())
+    policy = "min_sites = 4\nmin_records = 2\nmin_level_sites = 2\n"
+    (made.homes["eva"].folder / "policy.toml").write_text(policy)
+    lose(made, ("bea", "dora"))
+    with pytest.raises(PolicyRefusal) as caught:
+        made.lead()
+    assert caught.value.where == "eva" and "bea, dora" in caught.value.advice
+    assert [path.name for path in runs(made).iterdir()] == ["run.partial"]
+    give_back(made)
+    run = made.lead()
+    assert run.facts["cohort"] == list(NAMES)
+    assert not [event for event in run.events if event["event"] == "began_again"]
+    check_result_of(made, NAMES, tmp_path / "memory")
+
+
+def test_sites_that_never_answer_are_left_out_by_the_rule_only(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path / "rule", five())
+    lose(made, ("cleo",), at_once=True)
+    assert made.lead().facts["cohort"] == ["ada", "bea", "dora", "eva"]
+    made = Consortium.of(tmp_path / "stop", five("stop"))
+    lose(made, ("cleo",), at_once=True)
+    with pytest.raises(ProtocolAbort) as caught:
+        made.lead()
+    assert caught.value.where == "cleo"
+
+
+def test_a_coordinator_that_dies_in_the_new_session_goes_on_with_it(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five())
+    lose(made, ("bea", "dora"))
+    gone = made.before
+
+    def die(consortium: Consortium, party: str, message: bytes) -> bytes:
+        again = [path for path in runs(made).iterdir() if ".lost-" in path.name]
+        log = runs(made) / "run.partial" / "log.jsonl"
+        if again and log.exists() and b'"event":"release"' in log.read_bytes():
+            raise KeyboardInterrupt
+        return gone(consortium, party, message)
+
+    made.before = die
+    with pytest.raises(KeyboardInterrupt):
+        made.lead()
+    made.before = gone
+    run = made.lead()
+    assert run.facts["cohort"] == ["ada", "cleo", "eva"]
+    assert sorted(path.name.partition("-")[0] for path in runs(made).iterdir()) == [
+        "run", "run.failed",
+    ]  # fmt: skip
+    check_result_of(made, run.facts["cohort"], tmp_path / "memory")
