@@ -209,7 +209,10 @@ class Coordinator:
             state = self._check_release(state, request.contributors)
             shared["contributors"] = list(request.contributors)
             shared["claims"] = {site: state.claims[site] for site in request.contributors}
-        bodies = {p: {**body, **shared} if body else shared for p, body in request.bodies.items()}
+        # Equal bodies stay one object, which `_send` encodes once.
+        whole = {id(body): {**body, **shared} if body else shared
+                 for body in request.bodies.values()}  # fmt: skip
+        bodies = {party: whole[id(body)] for party, body in request.bodies.items()}
         return self._send(state, phase, bodies, events)
 
     def _send(
