@@ -103,7 +103,17 @@ def _phases(role: str, part: str) -> list[str]:
 def _numbers(
     sites: int, degree: int, threshold: int, lost: int, planning: float
 ) -> dict[str, float]:
-    return {"1": 1.0, "n": sites, "k": degree, "t": threshold, "l": lost, "plan": planning}
+    # Bits of each number in the ring: |values| are below 2^3 with 20 bits after the point.
+    bits = 32 if sites < 2 ** (31 - 20 - 3) else 64
+    return {
+        "1": 1.0,
+        "n": sites,
+        "k": degree,
+        "t": threshold,
+        "l": lost,
+        "plan": planning,
+        "b": bits,
+    }
 
 
 @dataclass(frozen=True)
@@ -151,7 +161,7 @@ class Laws:
         if what == "seconds":
             terms = TERMS[role, phase] if phase != "unmask" or part == FIRST else ("1",)
         else:
-            terms = BYTES
+            terms = ("1", "b") if (phase, what) == ("mask", "sent") and role == ALONE else BYTES
         values = [getattr(one.of_step(role, part, phase), what) for one in self.measured]
         return Law.fitted(terms, [one.numbers for one in self.measured], values)
 
@@ -250,7 +260,7 @@ def figure(measured: Sequence[Measured], path: Path) -> None:
     usual = [one for one in measured if one.dropping == 0.1]
     most = {one.sites: one for one in sorted(usual, key=lambda one: one.lost)}
     laws, lines = Laws(measured), []
-    sizes = np.unique(np.geomspace(10, 100_000, 33).round().astype(int))  # no points are drawn
+    sizes = np.unique(np.geomspace(10, 100_000, 13).round().astype(int))  # no points are drawn
     for role, name in ((ALONE, "a site"), (COORDINATOR, "the coordinator")):
         points = [(float(n), one.total(role, FIRST, "seconds")) for n, one in sorted(most.items())]
         fit = [
