@@ -260,7 +260,7 @@ def figure(measured: Sequence[Measured], path: Path) -> None:
     usual = [one for one in measured if one.dropping == 0.1]
     most = {one.sites: one for one in sorted(usual, key=lambda one: one.lost)}
     laws, lines = Laws(measured), []
-    sizes = np.unique(np.geomspace(10, 100_000, 13).round().astype(int))  # no points are drawn
+    sizes = np.unique(np.geomspace(10, 100_000, 33).round().astype(int))  # no points are drawn
     for role, name in ((ALONE, "a site"), (COORDINATOR, "the coordinator")):
         points = [(float(n), one.total(role, FIRST, "seconds")) for n, one in sorted(most.items())]
         fit = [
