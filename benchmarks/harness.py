@@ -98,11 +98,11 @@ def number(value: float) -> str:
 
 def size(count: float) -> str:
     """Return a number of bytes in decimal units."""
-    for unit in ("B", "kB", "MB"):
+    for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{number(count)} {unit}"
         count /= 1000
-    return f"{number(count)} GB"
+    return f"{number(count)} TB"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

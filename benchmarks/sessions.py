@@ -2,6 +2,9 @@
 
 Set-up, the cohort round, then sums of given numbers, by the real coordinator and parties
 (`tests/support/world.py`), including frames, signatures and release rules. Exactness is checked.
+
+Parties that share a process also share what it remembers of valid signatures. A site that is timed
+*alone* finds nothing remembered, as on a computer of its own.
 """
 
 from __future__ import annotations
@@ -9,27 +12,59 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness import timed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support.world import SumNumbers, World
 
 from secagg.contracts import SecureSum
+from secagg.core import frames, identity
 from secagg.core.frames import peek_header
 from secagg.core.randomness import system_random
+from secagg.protocols.masked import masks
 from secagg.runtime.coordinator import Step
 from secagg.runtime.party import Handled
 from secagg.runtime.rounds import CONSENT
 
 BOUND, FRACTION_BITS = 8.0, 20
 SETUP, COHORT, SUM = "set-up", "cohort", "sum"
+SHARING = ("consent", "advertise", "share")
+"""The phases that a site answers before it falls silent."""
 COORDINATOR = "coordinator"
+ALONE = "site alone"
+"""The role, in the ledger, of a site that is timed alone."""
+
+
+def forget() -> None:
+    """Empty what parties of one process remember of signatures together."""
+    for cached in (frames._read_header_cached, identity._verify_cached, masks._read_once):
+        cached.cache_clear()
+
+
+class TimedRequests(Mapping[str, bytes]):
+    """The requests of a step, which are written when they are read: the time and bytes of that."""
+
+    def __init__(self, requests: Mapping[str, bytes]) -> None:
+        self.requests, self.seconds, self.sent = requests, 0.0, 0
+
+    def __getitem__(self, name: str) -> bytes:
+        seconds, frame = timed(lambda: self.requests[name])
+        self.seconds += seconds
+        self.sent += len(frame)
+        return frame
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.requests)
+
+    def __len__(self) -> int:
+        return len(self.requests)
 
 
 @dataclass(frozen=True)
@@ -51,12 +86,16 @@ class Ledger:
 
     setup: frozenset[str]
     """names of the phases that are no part of a sum: consent, and the protocol's set-up"""
+    each_round: bool = False
+    """whether each sum after the count of records is a part of its own"""
     costs: dict[tuple[str, str, str], Cost] = field(default_factory=dict)
     names: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)
 
     def key(self, frame: bytes, role: str) -> tuple[str, str, str]:
         round_, phase = peek_header(frame)
         part = SETUP if phase in self.setup else SUM if round_ else COHORT
+        if part == SUM and self.each_round:
+            part = f"{SUM} {round_}"
         return part, phase, role
 
     def add(
@@ -80,18 +119,20 @@ class Ledger:
 class TimedParty:
     """A party that records the cost of its steps in the ledger."""
 
-    def __init__(self, party: Any, ledger: Ledger) -> None:
-        self.party, self.ledger = party, ledger
+    def __init__(self, party: Any, ledger: Ledger, *, alone: bool = False) -> None:
+        self.party, self.ledger, self.alone = party, ledger, alone
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.party, name)
 
     def handle(self, request: bytes, state: bytes) -> Handled:
+        if self.alone:
+            forget()
         began = time.process_time()
         handled: Handled = self.party.handle(request, state)
         seconds = time.process_time() - began
         who = self.party.identity
-        key = self.ledger.key(request, who.role.value)
+        key = self.ledger.key(request, ALONE if self.alone else who.role.value)
         self.ledger.add(key, who.name, seconds, len(handled.reply), len(request))
         return handled
 
@@ -102,15 +143,30 @@ def run_session(
     values: int,
     rounds: int = 1,
     fraction_bits: int = FRACTION_BITS,
+    lost: int = 0,
+    alone: int = 0,
+    each_round: bool = False,
 ) -> tuple[Ledger, int]:
-    """Run a session; return its ledger and the increase of its memory peak in bytes."""
+    """Run a session; return its ledger and the increase of its memory peak in bytes.
+
+    lost: how many sites fall silent once they have shared their secrets
+    alone: how many of the other sites are timed alone; each_round: as for `Ledger`
+    """
     rng = np.random.default_rng(1)
-    numbers = {f"site_{i:03}": rng.normal(0, 1, values) for i in range(sites)}
+    numbers = {f"site_{i:05}": rng.normal(0, 1, values) for i in range(sites)}
     method = SumNumbers((values,), bound=BOUND, fraction_bits=fraction_bits, rounds=rounds)
-    world = World(protocol, numbers, method, random=system_random)
-    ledger = Ledger(frozenset(phase.name for phase in (CONSENT, *protocol.setup)))
+    silent = set(list(numbers)[sites - lost :])
+
+    def tamper(sender: str, recipient: str, frame: bytes) -> list[bytes]:
+        dropped = sender in silent and peek_header(frame)[1] not in SHARING
+        return [] if dropped else [frame]
+
+    world = World(protocol, numbers, method, tamper=tamper, random=system_random)
+    setup = frozenset(phase.name for phase in (CONSENT, *protocol.setup))
+    ledger = Ledger(setup, each_round=each_round)
     parties = world.engine.parties.items()
-    world.engine.parties = {name: TimedParty(party, ledger) for name, party in parties}
+    apart = set(list(numbers)[: sites - lost : -(-(sites - lost) // alone)] if alone else ())
+    world.engine.parties = {n: TimedParty(party, ledger, alone=n in apart) for n, party in parties}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     key = (SETUP, "start", COORDINATOR)
     began, sent, received = time.process_time(), 0, 0
@@ -120,17 +176,20 @@ def run_session(
         ledger.add(key, COORDINATOR, seconds, sent, received)
         if step.done:
             break
-        frames: Sequence[bytes] = ()
+        replies: Sequence[bytes] = ()
+        requests = TimedRequests(step.requests)
         if step.requests:
             key = ledger.key(next(iter(step.requests.values())), COORDINATOR)
-            frames = world.engine.exchange(step.requests)
+            replies = world.engine.exchange(requests)
         else:  # a sum was recorded as released; decoding it comes next
             key = (key[0], "decode", COORDINATOR)
-        sent, received = sum(map(len, step.requests.values())), sum(map(len, frames))
-        began = time.process_time()
-        step = world.coordinator.advance(step.state, frames)
+        sent, received = requests.sent, sum(map(len, replies))
+        began = time.process_time() - requests.seconds
+        step = world.coordinator.advance(step.state, replies)
+        del replies
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    expected = sum(numbers[site] for site in step.state.cohort)
     for total in step.state.method["totals"]:
         half_steps = 0.51 * sites * 2.0**-fraction_bits  # of rounding to fixed point, and a little
-        np.testing.assert_allclose(total, sum(numbers.values()), rtol=0, atol=half_steps)
+        np.testing.assert_allclose(total, expected, rtol=0, atol=half_steps)
     return ledger, 1024 * peak  # Linux counts in KiB

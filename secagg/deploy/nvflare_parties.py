@@ -10,12 +10,15 @@ Threat model: that of `secagg.runtime.engines.site_node`. An exception in a publ
 be sent to the server with its text and traceback, so `PartyObject.answer` raises none.
 
 Not protected: the operator of the NVFLARE server runs the coordinator's process, and can read the
-coordinator's key and home. That operator is the coordinator, for every promise of secagg.
+coordinator's key and home. That operator is the coordinator, for every promise of secagg. With
+`download` in the coordinator's site.toml, every administrator whom NVFLARE lets download jobs gets
+the folder of each finished run, with the released sums.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import traceback
 from pathlib import Path
@@ -31,6 +34,8 @@ from secagg.runs.remote_run import lead
 from secagg.runtime.engines.site_node import PartyNode
 from secagg.runtime.homes.home import Home
 
+RUN_FOLDER = "secagg_run"
+"""The run in the result that an administrator downloads."""
 _HOMES = "SECAGG_HOMES"
 """Environment variable for NVFLARE's simulator, whose parties share a workspace: the folder in
 which each party's home has its name."""
@@ -85,7 +90,20 @@ class LeadObject:
             home.note(f"{self.name}: {traceback.format_exc()}")
             raise RunFailed(InternalError.exit_code) from None
         home.note(f"{self.name}: done, session {run.facts['session'][:8]}")
+        if home.settings.download:
+            self._copy(home)
         return "done"
+
+    def _copy(self, home: Home) -> None:
+        """Copy the folder of the finished run into the job's workspace, which NVFLARE then packs.
+
+        The run is complete and stays in the home, so an error here goes to the log only.
+        """
+        workspace = collab.workspace.get_run_dir(collab.fl_ctx.get_job_id())
+        try:
+            shutil.copytree(home.folder / "runs" / self.name, Path(workspace) / RUN_FOLDER)
+        except OSError as error:
+            home.note(f"{self.name}: cannot be downloaded ({error})")
 
 
 class RunFailed(Exception):  # NVFLARE shows the name

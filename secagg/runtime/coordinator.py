@@ -10,7 +10,7 @@ uses a release that is not on disk (invariant 5 of the design).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -62,13 +62,38 @@ class Step:
     """The outcome of one step: log `events`, then send `requests`, then advance."""
 
     state: CoordinatorState
-    requests: dict[str, bytes] = field(default_factory=dict)
+    requests: Mapping[str, bytes] = field(default_factory=dict)
     events: Events = ()
 
     @property
     def done(self) -> bool:
         """Whether the method has its result."""
         return self.state.status in (Status.DONE, Status.CLOSED)
+
+
+@dataclass(frozen=True)
+class Requests(Mapping[str, bytes]):
+    """The signed requests of one phase, each written whenever it is read, with the same bytes.
+
+    In most phases all parties get the same body. With many parties, their requests take far more
+    memory together than that body.
+    """
+
+    identity: Identity
+    session: bytes
+    round: int
+    phase: str
+    bodies: Mapping[str, Pieces]
+
+    def __getitem__(self, party: str) -> bytes:
+        body = self.bodies[party]
+        return write_frame(self.identity, self.session, self.round, self.phase, party, body)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.bodies)
+
+    def __len__(self) -> int:
+        return len(self.bodies)
 
 
 @dataclass(frozen=True)
@@ -184,7 +209,10 @@ class Coordinator:
             state = self._check_release(state, request.contributors)
             shared["contributors"] = list(request.contributors)
             shared["claims"] = {site: state.claims[site] for site in request.contributors}
-        bodies = {p: {**body, **shared} if body else shared for p, body in request.bodies.items()}
+        # Equal bodies stay one object, which `_send` encodes once.
+        whole = {id(body): {**body, **shared} if body else shared
+                 for body in request.bodies.values()}  # fmt: skip
+        bodies = {party: whole[id(body)] for party, body in request.bodies.items()}
         return self._send(state, phase, bodies, events)
 
     def _send(
@@ -192,10 +220,8 @@ class Coordinator:
     ) -> Step:
         distinct = {id(body): body for body in bodies.values()}  # most are the same object
         encoded = {key: Pieces(body) for key, body in distinct.items()}
-        about = self.identity, self.session, state.round, phase.name
-        requests = {
-            party: write_frame(*about, party, encoded[id(body)]) for party, body in bodies.items()
-        }
+        each = {party: encoded[id(body)] for party, body in bodies.items()}
+        requests = Requests(self.identity, self.session, state.round, phase.name, each)
         return Step(replace(state, phase=phase.name, asked=tuple(sorted(bodies))), requests, events)
 
     def _phase(self, name: str) -> Phase:

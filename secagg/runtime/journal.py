@@ -80,7 +80,7 @@ class Journal:
             state = {**state, "method": {**state["method"], COLLECTED_DRAWS: length}}
         content = {
             "format": _FORMAT, "session": self.session, "state": state,
-            "requests": step.requests, "events": list(step.events),
+            "requests": dict(step.requests), "events": list(step.events),
             "lines": entry.lines, "head": entry.head, "seconds": entry.seconds,
             "delivered": self._delivered.append(entry.delivered, lambda sent: list(astuple(sent))),
         }  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 import secagg
 from secagg.audits.run_integrity import verify_folder
 from secagg.deploy.nvflare_job import job_files
+from secagg.deploy.nvflare_parties import RUN_FOLDER
 from secagg.jobs.job import Job, load_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -49,13 +50,20 @@ def heart(**changes: str) -> Job:
 def test_a_job_over_nvflare_has_the_same_bits(made: Any, tmp_path: Path) -> None:
     job = heart()  # additive, over two aggregators
     made.approve(job)
-    assert made.wait(made.submit(job, "same")) == "FINISHED:COMPLETED"
+    settings = made.homes["coordinator"].folder / "site.toml"
+    before = settings.read_text()
+    settings.write_text(before + "download = true\n")
+    submitted = made.submit(job, "same")
+    assert made.wait(submitted) == "FINISHED:COMPLETED"
+    settings.write_text(before)
     out = made.run_folder("same")
+    (downloaded,) = downloaded_runs(made, submitted, tmp_path)
+    assert verify_folder(downloaded) == verify_folder(out)
+    assert (downloaded / "result.json").read_bytes() == (out / "result.json").read_bytes()
     sites = job.sites.model_copy(update={"ledgers": tmp_path / "ledgers"})
     secagg.run(job.model_copy(update={"sites": sites}), out=tmp_path / "memory")
     for name in ("result.json", "arrays.npz"):
         assert (out / name).read_bytes() == (tmp_path / "memory" / name).read_bytes(), name
-    verify_folder(out)
     for name, home in made.homes.items():
         assert (
             name in ("coordinator", "aggregator_1", "aggregator_2")
@@ -88,7 +96,9 @@ def test_a_job_with_code_is_refused(made: Any, tmp_path: Path) -> None:
     assert not made.run_folder("code").exists()
 
 
-def test_a_client_that_is_killed_goes_on_when_the_job_is_submitted_again(made: Any) -> None:
+def test_a_client_that_is_killed_goes_on_when_the_job_is_submitted_again(
+    made: Any, tmp_path: Path
+) -> None:
     names = {"sites.names": json.dumps(SITES), "engine.deadline": "10"}
     job = load_job(HEART / "sparse.toml", names | {"method.rounds": "60"})
     made.approve(job)
@@ -100,12 +110,19 @@ def test_a_client_that_is_killed_goes_on_when_the_job_is_submitted_again(made: A
     made.end(submitted)
     made.start_party("hungary")
     made.wait_for_clients()
-    assert made.wait(made.submit(job, "killed")) == "FINISHED:COMPLETED"
+    submitted = made.submit(job, "killed")
+    assert made.wait(submitted) == "FINISHED:COMPLETED"
+    assert downloaded_runs(made, submitted, tmp_path) == []  # unless the coordinator allows it
     verify_folder(made.run_folder("killed"))
     events = [
         json.loads(line)["event"] for line in (made.run_folder("killed") / "log.jsonl").open()
     ]
     assert events.count("resumed") == 1
+
+
+def downloaded_runs(made: Any, submitted: str, folder: Path) -> list[Path]:
+    """Return the folders of runs in what an administrator downloads of a job."""
+    return list(Path(made.admin.download_job_result(submitted, str(folder))).rglob(RUN_FOLDER))
 
 
 def wait_until(done: Callable[[], bool], seconds: float = 60.0) -> None:

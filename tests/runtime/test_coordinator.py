@@ -23,9 +23,10 @@ from secagg.errors import (
 )
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
+from secagg.protocols.masked.protocol import Masked
 from secagg.protocols.plain import Plain
 from secagg.runtime.attestations import read_attestation, read_attestations
-from secagg.runtime.coordinator import Step
+from secagg.runtime.coordinator import Requests, Step
 from secagg.runtime.party import REFUSED, SiteContext
 from secagg.runtime.rounds import COHORT
 
@@ -347,3 +348,24 @@ def test_a_refusal_from_an_earlier_round_is_ignored(protocol: Any) -> None:
     frames = w.engine.exchange(step.requests)
     after = w.coordinator.advance(step.state, [refuse(w, "a", "policy", 0), *frames])
     assert len(events([after], "rejected")) == 1 and not events([after], "missing")
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def test_what_all_sites_get_is_encoded_once() -> None:
+    """With a body for each site, directories and signatures would cost n^2 time and memory."""
+    encoded = {}
+    for step in run_all(world(Masked())):
+        if isinstance(step.requests, Requests):
+            bodies = {id(body) for body in step.requests.bodies.values()}
+            encoded[step.state.round, step.state.phase] = len(bodies)
+    alike = [(0, "share"), (0, "agree"), (0, "unmask"), (1, "mask"), (2, "mask")]
+    assert [encoded[key] for key in alike] == [1] * len(alike)
+    assert encoded[0, "mask"] == len(SITES)  # each has shares of its own
+
+
+def test_a_request_has_the_same_bytes_whenever_it_is_read() -> None:
+    requests = world().coordinator.start().requests
+    assert list(requests) == list(SITES) and len(requests) == len(SITES)
+    assert dict(requests) == dict(requests)

@@ -38,7 +38,7 @@ Not protected:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -127,8 +127,32 @@ def plan_graph(
     return GraphPlan(sites, sites - 1, complete_threshold, complete_threshold, -np.inf)
 
 
-def neighbours(names: Sequence[str], degree: int, seed: bytes) -> dict[str, tuple[str, ...]]:
-    """Return each site's neighbours, sorted by name.
+class Graph(Mapping[str, tuple[str, ...]]):
+    """Each site's neighbours, sorted by name.
+
+    They are found when they are asked for, because a site needs only its own.
+    """
+
+    def __init__(self, ring: Sequence[str], steps: Sequence[int]) -> None:
+        """ring: the sites in their order; steps: from a site to its neighbours on the ring."""
+        self._ring, self._steps = ring, steps
+        self._places = {
+            ring[place]: place for place in sorted(range(len(ring)), key=ring.__getitem__)
+        }
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        ring, place = self._ring, self._places[name]
+        return tuple(sorted(ring[(place + step) % len(ring)] for step in self._steps))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+
+def neighbours(names: Sequence[str], degree: int, seed: bytes) -> Graph:
+    """Return each site's neighbours.
 
     names: different names; their order does not matter
     degree: len(names) - 1, or an even smaller number
@@ -143,17 +167,12 @@ def neighbours(names: Sequence[str], degree: int, seed: bytes) -> dict[str, tupl
     if len(set(names)) != n:
         raise ValueError("names must be distinct")
     if degree == n - 1:
-        return {name: tuple(sorted(set(names) - {name})) for name in sorted(names)}
+        return Graph(sorted(names), range(1, n))
     if degree % 2 or not 2 <= degree < n - 1:
         raise ValueError("the degree must be even and at least 2, or that of the complete graph")
     # AES-256 in counter mode with the seed as key. The bytes are public, and no party chooses them.
     ring = _shuffled(sorted(names), replayable_random(int.from_bytes(seed, "little")))
-    steps = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
-    graph = {
-        name: tuple(sorted(ring[(place + step) % n] for step in steps))
-        for place, name in enumerate(ring)
-    }
-    return dict(sorted(graph.items()))
+    return Graph(ring, [step for step in range(-(degree // 2), degree // 2 + 1) if step])
 
 
 def _shuffled(names: Sequence[str], random: RandomBytes) -> list[str]:

@@ -285,7 +285,8 @@ def _collect_first(
     )  # fmt: skip
     total = _read_masked(replies, context.shape)
     state = {**state, "survivors": survivors, "label": label, "masked": total}
-    return state, PhaseRequest("agree", {site: {"survivors": survivors} for site in survivors})
+    body: Body = {"survivors": survivors}
+    return state, PhaseRequest("agree", dict.fromkeys(survivors, body))
 
 
 def _add_later(replies: Mapping[str, Body], shape: Shape) -> Total:

@@ -48,6 +48,7 @@ from math import prod
 from operator import mul
 
 import gmpy2
+import numpy as np
 from gmpy2 import mpz
 
 from secagg.core.randomness import RandomBytes
@@ -150,9 +151,13 @@ def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
 
     The weights are cached, because several secrets mostly have shares at the same points.
     """
-    numerator = prod(points)
+    numerator, places = prod(points), np.array(points, dtype=np.int64)
+    # Factors are first multiplied in groups whose product has less than 63 bits.
+    groups = range(0, len(points), max(1, 62 // points[-1].bit_length()))
     weights = []
-    for x in points:
-        denominator = prod(other - x for other in points if other != x) * x
+    for j, x in enumerate(points):
+        factors = places - x
+        factors[j] = x
+        denominator = prod(np.multiply.reduceat(factors, groups).tolist())
         weights.append(int(numerator * gmpy2.invert(denominator, _Q) % _Q))
     return tuple(weights)

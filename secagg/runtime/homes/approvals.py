@@ -5,8 +5,8 @@ canonical JSON. The session's name is a digest of the same content, and every si
 So what was approved is what runs: another bound, level, rule or site gives another digest.
 
 Who may ask: only the coordinator whose key is pinned (`secagg.runtime.engines.site_node`). A job
-that asks and is not approved is kept in `waiting/`, at most `MAX_WAITING` of them, so that a
-coordinator cannot fill the disk.
+that asks and is not approved is kept in `waiting/`: at most `MAX_WAITING` of them, each of at most
+`MAX_WAITING_BYTES`, so that a coordinator cannot fill the disk.
 
 Not protected: an officer who approves without reading. An approval has no end; the ledger, and the
 limits in the policy, bound what repeated runs of one job can tell.
@@ -27,6 +27,7 @@ from secagg.jobs.job import Job, parse_job
 from secagg.runtime.homes.home import Home
 
 MAX_WAITING = 100
+MAX_WAITING_BYTES = 1 << 20
 MIN_DIGITS = 8
 """Of a digest that names a job on the command line."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -56,10 +57,13 @@ def check_approved(home: Home, job: Job) -> None:
     digest = approval_digest(job)
     if (home.folder / "approved" / f"{digest}.json").exists():
         return
-    waiting = home.folder / "waiting"
+    waiting, text = home.folder / "waiting", _text(job)
     path = waiting / f"{digest}.json"
+    if len(text) > MAX_WAITING_BYTES:
+        what = f"job {digest[:MIN_DIGITS]} is not approved, and is too long to wait for it"
+        raise PolicyRefusal(home.name, what)
     if path.exists() or sum(1 for _ in waiting.iterdir()) < MAX_WAITING:
-        _write(path, job)
+        write_private(path, text)
     advice = f"Read it: secagg site show {digest[:MIN_DIGITS]}. Then approve or refuse it."
     raise PolicyRefusal(home.name, f"job {digest[:MIN_DIGITS]} is not approved", advice)
 
@@ -87,7 +91,7 @@ def find_job(home: Home, digits: str) -> Asked:
 def approve(home: Home, job: Job) -> str:
     """Approve a job, and return its digest."""
     digest = approval_digest(job)
-    _write(home.folder / "approved" / f"{digest}.json", job)
+    write_private(home.folder / "approved" / f"{digest}.json", _text(job))
     (home.folder / "waiting" / f"{digest}.json").unlink(missing_ok=True)
     return digest
 
@@ -98,8 +102,8 @@ def withdraw(home: Home, digest: str) -> None:
         (home.folder / folder / f"{digest}.json").unlink(missing_ok=True)
 
 
-def _write(path: Path, job: Job) -> None:
-    write_private(path, (json.dumps(job.agreed, indent=1, ensure_ascii=False) + "\n").encode())
+def _text(job: Job) -> bytes:
+    return (json.dumps(job.agreed, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _read(path: Path) -> Job:

@@ -10,7 +10,7 @@ approved/       the jobs that the officer approved, each by its digest
 waiting/        the jobs that asked and were not approved
 ledgers/        the ledgers, which must never be lost or restored from an old copy
 runs/           the state of each session; at the coordinator, the folders of the runs
-log.txt         the party's own log; its texts may quote records
+log.txt         the party's own log; its texts may quote records. Earlier lines are in log.1.txt
 ==============  =================================================================================
 
 The home lies outside the folder of a federated engine, so that a new installation of the engine
@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -51,6 +52,9 @@ from secagg.core.validation import describe, unknown_key
 from secagg.errors import EvidenceError, JobError, PolicyRefusal, UsageError
 
 SETTINGS = "site.toml"
+LOG_BYTES = 1_000_000
+"""A log of this size becomes log.1.txt, in place of the earlier one."""
+_LINE_BYTES = 20_000
 _FOLDERS = ("approved", "waiting", "ledgers", "runs")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -69,6 +73,9 @@ class HomeSettings(BaseModel):
     approve: Literal["each", "policy"] = "each"
     """`"each"`: only jobs that the officer approved (`secagg site approve`). `"policy"`: every job
     that the site's policy allows; needs policy.toml."""
+    download: bool = False
+    """At the coordinator: whether the engine's administrators may download the folder of each
+    finished run, with its result."""
 
 
 @dataclass(frozen=True)
@@ -191,10 +198,17 @@ class Home:
         write_private(self.folder / "roster.json", roster_text(roster).encode())
 
     def note(self, text: str) -> None:
-        """Write a line to the party's own log."""
+        """Write a line to the party's own log, which keeps the last `LOG_BYTES` at least.
+
+        Each refused message is a line, so without a limit a coordinator could fill the disk.
+        """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with open_private(self.folder / "log.txt", os.O_APPEND) as log:
-            log.write(f"{now} {text}\n".encode())
+        path = self.folder / "log.txt"
+        with suppress(FileNotFoundError):
+            if path.stat().st_size >= LOG_BYTES:
+                path.replace(self.folder / "log.1.txt")
+        with open_private(path, os.O_APPEND) as log:
+            log.write(f"{now} {text}".encode(errors="replace")[:_LINE_BYTES] + b"\n")
 
 
 def _toml_text(path: Path) -> str:

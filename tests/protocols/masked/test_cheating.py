@@ -170,11 +170,10 @@ def test_sites_asked_different_questions_later_give_noise():
     other = "site_3"
     _, _, content = encoding.loads(step.requests[other])
     body = {**encoding.loads(content), "message": {"at": 0.5}}
-    step.requests[other] = write_frame(
-        world.identities["coordinator"], world.session, 1, "mask", other, body
-    )
+    differing = write_frame(world.identities["coordinator"], world.session, 1, "mask", other, body)
     replies = [
-        encoding.loads(encoding.loads(f)[2])["masked"] for f in world.engine.exchange(step.requests)
+        encoding.loads(encoding.loads(f)[2])["masked"]
+        for f in world.engine.exchange({**step.requests, other: differing})
     ]
     shape = world.plans.of(STAGE).shape
     total = np.array(ring.to_integers(ring.total(replies, shape.length, shape.ring_bits)))

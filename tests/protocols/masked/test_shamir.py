@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import combinations, product
+from math import prod
 
 import gmpy2
 import pytest
@@ -168,3 +169,12 @@ def test_thresholds_of_one_and_of_all_shares_work() -> None:
     shares = shamir.split(SECRET, 5, [1, 2, 3, 4, 5], system_random)
     assert shamir.combine(dict(reversed(shares.items()))) == SECRET
     assert shamir.combine({point: shares[point] for point in (1, 2, 3, 4)}) != SECRET
+
+
+@given(st.sets(st.integers(1, 2**32 - 1) | st.integers(1, 300), min_size=1, max_size=60))
+def test_weights_are_lagranges(points: set[int]) -> None:
+    ordered = tuple(sorted(points))
+    for x, weight in zip(ordered, shamir._weights(ordered), strict=True):
+        others = [other for other in ordered if other != x]
+        expected = prod(others) * pow(prod(other - x for other in others), -1, shamir._Q)
+        assert weight == expected % shamir._Q

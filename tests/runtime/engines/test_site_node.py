@@ -141,13 +141,45 @@ def test_a_session_that_another_process_holds_is_busy(
     assert ask(made, message)[0] == "opened"
 
 
-def test_a_jobs_that_wait_cannot_fill_the_disk(
+def test_jobs_that_wait_cannot_fill_the_disk(
     made: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("secagg.runtime.homes.approvals.MAX_WAITING", 2)
     for i in range(4):
         ask(made, opening(made, job=remote_job(title=f"Job {i}")))
     assert len(list((made.homes["north"].folder / "waiting").iterdir())) == 2
+
+
+def test_a_job_that_is_too_long_does_not_wait(
+    made: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secagg.runtime.homes.approvals.MAX_WAITING_BYTES", 5000)
+    long = remote_job(title="x" * 5000)
+    assert ask(made, opening(made, job=long)) == ["refused", "policy"]
+    assert list((made.homes["north"].folder / "waiting").iterdir()) == []
+
+
+def test_refused_messages_cannot_fill_the_disk(
+    made: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secagg.runtime.homes.home.LOG_BYTES", 1000)
+    home = made.homes["north"].folder
+    for _ in range(100):
+        ask(made, ["nonsense"])
+        made.homes["north"].note("y" * 500)
+    logs = sorted(home.glob("log*"))
+    assert [path.name for path in logs] == ["log.1.txt", "log.txt"]
+    assert all(
+        1000 <= logs[0].stat().st_size < 2000 and path.stat().st_size < 2000 for path in logs
+    )
+    assert logs[1].read_text().endswith("y\n")
+    assert all(path.stat().st_mode & 0o077 == 0 for path in logs)
+
+
+def test_a_line_of_the_log_has_a_limit(made: Consortium) -> None:
+    home = made.homes["north"]
+    home.note("a lone surrogate \udc80 " + "z" * 1_000_000)
+    assert (home.folder / "log.txt").stat().st_size < 100_000
 
 
 def test_a_full_disk_sends_a_code_only(made: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:

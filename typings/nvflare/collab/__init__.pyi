@@ -6,6 +6,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 class _Workspace:
     def get_site_config_dir(self) -> str: ...
+    def get_run_dir(self, job_id: str) -> str: ...
+
+class _FLContext:
+    def get_job_id(self) -> str: ...
 
 class _Client:
     name: str
@@ -14,6 +18,7 @@ class _Client:
 class _Collab:
     site_name: str
     workspace: _Workspace
+    fl_ctx: _FLContext
     clients: Iterable[_Client]
     def publish(self, function: _Function) -> _Function: ...
     def main(self, function: _Function) -> _Function: ...
