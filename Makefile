@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements audit deploy-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements audit deploy-demo deploy-checks test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -36,6 +36,10 @@ placements: .venv/.test  ## print what differential privacy costs, by method and
 
 deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; report in runs/deploy-demo
 	$(BIN)/python examples/nvflare/demo.py
+
+deploy-checks: .venv/.nvflare  ## attack and measure parties over NVFLARE on this computer (40 minutes)
+	for check in same_bits kills isolation refusals planted_exception private_twice; do \
+	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/deployment/$$check.py || exit; done
 
 audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write

@@ -74,7 +74,8 @@ def may_run_as(user: int) -> bool:
 def main() -> None:
     """Run the job, then print a table."""
     if os.geteuid() != 0 or not shutil.which("strace") or not may_run_as(_FIRST_USER):
-        sys.exit("needs root, strace, and a Python that every user may run")
+        print("not checked: needs root, strace, and a Python that every user may run")
+        return
     job, wrong = CASES[0].job(), False
     with tempfile.TemporaryDirectory(prefix="secagg-users-") as scratch:
         folder = Path(scratch)

@@ -214,7 +214,7 @@ def main() -> None:
                 more = stage.entries() - sums
                 finished = (made.run_folder(play.__name__)).exists()
                 wrong |= finished or status == "FINISHED:COMPLETED"
-                # the count and one sum, at four sites and the coordinator, before the records changed
+                # The count and one sum, at five parties, came before the records changed.
                 wrong |= more != (10 if play is records else 0)
                 print(
                     f"| {case} | {status} | {exit_code} | {line.partition('. ')[0]} | {more} |",

@@ -64,13 +64,14 @@ class Case:
     changes: dict[str, str] = field(default_factory=dict)
     drawn: bool = False
 
-    def job(self, deadline: float = 120.0) -> Job:
-        """Return the job, with the names of its sites."""
+    def job(self, deadline: float = 120.0, **more: str) -> Job:
+        """Return the job, with the names of its sites; more: changes of the section `release`."""
         names = {
             "sites.names": json.dumps(sorted(RECORDS)), "simulation.site_alone": "false",
             "engine.deadline": str(deadline),
         }  # fmt: skip
-        return load_job(HEART / self.file, names | self.changes)
+        release = {f"release.{key}": value for key, value in more.items()}
+        return load_job(HEART / self.file, names | self.changes | release)
 
 
 CASES = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -68,12 +69,18 @@ class Consortium:
             own = records[name].absolute() if role is Role.SITE else None
             homes[name] = Home.create(folder / "homes" / name, name, role, system_random, own)
         roster = make_roster([home.identity.public for home in homes.values()], "roster")
-        made = cls(folder, homes, _free_port())
-        made._provision()
-        for name, home in homes.items():
+        for home in homes.values():
             home.pin(roster, fingerprint(roster))
-            harden(made.kit(name), home)
+        made = cls(folder, homes, _free_port())
+        made.install_kits()
         return made
+
+    def install_kits(self) -> None:
+        """Provision startup kits for the homes, in place of earlier ones."""
+        shutil.rmtree(self.folder / "kits", ignore_errors=True)
+        self._provision()
+        for name, home in self.homes.items():
+            harden(self.kit(name), home)
 
     def kit(self, name: str) -> Path:
         """Return a party's startup kit."""

@@ -7,6 +7,8 @@ replay     if it exists, each party draws its random bytes from a seed, which is
 kill       [party, round, phase, when]: this party's process kills itself in this phase, "before" or
            "after" its work; the file is deleted first, so this happens once
 versions   {party: version}: the version of secagg that a party's process says it has
+planted    [party, place]: this party's code raises an exception at a place (`planted`)
+capture    the name of a party: all that its processes give to TLS is written to PARTY-PID.sent
 trips.csv  the server appends a line for each exchange: round, phase, parties, seconds
 =========  =========================================================================================
 
@@ -85,10 +87,39 @@ def _install(folder: Path, party: str) -> None:
             file.write(f"{round_},{phase},{len(requests)},{seconds:.4f}\n")
         return replies
 
+    if (folder / "planted").exists():
+        import planted
+
+        planted.plant(*json.loads((folder / "planted").read_bytes()), party)
     stored_party.make_party = made
     stored_party.StoredParty.handle = handled
     remote.RemoteEngine.exchange = exchanged
 
 
-if "SECAGG_HOOKS" in os.environ and any(part.endswith(_JOB_PROCESSES) for part in sys.orig_argv):
-    _install(Path(os.environ["SECAGG_HOOKS"]), _party())
+def _capture(folder: Path, party: str) -> None:
+    import ssl
+
+    def written(name: str) -> None:
+        real = getattr(ssl.SSLSocket, name)
+
+        def send(self, data, *rest):
+            with (folder / f"{party}-{os.getpid()}.sent").open("ab") as file:
+                file.write(bytes(data))
+            return real(self, data, *rest)
+
+        setattr(ssl.SSLSocket, name, send)
+
+    for name in ("send", "sendall"):
+        written(name)
+
+
+def _start(folder: Path, party: str) -> None:
+    capture = folder / "capture"
+    if capture.exists() and capture.read_text() == party:
+        _capture(folder, party)
+    if any(part.endswith(_JOB_PROCESSES) for part in sys.orig_argv):
+        _install(folder, party)
+
+
+if "SECAGG_HOOKS" in os.environ and _party():
+    _start(Path(os.environ["SECAGG_HOOKS"]), _party())
