@@ -37,9 +37,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         from consortium import Consortium, running
     finally:
         sys.path.pop(0)
-    consortium = Consortium.make(tmp_path_factory.mktemp("nvflare") / "c", RECORDS, aggregators=2)
-    with running(consortium):
-        yield consortium
+    folder = tmp_path_factory.mktemp("nvflare")
+    # NVFLARE imports torch if it can, which takes each of its processes some seconds.
+    (folder / "torch.py").write_text("raise ImportError")
+    consortium = Consortium.make(folder / "c", RECORDS, aggregators=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        with running(consortium):
+            yield consortium
 
 
 def heart(**changes: str) -> Job:
@@ -47,13 +52,16 @@ def heart(**changes: str) -> Job:
     return load_job(HEART / "logistic.toml", names | changes)
 
 
-def test_a_job_over_nvflare_has_the_same_bits(made: Any, tmp_path: Path) -> None:
+def test_a_job_has_the_same_bits_and_one_that_nobody_approved_fails(
+    made: Any, tmp_path: Path
+) -> None:
     job = heart()  # additive, over two aggregators
     made.approve(job)
     settings = made.homes["coordinator"].folder / "site.toml"
     before = settings.read_text()
     settings.write_text(before + "download = true\n")
     submitted = made.submit(job, "same")
+    unapproved = made.submit(heart(title="Unapproved"), "refused")
     assert made.wait(submitted) == "FINISHED:COMPLETED"
     settings.write_text(before)
     out = made.run_folder("same")
@@ -69,10 +77,7 @@ def test_a_job_over_nvflare_has_the_same_bits(made: Any, tmp_path: Path) -> None
             name in ("coordinator", "aggregator_1", "aggregator_2")
             or (home.folder / "ledgers" / f"{name}.ledger").is_file()
         )
-
-
-def test_a_job_that_nobody_approved_fails_and_waits(made: Any) -> None:
-    assert made.wait(made.submit(heart(title="Unapproved"), "refused")) != "FINISHED:COMPLETED"
+    assert made.wait(unapproved) != "FINISHED:COMPLETED"
     assert not made.run_folder("refused").exists()
     assert len(list((made.homes["hungary"].folder / "waiting").iterdir())) == 1
     log = (made.homes["coordinator"].folder / "log.txt").read_text()
@@ -106,7 +111,6 @@ def test_a_client_that_is_killed_goes_on_when_the_job_is_submitted_again(
     log = made.run_folder("killed.partial") / "log.jsonl"
     wait_until(lambda: log.exists() and log.read_bytes().count(b'"release"') > 5)
     made.kill("hungary")
-    wait_until(lambda: b'"stopped"' in log.read_bytes())
     made.end(submitted)
     made.start_party("hungary")
     made.wait_for_clients()
