@@ -35,18 +35,17 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 sys.path.append(str(Path(__file__).parents[1] / "nvflare"))
-from homes import approve_everywhere, free_port, make_homes  # noqa: E402
+from homes import approve_everywhere, free_port, make_homes
 
-from secagg.core.identity import COORDINATOR  # noqa: E402
-from secagg.core.private_files import write_private  # noqa: E402
-from secagg.deploy.flower_job import write_app_folder  # noqa: E402
-from secagg.deploy.flower_parties import HOME  # noqa: E402
-from secagg.jobs.job import Job, parse_job  # noqa: E402
-from secagg.runtime.homes.home import Home  # noqa: E402
+from secagg.core.identity import COORDINATOR
+from secagg.core.private_files import write_private
+from secagg.core.randomness import system_random
+from secagg.deploy.flower_job import write_app_folder
+from secagg.jobs.job import Job, parse_job
+from secagg.runtime.homes.home import Home
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 15.0
-_POLL_SECONDS = "0.1"
 
 
 @dataclass
@@ -56,15 +55,18 @@ class Consortium:
     folder: Path
     homes: dict[str, Home]
     port: int
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    ports: dict[str, int] = field(default_factory=dict)
+    processes: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
 
     @classmethod
     def make(cls, folder: Path, records: Mapping[str, Path]) -> Consortium:
         """Make homes, certificates and keys. folder: a new one; records: each site's file."""
         folder.mkdir(mode=0o700)
         made = cls(folder, make_homes(folder / "homes", records), free_port())
+        made.ports[COORDINATOR] = made.port
         for name in (*made.homes, "user"):
             (folder / name).mkdir(mode=0o700)
+            write_private(folder / name / "secret", system_random(32))
         _write_certificates(folder)
         for name in made.nodes:
             key = ec.generate_private_key(ec.SECP384R1())
@@ -95,9 +97,9 @@ class Consortium:
         ]  # fmt: skip
         self._start(
             COORDINATOR, "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
-            *certificates, "--enable-supernode-auth", "--disable-runtime-dependency-installation",
-            environment={HOME: str(self.homes[COORDINATOR].folder)},
+            *certificates, "--enable-supernode-auth", *self._isolated(COORDINATOR),
         )  # fmt: skip
+        self.start_worker(COORDINATOR)
         until = time.monotonic() + _START_SECONDS
         while not self._answers():
             if time.monotonic() > until:
@@ -108,14 +110,29 @@ class Consortium:
             self.start_node(name)
 
     def start_node(self, name: str) -> None:
-        """Start a party's SuperNode, and return at once."""
-        home = json.dumps(str(self.homes[name].folder))
+        """Start a party's SuperNode and worker, and return at once."""
+        self.ports[name] = free_port()
         self._start(
             name, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}",
-            "--root-certificates", f"{self.folder}/ca.crt", "--port", str(free_port()),
-            "--auth-supernode-private-key", f"{self.folder}/{name}/node",
-            "--node-config", f"home={home}",
+            "--root-certificates", f"{self.folder}/ca.crt", "--port", str(self.ports[name]),
+            "--auth-supernode-private-key", f"{self.folder}/{name}/node", *self._isolated(name),
         )  # fmt: skip
+        self.start_worker(name)
+
+    def start_worker(self, name: str) -> None:
+        """Start a party's worker, and return at once."""
+        words = ["--home", str(self.homes[name].folder), "--secret", f"{self.folder}/{name}/secret"]
+        if name == COORDINATOR:
+            words += ["--root-certificates", f"{self.folder}/ca.crt"]
+        address = f"127.0.0.1:{self.ports[name]}"
+        self._start(
+            name, "python", "-m", "secagg.deploy.flower_worker", "--address", address, *words,
+        )  # fmt: skip
+
+    def _isolated(self, name: str) -> list[str]:
+        """Return the arguments with which Flower runs no code of an app bundle."""
+        secret = self.folder / name / "secret"
+        return ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
 
     def flwr(self, *words: str) -> dict[str, Any]:
         """Call Flower's command line as its user; return what it prints."""
@@ -137,6 +154,9 @@ class Consortium:
         """Wait until a run has ended; return its status in Flower. Raises `TimeoutError`."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            for name, started in self.processes.items():
+                if any(process.poll() is not None for process in started):
+                    raise RuntimeError(f"a process of {name} has ended: {self.folder}/{name}.out")
             status = str(self.flwr("ls", "here", "--run-id", submitted)["runs"][0]["status"])
             if status.startswith("finished"):
                 return status
@@ -150,9 +170,10 @@ class Consortium:
     def processes_of(self, name: str) -> list[psutil.Process]:
         """Return the processes that were started for a party, and all that these started."""
         found = []
-        with suppress(psutil.NoSuchProcess):
-            top = psutil.Process(self.processes[name].pid)
-            found = [top, *top.children(recursive=True)]
+        for started in self.processes.get(name, ()):
+            with suppress(psutil.NoSuchProcess):
+                top = psutil.Process(started.pid)
+                found += [top, *top.children(recursive=True)]
         return found
 
     def stop(self) -> None:
@@ -164,7 +185,7 @@ class Consortium:
         for process in psutil.wait_procs(found, _STOP_SECONDS)[1]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        for started in self.processes.values():
+        for started in (each for all_of in self.processes.values() for each in all_of):
             started.wait()
         self.processes.clear()
 
@@ -175,13 +196,14 @@ class Consortium:
             return False
         return True
 
-    def _start(self, name: str, *words: str, environment: Mapping[str, str] | None = None) -> None:
+    def _start(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as output:
-            self.processes[name] = subprocess.Popen(
+            started = subprocess.Popen(
                 [_program(words[0]), *words[1:]], stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, env=self._environment(name) | dict(environment or {}),
-                cwd=self.folder / name, start_new_session=True,
+                stderr=output, env=self._environment(name), cwd=self.folder / name,
+                start_new_session=True,
             )  # fmt: skip
+        self.processes.setdefault(name, []).append(started)
 
     def _environment(self, name: str) -> dict[str, str]:
         programs = Path(sys.executable).parent
@@ -191,7 +213,6 @@ class Consortium:
             "FLWR_HOME": f"{self.folder}/{name}",
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
             "OMP_NUM_THREADS": "1",
         }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -58,6 +59,7 @@ def trips(made: Consortium) -> list[float]:
 
 def main() -> None:
     """Play the whole of it, and print how long each part took."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that all is stopped
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", type=Path, default=HEART / "logistic.toml")
     parser.add_argument("--protocol", default="masked")

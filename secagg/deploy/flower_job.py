@@ -1,7 +1,7 @@
-"""The app folder that Flower gets: one file that names the two apps of secagg, and no code.
+"""The app folder that Flower gets: one file with the job, and no code.
 
-Flower packs the folder into an app bundle and sends it to every node of the run. Its run
-configuration has the job.
+Flower packs the folder into an app bundle and sends it to every node of the run. An app has to name
+two objects, which Flower would load. `secagg.deploy.flower_worker` loads none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from secagg.errors import UsageError
 
 FLWR = "1.41.0"
 """The version of Flower that was tested."""
+APP = None
+"""What an app folder names; Flower's own programs refuse it."""
 
 
 def app_file(job: str, name: str) -> str:
@@ -30,8 +32,8 @@ dependencies = ["flwr=={FLWR}"]
 publisher = "secagg"
 
 [tool.flwr.app.components]
-serverapp = "secagg.deploy.flower_parties:server"
-clientapp = "secagg.deploy.flower_parties:client"
+serverapp = "secagg.deploy.flower_job:APP"
+clientapp = "secagg.deploy.flower_job:APP"
 
 [tool.flwr.app.config]
 name = "{name}"

@@ -1,72 +1,59 @@
-"""The two apps of a job on Flower (1.41): a party's, and the coordinator's.
+"""A job on Flower (1.41): the coordinator's calls over its messages, and a party's answers.
 
-Flower carries bytes between `PartyNode` at each SuperNode and `lead` in the ServerApp. It starts a
-new process for each message to a ClientApp, so nothing can stay in memory between two messages:
+A run on Flower sends an app bundle to every party, and Flower's own programs run the code in it. So
+none of them runs here: `secagg.deploy.flower_worker` takes their place, with the code that each
+party has installed. It answers messages without memory of earlier ones:
 
-* A party's state is in its home. Each process opens it, answers, and releases its locks.
-* `PartyNode` handles a request only in a session that its own process has opened. So each request
-  travels with the opening of its session, and the app answers both in turn. The opening is signed
-  by the coordinator, and the party checks it anew each time: keys, approval, name of the session.
-  The other way, to keep on disk what opened a session, would be a second record of what is allowed.
+* A party's state is in its home. Each message opens it anew, and at the end every lock is released,
+  so runs may alternate, and a worker may die at any time.
+* `PartyNode` handles a request only in a session that it has opened. So each request travels with
+  the opening of its session, and both are answered in turn. The opening is signed by the
+  coordinator, and the party checks it each time: keys, approval, name of the session. The other
+  way, to keep on disk what opened a session, would be a second record of what is allowed.
 * A repeated request gets the stored reply, as on any engine.
 
 Which node is which party: Flower's node ids only route. Each node is asked for its name, and the
 frames inside prove who speaks.
 
-Where a home is, each computer says for itself: a site in its SuperNode's `--node-config`, the
-coordinator in the environment of its SuperLink (`SECAGG_HOME`).
+Threat model: that of `secagg.runtime.engines.site_node`. Also, whoever reaches the port of the
+SuperLink can submit a run: Flower checks who it is only with an account service of its own.
 
-Threat model: that of `secagg.runtime.engines.site_node`. The text of an exception in a ClientApp
-would be sent to the server, so `answer` raises none.
-
-Not protected: a site that lets Flower start ClientApps runs code that the submitter of a run sends,
-with the rights of the SuperNode's user. `secagg.deploy.flower_worker` takes Flower's place there.
-The operator of the SuperLink can read the coordinator's key and home: that operator is the
-coordinator, for every promise of secagg.
+Not protected: the operator of the SuperLink can read the coordinator's key and home. That operator
+is the coordinator, for every promise of secagg.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.serverapp import Grid
 
 from secagg.core import encoding
 from secagg.deploy.noted_run import run_noted
-from secagg.errors import UsageError
 from secagg.runtime.engines.site_node import PartyNode
 from secagg.runtime.homes.home import Home
 
-HOME = "SECAGG_HOME"
-"""The environment variable of the SuperLink with the coordinator's home."""
 _RECORD, _MESSAGES, _ANSWER = "secagg", "messages", "answer"
 _PAUSE = 0.1
 """Seconds between two looks for an answer."""
 
-client = ClientApp()
-server = ServerApp()
 
-
-@client.query()
-def answer(message: Message, context: Context) -> Message:
-    """Return the party's answer to the last of the messages; never raises an exception."""
+def answer(home: Home, message: Message) -> Message:
+    """Return a party's answer to Flower's message; never raises an exception."""
     try:
-        home = Home.open(Path(str(context.node_config["home"])))
         found = answer_each(home, message.content[_RECORD][_MESSAGES])
-    except Exception:  # without a home there is no log, and no text may be sent
-        found = encoding.dumps(["refused", "usage"])
+    except Exception:  # no text of it may be sent
+        found = encoding.dumps(["refused", "peer"])
     return Message(RecordDict({_RECORD: ConfigRecord({_ANSWER: found})}), reply_to=message)
 
 
 def answer_each(home: Home, messages: Sequence[bytes]) -> bytes:
-    """Answer messages in turn, as a process that then ends; return the last answer.
+    """Answer messages in turn, and return the last answer.
 
     If an opening is refused, the answer to the request after it is "unknown". Then the coordinator
     sends the opening alone, and learns why.
@@ -78,12 +65,8 @@ def answer_each(home: Home, messages: Sequence[bytes]) -> bytes:
         node.close()
 
 
-@server.main()
-def coordinate(grid: Grid, context: Context) -> None:
-    """Run the job in the app's configuration. Raises `RunFailed`, so that Flower's run fails."""
-    if HOME not in os.environ:
-        raise UsageError(HOME, "is not set where the SuperLink runs")
-    home, config = Home.open(Path(os.environ[HOME])), context.run_config
+def coordinate(home: Home, grid: Grid, config: Mapping[str, Any]) -> None:
+    """Run the job in a run's configuration. Raises `RunFailed`."""
     calls, name = NodeCalls(grid), str(config["name"])
     try:
         run_noted(home, str(config["job"]), calls, "flower", name)
