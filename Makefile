@@ -37,6 +37,9 @@ placements: .venv/.test  ## print what differential privacy costs, by method and
 deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; report in runs/deploy-demo
 	$(BIN)/python examples/nvflare/demo.py
 
+flower-demo: .venv-flower/.flower  ## the same over Flower, slowly; report in runs/flower-demo
+	.venv-flower/bin/python examples/flower/demo.py
+
 audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write
 
@@ -84,11 +87,13 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  requirements/nvflare.in --constraint requirements/test.txt --output-file requirements/nvflare.txt
 	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  pyproject.toml requirements/run.in requirements/flower.in --extra flower --output-file requirements/flower.txt
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in requirements/docs.in --constraint requirements/run.txt \
 	  --output-file requirements/docs.txt
 
 clean:  ## remove what make made: the environment, runs, caches
-	rm -rf .venv .venv-bench .venv-docs site runs build dist *.egg-info secagg/protocols/kernels/*.so examples/sachs/data \
+	rm -rf .venv .venv-bench .venv-docs .venv-flower site runs build dist *.egg-info secagg/protocols/kernels/*.so examples/sachs/data \
 	  .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 help:  ## list these targets
@@ -120,6 +125,14 @@ help:  ## list these targets
 .venv/.nvflare: requirements/nvflare.txt .venv/.test
 	@echo "Installing NVFLARE into .venv (once, 0.1 GB):"
 	$(PIP) --require-hashes -r requirements/nvflare.txt
+	@touch $@
+
+# So does Flower.
+.venv-flower/.flower: requirements/flower.txt pyproject.toml
+	$(PYTHON) -m venv .venv-flower
+	@echo "Installing secagg and Flower into .venv-flower (once):"
+	$(subst $(BIN),.venv-flower/bin,$(PIP)) --require-hashes -r requirements/flower.txt
+	$(subst $(BIN),.venv-flower/bin,$(PIP)) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The peers want versions of their own of what the command line uses, hence their own environment.

@@ -22,6 +22,9 @@ Not protected: the operator of the SuperLink can read the coordinator's key and 
 is the coordinator, for every promise of secagg.
 """
 
+# Flower is installed in an environment of its own.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import json
@@ -147,7 +150,7 @@ class NodeCalls:
     def _send(self, node: int, messages: list[bytes]) -> str:
         content = RecordDict({_RECORD: ConfigRecord({_MESSAGES: messages})})
         (sent,) = self._grid.push_messages([Message(content, node, "query")])
-        return sent
+        return str(sent)
 
     def _receive(self, sent: Sequence[str] | dict[str, int]) -> dict[str, bytes | None]:
         """Return the answers that have arrived, by the message; None for an error."""

@@ -15,6 +15,9 @@ Threat model: who submits a run, or operates the SuperLink.
 Not protected: a party whose SuperNode or SuperLink runs without `--isolation process`.
 """
 
+# Flower is installed in an environment of its own.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import argparse
@@ -28,8 +31,12 @@ import httpx
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.constant import SubStatus
 from flwr.common.serde import fab_from_proto, run_from_proto
-from flwr.proto.runtime_pb2 import SendTaskHeartbeatRequest
-from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+from flwr.proto.runtime_pb2 import (
+    AcquireTaskRequest,
+    PullTaskInputRequest,
+    PushTaskOutputRequest,
+    SendTaskHeartbeatRequest,
+)
 from flwr.supercore.constant import TaskType
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import (
