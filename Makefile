@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements audit deploy-demo deploy-checks test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -40,6 +40,9 @@ deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; re
 deploy-checks: .venv/.nvflare  ## attack and measure parties over NVFLARE on this computer (40 minutes)
 	for check in same_bits kills isolation refusals planted_exception private_twice; do \
 	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/deployment/$$check.py || exit; done
+
+flower-demo: .venv-flower/.flower  ## the same over Flower, slowly; report in runs/flower-demo
+	.venv-flower/bin/python examples/flower/demo.py
 
 audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write
@@ -88,11 +91,13 @@ lock:  ## compile the locks anew (needs uv; UPGRADE=--upgrade takes newer versio
 	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  requirements/nvflare.in --constraint requirements/test.txt --output-file requirements/nvflare.txt
 	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
+	  pyproject.toml requirements/run.in requirements/flower.in --extra flower --output-file requirements/flower.txt
+	$(UV) pip compile --universal --no-strip-extras --generate-hashes --no-header --no-annotate --quiet $(UPGRADE) \
 	  pyproject.toml requirements/run.in requirements/docs.in --constraint requirements/run.txt \
 	  --output-file requirements/docs.txt
 
 clean:  ## remove what make made: the environment, runs, caches
-	rm -rf .venv .venv-bench .venv-docs site runs build dist *.egg-info secagg/protocols/kernels/*.so examples/sachs/data \
+	rm -rf .venv .venv-bench .venv-docs .venv-flower site runs build dist *.egg-info secagg/protocols/kernels/*.so examples/sachs/data \
 	  .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 help:  ## list these targets
@@ -124,6 +129,14 @@ help:  ## list these targets
 .venv/.nvflare: requirements/nvflare.txt .venv/.test
 	@echo "Installing NVFLARE into .venv (once, 0.1 GB):"
 	$(PIP) --require-hashes -r requirements/nvflare.txt
+	@touch $@
+
+# So does Flower.
+.venv-flower/.flower: requirements/flower.txt pyproject.toml
+	$(PYTHON) -m venv .venv-flower
+	@echo "Installing secagg and Flower into .venv-flower (once):"
+	$(subst $(BIN),.venv-flower/bin,$(PIP)) --require-hashes -r requirements/flower.txt
+	$(subst $(BIN),.venv-flower/bin,$(PIP)) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The peers want versions of their own of what the command line uses, hence their own environment.

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,16 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from homes import approve_everywhere, free_port, make_homes, parties_of
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from secagg.core.identity import COORDINATOR, Role
-from secagg.core.randomness import system_random
-from secagg.core.roster_file import fingerprint, make_roster
+from secagg.core.identity import COORDINATOR
 from secagg.deploy.nvflare_job import write_job_folder
 from secagg.deploy.nvflare_kit import harden
 from secagg.jobs.job import Job, parse_job
-from secagg.jobs.registry import make_protocol
-from secagg.runtime.homes.approvals import approve
 from secagg.runtime.homes.home import Home
 
 ADMIN = "admin@consortium.example"
@@ -61,17 +57,7 @@ class Consortium:
     def make(cls, folder: Path, records: Mapping[str, Path], aggregators: int = 0) -> Consortium:
         """Make homes and kits. folder: a new one; records: each site's file, by its name."""
         folder.mkdir(mode=0o700)
-        (folder / "homes").mkdir(mode=0o700)
-        everyone = dict.fromkeys(records, Role.SITE)
-        everyone |= {f"aggregator_{i + 1}": Role.AGGREGATOR for i in range(aggregators)}
-        homes = {}
-        for name, role in {COORDINATOR: Role.COORDINATOR, **everyone}.items():
-            own = records[name].absolute() if role is Role.SITE else None
-            homes[name] = Home.create(folder / "homes" / name, name, role, system_random, own)
-        roster = make_roster([home.identity.public for home in homes.values()], "roster")
-        for home in homes.values():
-            home.pin(roster, fingerprint(roster))
-        made = cls(folder, homes, _free_port())
+        made = cls(folder, make_homes(folder / "homes", records, aggregators), free_port())
         made.install_kits()
         return made
 
@@ -101,8 +87,7 @@ class Consortium:
 
     def approve(self, job: Job) -> None:
         """Let every party that the job names approve it."""
-        for name in (*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties())):
-            approve(self.homes[name], job)
+        approve_everywhere(self.homes, job)
 
     def start(self) -> None:
         """Start the server and all clients, and wait until all are connected."""
@@ -152,10 +137,8 @@ class Consortium:
         parties: the clients that take part, if not those that the job names
         """
         agreed = parse_job({**job.agreed, "engine": {"deadline": job.engine.deadline}})
-        named = (*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties()))
-        parties = parties or named
         out = self.folder / "jobs" / f"{name}-{time.time_ns()}"
-        write_job_folder(out, agreed.model_dump_json(), name, parties)
+        write_job_folder(out, agreed.model_dump_json(), name, parties or parties_of(job))
         return str(self.admin.submit_job(str(out)))
 
     def wait(self, submitted: str, seconds: float = 120.0) -> str:
@@ -250,9 +233,3 @@ def running(made: Consortium) -> Iterator[Consortium]:
         yield made
     finally:
         made.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

@@ -7,7 +7,6 @@ examples/heart-disease, and stops everything. The folder of the run stays in run
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -15,10 +14,7 @@ import time
 from pathlib import Path
 
 from consortium import Consortium, running
-
-from secagg.jobs.job import load_job
-
-HEART = Path(__file__).parents[1] / "heart-disease"
+from homes import HEART, heart_disease
 
 
 def main() -> None:
@@ -31,13 +27,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.out.exists():
         sys.exit(f"{given.out} already exists: delete it, or give another --out")
-    records = {path.stem: path for path in sorted((HEART / "data").glob("*.csv"))}
-    overrides = {
-        "protocol": f'{{ name = "{given.protocol}" }}',
-        "sites.names": json.dumps(list(records)),
-        "simulation.site_alone": "false",
-    }
-    job, began = load_job(given.job, overrides), time.monotonic()
+    (job, records), began = heart_disease(given.job, given.protocol), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="secagg-demo-") as folder:
         made = Consortium.make(Path(folder) / "consortium", records, given.aggregators)
         made.approve(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -48,20 +49,43 @@ def show(
     typer.echo(f"fingerprint  {fingerprint(read)}")
 
 
+OutFolder = Annotated[Path, typer.Option("--out", help="The folder to submit.", show_default=False)]
+RunName = Annotated[
+    str | None, typer.Option("--name", help="Of the run (default: the job file's name).")
+]
+
+
 @deploy.command(name="nvflare")
 def nvflare(
-    job: JobFile,
-    home: HomeFolder,
-    out: Annotated[
-        Path, typer.Option("--out", help="The job folder to submit.", show_default=False)
-    ],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Of the run (default: the job file's name).")
-    ] = None,
-    settings: Settings = None,
+    job: JobFile, home: HomeFolder, out: OutFolder, name: RunName = None, settings: Settings = None
 ) -> None:
     """Write the job folder that NVFLARE gets, without code. The sites must approve the job."""
     from secagg.deploy.nvflare_job import write_job_folder  # noqa: PLC0415
+
+    def write(text: str, parties: list[str]) -> None:
+        write_job_folder(out, text, name or job.stem, parties)
+
+    _write(job, home, out, settings, write)
+
+
+@deploy.command(name="flower")
+def flower(
+    job: JobFile, home: HomeFolder, out: OutFolder, name: RunName = None, settings: Settings = None
+) -> None:
+    """Write the app folder that Flower gets, without code. The sites must approve the job."""
+    from secagg.deploy.flower_job import write_app_folder  # noqa: PLC0415
+
+    def write(text: str, _: list[str]) -> None:
+        write_app_folder(out, text, name or job.stem)
+
+    _write(job, home, out, settings, write)
+
+
+def _write(
+    job: Path, home: Path, out: Path, settings: list[str] | None,
+    write: Callable[[str, list[str]], None],
+) -> None:  # fmt: skip
+    """Write a job, as JSON, for its pinned parties, and print what the officers must know."""
     from secagg.jobs.job import load_job, parse_job  # noqa: PLC0415
     from secagg.runs.remote_run import pinned_parties, plan_remote  # noqa: PLC0415
     from secagg.runtime.homes.approvals import approval_digest  # noqa: PLC0415
@@ -70,5 +94,5 @@ def nvflare(
     loaded = load_job(job, job_overrides(None, None, settings))
     agreed = parse_job({**loaded.agreed, "engine": {"deadline": loaded.engine.deadline}})
     parties = pinned_parties(Home.open(home), plan_remote(agreed))
-    write_job_folder(out, agreed.model_dump_json(), name or job.stem, sorted(parties))
+    write(agreed.model_dump_json(), sorted(parties))
     typer.echo(f"job     {approval_digest(agreed)}\nfolder  {out}\nparties {', '.join(parties)}")

@@ -20,17 +20,15 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import traceback
 from pathlib import Path
 
 from nvflare.collab import collab
 
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR
+from secagg.deploy.noted_run import run_noted
 from secagg.deploy.nvflare_kit import HOME_FILE
-from secagg.errors import InternalError, SecaggError, UsageError
-from secagg.jobs.job import Job
-from secagg.runs.remote_run import lead
+from secagg.errors import UsageError
 from secagg.runtime.engines.site_node import PartyNode
 from secagg.runtime.homes.home import Home
 
@@ -71,25 +69,14 @@ class LeadObject:
 
     @collab.main
     def run(self) -> str:
-        """Run the job. Raises an exception without a text if it fails, so that NVFLARE's job fails.
-
-        The text is in the log of the coordinator's home.
-        """
+        """Run the job. Raises `RunFailed` if it fails, so that NVFLARE's job fails."""
         clients = {client.name: client for client in collab.clients}
 
         def call(party: str, message: bytes, seconds: float) -> bytes:
             return bytes(clients[party](timeout=seconds).answer(message))
 
         home = _home(COORDINATOR)
-        try:
-            run = lead(home, Job.model_validate_json(self.job), call, "nvflare", self.name)
-        except SecaggError as error:
-            home.note(f"{self.name}: ended with exit code {error.exit_code}: {error.line()}")
-            raise RunFailed(error.exit_code) from None
-        except Exception:  # NVFLARE keeps the text of an exception in its logs and sends it on
-            home.note(f"{self.name}: {traceback.format_exc()}")
-            raise RunFailed(InternalError.exit_code) from None
-        home.note(f"{self.name}: done, session {run.facts['session'][:8]}")
+        run_noted(home, self.job, call, "nvflare", self.name)
         if home.settings.download:
             self._copy(home)
         return "done"
@@ -104,10 +91,6 @@ class LeadObject:
             shutil.copytree(home.folder / "runs" / self.name, Path(workspace) / RUN_FOLDER)
         except OSError as error:
             home.note(f"{self.name}: cannot be downloaded ({error})")
-
-
-class RunFailed(Exception):  # NVFLARE shows the name
-    """A run of secagg failed with this exit code; the coordinator's log says why."""
 
 
 def _home(name: str) -> Home:

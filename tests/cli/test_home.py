@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,16 @@ def test_a_job_folder_names_four_classes_and_has_no_code(tmp_path: Path, job: Pa
     text = "".join((out / name).read_text() for name in files)
     assert set(re.findall(r'"path": "([^"]+)"', text)) == set(CLASSES)
     assert json.loads((out / "meta.json").read_bytes())["mandatory_clients"] == list(SITES)
+    digest = secagg("site", "approve", "--home", tmp_path / "north", "--job", job).split()[1]
+    assert digest in printed
+
+
+def test_an_app_folder_for_flower_has_one_file_with_the_job(tmp_path: Path, job: Path) -> None:
+    home, out = pinned(tmp_path)["coordinator"], tmp_path / "out"
+    printed = secagg("deploy", "flower", job, "--home", home, "--out", out, "--name", "first")
+    assert [path.name for path in out.rglob("*")] == ["pyproject.toml"]
+    config = tomllib.loads((out / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert config["name"] == "first" and json.loads(config["job"])["sites"]["names"] == list(SITES)
     digest = secagg("site", "approve", "--home", tmp_path / "north", "--job", job).split()[1]
     assert digest in printed
 

@@ -1,0 +1,62 @@
+"""Homes of a consortium whose parties are all on this computer, for any federated engine."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from secagg.core.identity import COORDINATOR, Role
+from secagg.core.randomness import system_random
+from secagg.core.roster_file import fingerprint, make_roster
+from secagg.jobs.job import Job, load_job
+from secagg.jobs.registry import make_protocol
+from secagg.runtime.homes.approvals import approve
+from secagg.runtime.homes.home import Home
+
+HEART = Path(__file__).parents[1] / "heart-disease"
+
+
+def make_homes(folder: Path, records: Mapping[str, Path], aggregators: int = 0) -> dict[str, Home]:
+    """Make all parties' homes and pin their roster. records: each site's file, by its name."""
+    folder.mkdir(mode=0o700)
+    everyone = {COORDINATOR: Role.COORDINATOR, **dict.fromkeys(records, Role.SITE)}
+    everyone |= {f"aggregator_{i + 1}": Role.AGGREGATOR for i in range(aggregators)}
+    homes = {}
+    for name, role in everyone.items():
+        own = records[name].absolute() if role is Role.SITE else None
+        homes[name] = Home.create(folder / name, name, role, system_random, own)
+    roster = make_roster([home.identity.public for home in homes.values()], "roster")
+    for home in homes.values():
+        home.pin(roster, fingerprint(roster))
+    return homes
+
+
+def approve_everywhere(homes: Mapping[str, Home], job: Job) -> None:
+    """Let every party that the job names approve it."""
+    for name in parties_of(job):
+        approve(homes[name], job)
+
+
+def parties_of(job: Job) -> list[str]:
+    """Return the names of the parties of a job but the coordinator."""
+    return [*(job.sites.names or ()), *dict(make_protocol(job.protocol).parties())]
+
+
+def heart_disease(path: Path, protocol: str) -> tuple[Job, dict[str, Path]]:
+    """Return a job of examples/heart-disease over its four hospitals, and their files."""
+    records = {path.stem: path for path in sorted((HEART / "data").glob("*.csv"))}
+    overrides = {
+        "protocol": f'{{ name = "{protocol}" }}',
+        "sites.names": json.dumps(list(records)),
+        "simulation.site_alone": "false",
+    }
+    return load_job(path, overrides), records
+
+
+def free_port() -> int:
+    """Return a port that is free at the moment."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])

@@ -1,0 +1,32 @@
+"""A run under an engine that shows errors to others: what went wrong is noted at home only."""
+
+from __future__ import annotations
+
+import traceback
+
+from secagg.errors import InternalError, SecaggError
+from secagg.jobs.job import Job
+from secagg.runs.remote_run import lead
+from secagg.runtime.engines.remote import Call
+from secagg.runtime.homes.home import Home
+
+
+class RunFailed(Exception):  # engines show the name
+    """A run of secagg failed with this exit code; the coordinator's log says why."""
+
+
+def run_noted(home: Home, job: str, call: Call, engine: str, name: str) -> None:
+    """Run a job, given as JSON, and note in the coordinator's log how it ended.
+
+    Raises `RunFailed`, an exception without a text, so that the engine's job fails: engines keep
+    the text of an exception in their logs and send it on.
+    """
+    try:
+        run = lead(home, Job.model_validate_json(job), call, engine, name)
+    except SecaggError as error:
+        home.note(f"{name}: ended with exit code {error.exit_code}: {error.line()}")
+        raise RunFailed(error.exit_code) from None
+    except Exception:
+        home.note(f"{name}: {traceback.format_exc()}")
+        raise RunFailed(InternalError.exit_code) from None
+    home.note(f"{name}: done, session {run.facts['session'][:8]}")
