@@ -14,8 +14,9 @@ Guarantees
       go on when the sites return.
     * The log says which session came before, which sites were lost, and how many sums it released.
 
-Files: the first session waits in `OUT.lost-SESSION`. When the second one is finished, only the log
-of the first is kept, as `OUT.failed-SESSION`.
+Files: a session that lost sites waits in `OUT.lost-SESSION`. When a later one is finished, only its
+log is kept, as `OUT.failed-SESSION`. Which sessions came before is read from these folders, so that
+a coordinator that was killed in between knows it, too.
 
 Not protected: a coordinator can say that a site was lost although it answered. It can as well start
 another job; both times the rules and the ledgers of the sites decide.
@@ -23,58 +24,85 @@ another job; both times the rules and the ledgers of the sites decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from secagg.core.hash_chain_log import RunLog
-from secagg.errors import SecaggError, SitesLost
+from secagg.core.private_files import exclusive_lock
+from secagg.errors import SecaggError, SitesLost, UsageError
 from secagg.runs.run_folder import delete, give_up, has_released, partial_path, utc_now
 from secagg.runs.session_loop import Run
 
-Begin = Callable[[Sequence[dict[str, Any]]], Run]
-"""Begin(events) runs a new session, whose log starts with these events about the one before."""
+_LOG = "log.jsonl"
 
 
-def without_lost_sites(target: Path, run: Callable[[], Run], begin: Begin) -> Run:
+def without_lost_sites(target: Path, run: Callable[[], Run], begin: Callable[[], Run]) -> Run:
     """Return run(); if it loses sites, begin again without them, unless the rules forbid it.
 
-    target: of the run
+    target: of the run; begin: runs a new session, whose log starts with `earlier_sessions`
     Raises `SitesLost` if they do, and the errors of each session.
     """
-    try:
-        finished = run()
-    except SitesLost as lost:
-        if lost.forbidden:
-            lost.advice = f"Without them the run is not allowed: {lost.forbidden}. {lost.advice}"
+    while True:
+        try:
+            finished = run()
+            break
+        except SitesLost as lost:
+            if lost.forbidden:
+                lost.advice = (
+                    f"Without them the run is not allowed: {lost.forbidden}. {lost.advice}"
+                )
+                raise
+            _set_aside(target)
+            run = begin
+        except BaseException as error:
+            if _put_back(target) and isinstance(error, SecaggError):
+                more = "The session before goes on if the lost sites return."
+                error.advice = f"{error.advice} {more}".strip()
             raise
-        return _begin_again(lost, target, begin)
-    for aside in sorted(target.parent.iterdir()):
-        if aside.name.startswith(f"{target.name}.lost-"):
-            give_up(aside, target)
+    for aside in _asides(target):
+        give_up(aside, target)
     return finished
 
 
-def _begin_again(lost: SitesLost, target: Path, begin: Begin) -> Run:
-    """Set the stopped session aside and run another; put it back if that releases nothing."""
-    place = partial_path(target)
-    log = RunLog.reopen(place / "log.jsonl", utc_now)
-    session = log.events[0]["session"]
-    releases = sum(event["event"] == "release" for event in log.events)
-    about = {
-        "event": "began_again", "round": 0, "session": session, "head": log.head,
-        "lost": list(lost.sites), "releases": releases,
+def earlier_sessions(target: Path) -> list[dict[str, Any]]:
+    """Return an event for each session that lost sites, for the log of the one that follows."""
+    return [_about(RunLog.reopen(aside / _LOG, utc_now)) for aside in _asides(target)]
+
+
+def _about(log: RunLog) -> dict[str, Any]:
+    lost = [event["parties"] for event in log.events if event["event"] == "missing"]
+    return {
+        "event": "began_again", "round": 0, "session": log.events[0]["session"],
+        "head": log.head, "lost": lost[-1] if lost else [],
+        "releases": sum(event["event"] == "release" for event in log.events),
     }  # fmt: skip
-    aside = target.with_name(f"{target.name}.lost-{session[:8]}")
-    place.rename(aside)
-    try:
-        return without_lost_sites(target, lambda: begin([about]), begin)
-    except BaseException as error:
-        if not has_released(place):
-            if place.exists():
+
+
+def _asides(target: Path) -> list[Path]:
+    """Return the folders of the sessions that lost sites, the oldest first."""
+    start = f"{target.name}.lost-"
+    found = [path for path in target.parent.iterdir() if path.name.startswith(start)]
+    return sorted(found, key=lambda path: (path / _LOG).stat().st_mtime)
+
+
+def _set_aside(target: Path) -> None:
+    place = partial_path(target)
+    with exclusive_lock(place / "lock"):
+        session = RunLog.reopen(place / _LOG, utc_now).events[0]["session"]
+        place.rename(target.with_name(f"{target.name}.lost-{session[:8]}"))
+
+
+def _put_back(target: Path) -> bool:
+    """Put the last session that lost sites back, if the one after it has released nothing."""
+    place, asides = partial_path(target), _asides(target)
+    if not asides or has_released(place):
+        return False
+    with suppress(UsageError):  # another process runs it
+        if place.exists():
+            with exclusive_lock(place / "lock"):
                 delete(place)
-            aside.rename(place)
-            if isinstance(error, SecaggError):
-                more = f"The session before goes on if {', '.join(lost.sites)} return."
-                error.advice = f"{error.advice} {more}".strip()
-        raise
+        asides[-1].rename(place)
+        return True
+    return False

@@ -7,17 +7,15 @@ the same name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from secagg.core.identity import COORDINATOR, PublicIdentity, Role
 from secagg.core.private_files import read_checked
-from secagg.core.roster_file import fingerprint
+from secagg.core.roster_file import check_name, fingerprint
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import Job, parse_job
-from secagg.runs.lost_sites import without_lost_sites
+from secagg.runs.lost_sites import earlier_sessions, without_lost_sites
 from secagg.runs.run_folder import Resuming, check_target, partial_path
 from secagg.runs.session_loop import Run
 from secagg.runs.stored_run import begin_run, continue_run
@@ -37,6 +35,7 @@ def lead(
     call: carries messages to the parties; engine: the name of the federated engine
     Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`.
     """
+    check_name("name", name)  # it becomes a folder's, and the engine's administrators choose it
     if home.settings.role is not Role.COORDINATOR:
         raise UsageError(str(home.folder), "is not the home of a coordinator")
     agreed = parse_job(job.agreed)
@@ -55,22 +54,24 @@ def lead(
     again = "the same job, submitted again under the same name"
     resuming = Resuming(again, "The reason is in the log of the party's own home, log.txt.")
 
-    def begin(began_again: Sequence[dict[str, Any]] = ()) -> Run:
+    def begin() -> Run:
         return begin_run(
             planned, target, lambda _: make, progress=progress, own=home.identity,
-            ledgers=ledgers, stays=True, resuming=resuming, began_again=began_again,
+            ledgers=ledgers, stays=True, resuming=resuming, began_again=earlier_sessions(target),
         )  # fmt: skip
 
-    def first() -> Run:
-        if not (place / "journal").is_file():
-            check_target(target, overwrite=False)
-            return begin()
-        _check_same(place, agreed)
+    def go_on() -> Run:
         return continue_run(
             place, target, lambda _: make, deadline=deadline, progress=progress,
             own=home.identity, ledgers=ledgers, resuming=resuming,
         )  # fmt: skip
 
+    if (place / "journal").is_file():
+        _check_same(place, agreed)
+        first = go_on
+    else:
+        check_target(target, overwrite=False)
+        first = begin
     leave_out = agreed.sites.lost == "leave_out"
     run = without_lost_sites(target, first, begin) if leave_out else first()
     return replace(run, folder=target)

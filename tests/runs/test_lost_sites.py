@@ -14,6 +14,7 @@ import secagg
 from secagg.audits.run_integrity import verify_folder
 from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost
 from secagg.jobs.job import Job
+from secagg.runs import lost_sites
 
 NAMES = ("ada", "bea", "cleo", "dora", "eva")
 FILES = ("result.json", "arrays.npz")
@@ -115,7 +116,7 @@ def test_a_refusal_of_the_new_session_puts_the_first_one_back(tmp_path: Path) ->
     lose(made, ("bea", "dora"))
     with pytest.raises(PolicyRefusal) as caught:
         made.lead()
-    assert caught.value.where == "eva" and "bea, dora" in caught.value.advice
+    assert caught.value.where == "eva"
     assert [path.name for path in runs(made).iterdir()] == ["run.partial"]
     give_back(made)
     run = made.lead()
@@ -133,6 +134,30 @@ def test_sites_that_never_answer_are_left_out_by_the_rule_only(tmp_path: Path) -
     with pytest.raises(ProtocolAbort) as caught:
         made.lead()
     assert caught.value.where == "cleo"
+
+
+def test_a_coordinator_that_is_killed_before_the_new_session_remembers_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Consortium.of(tmp_path, five())
+    lose(made, ("bea", "dora"))
+    gone = made.before
+
+    def die(consortium: Consortium, party: str, message: bytes) -> bytes:
+        if any(".lost-" in path.name for path in runs(made).iterdir()):
+            raise KeyboardInterrupt
+        return gone(consortium, party, message)
+
+    made.before = die
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(lost_sites, "_put_back", lambda target: False)  # SIGKILL leaves no time
+        made.lead()
+    assert not (runs(made) / "run.partial" / "journal").exists()
+    made.before = gone
+    run = made.lead()
+    assert run.facts["cohort"] == ["ada", "cleo", "eva"]
+    (about,) = [event for event in run.events if event["event"] == "began_again"]
+    assert about["lost"] == ["bea", "dora"]
 
 
 def test_a_coordinator_that_dies_in_the_new_session_goes_on_with_it(tmp_path: Path) -> None:

@@ -288,6 +288,15 @@ def test_an_exception_at_a_site_sends_no_text(
     assert "SECRET-4711" in (made.homes["north"].folder / "log.txt").read_text()
 
 
+@pytest.mark.parametrize("name", ["../../elsewhere", "/tmp/elsewhere", "a.lost-b", ""])
+def test_the_name_of_a_run_is_no_path(tmp_path: Path, name: str) -> None:
+    made = Consortium.of(tmp_path / "made")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError):
+        made.lead(name)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_job_must_list_its_sites(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path)
     sites = made.job.sites.model_copy(update={"names": None})
