@@ -136,6 +136,14 @@ def test_sites_that_never_answer_are_left_out_by_the_rule_only(tmp_path: Path) -
     assert caught.value.where == "cleo"
 
 
+def test_too_few_sites_at_the_start_are_named_as_without_the_rule(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five(min_sites=3))
+    lose(made, ("ada", "bea", "cleo"), at_once=True)
+    with pytest.raises(ProtocolAbort) as caught:
+        made.lead()
+    assert caught.value.where == "ada, bea, cleo"
+
+
 def test_a_coordinator_that_is_killed_before_the_new_session_remembers_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +183,7 @@ def test_a_coordinator_that_dies_in_the_new_session_goes_on_with_it(tmp_path: Pa
     made.before = die
     with pytest.raises(KeyboardInterrupt):
         made.lead()
+    assert any(".lost-" in path.name for path in runs(made).iterdir())  # it is not put back
     made.before = gone
     run = made.lead()
     assert run.facts["cohort"] == ["ada", "cleo", "eva"]

@@ -22,7 +22,7 @@ from secagg.runs.remote_run import plan_remote
 from secagg.runtime.engines.site_node import OPEN, PartyNode
 from secagg.runtime.homes.approvals import approve
 from secagg.runtime.homes.home import Home
-from secagg.runtime.planned_job import session_of
+from secagg.runtime.planned_job import plan_sites, session_of
 
 NONCE = b"0123456789abcdef"
 
@@ -105,6 +105,22 @@ def test_an_opening_that_is_not_as_agreed_is_refused(made: Consortium) -> None:
         assert ask(made, message) == ["refused", "peer"], what
     for session in (message[1] for message in messages.values()):
         assert ask(made, ["handle", session, b""]) == ["unknown"]
+
+
+@pytest.mark.parametrize(("rule", "answer"), [("stop", "refused"), ("leave_out", "opened")])
+def test_a_session_over_some_of_the_sites_needs_the_jobs_rule(
+    tmp_path: Path, rule: str, answer: str
+) -> None:
+    names = {"max_rows": 100, "names": list(SITES), "lost": rule}
+    made = Consortium.of(
+        tmp_path, remote_job(sites=names, release={"min_sites": 2, "min_records": 2})
+    )
+    roster = other_roster(made, "site")
+    planned = plan_sites(made.job, roster.with_role(Role.SITE), {})
+    message = opening(made, roster=roster, session=session_of(planned, roster, NONCE))
+    assert ask(made, message)[0] == answer
+    for node in made.nodes.values():
+        node.close()
 
 
 def test_an_unapproved_job_is_refused_and_waits(made: Consortium) -> None:
