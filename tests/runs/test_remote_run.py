@@ -144,6 +144,7 @@ def charged(made: Consortium) -> dict[str, list[tuple[int, str]]]:
             if row["kind"] == "entry"
         ]
         for name, home in made.homes.items()
+        if any((home.folder / "ledgers").glob("*.ledger"))
     }
 
 
