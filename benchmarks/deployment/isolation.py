@@ -3,11 +3,16 @@
 Needs root, strace, and a Python that other users may run. Four hospitals run a logistic regression
 over NVFLARE; each party's processes have a user of their own. Then
 
-1. strace says which files each client's processes opened, of those that belong to any party: homes,
-   startup kits, records. Only the party's own may be among them.
-2. As each party's user, every file of the others is opened. Each attempt must fail.
+1. strace says which files each party's processes tried to open, of those of the consortium: homes,
+   startup kits, records. Only the party's own may be among them. Attempts that failed count, too:
+   with users of their own, all attempts on files of others would fail.
+2. As each party's user, every file of the others is opened, and those of the administrator and of
+   the provisioner, who has the keys of the consortium's certificates. Each must fail with EACCES.
 
-As a control, one file is then made readable for all: the second check must find it.
+As controls, one file is then made readable for all, and another party's file is asked for under
+strace, by a relative path: both must be found.
+
+Where users of their own are impossible, a line says so, and only the modes of files are checked.
 
 It needs the extra `nvflare`:  python benchmarks/deployment/isolation.py
 """
@@ -28,38 +33,77 @@ from same_bits import CASES, RECORDS, Consortium, running
 from secagg.audits.run_integrity import verify_folder
 
 _FIRST_USER = 40001
-_TRACED = ("strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=open,openat,openat2", "-o")
-_OPENED = re.compile(r'open(?:at|at2)?\((?:AT_FDCWD, |\d+, )?"([^"]+)".* = \d+$')
+# A file for each thread, as lines of threads in one file interrupt each other; folders by name.
+_TRACED = ("strace", "-ff", "-y", "-qq", "--seccomp-bpf", "-e", "trace=open,openat,openat2", "-o")
+_OPENED = re.compile(r'open(?:at2?)?\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"([^"]*)"')
+_REALLY = re.compile(r" = \d+<([^>]*)>$")  # where links led
+_TRY = """
+import errno, os, sys
+for path in sys.stdin.read().splitlines():
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+        print("readable", path)
+    except OSError as error:
+        print(errno.errorcode[error.errno], path)
+"""
 
 
 def files_of(made: Consortium, records: Path) -> dict[str, set[Path]]:
-    """Return the files of each party: its home, its kit, its records."""
-    return {
+    """Return the files of each party: home, kit, records, output; then the provisioner's."""
+    found = {
         name: {
             path
             for top in (home.folder, made.kit(name), records / name)
             for path in top.rglob("*")
             if path.is_file()
         }
+        | {made.folder / f"{name}.out"}
         for name, home in made.homes.items()
     }
+    kits = {path for path in (made.folder / "kits").rglob("*") if path.is_file()}
+    return {**found, "provisioner": kits.difference(*found.values())}
 
 
-def opened(trace: Path, tops: Iterable[Path]) -> set[Path]:
-    """Return the files under these folders that were opened."""
-    found = {Path(match[1]) for line in trace.open() if (match := _OPENED.search(line.strip()))}
-    return {path for path in found if any(path.is_relative_to(top) for top in tops)}
+def tried(traces: Path, tops: Iterable[Path]) -> set[Path]:
+    """Return the files under these folders that a traced process opened, or tried to open."""
+    found = set()
+    for trace in traces.iterdir():
+        for line in trace.read_text(errors="replace").splitlines():
+            if match := _OPENED.search(line):
+                found.add(os.path.normpath(Path(match[1] or "/", match[2])))
+            if match := _REALLY.search(line):
+                found.add(match[1])
+    return {Path(path) for path in found if any(Path(path).is_relative_to(top) for top in tops)}
 
 
-def readable_as(user: int, paths: Iterable[Path]) -> list[Path]:
-    """Return the files that this user can open."""
-    names = "".join(f"{path}\n" for path in paths)
+def attempts(user: int, paths: Iterable[Path]) -> dict[Path, str]:
+    """Return for each file what this user gets: an error's name, or `readable`."""
     done = subprocess.run(
-        ["sh", "-c", 'while read -r f; do head -c 1 "$f" >/dev/null 2>&1 && echo "$f"; done'],
-        input=names, text=True, capture_output=True, user=user, group=user, extra_groups=[],
-        check=False,
+        [sys.executable, "-c", _TRY], input="".join(f"{path}\n" for path in paths), text=True,
+        capture_output=True, check=True, user=user, group=user, extra_groups=[],
     )  # fmt: skip
-    return [Path(line) for line in done.stdout.splitlines()]
+    said = (line.partition(" ") for line in done.stdout.splitlines())
+    return {Path(path): outcome for outcome, _, path in said}
+
+
+def open_to_others(folders: Iterable[Path]) -> list[Path]:
+    """Return what is not private to its user, by its mode."""
+    everything = (path for top in folders for path in (top, *top.rglob("*")))
+    return [path for path in everything if path.stat().st_mode & 0o077]
+
+
+def check_modes() -> bool:
+    """Check the modes of all homes, without users; return whether they are as they must be."""
+    with tempfile.TemporaryDirectory(prefix="secagg-modes-") as scratch:
+        made = Consortium.make(Path(scratch) / "consortium", RECORDS)
+        homes = [home.folder for home in made.homes.values()]
+        found = open_to_others(homes)
+        planted = homes[0] / "site.toml"
+        planted.chmod(0o644)
+        control = planted in open_to_others(homes)
+    print(f"{len(homes)} homes: {len(found)} files or folders that others may enter or read")
+    print(f"control, one file readable for all: {'found' if control else 'NOT FOUND'}")
+    return control and not found
 
 
 def may_run_as(user: int) -> bool:
@@ -71,12 +115,29 @@ def may_run_as(user: int) -> bool:
     return done.returncode == 0
 
 
+def controls(records: Path, traces: Path, user: int) -> bool:
+    """Return whether both checks find what they must find."""
+    planted = records / "hungary" / "hungary.csv"
+    traces.mkdir()
+    subprocess.run(  # as root, so that only the trace can notice
+        [*_TRACED, str(traces / "opened"), "head", "-c", "1", "../hungary/hungary.csv"],
+        cwd=records / "cleveland", check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    seen = planted in tried(traces, (records,))
+    planted.parent.chmod(0o711)
+    planted.chmod(0o644)
+    readable = attempts(user, [planted])[planted] == "readable"
+    print(f"\ncontrol, one file readable for all: {'found' if readable else 'NOT FOUND'}")
+    print(f"control, a relative path to another's file: {'found' if seen else 'NOT FOUND'}")
+    return seen and readable
+
+
 def main() -> None:
     """Run the job, then print a table."""
     if os.geteuid() != 0 or not shutil.which("strace") or not may_run_as(_FIRST_USER):
-        print("not checked: needs root, strace, and a Python that every user may run")
-        return
-    job, wrong = CASES[0].job(), False
+        print("users of their own: NOT CHECKED (needs root, strace, a Python that others may run)")
+        sys.exit(not check_modes())
+    job = CASES[0].job()
     with tempfile.TemporaryDirectory(prefix="secagg-users-") as scratch:
         folder = Path(scratch)
         folder.chmod(0o711)
@@ -102,29 +163,31 @@ def main() -> None:
             status = made.wait(made.submit(job, "users"), 300)
             verify_folder(made.run_folder("users"))
         print(f"run: {status}, verified\n")
-        print("| party | user | own files opened | of others | others' files tried | readable |")
+        wrong = status != "FINISHED:COMPLETED"
+        print("| party | user | own files opened | tried of others | files of others | refused |")
         print("|---|---|---|---|---|---|")
         everyone = files_of(made, records)
         for name, user in users.items():
-            tops = (records, made.folder / "homes", *(made.kit(other) for other in made.homes))
-            touched = opened(traces / name / "opened", tops)
+            tops = (records, made.folder / "homes", made.folder / "kits")
+            touched = tried(traces / name, tops)
             mine = (made.homes[name].folder, made.kit(name), records / name)
             of_others = {p for p in touched if not any(p.is_relative_to(top) for top in mine)}
             others = set().union(*(found for who, found in everyone.items() if who != name))
-            readable = readable_as(user, others)
-            wrong |= bool(of_others or readable) or not touched
+            outcomes = attempts(user, sorted(others))
+            refused = [path for path, outcome in outcomes.items() if outcome == "EACCES"]
+            own = touched - of_others
+            wrong |= bool(of_others) or not own or len(refused) != len(others)
+            wrong |= name in RECORDS and records / name / f"{name}.csv" not in own
             print(
-                f"| {name} | {user} | {len(touched)} | {len(of_others)} | {len(others)} | "
-                f"{len(readable)} |"
+                f"| {name} | {user} | {len(own)} | {len(of_others)} | {len(others)} | "
+                f"{len(refused)} |"
             )
-            for path in (*of_others, *readable):
-                print(f"  {path}")
-        planted = records / "hungary" / "hungary.csv"
-        planted.parent.chmod(0o711)
-        planted.chmod(0o644)
-        control = readable_as(users["cleveland"], [planted])
-        print(f"\ncontrol, one file readable for all: {'found' if control else 'NOT FOUND'}")
-    sys.exit(wrong or not control)
+            for path in of_others:
+                print(f"  {path}: tried")
+            for path in sorted(others - set(refused)):
+                print(f"  {path}: {outcomes.get(path, 'no answer')}")
+        wrong |= not controls(records, traces / "control", users["cleveland"])
+    sys.exit(wrong)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from homes import approve_everywhere, free_port, make_homes, parties_of
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from secagg.core.identity import COORDINATOR
+from secagg.core.private_files import open_private
 from secagg.deploy.nvflare_job import write_job_folder
 from secagg.deploy.nvflare_kit import harden
 from secagg.jobs.job import Job, parse_job
@@ -74,7 +75,10 @@ class Consortium:
         return self.folder / "kits" / "consortium" / "prod_00" / party
 
     def give_to_users(self, users: Mapping[str, int]) -> None:
-        """Give each party's home and kit to a user of its own, and to nobody else. Needs root."""
+        """Give each party's home and kit to a user of its own, and to nobody else. Needs root.
+
+        The administrator's kit, and the provisioner's keys of all certificates, stay this user's.
+        """
         for name, user in users.items():
             for top in (self.homes[name].folder, self.kit(name)):
                 for path in (top, *top.rglob("*")):
@@ -83,6 +87,8 @@ class Consortium:
                 for parent in top.parents:
                     if parent.is_relative_to(self.folder):
                         parent.chmod(0o711)
+        for own in (self.kit(ADMIN), self.kit(ADMIN).parent.parent / "state"):
+            own.chmod(0o700)
         self.users = users
 
     def approve(self, job: Job) -> None:
@@ -103,7 +109,7 @@ class Consortium:
             "OMP_NUM_THREADS": "1",
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles its modules
-        with (self.folder / f"{name}.out").open("ab") as output:
+        with open_private(self.folder / f"{name}.out", os.O_APPEND) as output:
             start = ["bash", str(self.kit(name) / "startup" / "sub_start.sh"), "--once"]
             user = self.users.get(name)
             self.processes[name] = subprocess.Popen(

@@ -52,7 +52,8 @@ def lead(
     target, ledgers = home.folder / "runs" / name, home.folder / "ledgers"
     place = partial_path(target)
     again = "the same job, submitted again under the same name"
-    resuming = Resuming(again, "The reason is in the log of the party's own home, log.txt.")
+    logs = "If a party refused, the reason is in log.txt of its own home."
+    resuming = Resuming(again, logs, "submit it under another name")
 
     def begin() -> Run:
         return begin_run(

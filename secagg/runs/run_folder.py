@@ -131,10 +131,12 @@ class Resuming:
     """How a user goes on with an unfinished run, in the texts of errors.
 
     how: the command, or what else to do; logs: where the parties' own logs are
+    changed: what to do with a changed job
     """
 
     how: str
     logs: str
+    changed: str = "start again with --overwrite"
 
     @classmethod
     def in_processes(cls, target: Path) -> Resuming:
@@ -185,7 +187,7 @@ def resumable(place: Path, target: Path, resuming: Resuming | None = None) -> It
             more = f"The unfinished run is in {place}: continue with {resuming.how}."
             error.add_note(more if begun else "No sum was requested yet, and nothing is kept.")
         elif kept and not isinstance(error, EvidenceError):
-            more = f"{_resume_advice(error, place, resuming.how)} " if begun else ""
+            more = f"{_resume_advice(error, place, resuming)} " if begun else ""
             error.advice = f"{error.advice} {more}{resuming.logs}".strip()
         raise
     finally:
@@ -193,13 +195,14 @@ def resumable(place: Path, target: Path, resuming: Resuming | None = None) -> It
             delete(place)
 
 
-def _resume_advice(error: SecaggError, place: Path, command: str) -> str:
+def _resume_advice(error: SecaggError, place: Path, resuming: Resuming) -> str:
     """Return how to complete a run that stopped with this error, and what is kept."""
+    command = resuming.how
     if not isinstance(error, _JOB_PROBLEM | PolicyRefusal | DataError):
         return f"Continue with {command}."
     kept = "the log of the sums released so far is kept"
     kept = kept if has_released(place) else "nothing was released yet"
-    otherwise = f"change the job and start again with --overwrite ({kept})."
+    otherwise = f"change the job and {resuming.changed} ({kept})."
     if isinstance(error, _JOB_PROBLEM):
         return f"This job cannot succeed: {otherwise}"
     if error.where == COORDINATOR:  # a rule of the job, which only a returning site can meet

@@ -144,6 +144,7 @@ def charged(made: Consortium) -> dict[str, list[tuple[int, str]]]:
             if row["kind"] == "entry"
         ]
         for name, home in made.homes.items()
+        if any((home.folder / "ledgers").glob("*.ledger"))
     }
 
 
@@ -195,9 +196,7 @@ def refused(made: Consortium, kind: type[SecaggError], where: str, **changed: An
     assert caught.value.where == where, caught.value.line()
     runs = made.homes["coordinator"].folder / "runs"
     assert not (runs / "run").exists()
-    for name in SITES:
-        ledger = made.homes[name].folder / "ledgers" / f"{name}.ledger"
-        assert not ledger.exists() or b"release" not in ledger.read_bytes()
+    assert not any(charged(made).values())
 
 
 def test_a_job_that_is_not_approved_waits_and_releases_nothing(tmp_path: Path) -> None:
@@ -216,6 +215,18 @@ def test_a_changed_job_is_another_job(tmp_path: Path, changes: dict[str, Any]) -
     made = Consortium.of(tmp_path)
     made.job = remote_job(**changes)
     refused(made, PolicyRefusal, "north")
+
+
+def test_the_advice_of_a_refused_run_can_be_followed(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, approved=False)
+    with pytest.raises(PolicyRefusal) as caught:
+        made.lead()
+    assert "--overwrite" not in caught.value.advice  # no command here has it
+    with pytest.raises(UsageError):  # the same name belongs to the unfinished run
+        made.lead(title="Another")
+    with pytest.raises(PolicyRefusal) as caught:  # another name can be used
+        made.lead("other", title="Another")
+    assert caught.value.where == "north"
 
 
 def test_sites_with_other_keys_than_pinned_are_refused(tmp_path: Path) -> None:
