@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -54,8 +55,11 @@ class PartyObject:
                 if self._node is None:
                     self._node = PartyNode(_home(collab.site_name))
             return self._node.answer(message)
-        except Exception:  # without a home there is no log, and no text may be sent
-            return encoding.dumps(["refused", "usage"])
+        except UsageError as error:  # without a home there is no log but the client's own output
+            sys.stderr.write(f"secagg: {error.line()}\n")
+        except Exception:  # its text may quote anything
+            sys.stderr.write("secagg: an internal error, without a home to note it in\n")
+        return encoding.dumps(["refused", "usage"])
 
 
 class LeadObject:

@@ -101,8 +101,12 @@ def collect(
 
 
 def refusal(party: str, code: str) -> SecaggError:
-    """Return the error of a party that refuses with this code, of which only the code was sent."""
-    return _REFUSALS.get(code, PeerError)(party, f"refuses ({code}); the reason is in its own log")
+    """Return the error of a party that refuses with this code, of which only the code was sent.
+
+    A code that is not in `_REFUSALS` could be any text, so it is not quoted.
+    """
+    kind = _REFUSALS.get(code, PeerError)
+    return kind(party, f"refuses ({kind.code}); the reason is in its own log")
 
 
 def collect_signed(

@@ -191,14 +191,15 @@ def test_a_party_that_stays_away_is_named(tmp_path: Path) -> None:
     assert not (made.homes["coordinator"].folder / "runs" / "run").exists()
 
 
-def refused(made: Consortium, kind: type[SecaggError], where: str, **changed: Any) -> None:
-    """Check that the run is refused with this error, and that nothing was released."""
+def refused(made: Consortium, kind: type[SecaggError], where: str, **changed: Any) -> SecaggError:
+    """Check that the run is refused with this error, which is returned, and releases nothing."""
     with pytest.raises(kind) as caught:
         made.lead(**changed)
     assert caught.value.where == where, caught.value.line()
     runs = made.homes["coordinator"].folder / "runs"
     assert not (runs / "run").exists()
     assert not any(charged(made).values())
+    return caught.value
 
 
 def test_a_job_that_is_not_approved_waits_and_releases_nothing(tmp_path: Path) -> None:
@@ -281,6 +282,24 @@ def test_another_version_of_secagg_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (["refused", "usage"], UsageError),  # such as a client without a home
+        (["refused", "policy"], PolicyRefusal),
+        (["refused", "forged\nline"], PeerError),
+        (["hello", "0.0.9\nforged line", "south", b"", b""], PeerError),
+    ],
+)
+def test_a_party_that_refuses_the_greeting_is_named_and_adds_no_line(
+    tmp_path: Path, answer: list[Any], kind: type[SecaggError]
+) -> None:
+    made = Consortium.of(tmp_path)
+    made.after = lambda _, party, said: encoding.dumps(answer) if party == "south" else said
+    error = refused(made, kind, "south")
+    assert type(error) is kind and error.line().isprintable()
+
+
+@pytest.mark.parametrize(
     "place",
     ["engines.site_node.check_approved", "engines.stored_party.read_records", "site_steps.encode"],
 )
@@ -339,6 +358,30 @@ def test_a_job_must_list_its_sites(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path)
     sites = made.job.sites.model_copy(update={"names": None})
     refused(made, UsageError, "sites.names", sites=sites)
+
+
+def test_a_site_that_the_coordinator_has_not_pinned_is_named(tmp_path: Path) -> None:
+    """The rosters in which a site was removed, and in which it never was."""
+    made = Consortium.of(tmp_path)
+    home = made.homes["coordinator"]
+    parties = {name: who for name, who in home.roster.parties.items() if name != "south"}
+    home.pin(Roster(parties), fingerprint(Roster(parties)))
+    error = refused(made, PolicyRefusal, "coordinator")
+    assert "south" in error.what and not made.calls
+    sites = made.job.sites.model_copy(update={"names": ("north", "planted", "west")})
+    error = refused(made, PolicyRefusal, "coordinator", sites=sites)
+    assert "planted" in error.what and not made.calls
+
+
+def test_a_site_that_a_partys_own_roster_lacks_is_refused_there(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    for name in ("north", "west"):
+        home = made.homes[name]
+        parties = {who: card for who, card in home.roster.parties.items() if who != "south"}
+        home.pin(Roster(parties), fingerprint(Roster(parties)))
+        made.restart(name)
+    refused(made, PeerError, "north")
+    assert "south" in (made.homes["north"].folder / "log.txt").read_text()
 
 
 def test_an_aggregator_that_nobody_pinned_is_missing(tmp_path: Path) -> None:

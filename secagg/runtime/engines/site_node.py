@@ -65,6 +65,7 @@ from secagg.runtime.homes.approvals import check_approved
 from secagg.runtime.homes.home import Home
 from secagg.runtime.homes.own_source import plan_at_home
 from secagg.runtime.planned_job import Planned
+from secagg.runtime.replies import refusal
 
 OPEN: Final = "open"
 """The phase of the frame that opens a session."""
@@ -212,9 +213,16 @@ def _is_printable(value: Any) -> bool:
 
 
 def read_hello(answer: Any, name: str, pinned: PublicIdentity) -> None:
-    """Check a party's answer to "hello". Raises `PeerError` or `UsageError`."""
+    """Check a party's answer to "hello". Raises the error of a refusal, `PeerError`, `UsageError`.
+
+    Nobody signs this answer, so no text of it is quoted that could begin a line of its own.
+    """
     match answer:
-        case ["hello", str(version), str(called), bytes(verify), bytes(seal)]:
+        case ["refused", str(code)]:
+            raise refusal(name, code)
+        case ["hello", str(version), str(called), bytes(verify), bytes(seal)] if (
+            version.isprintable()
+        ):
             if version != __version__:
                 what = f"runs secagg {version}, and the coordinator {__version__}"
                 raise UsageError(name, what, "All parties need the same version.")
