@@ -38,8 +38,7 @@ deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; re
 	$(BIN)/python examples/nvflare/demo.py
 
 deploy-checks: .venv/.nvflare  ## attack and measure parties over NVFLARE on this computer (40 minutes)
-	for check in same_bits kills isolation refusals planted_exception private_twice; do \
-	  OMP_NUM_THREADS=1 $(BIN)/python benchmarks/deployment/$$check.py || exit; done
+	$(BIN)/python benchmarks/deployment/checks.py
 
 flower-demo: .venv-flower/.flower  ## the same over Flower, slowly; report in runs/flower-demo
 	.venv-flower/bin/python examples/flower/demo.py

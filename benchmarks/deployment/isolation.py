@@ -6,13 +6,15 @@ over NVFLARE; each party's processes have a user of their own. Then
 1. strace says which files each party's processes tried to open, of those of the consortium: homes,
    startup kits, records. Only the party's own may be among them. Attempts that failed count, too:
    with users of their own, all attempts on files of others would fail.
-2. As each party's user, every file of the others is opened, and those of the administrator and of
+2. strace also says which files outside these its processes wrote: none.
+3. As each party's user, every file of the others is opened, and those of the administrator and of
    the provisioner, who has the keys of the consortium's certificates. Each must fail with EACCES.
 
 As controls, one file is then made readable for all, and another party's file is asked for under
 strace, by a relative path: both must be found.
 
-Where users of their own are impossible, a line says so, and only the modes of files are checked.
+Where users of their own are impossible, a line says so, only the modes of files are checked, and
+the exit code is 77.
 
 It needs the extra `nvflare`:  python benchmarks/deployment/isolation.py
 """
@@ -33,10 +35,12 @@ from same_bits import CASES, RECORDS, Consortium, running
 from secagg.audits.run_integrity import verify_folder
 
 _FIRST_USER = 40001
+_NOT_CHECKED = 77  # as exit code
 # A file for each thread, as lines of threads in one file interrupt each other; folders by name.
 _TRACED = ("strace", "-ff", "-y", "-qq", "--seccomp-bpf", "-e", "trace=open,openat,openat2", "-o")
 _OPENED = re.compile(r'open(?:at2?)?\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"([^"]*)"')
 _REALLY = re.compile(r" = \d+<([^>]*)>$")  # where links led
+_WRITES = re.compile(r"O_(?:WRONLY|RDWR|CREAT)")
 _TRY = """
 import errno, os, sys
 for path in sys.stdin.read().splitlines():
@@ -74,6 +78,14 @@ def tried(traces: Path, tops: Iterable[Path]) -> set[Path]:
             if match := _REALLY.search(line):
                 found.add(match[1])
     return {Path(path) for path in found if any(Path(path).is_relative_to(top) for top in tops)}
+
+
+def written(traces: Path) -> set[Path]:
+    """Return the files that a traced process opened for writing; devices and `/proc` are none."""
+    lines = (line for trace in traces.iterdir() for line in trace.read_text().splitlines())
+    found = (_REALLY.search(line) for line in lines if _WRITES.search(line))
+    paths = {Path(match[1]) for match in found if match and match[1].startswith("/")}
+    return {path for path in paths if path.parts[1] not in ("dev", "proc")}
 
 
 def attempts(user: int, paths: Iterable[Path]) -> dict[Path, str]:
@@ -132,11 +144,33 @@ def controls(records: Path, traces: Path, user: int) -> bool:
     return seen and readable
 
 
+def is_apart(made: Consortium, name: str, records: Path, traces: Path, others: set[Path]) -> bool:
+    """Print a party's line, and return whether it kept to its own files, and can open no others."""
+    user, tops = made.users[name], (records, made.folder / "homes", made.folder / "kits")
+    touched, wrote = tried(traces, tops), written(traces)
+    mine = (made.homes[name].folder, made.kit(name), records / name)
+    own = {path for path in touched if any(path.is_relative_to(top) for top in mine)}
+    elsewhere = {path for path in wrote if not any(path.is_relative_to(top) for top in mine)}
+    outcomes = attempts(user, sorted(others))
+    refused = {path for path, outcome in outcomes.items() if outcome == "EACCES"}
+    numbers = map(len, (own, touched - own, elsewhere, others, refused))
+    print(f"| {name} | {user} | {' | '.join(map(str, numbers))} |")
+    for path in sorted(touched - own):
+        print(f"  {path}: tried")
+    for path in sorted(elsewhere):
+        print(f"  {path}: written")
+    for path in sorted(others - refused):
+        print(f"  {path}: {outcomes.get(path, 'no answer')}")
+    has_read = name not in RECORDS or records / name / f"{name}.csv" in own
+    return touched == own and refused == others and not elsewhere and bool(wrote) and has_read
+
+
 def main() -> None:
     """Run the job, then print a table."""
     if os.geteuid() != 0 or not shutil.which("strace") or not may_run_as(_FIRST_USER):
-        print("users of their own: NOT CHECKED (needs root, strace, a Python that others may run)")
-        sys.exit(not check_modes())
+        needs = f"root, strace, and that all users may run {sys.executable}"
+        print(f"users of their own: NOT CHECKED (needs {needs})")
+        sys.exit(_NOT_CHECKED if check_modes() else 1)
     job = CASES[0].job()
     with tempfile.TemporaryDirectory(prefix="secagg-users-") as scratch:
         folder = Path(scratch)
@@ -164,28 +198,13 @@ def main() -> None:
             verify_folder(made.run_folder("users"))
         print(f"run: {status}, verified\n")
         wrong = status != "FINISHED:COMPLETED"
-        print("| party | user | own files opened | tried of others | files of others | refused |")
-        print("|---|---|---|---|---|---|")
+        print("| party | user | own files opened | tried of others | written elsewhere "
+              "| files of others | refused |")  # fmt: skip
+        print("|---|---|---|---|---|---|---|")
         everyone = files_of(made, records)
-        for name, user in users.items():
-            tops = (records, made.folder / "homes", made.folder / "kits")
-            touched = tried(traces / name, tops)
-            mine = (made.homes[name].folder, made.kit(name), records / name)
-            of_others = {p for p in touched if not any(p.is_relative_to(top) for top in mine)}
+        for name in users:
             others = set().union(*(found for who, found in everyone.items() if who != name))
-            outcomes = attempts(user, sorted(others))
-            refused = [path for path, outcome in outcomes.items() if outcome == "EACCES"]
-            own = touched - of_others
-            wrong |= bool(of_others) or not own or len(refused) != len(others)
-            wrong |= name in RECORDS and records / name / f"{name}.csv" not in own
-            print(
-                f"| {name} | {user} | {len(own)} | {len(of_others)} | {len(others)} | "
-                f"{len(refused)} |"
-            )
-            for path in of_others:
-                print(f"  {path}: tried")
-            for path in sorted(others - set(refused)):
-                print(f"  {path}: {outcomes.get(path, 'no answer')}")
+            wrong |= not is_apart(made, name, records, traces / name, others)
         wrong |= not controls(records, traces / "control", users["cleveland"])
     sys.exit(wrong)
 

@@ -1,10 +1,11 @@
 """Ask for what must be refused, over NVFLARE: print who refuses, the exit code and the line.
 
-One consortium on this computer: four hospitals and two aggregators. In each case the job must fail
-in NVFLARE, leave no run folder, and release no sum beyond those before the case. secagg's exit
-code, the coordinator's line and the log that says why must be those of the case. As controls, code
-runs at a site that allows it, and at the end the agreed job runs. The exit code is 1 if one of
-these is not so.
+One consortium on this computer: four hospitals, two aggregators, and a client of NVFLARE that no
+roster has. In each case the job must fail in NVFLARE, leave no run folder, and release no sum
+beyond those before the case. secagg's exit code, the coordinator's line and the log that says why
+must be those of the case. As controls, code runs at a site that allows it, and at the end the
+agreed job runs, of which the client that no roster has gets nothing although NVFLARE's job includes
+it. The exit code is 1 if one of these is not so.
 
 It needs the extra `nvflare`:  python benchmarks/deployment/refusals.py [--only NAME]
 """
@@ -21,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import refused_cases as cases
+import stranger_cases as strangers
 from hooked import install_hooks
 from refused_cases import SITE, Stage
 from same_bits import CASES, COORDINATOR, RECORDS, Consortium, running
+from stranger_cases import STRANGER, add_stranger, received
 
 _SAID = re.compile(r"\w+: ended with exit code (\d): (.*)")
 
@@ -89,14 +92,51 @@ CASES_REFUSED = (
     Case(
         "old version of secagg", cases.old, "2", "hungary: runs secagg 0.0.9", COORDINATOR, "0.0.9"
     ),
+    Case(
+        "planted site",
+        strangers.planted,
+        "3",
+        "coordinator: the pinned roster",
+        COORDINATOR,
+        f"no site '{STRANGER}'",
+    ),
+    Case(
+        "the same, coordinator pins it",
+        strangers.planted_by_coordinator,
+        "4",
+        f"{REFUSES} (peer)",
+        "cleveland",
+        f"the key of {STRANGER}",
+    ),
+    Case(
+        "stolen home, another client",
+        strangers.stolen,
+        "4",
+        "hungary: cannot be",
+        COORDINATOR,
+        "reached",
+    ),
+    Case(
+        "client with another's home",
+        strangers.wrong_home,
+        "2",
+        "hungary: refuses (usage)",
+        SITE,
+        f"is the home of {STRANGER}",
+    ),
 )
 
 
 def logs(made: Consortium) -> dict[Path, list[str]]:
-    """Return the lines that the parties' homes and kits have logged."""
-    tops = (top for name, home in made.homes.items() for top in (home.folder, made.kit(name)))
-    paths = (top / "log.txt" for top in tops)
+    """Return the lines that the parties have said."""
+    paths = (path for name in made.homes for path in logs_of(made, name))
     return {path: path.read_text().splitlines() for path in paths if path.exists()}
+
+
+def logs_of(made: Consortium, name: str) -> tuple[Path, ...]:
+    """Return where a party says something: its home, its kit, its output."""
+    home, kit = made.homes[name].folder, made.kit(name)
+    return home / "log.txt", kit / "log.txt", made.folder / f"{name}.out"
 
 
 def play(case: Case, stage: Stage) -> bool:
@@ -105,13 +145,13 @@ def play(case: Case, stage: Stage) -> bool:
     status = case.play(stage)
     new = {path: lines[len(before.get(path, ())) :] for path, lines in logs(made).items()}
 
-    def said_by(text: str, *tops: Path) -> str:
-        lines = [line for top in tops for line in new.get(top / "log.txt", ())]
+    def said_by(name: str, text: str) -> str:
+        lines = [line for path in logs_of(made, name) for line in new.get(path, ())]
         return next((line for line in lines if text in line), "NOTHING")
 
-    found = _SAID.search(said_by("ended with", made.homes[COORDINATOR].folder))
+    found = _SAID.search(said_by(COORDINATOR, "ended with"))
     exit_code, line = found.groups() if found else ("-", "-")
-    said = said_by(case.said, made.homes[case.log].folder, made.kit(case.log))
+    said = said_by(case.log, case.said)
     more = stage.entries() - sums
     at = max(said.find(case.said) - 40, 0)
     why = said[at:].partition(" ")[2].partition(". ")[0][:100]
@@ -133,11 +173,14 @@ def controls(stage: Stage) -> bool:
     with stage.loosened(COORDINATOR, SITE):
         cases.submit_code(stage, [SITE])
     ran = (stage.orders / "code-ran").exists()
-    status = stage.submit("agreed")
+    before = received(stage)
+    status = stage.submit("agreed", more=(STRANGER,))
     done = status == "FINISHED:COMPLETED" and stage.made.run_folder("agreed").exists()
     print(f"\ncontrol, code at a site that allows it: {'runs' if ran else 'DOES NOT RUN'}")
+    nothing = received(stage) == before
     print(f"control, the agreed job: {status}")
-    return ran and done
+    print(f"the client that no roster has got {'nothing' if nothing else 'SOMETHING'}")
+    return ran and done and nothing
 
 
 def main() -> None:
@@ -153,6 +196,7 @@ def main() -> None:
         install_hooks(orders)
         made = Consortium.make(folder / "consortium", own, aggregators=2)
         job = CASES[1].job()
+        add_stranger(made)
         made.approve(job)
         with running(made):
             stage = Stage(made, orders, job, folder / "spare")

@@ -43,13 +43,25 @@ class Stage:
                     found += sum(line.kind == "entry" for line in lines)
         return found
 
-    def submit(self, name: str, job: Job | None = None, *, absent: str = "") -> str:
-        """Submit a job, to all clients but one, and return NVFLARE's status at its end."""
-        parties = [party for party in self.made.homes if party not in (COORDINATOR, absent)]
+    def submit(
+        self, name: str, job: Job | None = None, *, absent: str = "", more: tuple[str, ...] = ()
+    ) -> str:
+        """Submit a job, to all clients but one, or more, and return NVFLARE's status at its end."""
+        parties = [*(party for party in self.clients if party != absent), *more]
         return self.made.wait(self.made.submit(job or self.job, name, parties))
 
+    @property
+    def clients(self) -> list[str]:
+        """The names of the roster's parties but the coordinator."""
+        return [name for name in self.made.homes[COORDINATOR].roster.parties if name != COORDINATOR]
+
+    def impatient(self, job: Job) -> Job:
+        """Return a job whose coordinator waits for a short time."""
+        return job.model_copy(update={"engine": job.engine.model_copy(update={"deadline": 10.0})})
+
     def other_home(self) -> Home:
-        """Make a home of the same site with other keys."""
+        """Make a home of the same site with other keys, in place of an earlier one."""
+        shutil.rmtree(self.spare, ignore_errors=True)
         made = Home.create(self.spare, SITE, Role.SITE, system_random, RECORDS[SITE].absolute())
         parties = self.made.homes[SITE].roster.parties | {SITE: made.identity.public}
         roster = make_roster(list(parties.values()), "other")
@@ -57,16 +69,15 @@ class Stage:
         return made
 
     @contextmanager
-    def instead(self, other: Home) -> Iterator[None]:
-        """Let the site's kit name another home."""
-        path = self.made.kit(SITE) / "local" / HOME_FILE
+    def instead(self, other: Home, name: str = SITE) -> Iterator[None]:
+        """Let a party's kit name another home."""
+        path = self.made.kit(name) / "local" / HOME_FILE
         before = path.read_text()
         path.write_text(f"{other.folder}\n")
         try:
             yield
         finally:
             path.write_text(before)
-            shutil.rmtree(other.folder)
 
     def restart(self, name: str) -> None:
         """Start a party's process again."""
@@ -155,7 +166,7 @@ def submit_code(stage: Stage, parties: list[str]) -> str:
 
 
 def code(stage: Stage) -> str:
-    return submit_code(stage, [party for party in stage.made.homes if party != COORDINATOR])
+    return submit_code(stage, stage.clients)
 
 
 def code_let_through(stage: Stage) -> str:
@@ -165,8 +176,9 @@ def code_let_through(stage: Stage) -> str:
 
 
 def removed(stage: Stage) -> str:
+    everyone = stage.clients
     with stage.coordinators_roster(lambda parties: parties.pop(SITE)):
-        return stage.submit("removed")
+        return stage.made.wait(stage.made.submit(stage.job, "removed", everyone))
 
 
 def records(stage: Stage) -> str:
@@ -194,10 +206,8 @@ def made_records(stage: Stage) -> Path:
 
 def missing(stage: Stage) -> str:
     stage.made.kill("aggregator_2")
-    engine = stage.job.engine.model_copy(update={"deadline": 10.0})
-    job = stage.job.model_copy(update={"engine": engine})
     try:
-        return stage.submit("missing", job, absent="aggregator_2")
+        return stage.submit("missing", stage.impatient(stage.job), absent="aggregator_2")
     finally:
         stage.made.start_party("aggregator_2")
         stage.made.wait_for_clients()

@@ -107,6 +107,7 @@ class Consortium:
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(self.kit(name) / "transfer"),  # FLARE writes jobs there, readable for all
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process compiles its modules
         with open_private(self.folder / f"{name}.out", os.O_APPEND) as output:
