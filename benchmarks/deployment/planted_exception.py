@@ -7,12 +7,13 @@ is searched for, as text, as base64 of the text, and as the eight bytes of a flo
 
 * in all that the hospital's processes gave to TLS,
 * in all files of the server's kit and of the coordinator's home, in which NVFLARE has its job store
-  and its snapshots, also inside archives,
-* in what an administrator downloads of the job.
+  and its snapshots, also inside archives, and in the output of the server's process,
+* in what an administrator downloads of the job, and in the administrator's kit.
 
-Controls: the hospital's own log must have the number; with a method that lets the exception
-through, the number must be found in what was sent; and it must be found in an archive that is put
-into the server's kit. The exit code is 1 if anything is not as it must be.
+Controls: each exception is raised, and the hospital's own log has the number. With a method that
+lets the exception through (`through`), the number is found in what was sent. If the coordinator's
+code passes it on, too (`kept`), it is found at the server. It is also found, in each form, in an
+archive that is put into the server's kit. The exit code is 1 if anything is not as it must be.
 
 It needs the extra `nvflare`:  python benchmarks/deployment/planted_exception.py
 """
@@ -20,23 +21,26 @@ It needs the extra `nvflare`:  python benchmarks/deployment/planted_exception.py
 from __future__ import annotations
 
 import base64
+import io
 import json
-import os
 import struct
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from same_bits import CASES, COORDINATOR, HOOKS, RECORDS, Consortium, running
+from hooked import HOOKS, install_hooks
+from same_bits import CASES, COORDINATOR, RECORDS, Consortium, running
 
 sys.path.insert(0, str(HOOKS))
 
+from consortium import ADMIN
 from planted import CANARY
 
 SITE = "hungary"
-PLACES = ("hello", "open", "records", "contribution", "home", "through")
+PLACES = ("hello", "open", "records", "contribution", "home", "through", "kept")
 _TEXT = repr(CANARY).encode()
 NEEDLES = (
     _TEXT, struct.pack("<d", CANARY), struct.pack(">d", CANARY),
@@ -49,13 +53,17 @@ def contents(tops: Iterable[Path]) -> Iterator[tuple[Path, bytes]]:
     """Yield every file with its content, and the files in archives."""
     for top in tops:
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
-            if not path.is_file():
-                continue
-            yield path, path.read_bytes()
-            if zipfile.is_zipfile(path):
-                with zipfile.ZipFile(path) as archive:
-                    for name in archive.namelist():
-                        yield path / name, archive.read(name)
+            with suppress(FileNotFoundError, IsADirectoryError):  # the server is running
+                yield from unpacked(path, path.read_bytes())
+
+
+def unpacked(path: Path, content: bytes) -> Iterator[tuple[Path, bytes]]:
+    """Yield a file, and all in it if it is an archive."""
+    yield path, content
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for name in archive.namelist():
+                yield from unpacked(path / name, archive.read(name))
 
 
 def found(tops: Iterable[Path]) -> list[Path]:
@@ -72,46 +80,55 @@ def main() -> None:
         orders = folder / "orders"
         orders.mkdir()
         (orders / "capture").write_text(SITE)
-        os.environ |= {"SECAGG_HOOKS": str(orders), "PYTHONPATH": str(HOOKS)}
+        install_hooks(orders)
         made = Consortium.make(folder / "consortium", RECORDS)
         made.approve(job)
         log = made.homes[SITE].folder / "log.txt"
         with running(made):
-            print("| the exception is raised | NVFLARE | own log | sent | server | downloaded |")
-            print("|---|---|---|---|---|---|")
+            print("| exception | raised | NVFLARE | own log | sent | server | downloaded |")
+            print("|---|---|---|---|---|---|---|")
+            server = (made.kit(COORDINATOR), made.homes[COORDINATOR].folder,
+                      made.folder / f"{COORDINATOR}.out")  # fmt: skip
             for place in PLACES:
                 (orders / "planted").write_text(json.dumps([SITE, place]))
+                (orders / "fired").write_bytes(b"")
                 log.write_bytes(b"")
                 submitted = made.submit(job, place)
                 status = made.wait(submitted, 180)
                 downloads = folder / f"download-{place}"
                 downloads.mkdir()
                 made.admin.download_job_result(submitted, str(downloads))
-                server = (made.kit(COORDINATOR), made.homes[COORDINATOR].folder)
+                raised = len((orders / "fired").read_text().splitlines())
                 own, sent = found([log]), found(orders.glob("*.sent"))
-                there, taken = found(server), found([downloads])
+                there, taken = found(server), found([downloads, made.kit(ADMIN)])
                 print(
-                    f"| {place} | {status} | {len(own)} | {len(sent)} | {len(there)} | "
+                    f"| {place} | {raised} | {status} | {len(own)} | {len(sent)} | {len(there)} | "
                     f"{len(taken)} |", flush=True,
                 )  # fmt: skip
-                control = place == "through"
-                wrong |= bool(sent) != control or bool(there) or bool(taken)
-                wrong |= not own and place not in (
-                    "home",
-                    "through",
-                )  # these have no home to log in
+                wrong |= not raised or status == "FINISHED:COMPLETED"
+                wrong |= bool(sent) != (place in ("through", "kept"))
+                wrong |= bool(there) != (place == "kept") or (bool(taken) and place != "kept")
+                # The last three have no home to log in.
+                wrong |= not own and place not in ("home", "through", "kept")
                 for path in (*there, *taken):
-                    print(f"  {path}")
+                    print(f"  {path.relative_to(folder)}")
             captured = sum(path.stat().st_size for path in orders.glob("*.sent"))
             print(f"\nsearched: {captured / 1e6:.1f} MB before TLS, "
                   f"{sum(1 for _ in contents(server))} files at the server")  # fmt: skip
-        with zipfile.ZipFile(
-            made.kit(COORDINATOR) / "control.zip", "w", zipfile.ZIP_DEFLATED
-        ) as archive:
-            archive.writestr("record", struct.pack(">d", CANARY) * 100)
-        control = bool(found(server))
-        print(f"control, an archive at the server: {'found' if control else 'NOT FOUND'}")
-    sys.exit(wrong or not control)
+        said = b"cannot use the record " + _TEXT + b" of 303"
+        forms = (
+            said,
+            *NEEDLES[1:3],
+            *(base64.b64encode(b"x" * shift + said) for shift in range(3)),
+        )
+        missed = []
+        for number, form in enumerate(forms):
+            path = made.kit(COORDINATOR) / "control.zip"
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr("record", form)
+            missed += [] if found([path]) else [number]
+        print(f"control, {len(forms)} forms in an archive at the server: {missed or 'all found'}")
+    sys.exit(wrong or bool(missed))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Each hospital's own policy has a budget that one run fits and two do not. The second run must be
 refused by each hospital's ledger, under another name and title; and again after new startup kits
-are installed, because homes, and so ledgers, lie outside the kits. What `secagg budget show` prints as
-spent must stay as it was, to the digit. As a control, the same job runs on the new kits once the
+are installed, because homes, and so ledgers, lie outside the kits. What `secagg budget show` prints
+as spent must stay as it was, to the digit. As a control, the same job runs on the new kits once the
 hospitals raise their budgets, and then more is spent. The exit code is 1 if anything is not so.
 
 It needs the extra `nvflare`:  python benchmarks/deployment/private_twice.py
@@ -51,7 +51,7 @@ def spent(made: Consortium) -> dict[str, str]:
 
 
 def ask(made: Consortium, job: Job, name: str) -> tuple[bool, bool]:
-    """Run the job and print what is said; return whether it ran, and whether all ledgers refused."""
+    """Run the job, and print what is said; return whether it ran, and whether all refused."""
     made.approve(job)
     logs = [made.homes[party].folder / "log.txt" for party in (COORDINATOR, *RECORDS)]
     known = {log: len(log.read_text()) if log.exists() else 0 for log in logs}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.consortium import Consortium, remote_job
 from support.jobs import SITES, tables
+from support.ledger_runs import noised
 
 import secagg
 from secagg.audits.run_integrity import verify_folder
@@ -25,6 +26,7 @@ from secagg.errors import (
 )
 from secagg.runs import ledger_history
 from secagg.runs.session_loop import Run
+from secagg.runtime.homes.approvals import approve
 from secagg.runtime.homes.home import Home
 
 FILES = ("result.json", "arrays.npz")
@@ -278,8 +280,12 @@ def test_another_version_of_secagg_is_named(tmp_path: Path) -> None:
     refused(made, UsageError, "south")
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["engines.site_node.check_approved", "engines.stored_party.read_records", "site_steps.encode"],
+)
 def test_an_exception_at_a_site_sends_no_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     made = Consortium.of(tmp_path, remote_job(engine={"deadline": 1}))
     seen: list[bytes] = []
@@ -292,7 +298,7 @@ def test_an_exception_at_a_site_sends_no_text(
         raise ValueError("SECRET-4711")
 
     made.after = record
-    monkeypatch.setattr("secagg.runtime.engines.stored_party.read_records", fail)
+    monkeypatch.setattr(f"secagg.runtime.{place}", fail)
     with pytest.raises(SecaggError):
         made.lead()
     assert not any(b"SECRET-4711" in answer for answer in seen)
@@ -306,6 +312,27 @@ def test_the_name_of_a_run_is_no_path(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
         made.lead(name)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_second_private_run_over_a_sites_budget_is_refused(tmp_path: Path) -> None:
+    first = remote_job(privacy=noised(2.0))
+    made = Consortium.of(tmp_path, first)
+    policy = made.homes["south"].folder / "policy.toml"
+    policy.write_text(
+        "min_sites = 2\nmin_records = 2\n[budget]\nperiod_epsilon = 3.5\nperiod_delta = 1e-6\n"
+    )
+    for name in SITES:
+        approve(made.homes[name], remote_job(title="Again", privacy=noised(2.0)))
+    for name in (*SITES, *SITES):
+        made.restart(name)
+    made.lead()
+    spent = charged(made)
+    made.job = first.model_copy(update={"title": "Again"})
+    for _ in range(2):  # the second time, with new processes
+        with pytest.raises(PolicyRefusal) as caught:
+            made.lead("again")
+        assert caught.value.where == "south" and charged(made) == spent
+        made.restart("south")
 
 
 def test_a_job_must_list_its_sites(tmp_path: Path) -> None:

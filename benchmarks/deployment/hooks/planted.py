@@ -7,8 +7,16 @@ records        when it reads its records
 contribution   when it encodes its contribution
 home           before it has a home, and so a log
 through        in a published method that lets it through: the control, for what NVFLARE then sends
+kept           the same, and the coordinator's code lets the answer's text through, too: the control
+               for what NVFLARE's server then keeps
 =============  ====================================================================================
+
+Each time, the file "fired" gets a line.
 """
+
+import os
+import sys
+from pathlib import Path
 
 CANARY = 987654.321
 
@@ -16,15 +24,35 @@ CANARY = 987654.321
 def fail(*_, **__):
     """Raise an exception with the value in its text, and in the variables of its traceback."""
     record = [CANARY]
+    with (Path(os.environ["SECAGG_HOOKS"]) / "fired").open("a") as file:
+        file.write("fired\n")
     raise ValueError(f"cannot use the record {record}: {record[0]!r}")
+
+
+class _Told(Exception):
+    """The text of the error that is being handled, for NVFLARE to log."""
+
+    def __init__(self, code):
+        super().__init__(f"{code}: {sys.exc_info()[1]}")
 
 
 def plant(victim, place, party):
     """Plant it, if this process is the victim's."""
     # ruff: noqa: PLC0415
+    if place == "kept" and party == "coordinator":
+        from secagg.runtime.engines import remote
+
+        # what a coordinator would do that reports an unforeseen error of a call with its text
+        def answer_or_raise(self, name, message, until, limit):
+            return remote.encoding.loads(self._call(name, message, 60.0), 8)
+
+        remote.RemoteEngine._answer = answer_or_raise
+        from secagg.deploy import nvflare_parties
+
+        nvflare_parties.RunFailed = _Told
     if party != victim:
         return
-    if place in ("home", "through"):
+    if place in ("home", "through", "kept"):
         from nvflare.collab import collab
 
         from secagg.deploy import nvflare_parties

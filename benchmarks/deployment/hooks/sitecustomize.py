@@ -99,18 +99,19 @@ def _install(folder: Path, party: str) -> None:
 def _capture(folder: Path, party: str) -> None:
     import ssl
 
-    def written(name: str) -> None:
-        real = getattr(ssl.SSLSocket, name)
+    def written(kind: type, name: str) -> None:
+        real = getattr(kind, name)
 
         def send(self, data, *rest):
             with (folder / f"{party}-{os.getpid()}.sent").open("ab") as file:
                 file.write(bytes(data))
             return real(self, data, *rest)
 
-        setattr(ssl.SSLSocket, name, send)
+        setattr(kind, name, send)
 
-    for name in ("send", "sendall"):
-        written(name)
+    for name in ("send", "sendall", "write"):
+        written(ssl.SSLSocket, name)
+    written(ssl.SSLObject, "write")
 
 
 def _start(folder: Path, party: str) -> None:
