@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from secagg.runtime.engines import remote
 from secagg.runtime.engines.site_node import PartyNode
 from secagg.runtime.homes.approvals import approve
 from secagg.runtime.homes.home import Home
-
-_QUIET_SECONDS = 0.25
 
 Before = Callable[["Consortium", str, bytes], bytes]
 """Called before each call with the party and the message; returns the message that arrives."""
@@ -47,7 +45,7 @@ class Consortium:
     """Homes with a common roster, and the nodes that run in them.
 
     calls: the parties that were called, in order
-    at_work: the number of calls that a party is answering; last: when the last of them ended
+    away: the number of parties whose call has no answer; deadlines: how many have passed
     before, after: change a call or its answer, or raise to lose it
     """
 
@@ -56,9 +54,9 @@ class Consortium:
     homes: dict[str, Home]
     nodes: dict[str, PartyNode] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
-    at_work: int = 0
-    last: float = field(default_factory=time.monotonic)
-    _counting: threading.Lock = field(default_factory=threading.Lock)
+    away: int = 0
+    deadlines: int = 0
+    _changed: threading.Condition = field(default_factory=threading.Condition)
     before: Before = lambda consortium, party, message: message
     after: Before = lambda consortium, party, answer: answer
 
@@ -98,36 +96,34 @@ class Consortium:
         """Carry a message to a party's node, as an engine's adapter does."""
         self.calls.append(party)
         arrived = self.before(self, party, message)
-        with self.answering():
-            return self.after(self, party, self.nodes[party].answer(arrived))
-
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Count a party that is at work."""
-        with self._counting:
-            self.at_work += 1
-        try:
-            yield
-        finally:
-            with self._counting:
-                self.at_work -= 1
-                self.last = time.monotonic()
+        return self.after(self, party, self.nodes[party].answer(arrived))
 
     def let_the_deadline_pass(self) -> None:
-        """Wait until no party has been at work for a while; then it is long after the deadline.
+        """Be away until all other parties have answered; then it is long after the deadline.
 
-        So a test need not wait for a deadline, which would be too short on a busy computer or too
-        long on any other. Raises `ConnectionError`, as a call that has no answer.
+        So a test waits for no deadline, which would be too short on a busy computer or too long on
+        any other. Raises `ConnectionError`, as a call that has no answer.
         """
-        while self.at_work or time.monotonic() < self.last + _QUIET_SECONDS:
-            time.sleep(0.02)
-        Clock.skipped += 1e6
+        with self._changed:
+            self.away, now = self.away + 1, self.deadlines
+            self._changed.wait_for(lambda: self.deadlines > now)
+            self.away -= 1
         raise ConnectionError
+
+    def wait(self, futures: Collection[Future[Any]], seconds: float) -> None:
+        """Wait for the engine's calls; the deadline passes when all left are away."""
+        while left := sum(not future.done() for future in futures):
+            with self._changed:
+                if left <= self.away:
+                    Clock.skipped += 1e6
+                    self.deadlines += 1
+                    self._changed.notify_all()
+            time.sleep(0.005)
 
     def lead(self, name: str = "run", **changed: Any) -> Run:
         """Run the job as the coordinator."""
         job = self.job.model_copy(update=changed)
-        with patch.object(remote, "time", Clock):
+        with patch.object(remote, "time", Clock), patch.object(remote, "wait", self.wait):
             return lead(self.homes[COORDINATOR], job, self.call, "fake", name)
 
 
