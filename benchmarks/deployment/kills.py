@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -25,7 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from same_bits import CASES, COORDINATOR, FILES, HOOKS, RECORDS, Consortium, in_one_process, running
+from hooked import install_hooks
+from same_bits import CASES, COORDINATOR, FILES, RECORDS, Consortium, in_one_process, running
 
 from secagg.audits.run_integrity import verify_folder
 from secagg.jobs.job import Job
@@ -106,7 +106,7 @@ def main() -> None:
         folder = Path(scratch)
         orders = folder / "orders"
         orders.mkdir()
-        os.environ |= {"SECAGG_HOOKS": str(orders), "PYTHONPATH": str(HOOKS)}
+        install_hooks(orders)
         made = Consortium.make(folder / "consortium", RECORDS, aggregators=2)
         in_one_process(job, folder / "here", drawn=False)
         made.approve(job)

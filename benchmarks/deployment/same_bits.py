@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -28,9 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from hooked import install_hooks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-HOOKS = Path(__file__).parent / "hooks"
 HEART = EXAMPLES / "heart-disease"
 sys.path.insert(0, str(EXAMPLES / "nvflare"))
 
@@ -148,7 +147,7 @@ def main() -> None:
         folder = Path(scratch)
         orders = folder / "orders"
         orders.mkdir()
-        os.environ |= {"SECAGG_HOOKS": str(orders), "PYTHONPATH": str(HOOKS)}
+        install_hooks(orders)
         made = Consortium.make(folder / "consortium", RECORDS, given.aggregators)
         print("| job | same bits | verified | trips | median s (lowest to highest) | seconds |")
         print("|---|---|---|---|---|---|")
