@@ -112,7 +112,7 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
         return
     output.show_plan(planned)
     if asked.job.sites.lost == "leave_out":
-        typer.echo("lost     sites that do not answer are left out, where all rules allow it")
+        typer.echo("lost     the coordinator may leave out any sites, down to min_sites of them")
     typer.echo(f"job      {asked.digest} ({_state(asked)})")
 
 

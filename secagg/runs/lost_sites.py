@@ -18,18 +18,21 @@ Files: a session that lost sites waits in `OUT.lost-SESSION`. When a later one i
 log is kept, as `OUT.failed-SESSION`. Which sessions came before is read from these folders, so that
 a coordinator that was killed in between knows it, too.
 
-Not protected: a coordinator can say that a site was lost although it answered. It can as well start
-another job; both times the rules and the ledgers of the sites decide.
+Not protected: a coordinator that says that a site was lost although it answered. With the rule
+`leave_out`, it can run a job over any `min_sites` of its sites. A site's ledger has only the sums
+that the site is part of: three sums over two of three sites each show every site, and no ledger of
+a site objects. A lost site that requires more sites than the job does cannot object either.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from secagg.core.hash_chain_log import RunLog
+from secagg.core.hash_chain_log import RunLog, read_log
 from secagg.core.private_files import exclusive_lock
 from secagg.errors import SecaggError, SitesLost, UsageError
 from secagg.runs.run_folder import delete, give_up, has_released, partial_path, utc_now
@@ -61,30 +64,48 @@ def without_lost_sites(target: Path, run: Callable[[], Run], begin: Callable[[],
                 more = "The session before goes on if the lost sites return."
                 error.advice = f"{error.advice} {more}".strip()
             raise
-    for aside in _asides(target):
-        give_up(aside, target)
+    _give_up_all(target)
     return finished
+
+
+def tidy(target: Path) -> None:
+    """Complete what a coordinator that was killed between two sessions left undone."""
+    if os.path.lexists(target):
+        _give_up_all(target)
+    elif not (partial_path(target) / "journal").exists():
+        _put_back(target)
+
+
+def _give_up_all(target: Path) -> None:
+    for aside in _asides(target):
+        with suppress(OSError):  # the run itself is finished
+            give_up(aside, target)
 
 
 def earlier_sessions(target: Path) -> list[dict[str, Any]]:
     """Return an event for each session that lost sites, for the log of the one that follows."""
-    return [_about(RunLog.reopen(aside / _LOG, utc_now)) for aside in _asides(target)]
+    return [_about(read_log(aside / _LOG)) for aside in _asides(target)]
 
 
-def _about(log: RunLog) -> dict[str, Any]:
-    lost = [event["parties"] for event in log.events if event["event"] == "missing"]
+def _about(events: list[dict[str, Any]]) -> dict[str, Any]:
+    lost = [event["parties"] for event in events if event["event"] == "missing"]
     return {
-        "event": "began_again", "round": 0, "session": log.events[0]["session"],
-        "head": log.head, "lost": lost[-1] if lost else [],
-        "releases": sum(event["event"] == "release" for event in log.events),
+        "event": "began_again", "round": 0, "session": events[0]["session"],
+        "head": events[-1]["hash"], "lost": lost[-1] if lost else [],
+        "releases": sum(event["event"] == "release" for event in events),
     }  # fmt: skip
 
 
 def _asides(target: Path) -> list[Path]:
     """Return the folders of the sessions that lost sites, the oldest first."""
     start = f"{target.name}.lost-"
+    if not target.parent.is_dir():
+        return []
     found = [path for path in target.parent.iterdir() if path.name.startswith(start)]
-    return sorted(found, key=lambda path: (path / _LOG).stat().st_mtime)
+    return sorted(
+        (path for path in found if (path / "journal").is_file()),
+        key=lambda path: (path / _LOG).read_bytes().count(b'"event":"began_again"'),
+    )
 
 
 def _set_aside(target: Path) -> None:
@@ -97,7 +118,7 @@ def _set_aside(target: Path) -> None:
 def _put_back(target: Path) -> bool:
     """Put the last session that lost sites back, if the one after it has released nothing."""
     place, asides = partial_path(target), _asides(target)
-    if not asides or has_released(place):
+    if not asides or has_released(place) or os.path.lexists(target):
         return False
     with suppress(UsageError):  # another process runs it
         if place.exists():

@@ -15,7 +15,7 @@ from secagg.core.private_files import read_checked
 from secagg.core.roster_file import check_name, fingerprint
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import Job, parse_job
-from secagg.runs.lost_sites import earlier_sessions, without_lost_sites
+from secagg.runs.lost_sites import earlier_sessions, tidy, without_lost_sites
 from secagg.runs.run_folder import Resuming, check_target, partial_path
 from secagg.runs.session_loop import Run
 from secagg.runs.stored_run import begin_run, continue_run
@@ -67,6 +67,7 @@ def lead(
             own=home.identity, ledgers=ledgers, resuming=resuming,
         )  # fmt: skip
 
+    tidy(target)
     if (place / "journal").is_file():
         _check_same(place, agreed)
         first = go_on

@@ -123,6 +123,17 @@ def test_a_session_over_some_of_the_sites_needs_the_jobs_rule(
         node.close()
 
 
+def test_a_roster_without_an_aggregator_of_the_job_is_refused(tmp_path: Path) -> None:
+    """One aggregator alone would get a site's whole contribution as its share."""
+    made = Consortium.of(tmp_path, remote_job(protocol={"name": "additive"}))
+    parties = dict(made.homes[COORDINATOR].roster.parties)
+    del parties["aggregator_1"]
+    assert ask(made, opening(made, roster=Roster(parties))) == ["refused", "peer"]
+    assert ask(made, opening(made))[0] == "opened"
+    for node in made.nodes.values():
+        node.close()
+
+
 def test_an_unapproved_job_is_refused_and_waits(made: Consortium) -> None:
     job = remote_job(title="Another")
     assert ask(made, opening(made, job=job)) == ["refused", "policy"]
