@@ -4,10 +4,10 @@
 marked `smoke`.
 
 Without Chromium, the tests that need it are skipped, without torch those of neural networks, and
-without NVFLARE those over it. CI sets SECAGG_REQUIRE_BROWSER, SECAGG_REQUIRE_DATA,
+without NVFLARE or Flower those over it. CI sets SECAGG_REQUIRE_BROWSER, SECAGG_REQUIRE_DATA,
 SECAGG_REQUIRE_KERNELS, SECAGG_REQUIRE_NEURAL and SECAGG_REQUIRE_NVFLARE, under which such skips
-fail; so a run cannot succeed if an install step is missing. A processor without the instructions
-remains a reason to skip.
+fail; so a run cannot succeed if an install step is missing. CI has no Flower. A processor without
+the instructions remains a reason to skip.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ FOLDERS = {
 }  # fmt: skip
 """The mark of every test in a folder below this one."""
 
-REASONS = {*FOLDERS.values(), "browser", "data", "kernels", "neural", "nvflare"}
+REASONS = {*FOLDERS.values(), "browser", "data", "flower", "kernels", "neural", "nvflare"}
 """The marks of tests that `make test` leaves out."""
 
 HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "opacus"))
 
 HAS_NVFLARE = importlib.util.find_spec("nvflare") is not None
+
+HAS_FLOWER = importlib.util.find_spec("flwr") is not None
 
 MEMORY = Path("/dev/shm")  # a file system in memory, on Linux
 MIN_SPACE = 1 << 30  # bytes; a complete run needs a tenth of it
@@ -101,6 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip("torch is not installed: make neural"))
         if "nvflare" in marks and not HAS_NVFLARE:
             item.add_marker(pytest.mark.skip("NVFLARE is not installed: make deploy-demo"))
+        if "flower" in marks and not HAS_FLOWER:
+            item.add_marker(pytest.mark.skip("Flower is not installed: make flower-demo"))
         if "smoke" in marks or not marks & REASONS:
             item.add_marker("default")
 

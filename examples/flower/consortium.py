@@ -155,8 +155,11 @@ class Consortium:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for name, started in self.processes.items():
-                if any(process.poll() is not None for process in started):
-                    raise RuntimeError(f"a process of {name} has ended: {self.folder}/{name}.out")
+                for process in started:
+                    if process.poll() is not None:  # the folder is often deleted before one looks
+                        printed = (self.folder / f"{name}.out").read_text(errors="replace")
+                        what = f"{name}: {process.args} has ended ({process.returncode})"
+                        raise RuntimeError(f"{what}:\n{printed[-4000:]}")
             status = str(self.flwr("ls", "here", "--run-id", submitted)["runs"][0]["status"])
             if status.startswith("finished"):
                 return status

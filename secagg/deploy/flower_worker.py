@@ -10,6 +10,10 @@ so that no program has to start for each message.
 
 It uses parts of Flower that are not public and may change, so the version is pinned.
 
+If a run ends while a message is on its way, Flower leaves a task whose message never arrives, and
+its own functions wait for it for more than an hour. This worker gives up after two minutes, since
+the messages of later runs wait behind it.
+
 Threat model: who submits a run, or operates the SuperLink.
 
 Not protected: a party whose SuperNode or SuperLink runs without `--isolation process`.
@@ -23,9 +27,10 @@ from __future__ import annotations
 import argparse
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 from flwr.common.config import get_fused_config_from_fab
@@ -57,6 +62,8 @@ from secagg.runtime.homes.home import Home
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _PAUSE = 0.1
 """Seconds between two looks for a task."""
+_PULL_SECONDS = 120.0
+"""Seconds in which all of a message must have arrived; less than parties usually have to answer."""
 
 
 class Worker:
@@ -92,11 +99,11 @@ class Worker:
 
     def _answer(self, token: str) -> None:
         client = self._client(RuntimeTokenHttpInterceptor(token))
-        with _kept_alive(client):
+        client.PullObject = _until_late(client.PullObject)
+        with closing(client), _kept_alive(client):
             message, context, _, _ = pull_task_input(client)
             push_message(client, answer(self._home, message), context)
             client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED))
-        client.close()
 
     def _lead(self, token: str) -> None:
         grid = HttpGrid(self._address, self._authority is None, self._authority, token=token)
@@ -125,6 +132,18 @@ class Worker:
             root_certificates=self._authority,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="secagg"), interceptor],
         )  # fmt: skip
+
+
+def _until_late(pull: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `pull`, which raises `TimeoutError` once it is too late for the message to arrive."""
+    until = time.monotonic() + _PULL_SECONDS
+
+    def pulled(*arguments: Any) -> Any:
+        if time.monotonic() > until:
+            raise TimeoutError("the message does not arrive; its run has probably ended")
+        return pull(*arguments)
+
+    return pulled
 
 
 @contextmanager

@@ -43,7 +43,6 @@ from secagg.core.randomness import RandomBytes
 from secagg.core.roster_file import (
     card_text,
     check_name,
-    fingerprint,
     is_fingerprint,
     read_roster,
     roster_text,
@@ -189,8 +188,9 @@ class Home:
         given: its fingerprint, as its maker read it out over a second channel
         """
         if not is_fingerprint(roster, given):
-            what = f"the file's fingerprint is {fingerprint(roster)}, another than the one given"
-            advice = "Do not use this roster; ask its maker for the right file."
+            what = "the roster's fingerprint is another than the one given"  # which is not shown:
+            # whoever could copy it from here would not ask for it over a second channel
+            advice = "Compare it with its maker again: 40 letters and digits. Else do not use it."
             raise UsageError("fingerprint", what, advice)
         if roster.parties.get(self.name) != self.identity.public:
             what = f"the roster does not have this party's own card ({self.name})"
