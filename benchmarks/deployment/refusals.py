@@ -76,22 +76,7 @@ CASES_REFUSED = (
     Case(
         "removed site", cases.removed, "3", "coordinator: the pinned roster", COORDINATOR, "no site"
     ),
-    # The count and one sum, at five parties, come before the records change.
-    Case(
-        "changed records",
-        cases.records,
-        "3",
-        "hungary: refuses (records)",
-        SITE,
-        "records changed",
-        10,
-    ),
-    Case(
-        "missing aggregator", cases.missing, "4", "aggregator_2: cannot be", COORDINATOR, "reached"
-    ),
-    Case(
-        "old version of secagg", cases.old, "2", "hungary: runs secagg 0.0.9", COORDINATOR, "0.0.9"
-    ),
+    # Before the first sum, after which the coordinator's ledger would refuse one more site.
     Case(
         "planted site",
         strangers.planted,
@@ -107,6 +92,22 @@ CASES_REFUSED = (
         f"{REFUSES} (peer)",
         "cleveland",
         f"the key of {STRANGER}",
+    ),
+    # The count and one sum, at five parties, come before the records change.
+    Case(
+        "changed records",
+        cases.records,
+        "3",
+        "hungary: refuses (records)",
+        SITE,
+        "records changed",
+        10,
+    ),
+    Case(
+        "missing aggregator", cases.missing, "4", "aggregator_2: cannot be", COORDINATOR, "reached"
+    ),
+    Case(
+        "old version of secagg", cases.old, "2", "hungary: runs secagg 0.0.9", COORDINATOR, "0.0.9"
     ),
     Case(
         "stolen home, another client",
