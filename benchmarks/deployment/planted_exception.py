@@ -12,9 +12,9 @@ is searched for, as text, as base64 of the text, and as the eight bytes of a flo
 
 Controls: each exception is raised, and the hospital's own log has the number. With a method that
 lets the exception through (`through`), the number is found in what was sent. If the coordinator's
-code passes it on, too (`kept`), it is found at the server, also in FLARE's own files. It is also
-found, in each form, in an archive that is put into the server's kit. The exit code is 1 if anything
-is not as it must be.
+code passes it on, too (`kept`), it is found at the server, also in FLARE's job store and in the
+download. It is also found, in each form, in an archive that is put into the server's kit. The exit
+code is 1 if anything is not as it must be.
 
 It needs the extra `nvflare`:  python benchmarks/deployment/planted_exception.py
 """
@@ -109,7 +109,8 @@ def main() -> None:
                 wrong |= not raised or status == "FINISHED:COMPLETED"
                 wrong |= bool(sent) != (place in ("through", "kept"))
                 wrong |= bool(there) != (place == "kept") or (bool(taken) and place != "kept")
-                wrong |= place == "kept" and not found([made.kit(COORDINATOR)])
+                stored = found([made.homes[COORDINATOR].folder / "nvflare"])
+                wrong |= place == "kept" and not (stored and taken)
                 # The last three have no home to log in.
                 wrong |= not own and place not in ("home", "through", "kept")
                 for path in (*there, *taken):
