@@ -122,20 +122,18 @@ class PeerError(ProtocolAbort):
 class SitesLost(ProtocolAbort):
     """Sites dropped out after the first release, so no further sum over the same sites is possible.
 
-    sites: their names; cohort: the sites of the released sums
+    sites: their names
     forbidden: why the release rules forbid a run without these sites; empty if they do not
     """
 
-    def __init__(
-        self, where: str, sites: tuple[str, ...], cohort: tuple[str, ...], forbidden: str
-    ) -> None:
+    def __init__(self, where: str, sites: tuple[str, ...], forbidden: str) -> None:
         super().__init__(
             where,
             f"{', '.join(sites)} dropped out after the first release; a sum over the other sites, "
             "subtracted from an earlier one, is a sum over those that dropped out",
             "Start a new run with the same sites, not without these.",
         )
-        self.sites, self.cohort, self.forbidden = sites, cohort, forbidden
+        self.sites, self.forbidden = sites, forbidden
 
 
 class EvidenceError(SecaggError):

@@ -21,19 +21,18 @@ import json
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 from hooked import install_hooks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HEART = EXAMPLES / "heart-disease"
 sys.path.insert(0, str(EXAMPLES / "nvflare"))
 
-from consortium import Consortium, running  # noqa: E402
+from consortium import Consortium  # noqa: E402
+from homes import Memory, running  # noqa: E402
 
 import secagg  # noqa: E402
 from secagg.audits.run_integrity import verify_folder  # noqa: E402
@@ -108,32 +107,6 @@ def in_one_process(job: Job, out: Path, *, drawn: bool) -> None:
     log = RunLog(out / "log.jsonl", utc_now)
     played = Session(planned, nonce, leader, engine, own)
     finish_folder(out, play_session(played, log, None, None, out, out).facts, log)
-
-
-class Memory(threading.Thread):
-    """Watches the memory of all processes of a consortium: the largest sum.
-
-    Pages that several processes share count in proportion (PSS).
-    """
-
-    def __init__(self, made: Consortium) -> None:
-        super().__init__(daemon=True)
-        self.made, self.largest, self.processes = made, 0, 0
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        """Look twice a second."""
-        while not self.ended.wait(0.5):
-            total, number = 0, 0
-            for name in self.made.homes:
-                for process in self.made.processes_of(name):
-                    try:
-                        total += process.memory_full_info().pss
-                        number += 1
-                    except psutil.Error:
-                        continue
-            if total > self.largest:
-                self.largest, self.processes = total, number
 
 
 def main() -> None:

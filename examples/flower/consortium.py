@@ -16,8 +16,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -218,16 +218,6 @@ class Consortium:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
         }
-
-
-@contextmanager
-def running(made: Consortium) -> Iterator[Consortium]:
-    """Start a consortium, and stop all its processes at the end."""
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 def _program(name: str) -> str:

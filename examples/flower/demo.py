@@ -14,39 +14,14 @@ import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
-import psutil
-from consortium import Consortium, running
-from homes import HEART, heart_disease
+from consortium import Consortium
+from homes import HEART, Memory, heart_disease, running
 
 import secagg
 from secagg.audits.run_integrity import verify_folder
-
-
-class Memory(threading.Thread):
-    """Watches the memory of all processes; pages that several share count in proportion (PSS)."""
-
-    def __init__(self, made: Consortium) -> None:
-        super().__init__(daemon=True)
-        self.made, self.largest, self.processes = made, 0, 0
-
-    def run(self) -> None:
-        """Look every two seconds."""
-        while True:
-            found = [each for name in self.made.homes for each in self.made.processes_of(name)]
-            total, number = 0, 0
-            for process in found:
-                try:
-                    total += process.memory_full_info().pss
-                    number += 1
-                except psutil.Error:
-                    continue
-            if total > self.largest:
-                self.largest, self.processes = total, number
-            time.sleep(2)
 
 
 def trips(made: Consortium) -> list[float]:

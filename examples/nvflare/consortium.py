@@ -16,8 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -230,13 +230,3 @@ class Consortium:
         content["servers"][0]["service"]["target"] = f"localhost:{self.port}"  # and no other host
         content["servers"][0]["admin_server"] = "localhost"
         started.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-@contextmanager
-def running(made: Consortium) -> Iterator[Consortium]:
-    """Start a consortium, and stop all its processes at the end."""
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()

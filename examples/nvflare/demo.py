@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from consortium import Consortium, running
-from homes import HEART, heart_disease
+from consortium import Consortium
+from homes import HEART, heart_disease, running
 
 
 def main() -> None:

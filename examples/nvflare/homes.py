@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol, TypeVar
+
+import psutil
 
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
@@ -60,3 +65,58 @@ def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
+
+
+class Consortium(Protocol):
+    """The parties of a federated engine on this computer."""
+
+    homes: dict[str, Home]
+
+    def start(self) -> None:
+        """Start all processes."""
+
+    def stop(self) -> None:
+        """End all processes."""
+
+    def processes_of(self, name: str) -> list[psutil.Process]:
+        """Return a party's processes."""
+        ...
+
+
+Made = TypeVar("Made", bound=Consortium)
+
+
+@contextmanager
+def running(made: Made) -> Iterator[Made]:
+    """Start a consortium, and stop all its processes at the end."""
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+class Memory(threading.Thread):
+    """Watches the memory of all processes of a consortium: the largest sum.
+
+    Pages that several processes share count in proportion (PSS).
+    """
+
+    def __init__(self, made: Consortium) -> None:
+        super().__init__(daemon=True)
+        self.made, self.largest, self.processes = made, 0, 0
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Look twice a second."""
+        while not self.ended.wait(0.5):
+            total, number = 0, 0
+            for name in self.made.homes:
+                for process in self.made.processes_of(name):
+                    try:
+                        total += process.memory_full_info().pss
+                        number += 1
+                    except psutil.Error:
+                        continue
+            if total > self.largest:
+                self.largest, self.processes = total, number

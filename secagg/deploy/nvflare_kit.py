@@ -29,10 +29,8 @@ from secagg.runtime.homes.home import Home
 HOME_FILE = "secagg.home"
 _RESOURCES, _RULES, _LOGS = "resources.json", "authorization.json", "log_config.json"
 _SHARED = "/tmp/nvflare/"  # noqa: S108  # where kits store by default
-_ALL_BUT_CODE = {
-    "submit_job": "any", "manage_job": "any", "download_job": "any", "view": "any",
-    "operate": "any", "byoc": "none", "clone_job": "none", "shell_commands": "none",
-}  # fmt: skip
+_RIGHTS = ("submit_job", "manage_job", "download_job", "view", "operate")
+_NO_CODE = {"byoc": "none", "clone_job": "none", "shell_commands": "none"}
 
 
 def harden(kit: Path, home: Home) -> None:
@@ -48,7 +46,10 @@ def harden(kit: Path, home: Home) -> None:
     resources = _moved(resources, home.folder / "nvflare")
     rules = _read(local, _RULES)
     rules["permissions"] = {
-        name: {**role, "byoc": "none"} if isinstance(role, dict) else _ALL_BUT_CODE
+        # one word for a role is a condition for all its rights, such as "any" or "o:site"
+        name: {**role, "byoc": "none"}
+        if isinstance(role, dict)
+        else dict.fromkeys(_RIGHTS, role) | _NO_CODE
         for name, role in rules.get("permissions", {}).items()
         if role != "none"
     }

@@ -10,8 +10,8 @@ Guarantees
     * The release rules of the coordinator, with all sums of its ledger and of the lost session, are
       asked before the first session is given up. Then each site asks its own rules and its ledger,
       which has the sums and the costs of the first session, before it consents to the second.
-    * If the second session ends before it released a sum, the first one is put back, so that it can
-      go on when the sites return.
+    * If an error ends the second session before it released a sum, the first one is put back, so
+      that it can go on when the sites return.
     * The log says which session came before, which sites were lost, and how many sums it released.
 
 Files: a session that lost sites waits in `OUT.lost-SESSION`. When a later one is finished, only its
@@ -45,7 +45,7 @@ def without_lost_sites(target: Path, run: Callable[[], Run], begin: Callable[[],
     """Return run(); if it loses sites, begin again without them, unless the rules forbid it.
 
     target: of the run; begin: runs a new session, whose log starts with `earlier_sessions`
-    Raises `SitesLost` if they do, and the errors of each session.
+    Raises `SitesLost` if they forbid it, and the errors of each session.
     """
     while True:
         try:
@@ -59,8 +59,8 @@ def without_lost_sites(target: Path, run: Callable[[], Run], begin: Callable[[],
                 raise
             _set_aside(target)
             run = begin
-        except BaseException as error:
-            if _put_back(target) and isinstance(error, SecaggError):
+        except SecaggError as error:  # not an interrupt: the new session goes on after it
+            if _put_back(target):
                 more = "The session before goes on if the lost sites return."
                 error.advice = f"{error.advice} {more}".strip()
             raise

@@ -163,12 +163,11 @@ class Coordinator:
         """Return the error for sites that dropped out, with what the rules say of the others."""
         left, forbidden = sorted(set(state.cohort) - set(sites)), ""
         try:
-            check_invitation(self.policy, self.identity.name, left, None)
             earlier = (*self.earlier, frozenset(state.cohort))
             check_cohort(self.policy, self.identity.name, left, earlier)
         except PolicyRefusal as refusal:
             forbidden = refusal.what
-        return SitesLost(f"round {state.round}", sites, state.cohort, forbidden)
+        return SitesLost(f"round {state.round}", sites, forbidden)
 
     # --- one protocol step ---------------------------------------------------------------------
 

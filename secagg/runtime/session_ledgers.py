@@ -167,7 +167,7 @@ class CoordinatorLedger:
 
     path: of the ledger; None if releases are not recorded
     earlier: the cohorts of all releases before this session
-    recorded: the stages that have an entry of this session, which may be resumed
+    recorded: stage and sites of each entry of this session, which may be resumed
     """
 
     job: Job
@@ -176,7 +176,7 @@ class CoordinatorLedger:
     session: str
     path: Path | None
     earlier: tuple[frozenset[str], ...]
-    recorded: set[str] = field(default_factory=set)
+    recorded: set[tuple[str, frozenset[str]]] = field(default_factory=set)
     _ledger: Ledger | None = field(default=None, init=False)
 
     @classmethod
@@ -191,12 +191,12 @@ class CoordinatorLedger:
         """Read the coordinator's ledger in this folder, if it exists."""
         path = None if folder is None else folder / ledger_name("coordinator")
         earlier: tuple[frozenset[str], ...] = ()
-        recorded: set[str] = set()
+        recorded: set[tuple[str, frozenset[str]]] = set()
         if path is not None and path.exists():
             with closing(open_ledger(path)) as ledger:
                 earlier = tuple(cohort.sites for cohort in ledger.cohorts(ALL_SITES))
                 recorded = {
-                    line.content["stage"]
+                    (line.content["stage"], frozenset(line.content["cohort"]))
                     for line in ledger.history(ALL_SITES)
                     if line.kind == "entry" and line.session == session.hex()
                 }
@@ -234,7 +234,8 @@ class CoordinatorLedger:
         noise = None
         if self.private is not None and paid in self.private.mechanisms:
             noise = self.private.mechanisms[paid].noise
-        if self.path is None or (noise is None and stage.name in self.recorded):
+        covered = stage.name, frozenset(cohort)
+        if self.path is None or (noise is None and covered in self.recorded):
             return
         privacy = self.job.privacy
         release = Release(
@@ -255,7 +256,7 @@ class CoordinatorLedger:
             unit=RECORD if self.private is None else self.private.terms.unit,
         )
         self._open().record_release(release, compare=functools.partial(self._compare, cohort))
-        self.recorded.add(stage.name)
+        self.recorded.add(covered)
 
     def close(self) -> None:
         """Close the ledger."""

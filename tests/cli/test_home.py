@@ -167,6 +167,22 @@ def test_a_site_checks_its_own_records_against_a_job(tmp_path: Path, job: Path) 
         secagg("site", "check", job, "--home", north)
 
 
+@pytest.mark.parametrize("name", ["north.policy.toml", "Policy.toml", "policy.toml.bak"])
+def test_a_policy_that_would_not_be_read_is_refused(tmp_path: Path, job: Path, name: str) -> None:
+    north = pinned(tmp_path)["north"]
+    (north / name).write_text("min_sites = 9\n")
+    with pytest.raises(PolicyRefusal) as caught:
+        secagg("site", "check", job, "--home", north)
+    assert name in caught.value.where
+
+
+def test_a_mistake_in_a_sites_policy_is_not_one_of_the_job(tmp_path: Path, job: Path) -> None:
+    north = pinned(tmp_path)["north"]
+    (north / "policy.toml").write_text("min_site = 3\n")
+    with pytest.raises(PolicyRefusal):
+        secagg("site", "check", job, "--home", north)
+
+
 def test_an_approved_job_that_was_changed_on_disk_is_refused(tmp_path: Path, job: Path) -> None:
     home = pinned(tmp_path)["north"]
     digest = secagg("site", "approve", "--home", home, "--job", job).split()[1]

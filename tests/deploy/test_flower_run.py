@@ -34,7 +34,8 @@ pytestmark = [
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     sys.path.insert(0, str(EXAMPLES / "flower"))
     try:
-        from consortium import Consortium, running
+        from consortium import Consortium
+        from homes import running
     finally:
         sys.path.pop(0)
     consortium = Consortium.make(tmp_path_factory.mktemp("flower") / "c", RECORDS)

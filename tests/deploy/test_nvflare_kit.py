@@ -32,6 +32,7 @@ RULES = {
     "format_version": "1.0",
     "permissions": {
         "project_admin": "any",
+        "org_admin": "o:site",
         "lead": {"submit_job": "any", "byoc": "any"},
         "member": {"view": "any"},
     },
@@ -67,6 +68,11 @@ def test_a_kit_is_set_up_for_a_home(kit: Path, home: Home) -> None:
     assert [part["id"] for part in resources["components"]] == ["job_manager"]
     assert "/tmp" not in json.dumps(resources).replace(str(home.folder), "")
     assert "any" not in [r["byoc"] for r in read(kit, "authorization.json")["permissions"].values()]
+    permissions = read(kit, "authorization.json")["permissions"]
+    assert {permissions["org_admin"][right] for right in ("submit_job", "download_job")} == {
+        "o:site"
+    }
+    assert permissions["project_admin"]["view"] == "any"
     assert json.loads((kit / "local" / "resources.json.default").read_text()) == RESOURCES
 
 

@@ -34,7 +34,8 @@ pytestmark = [
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     sys.path.insert(0, str(EXAMPLES / "nvflare"))
     try:
-        from consortium import Consortium, running
+        from consortium import Consortium
+        from homes import running
     finally:
         sys.path.pop(0)
     folder = tmp_path_factory.mktemp("nvflare")

@@ -14,7 +14,7 @@ import secagg
 from secagg.audits.run_integrity import verify_folder
 from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost
 from secagg.jobs.job import Job
-from secagg.runs import lost_sites
+from secagg.runs import ledger_history, lost_sites
 
 NAMES = ("ada", "bea", "cleo", "dora", "eva")
 FILES = ("result.json", "arrays.npz")
@@ -166,6 +166,29 @@ def test_a_coordinator_that_is_killed_before_the_new_session_remembers_the_first
     assert run.facts["cohort"] == ["ada", "cleo", "eva"]
     (about,) = [event for event in run.events if event["event"] == "began_again"]
     assert about["lost"] == ["bea", "dora"]
+
+
+def test_an_interrupt_wastes_no_charge_of_the_new_session(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five(protocol="plain"))
+    lose(made, ("bea", "dora"))
+    gone, ledgers = made.before, made.homes["ada"].folder / "ledgers"
+
+    def sessions() -> set[str]:
+        rows = ledger_history.history(ledgers)
+        return {row["session"] for row in rows if row["kind"] == "entry"}
+
+    def die(consortium: Consortium, party: str, message: bytes) -> bytes:
+        again = [path for path in runs(made).iterdir() if ".lost-" in path.name]
+        if again and len(sessions()) == 2:  # charged, and nothing is released yet
+            raise KeyboardInterrupt
+        return gone(consortium, party, message)
+
+    made.before = die
+    with pytest.raises(KeyboardInterrupt):
+        made.lead()
+    made.before = gone
+    assert made.lead().facts["cohort"] == ["ada", "cleo", "eva"]
+    assert len(sessions()) == 2
 
 
 def test_a_coordinator_that_dies_in_the_new_session_goes_on_with_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.consortium import Consortium, remote_job
+from support.consortium import Before, Consortium, remote_job
 from support.jobs import SITES, tables
 from support.ledger_runs import noised
 
@@ -114,20 +114,25 @@ def test_calls_that_are_lost_are_repeated_and_answered_alike(tmp_path: Path) -> 
     check_same(run, in_memory(tmp_path, made))
 
 
+def dying_after(calls: int) -> Before:
+    """Return what lets the coordinator die after so many calls."""
+    left = calls
+
+    def die(consortium: Consortium, party: str, message: bytes) -> bytes:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return message
+
+    return die
+
+
 def test_a_run_whose_coordinator_dies_goes_on_when_submitted_again(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path)
     whole = len(Consortium.of(tmp_path / "whole").lead().events)
     for calls in range(4, 40, 9):
-        left = calls
-
-        def die(consortium: Consortium, party: str, message: bytes) -> bytes:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise KeyboardInterrupt
-            return message
-
-        made.before = die
+        made.before = dying_after(calls)
         try:
             made.lead(f"run{calls}")
         except KeyboardInterrupt:
@@ -155,19 +160,10 @@ def test_a_coordinator_that_dies_again_and_again_charges_nothing_twice(tmp_path:
     job = remote_job(method=method | {"rounds": 3}, protocol={"name": "plain"})
     whole = Consortium.of(tmp_path / "whole", job)
     whole.lead()
-    made, left = Consortium.of(tmp_path / "killed", job), 0
-
-    def die(consortium: Consortium, party: str, message: bytes) -> bytes:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-        return message
-
-    made.before = die
+    made = Consortium.of(tmp_path / "killed", job)
     deaths = 0
     while not (made.homes["coordinator"].folder / "runs" / "run").exists():
-        left = 9  # a little more than one phase needs, so that each attempt gets on
+        made.before = dying_after(9)  # a little more than a phase needs: each attempt gets on
         try:
             made.lead()
         except KeyboardInterrupt:

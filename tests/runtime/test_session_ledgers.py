@@ -13,7 +13,7 @@ from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
 from secagg.contracts.noise import Adjacency
 from secagg.core.randomness import system_random
-from secagg.errors import PolicyRefusal
+from secagg.errors import PolicyRefusal, SecaggError
 from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.budget import Cap
 from secagg.runs import budgets, ledger_history
@@ -67,6 +67,33 @@ def test_a_concurrent_run_is_compared_with_the_first_run(tmp_path: Path) -> None
         book_of(all_five).record_release(larger, full.state.total)  # again, as a resumed run does
         for session in (all_five, without_e):
             book_of(session).close()
+
+
+def test_a_resumed_session_enters_an_exact_sum_once_and_no_other_sum_instead(
+    tmp_path: Path,
+) -> None:
+    """A coordinator that was killed after the entry: sites may be missing when it goes on."""
+    session = begin(folder_with(tmp_path), tmp_path / "ledgers")
+    with closing(session):
+        event, step = next(releases(session))
+        total = step.state.total
+        book_of(session).record_release(event, total)
+        book_of(session).close()
+        first = book_of(session)
+        resumed = CoordinatorLedger.of(
+            first.job, first.private, first.stages, session.session, tmp_path / "ledgers"
+        )
+        with closing(resumed):
+            resumed.record_release(event, total)
+            with pytest.raises(SecaggError):
+                resumed.record_release({**event, "contributors": list(FIVE[:3])}, total)
+        other = CoordinatorLedger.of(
+            first.job, first.private, first.stages, bytes(32), tmp_path / "ledgers"
+        )
+        with closing(other):
+            assert not other.recorded
+    rows = ledger_history.history(tmp_path / "ledgers", "coordinator")
+    assert sum(row["kind"] == "entry" for row in rows) == 1
 
 
 def test_concurrent_runs_over_the_same_sites_both_finish(tmp_path: Path) -> None:

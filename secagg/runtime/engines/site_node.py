@@ -195,7 +195,7 @@ def _job(text: str, roster: Roster) -> Job:
     if parse_job(job.agreed) != job:
         raise PeerError(roster.coordinator, "sends a job with local keys")
     named, sites = set(job.sites.names or ()), set(roster.with_role(Role.SITE))
-    if not sites <= named or (sites < named and job.sites.lost == "stop"):
+    if len(sites) < 2 or not sites <= named or (sites < named and job.sites.lost == "stop"):
         raise PeerError(roster.coordinator, "the sites of the roster are not those of the job")
     return job
 

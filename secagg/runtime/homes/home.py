@@ -198,9 +198,11 @@ class Home:
         write_private(self.folder / "roster.json", roster_text(roster).encode())
 
     def note(self, text: str) -> None:
-        """Write a line to the party's own log, which keeps the last `LOG_BYTES` at least.
+        """Write a text to the party's own log. Only its first line begins with a time.
 
-        Each refused message is a line, so without a limit a coordinator could fill the disk.
+        Each refused message is a text, so the log has a limit, or a coordinator could fill the
+        disk. What was written before the last `LOG_BYTES`, or by another process at the moment at
+        which the log is full, may be lost.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         path = self.folder / "log.txt"
@@ -208,7 +210,14 @@ class Home:
             if path.stat().st_size >= LOG_BYTES:
                 path.replace(self.folder / "log.1.txt")
         with open_private(path, os.O_APPEND) as log:
-            log.write(f"{now} {text}".encode(errors="replace")[:_LINE_BYTES] + b"\n")
+            log.write(f"{now} {_printable(text)}".encode(errors="replace")[:_LINE_BYTES] + b"\n")
+
+
+def _printable(text: str) -> str:
+    """Return a text that moves no cursor and whose further lines are indented."""
+    lines = text.splitlines() or [""]
+    shown = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
+    return "\n  ".join(shown)
 
 
 def _toml_text(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from secagg.errors import DataError, JobError
+from secagg.errors import DataError, JobError, PolicyRefusal
 from secagg.jobs.data_sources import (
     ENDINGS,
     SiteSource,
@@ -21,7 +21,7 @@ from secagg.runtime.planned_job import Planned, plan_sites
 def plan_at_home(home: Home, job: Job, sites: tuple[str, ...]) -> Planned:
     """Return the plan of a job over these sites, of which one may be this home's.
 
-    Raises `DataError`, `JobError` or `UsageError`.
+    Raises `DataError`, `JobError`, `PolicyRefusal` or `UsageError`.
     """
     own = {home.name: own_source(home, job)} if home.name in sites else {}
     return plan_sites(job, sites, own)
@@ -36,16 +36,22 @@ def named_sites(job: Job) -> tuple[str, ...]:
 
 
 def own_source(home: Home, job: Job) -> SiteSource:
-    """Return the source of a site's records. Raises `DataError`, `JobError` or `UsageError`."""
+    """Return the source of a site's records. Raises `DataError` or `PolicyRefusal`."""
     path, policy = home.records, home.folder / "policy.toml"
     if not path.is_file() or path.suffix.lower() not in ENDINGS:
-        what = f"its records, {path}, are not a file that ends in {' or '.join(ENDINGS)}"
+        what = f"its records, {path}, do not exist or do not end in {' or '.join(ENDINGS)}"
         raise DataError(home.name, what, "Restore the file, or mend `records` in site.toml.")
-    if policy.exists():
-        source = file_source(home.name, path, job.release, policy)
-    else:
+    for other in home.folder.iterdir():  # a misspelt name would silently disable the rules
+        if "policy" in other.name.lower() and other.name != policy.name:
+            what = f"has 'policy' in its name, and only {policy.name} is read"
+            raise PolicyRefusal(str(other), what, "Rename it, or move it elsewhere.")
+    if not policy.exists():
         ledger = home.folder / "ledgers" / ledger_name(home.name)
         rules = policy_of(as_policy(job.release))
-        source = SiteSource(home.name, FileTable(path), rules, ledger)
-    check_policy(source)
+        return SiteSource(home.name, FileTable(path), rules, ledger)
+    try:
+        source = file_source(home.name, path, job.release, policy)
+        check_policy(source)
+    except JobError as error:  # a mistake of this site's, not of the job
+        raise PolicyRefusal(error.where, error.what, error.advice) from None
     return source

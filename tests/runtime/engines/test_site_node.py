@@ -123,6 +123,34 @@ def test_a_session_over_some_of_the_sites_needs_the_jobs_rule(
         node.close()
 
 
+@pytest.mark.parametrize("sites", [("north", "south", "west"), ("north",)])
+def test_a_session_over_a_stranger_or_one_site_is_refused(
+    tmp_path: Path, sites: tuple[str, ...]
+) -> None:
+    """All keys are pinned, and the job's rule lets sites be left out."""
+    made = Consortium.of(tmp_path)
+    two = remote_job(sites={"max_rows": 100, "names": list(SITES[:2]), "lost": "leave_out"},
+                     release={"min_sites": 2, "min_records": 2})  # fmt: skip
+    approve(made.homes["north"], two)
+    pinned = made.homes[COORDINATOR].roster.parties
+    roster = Roster({name: pinned[name] for name in (COORDINATOR, *sites)})
+    session = session_of(plan_sites(two, sites, {}), roster, NONCE)
+    assert ask(made, opening(made, job=two, roster=roster, session=session))[0] == "refused"
+    roster = Roster({name: pinned[name] for name in (COORDINATOR, *SITES[:2])})
+    assert ask(made, opening(made, job=two, roster=roster))[0] == "opened"
+    for node in made.nodes.values():
+        node.close()
+
+
+def test_a_note_begins_one_line_and_moves_no_cursor(made: Consortium) -> None:
+    home = made.homes["north"]
+    home.note("first\x1b[2J\n2026-01-01T00:00:00 forged\rtoo")
+    assert (home.folder / "log.txt").read_text().splitlines()[1:] == [
+        "  2026-01-01T00:00:00 forged", "  too",
+    ]  # fmt: skip
+    assert "\x1b" not in (home.folder / "log.txt").read_text()
+
+
 def test_a_roster_without_an_aggregator_of_the_job_is_refused(tmp_path: Path) -> None:
     """One aggregator alone would get a site's whole contribution as its share."""
     made = Consortium.of(tmp_path, remote_job(protocol={"name": "additive"}))
