@@ -27,6 +27,8 @@ from secagg.errors import PolicyRefusal, UsageError
 from secagg.runtime.homes.home import Home
 
 HOME_FILE = "secagg.home"
+RUN_FOLDER = "secagg_run"
+"""The run in the result that an administrator downloads."""
 _RESOURCES, _RULES, _LOGS = "resources.json", "authorization.json", "log_config.json"
 _SHARED = "/tmp/nvflare/"  # noqa: S108  # where kits store by default
 _RIGHTS = ("submit_job", "manage_job", "download_job", "view", "operate")

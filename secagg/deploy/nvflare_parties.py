@@ -28,13 +28,11 @@ from nvflare.collab import collab
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR
 from secagg.deploy.noted_run import run_noted
-from secagg.deploy.nvflare_kit import HOME_FILE
+from secagg.deploy.nvflare_kit import HOME_FILE, RUN_FOLDER
 from secagg.errors import UsageError
 from secagg.runtime.engines.site_node import PartyNode
 from secagg.runtime.homes.home import Home
 
-RUN_FOLDER = "secagg_run"
-"""The run in the result that an administrator downloads."""
 _HOMES = "SECAGG_HOMES"
 """Environment variable for NVFLARE's simulator, whose parties share a workspace: the folder in
 which each party's home has its name."""
