@@ -157,6 +157,15 @@ class SecureSum(Protocol):
         """
         ...
 
+    def least_sites(self, sites: int) -> int:
+        """Return the smallest number of the sites over which a session may begin without the rest.
+
+        A job may allow that sites which do not answer are left out (`sites.lost`). A coordinator
+        that lies about who answered can then choose the sites of a session, down to this number.
+        sites: number of sites that the job names
+        """
+        ...
+
     def client(
         self,
         phase: str,

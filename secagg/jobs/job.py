@@ -132,8 +132,9 @@ class Sites(_Strict):
     `"stop"`: the run stops, and goes on when the site is back. `"leave_out"`: before the first sum,
     the run goes on without the site. After it, the run begins again over the sites that answer, if
     the release rules allow this: the difference of two sums is a sum over the lost sites, so these
-    must be `release.min_sites` or more. Otherwise the run stops. With this rule, a coordinator that
-    lies about who answered can choose any `release.min_sites` of the sites for a sum."""
+    must be `release.min_sites` or more. Otherwise the run stops. At least `release.min_sites` sites
+    must be left, and with `masked` and `threshold_paillier` as many as their sums need. With this
+    rule, a coordinator that lies about who answered can choose any so many sites for a sum."""
     max_rows: int = Field(ge=1, le=2**48)
     """Public upper bound on the number of rows of each site. Without noise, a site with more rows
     refuses. With `[privacy]` no site refuses, and the bound is at least 2^20; a site with even more

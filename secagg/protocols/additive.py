@@ -103,6 +103,10 @@ class Additive:
         """Return the number of all sites, because sites hold no shares of other sites."""
         return sites
 
+    def least_sites(self, sites: int) -> int:
+        """Return 2: only the aggregators, which are not sites, could see more."""
+        return 2
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Return the S aggregators."""
         return tuple((f"aggregator_{i + 1}", Role.AGGREGATOR) for i in range(self.aggregators))

@@ -56,6 +56,10 @@ class Plain:
         """Return 0, because the coordinator sees everything without the help of a site."""
         return 0
 
+    def least_sites(self, sites: int) -> int:
+        """Return 2: each contribution is open in any case."""
+        return 2
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Return (), because no further parties are needed."""
         return ()

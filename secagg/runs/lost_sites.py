@@ -18,10 +18,14 @@ Files: a session that lost sites waits in `OUT.lost-SESSION`. When a later one i
 log is kept, as `OUT.failed-SESSION`. Which sessions came before is read from these folders, so that
 a coordinator that was killed in between knows it, too.
 
+    * A session over fewer of the job's sites than `least_sites` is opened by no site. With `masked`
+      any two sessions have an honest site in common, whose ledger compares them.
+    * Also the `min_sites` that the lost sites signed with the sums of this session must be met.
+
 Not protected: a coordinator that says that a site was lost although it answered. With the rule
-`leave_out`, it can run a job over any `min_sites` of its sites. A site's ledger has only the sums
-that the site is part of: three sums over two of three sites each show every site, and no ledger of
-a site objects. A lost site that requires more sites than the job does cannot object either.
+`leave_out`, it can choose any `least_sites` of the job's sites for a run. A site's ledger has only
+the sums that the site is part of. With `plain`, `additive` or `paillier` and `min_sites` = 2, three
+sums over two of three sites each show every site, and no ledger of a site objects.
 """
 
 from __future__ import annotations

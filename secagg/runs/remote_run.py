@@ -74,9 +74,7 @@ def lead(
     else:
         check_target(target, overwrite=False)
         first = begin
-    leave_out = agreed.sites.lost == "leave_out"
-    run = without_lost_sites(target, first, begin) if leave_out else first()
-    return replace(run, folder=target)
+    return replace(without_lost_sites(target, first, begin), folder=target)
 
 
 def plan_remote(job: Job) -> Planned:

@@ -111,6 +111,8 @@ class Coordinator:
     random: RandomBytes
     earlier: tuple[frozenset[str], ...] = ()
     """for each sum of an earlier session, its sites"""
+    least_sites: int = 2
+    """the smallest number of sites over which a session of the same job may begin"""
 
     @single_threaded_blas()
     def start(self) -> Step:
@@ -162,9 +164,12 @@ class Coordinator:
     def _lost(self, state: CoordinatorState, sites: tuple[str, ...]) -> SitesLost:
         """Return the error for sites that dropped out, with what the rules say of the others."""
         left, forbidden = sorted(set(state.cohort) - set(sites)), ""
+        if len(left) < self.least_sites:
+            forbidden = f"{len(left)} sites are left, and this job needs {self.least_sites}"
+        strictest = replace(self.policy, min_sites=max(self.policy.min_sites or 2, state.strictest))
         try:
             earlier = (*self.earlier, frozenset(state.cohort))
-            check_cohort(self.policy, self.identity.name, left, earlier)
+            check_cohort(strictest, self.identity.name, left, earlier)
         except PolicyRefusal as refusal:
             forbidden = refusal.what
         return SitesLost(f"round {state.round}", sites, forbidden)
@@ -262,7 +267,10 @@ class Coordinator:
             "claims": _as_hex({site: state.claims[site] for site in sites}),
         }
         requests = extend_requests(state.requests, state.request)
-        state = replace(state, total=total.values, contributors=sites, requests=requests)
+        strictest = max(state.strictest, *(state.checked or {}).values())
+        state = replace(
+            state, total=total.values, contributors=sites, requests=requests, strictest=strictest
+        )
         return Step(state, events=(*events, event))
 
     def _sum_digest(self, state: CoordinatorState, total: RingVector) -> str:

@@ -99,6 +99,7 @@ class CoordinatorState:
     requests: digest of the list of these requests, for all released sums
     claims: for each site, the signed header of its contribution (or consent)
     checked: the thresholds in these claims, once the release rules allowed a sum over the sites
+    strictest: the largest threshold in the claims of all released sums
     total, contributors: the open sum before it is used, and its sites
     counts: the decoded count of records
     clipped: for each stage, the number of clipped values in each field
@@ -119,6 +120,7 @@ class CoordinatorState:
     requests: bytes = b""
     claims: Mapping[str, list[bytes]] = field(default_factory=dict)
     checked: Mapping[str, int] | None = None
+    strictest: int = 0
     total: RingVector | None = None
     contributors: tuple[str, ...] = ()
     counts: Update = field(default_factory=dict)

@@ -204,6 +204,15 @@ def roles(planned: Planned) -> dict[str, Role]:
     return dict.fromkeys(planned.public.sites, Role.SITE) | dict(planned.protocol.parties())
 
 
+def least_sites(job: Job) -> int:
+    """Return the smallest number of its named sites over which a session of this job may begin."""
+    named = len(job.sites.names or ())
+    if job.sites.lost == "stop":
+        return named
+    least = make_protocol(job.protocol).least_sites(named)
+    return min(named, max(2, least, job.release.min_sites or 2))
+
+
 def session_of(planned: Planned, roster: Roster, nonce: bytes) -> bytes:
     """Return the name of the session in which these parties agree to this plan."""
     return session_name(roster, nonce, agreement(planned))

@@ -32,7 +32,7 @@ from secagg.jobs.job import Job
 from secagg.runtime.engines.engine import MakeEngine, RemoteParties
 from secagg.runtime.journal import Journal
 from secagg.runtime.parties import make_coordinator, open_coordinator_ledger
-from secagg.runtime.planned_job import Planned, plan_sites, roles, session_of
+from secagg.runtime.planned_job import Planned, least_sites, plan_sites, roles, session_of
 from secagg.runtime.session import Session
 
 
@@ -111,7 +111,7 @@ def _without_absent_sites(planned: Planned, ready: Collection[str]) -> Planned:
     """
     job = planned.job
     left = tuple(site for site in planned.public.sites if site in ready)
-    if job.sites.lost == "stop" or planned.sources or len(left) < (job.release.min_sites or 2):
+    if planned.sources or not least_sites(job) <= len(left) < len(planned.public.sites):
         return planned
     return plan_sites(job, left, {})
 

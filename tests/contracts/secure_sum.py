@@ -254,7 +254,7 @@ class SecureSumContract:
     # --- form ----------------------------------------------------------------------------------
 
     def test_parameters_are_named_as_in_the_contract(self) -> None:
-        for function in ("client", "server", "parties", "guarantee_text"):
+        for function in ("client", "server", "parties", "guarantee_text", "least_sites"):
             signature = inspect.signature(getattr(type(self.make()), function))
             contract = inspect.signature(getattr(SecureSum, function))
             assert list(signature.parameters) == list(contract.parameters)
@@ -269,6 +269,13 @@ class SecureSumContract:
     def test_the_guarantee_text_names_the_number_of_sites(self) -> None:
         for sites in (2, 3, 4, 10, 40, 100):
             assert str(sites) in self.make().guarantee_text(sites)
+
+    def test_a_session_without_some_sites_has_at_least_two_and_never_needs_more_than_all(
+        self,
+    ) -> None:
+        least = [self.make().least_sites(sites) for sites in range(3, 12)]
+        assert all(2 <= n <= sites for n, sites in zip(least, range(3, 12), strict=True))
+        assert least == sorted(least)
 
     def test_unknown_steps_are_internal_errors(self) -> None:
         world = self.world(numbers(2, 2, 0))

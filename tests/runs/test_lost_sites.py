@@ -12,20 +12,25 @@ from support.jobs import COLUMNS, table
 
 import secagg
 from secagg.audits.run_integrity import verify_folder
-from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost
+from secagg.core.private_files import exclusive_lock
+from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost, UsageError
 from secagg.jobs.job import Job
 from secagg.runs import ledger_history, lost_sites
+from secagg.runs.session_loop import Run
 
 NAMES = ("ada", "bea", "cleo", "dora", "eva")
 FILES = ("result.json", "arrays.npz")
 
 
-def five(lost: str = "leave_out", min_sites: int = 2, protocol: str = "masked") -> Job:
+def five(
+    lost: str = "leave_out", min_sites: int = 2, protocol: str = "masked", colluding: float = 0.0
+) -> Job:
+    settings = {"colluding": colluding} if protocol == "masked" else {}
     return remote_job(
         sites={"max_rows": 100, "names": list(NAMES), "lost": lost},
         columns={"age": COLUMNS["age"]},
         release={"min_sites": min_sites, "min_records": 2},
-        protocol={"name": protocol},
+        protocol={"name": protocol, **settings},
     )
 
 
@@ -106,14 +111,56 @@ def test_without_the_rule_the_run_stops(tmp_path: Path) -> None:
     lose(made, ("bea", "dora"))
     with pytest.raises(SitesLost) as caught:
         made.lead()
-    assert caught.value.sites == ("bea", "dora") and not caught.value.forbidden
+    assert caught.value.sites == ("bea", "dora")
+
+
+def test_a_new_session_needs_as_many_sites_as_a_masked_sum(tmp_path: Path) -> None:
+    """If one of five sites may collude, two sets of three may have no honest site in common."""
+    made = Consortium.of(tmp_path, five(colluding=0.2))
+    lose(made, ("bea", "dora"))
+    with pytest.raises(SitesLost) as caught:
+        made.lead()
+    assert "4" in caught.value.forbidden
+    assert [path.name for path in runs(made).iterdir()] == ["run.partial"]
+
+
+def test_the_stricter_rule_of_a_lost_site_counts(tmp_path: Path) -> None:
+    """Two lost sites are enough for the others, not for bea, which is one of them."""
+    made = Consortium.of(tmp_path, five())
+    policy = "min_sites = 3\nmin_records = 2\nmin_level_sites = 2\n"
+    (made.homes["bea"].folder / "policy.toml").write_text(policy)
+    lose(made, ("bea", "dora"))
+    with pytest.raises(SitesLost) as caught:
+        made.lead()
+    assert "bea" in caught.value.forbidden and "dora" in caught.value.forbidden
+
+
+def test_a_run_that_another_process_holds_is_not_set_aside(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five())
+    lose(made, ("bea",))
+    with pytest.raises(SitesLost):
+        made.lead()
+
+    def run() -> Run:
+        raise SitesLost("round 1", ("bea", "dora"), "")
+
+    place = runs(made) / "run.partial"
+    with exclusive_lock(place / "lock"), pytest.raises(UsageError):
+        lost_sites.without_lost_sites(runs(made) / "run", run, run)
+    assert [path.name for path in runs(made).iterdir()] == ["run.partial"]
 
 
 def test_a_refusal_of_the_new_session_puts_the_first_one_back(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path, five())
-    policy = "min_sites = 4\nmin_records = 2\nmin_level_sites = 2\n"
-    (made.homes["eva"].folder / "policy.toml").write_text(policy)
     lose(made, ("bea", "dora"))
+    gone, policy = made.before, "min_sites = 4\nmin_records = 2\nmin_level_sites = 2\n"
+
+    def stricter(consortium: Consortium, party: str, message: bytes) -> bytes:
+        if (made.folder / "gone").exists():
+            (made.homes["eva"].folder / "policy.toml").write_text(policy)
+        return gone(consortium, party, message)
+
+    made.before = stricter
     with pytest.raises(PolicyRefusal) as caught:
         made.lead()
     assert caught.value.where == "eva"

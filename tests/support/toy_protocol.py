@@ -38,6 +38,10 @@ class Pad:
         """Return 0."""
         return 0
 
+    def least_sites(self, sites: int) -> int:
+        """Return 2."""
+        return 2
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Return no further parties."""
         return ()

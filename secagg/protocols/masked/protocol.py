@@ -158,6 +158,13 @@ class Masked:
         """Return the fraction `colluding` of the sites, rounded down."""
         return int(self.colluding * sites + 1e-9)  # 1e-9: 0.29 * 100 gives 29
 
+    def least_sites(self, sites: int) -> int:
+        """Return the smallest number of survivors, so that a new session is no way round it.
+
+        Any two sets of so many sites have an honest site in common, whose ledger compares the two.
+        """
+        return self._plan_for(sites).least_survivors
+
     def parties(self) -> tuple[tuple[str, Role], ...]:
         """Return (), because no further parties are needed."""
         return ()

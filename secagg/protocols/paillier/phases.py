@@ -54,6 +54,10 @@ class PaillierPhases(ABC):
     def max_colluding(self, sites: int) -> int:
         """As in `SecureSum`."""
 
+    @abstractmethod
+    def least_sites(self, sites: int) -> int:
+        """As in `SecureSum`."""
+
     def __post_init__(self) -> None:
         check_length(self.key_bits, "protocol.key_bits", JobError)
 

@@ -98,6 +98,10 @@ class Paillier(PaillierPhases):
         """Return 0, because each site holds the key."""
         return 0
 
+    def least_sites(self, sites: int) -> int:
+        """Return 2: no number protects against a site that colludes."""
+        return 2
+
     def draw_key(self, random: RandomBytes) -> PrivateKey:
         """Return a fresh key. Override this method to use an existing key."""
         return generate_keypair(self.key_bits, random)

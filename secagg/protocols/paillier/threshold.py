@@ -144,6 +144,10 @@ class ThresholdPaillier(PaillierPhases):
         """Return t - 1. The dealer of the key must not be one of the colluding sites."""
         return self.threshold_of(sites) - 1
 
+    def least_sites(self, sites: int) -> int:
+        """Return t, so that a session of fewer sites does not decrypt with a smaller t."""
+        return self.threshold_of(sites)
+
     def threshold_of(self, sites: int) -> int:
         """Return t for this number of sites.
 

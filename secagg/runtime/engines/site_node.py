@@ -14,7 +14,7 @@ job, roster, nonce. The party opens a session only if
 
 1. the signature is by the coordinator whose key it has pinned,
 2. every key in the roster is one that it has pinned, and the roster's sites are those of the job
-   (or some of them, if the job says `sites.lost = "leave_out"`),
+   (or at least `least_sites` of them, if the job says `sites.lost = "leave_out"`),
 3. the job has no folder or other local key and only printable texts, and was approved
    (`secagg.runtime.homes.approvals`),
 4. the session's name, which it computes from its own plan of the job, is the one that was signed.
@@ -38,7 +38,8 @@ a message that is not one of the three      ["refused", "peer"]
 an unapproved job                           ["refused", "policy"]; the job then waits
 a session that another process holds        ["busy"], until that process has ended
 the disk is full, or a bug                  ["refused", "internal"]
-"handle" after a restart                    ["unknown"]; after "open" it goes on where it was
+"handle" after a restart, or after eight    ["unknown"]; after "open" it goes on where it was
+  later sessions were opened
 ==========================================  ====================================================
 
 Not protected: the engine's operator sees who takes part, when, and the sizes of messages.
@@ -64,7 +65,7 @@ from secagg.runtime.engines.stored_party import StoredParty
 from secagg.runtime.homes.approvals import check_approved
 from secagg.runtime.homes.home import Home
 from secagg.runtime.homes.own_source import plan_at_home
-from secagg.runtime.planned_job import Planned
+from secagg.runtime.planned_job import Planned, least_sites
 from secagg.runtime.replies import refusal
 
 OPEN: Final = "open"
@@ -73,6 +74,8 @@ _MAX_OPENING: Final = 1 << 22
 """Bytes of a message before the job, and so the size of its messages, is known."""
 _MAX_ITEMS: Final = 8
 _LOCK_SECONDS: Final = 5.0
+_MAX_SESSIONS: Final = 8
+"""Sessions in memory. The coordinator can open any number; the oldest then waits on disk."""
 
 
 class PartyNode:
@@ -86,7 +89,6 @@ class PartyNode:
         self._home = home
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="secagg-party")
         self._open: dict[bytes, _HomeParty] = {}
-        self._held = ExitStack()
 
     def close(self) -> None:
         """Release the sessions, so that another process can take part in them."""
@@ -97,7 +99,6 @@ class PartyNode:
         for party in self._open.values():
             party.close()
         self._open.clear()
-        self._held.close()
 
     def answer(self, message: bytes) -> bytes:
         """Return the answer to one message. Never raises an `Exception` before `close`."""
@@ -163,7 +164,9 @@ class PartyNode:
                 return False
             party = _HomeParty(home, session, job)
             party.open(plain, nonce, session)
-            self._held.enter_context(held.pop_all())
+            party.lock = held.pop_all()
+        if len(self._open) == _MAX_SESSIONS:
+            self._open.pop(next(iter(self._open))).close()
         self._open[session] = party
         return True
 
@@ -173,9 +176,14 @@ class _HomeParty(StoredParty):
 
     def __init__(self, home: Home, session: bytes, job: Job) -> None:
         super().__init__(home.folder / "runs" / session.hex(), home.identity, home.note)
-        self._home, self._job = home, job
+        self._home, self._job, self.lock = home, job, ExitStack()
         self.message_bytes = _MAX_OPENING
         self.restore()
+
+    def close(self) -> None:
+        """Release the session, so that another process or object can take part in it."""
+        super().close()
+        self.lock.close()
 
     def plan(self, roster: Roster) -> tuple[Planned, SiteSource | None]:
         """Return the plan of the job, with the records and rules of this home."""
@@ -195,7 +203,7 @@ def _job(text: str, roster: Roster) -> Job:
     if parse_job(job.agreed) != job:
         raise PeerError(roster.coordinator, "sends a job with local keys")
     named, sites = set(job.sites.names or ()), set(roster.with_role(Role.SITE))
-    if len(sites) < 2 or not sites <= named or (sites < named and job.sites.lost == "stop"):
+    if not sites <= named or len(sites) < max(2, least_sites(job)):
         raise PeerError(roster.coordinator, "the sites of the roster are not those of the job")
     return job
 

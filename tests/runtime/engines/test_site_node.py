@@ -69,6 +69,21 @@ def test_an_opened_session_may_be_opened_again(made: Consortium) -> None:
     assert ask(made, ["handle", message[1], b"frame"])[0] == "handled"
 
 
+def test_the_oldest_of_many_sessions_waits_on_disk(made: Consortium) -> None:
+    planned, roster = plan_remote(made.job), made.homes[COORDINATOR].roster
+    nonces = [bytes([n]) * 16 for n in range(9)]
+    messages = [
+        opening(made, session=session_of(planned, roster, nonce), body={"nonce": nonce})
+        for nonce in nonces
+    ]
+    for message in messages:
+        assert ask(made, message) == ["opened", message[1]]
+    first, *_, last = (message[1] for message in messages)
+    assert ask(made, ["handle", last, b"frame"])[0] == "handled"
+    assert ask(made, ["handle", first, b"frame"]) == ["unknown"]
+    assert ask(made, messages[0]) == ["opened", first]
+
+
 def other_roster(made: Consortium, change: str) -> Roster:
     """Return the pinned roster with another key of a site, or without a site."""
     parties = dict(made.homes[COORDINATOR].roster.parties)
@@ -107,14 +122,23 @@ def test_an_opening_that_is_not_as_agreed_is_refused(made: Consortium) -> None:
         assert ask(made, ["handle", session, b""]) == ["unknown"]
 
 
-@pytest.mark.parametrize(("rule", "answer"), [("stop", "refused"), ("leave_out", "opened")])
+@pytest.mark.parametrize(
+    ("rule", "colluding", "answer"),
+    [
+        ("stop", 0.0, "refused"),
+        ("leave_out", 0.0, "opened"),
+        ("leave_out", 0.34, "refused"),  # then a masked sum needs all three sites
+    ],
+)
 def test_a_session_over_some_of_the_sites_needs_the_jobs_rule(
-    tmp_path: Path, rule: str, answer: str
+    tmp_path: Path, rule: str, colluding: float, answer: str
 ) -> None:
-    names = {"max_rows": 100, "names": list(SITES), "lost": rule}
-    made = Consortium.of(
-        tmp_path, remote_job(sites=names, release={"min_sites": 2, "min_records": 2})
+    job = remote_job(
+        sites={"max_rows": 100, "names": list(SITES), "lost": rule},
+        release={"min_sites": 2, "min_records": 2},
+        protocol={"name": "masked", "colluding": colluding},
     )
+    made = Consortium.of(tmp_path, job)
     roster = other_roster(made, "site")
     planned = plan_sites(made.job, roster.with_role(Role.SITE), {})
     message = opening(made, roster=roster, session=session_of(planned, roster, NONCE))
