@@ -15,7 +15,7 @@ from secagg.cli.options import AsJson
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
-    from secagg.reproductions.harness.experiment import Done, Experiment, Write
+    from secagg.experiments.runner.experiment import Done, Experiment, Write
     from secagg.reproductions.harness.figures import Figure
     from secagg.reproductions.harness.tables import Study
 
@@ -220,10 +220,12 @@ def _run(
     as_json: bool,
 ) -> None:
     from secagg.cli.output import reproductions  # noqa: PLC0415
-    from secagg.reproductions.harness.experiment import reproduce  # noqa: PLC0415
+    from secagg.experiments.runner.experiment import compute_experiment  # noqa: PLC0415
 
     with reproductions.progress(quiet=as_json) as (started, finished):
-        done = reproduce(experiment, write, folder, jobs or os.cpu_count() or 1, started, finished)
+        done = compute_experiment(
+            experiment, write, folder, jobs or os.cpu_count() or 1, started, finished
+        )
     if as_json:
         [numbers] = [file for file in done.files if file.suffix == ".json"]
         printed = {"files": [str(file) for file in done.files], "computed": done.computed}

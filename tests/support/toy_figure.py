@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from secagg.reproductions.harness.cells import cell
-from secagg.reproductions.harness.experiment import reproduce
+from secagg.experiments.runner.cells import cell
+from secagg.experiments.runner.experiment import compute_experiment
 from secagg.reproductions.harness.figures import Figure, Method, Metric, Panel, Place
 from secagg.reproductions.harness.pages import write
 
@@ -41,4 +41,4 @@ def toy_figure(calls: Path, what: Mapping[int, str], gate: Path | str = "") -> F
 if __name__ == "__main__":
     folder, calls, jobs = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     what = {int(seed): each for seed, each in (pair.split("=") for pair in sys.argv[4:])}
-    reproduce(toy_figure(calls, what, folder / "gate"), write, folder, jobs)
+    compute_experiment(toy_figure(calls, what, folder / "gate"), write, folder, jobs)

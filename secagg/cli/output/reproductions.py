@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from secagg.cli.output.terminal import standard_output
-from secagg.reproductions.harness.cells import Cell, Outcome
-from secagg.reproductions.harness.experiment import Done, Started
+from secagg.experiments.runner.cells import Cell, Outcome
+from secagg.experiments.runner.experiment import Done, Started
 from secagg.reproductions.harness.figures import Figure, read_entries
 from secagg.reproductions.harness.findings import (
     NUMBERS_HEAD,

@@ -7,8 +7,8 @@ cases almost no gain is possible for any method. Case V is ours; there the possi
 
 from __future__ import annotations
 
+from secagg.experiments.runner.cells import cell
 from secagg.reproductions.fedlin.tasks.simulated_cases import CASES, LARGEST, SMALLEST
-from secagg.reproductions.harness.cells import cell
 from secagg.reproductions.harness.figures import (
     Comparison,
     Figure,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from secagg.experiments.runner.cells import Cell, cell
+from secagg.experiments.runner.types import Plain
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks.signals import ALPHAS, DEGREES, LAMBDAS, PAPER_ALPHA, SENSORS
-from secagg.reproductions.harness.cells import Cell, cell
 from secagg.reproductions.harness.figures import Figure, Method, Metric, Panel, Place
-from secagg.reproductions.harness.types import Plain
 
 TASK = "secagg.reproductions.fedlin.tasks.signals"
 RULES = {"last": "validated at the end", "random": "validated at random"}

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from secagg.experiments.runner.cells import Cell, cell
+from secagg.experiments.runner.types import Plain
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks.hm2_selection import CASES
 from secagg.reproductions.fedlin.tasks.schools import LAMBDA, LEVEL
-from secagg.reproductions.harness.cells import Cell, cell
 from secagg.reproductions.harness.figures import (
     Comparison,
     Figure,
@@ -24,7 +25,6 @@ from secagg.reproductions.harness.figures import (
     PublishedValue,
     Statement,
 )
-from secagg.reproductions.harness.types import Plain
 
 TASKS = "secagg.reproductions.fedlin.tasks"
 RUNS = 30  # the paper's

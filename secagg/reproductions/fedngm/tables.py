@@ -11,13 +11,14 @@ import importlib.util
 from pathlib import Path
 
 from secagg.errors import UsageError
+from secagg.experiments.runner.cells import Cell, cell
+from secagg.experiments.runner.types import Plain
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.torch_import import require_torch
 from secagg.reproductions.data.cdc_births import cdc_file
 from secagg.reproductions.fedngm.claims import claims
 from secagg.reproductions.fedngm.published import published
 from secagg.reproductions.fedngm.tasks.records import study
-from secagg.reproductions.harness.cells import Cell, cell
 from secagg.reproductions.harness.figures import (
     Figure,
     Method,
@@ -25,7 +26,6 @@ from secagg.reproductions.harness.figures import (
     Panel,
     Place,
 )
-from secagg.reproductions.harness.types import Plain
 
 TASKS = "secagg.reproductions.fedngm.tasks"
 SEEDS, QUICK_SEEDS = 10, 2

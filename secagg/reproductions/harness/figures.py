@@ -16,8 +16,8 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from secagg.reproductions.harness.cells import Cell, Outcome
-from secagg.reproductions.harness.types import CONVERGED
+from secagg.experiments.runner.cells import Cell, Outcome
+from secagg.experiments.runner.types import CONVERGED
 
 SECONDS = "seconds"  # processor time of a cell
 

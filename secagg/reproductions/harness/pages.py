@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from secagg.experiments.runner.experiment import Done
 from secagg.reproductions.harness.chart import chart
-from secagg.reproductions.harness.experiment import Done
 from secagg.reproductions.harness.figures import (
     Entries,
     Entry,

@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from secagg.reproductions.harness.cells import Cell, Outcome
-from secagg.reproductions.harness.experiment import Done
+from secagg.experiments.runner.cells import Cell, Outcome
+from secagg.experiments.runner.experiment import Done
+from secagg.experiments.runner.types import Numbers
 from secagg.reproductions.harness.markdown import table
-from secagg.reproductions.harness.types import Numbers
 
 
 @dataclass(frozen=True)

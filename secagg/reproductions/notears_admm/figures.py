@@ -20,10 +20,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from secagg.errors import UsageError
+from secagg.experiments.runner.cells import Cell, cell
+from secagg.experiments.runner.types import Plain
 from secagg.reproductions.data import sachs
-from secagg.reproductions.harness.cells import Cell, cell
 from secagg.reproductions.harness.figures import Figure, Method, Metric, Panel, Place
-from secagg.reproductions.harness.types import Plain
 from secagg.reproductions.notears_admm.paper_claims import (
     RUNS,
     remarks_of,

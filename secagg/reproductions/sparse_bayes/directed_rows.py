@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from secagg.experiments.runner.types import Numbers
 from secagg.reproductions.harness.tables import StudyTables, Table
-from secagg.reproductions.harness.types import Numbers
 from secagg.reproductions.sparse_bayes import rows as text
 from secagg.reproductions.sparse_bayes.tasks import directed_graph
 from secagg.reproductions.sparse_bayes.tasks.sampler import WHOLE_FIT

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from secagg.experiments.runner.types import Numbers
 from secagg.models.common.posterior_summary import MAX_R_HAT, MIN_ESS
 from secagg.models.sparse_bayes.markov_random_field import discoveries
 from secagg.reproductions.data import heart_disease
 from secagg.reproductions.harness.network_chart import network_chart
 from secagg.reproductions.harness.tables import StudyTables, Table
-from secagg.reproductions.harness.types import Numbers
 from secagg.reproductions.sparse_bayes.tasks import markov_random_field
 from secagg.reproductions.sparse_bayes.tasks.sampler import CHAINS, WHOLE_FIT, worst
 

@@ -8,8 +8,9 @@ sites that deviate (`deviating_site`). `rows` and `directed_rows` build the tabl
 
 from __future__ import annotations
 
+from secagg.experiments.runner.cells import Cell, cell
+from secagg.experiments.runner.types import Plain
 from secagg.reproductions.data import heart_disease, ovarian, sachs
-from secagg.reproductions.harness.cells import Cell, cell
 from secagg.reproductions.harness.figures import (
     Comparison,
     Figure,
@@ -21,7 +22,6 @@ from secagg.reproductions.harness.figures import (
     Statement,
 )
 from secagg.reproductions.harness.tables import Study
-from secagg.reproductions.harness.types import Plain
 from secagg.reproductions.sparse_bayes import directed_rows as directed
 from secagg.reproductions.sparse_bayes import rows as text
 

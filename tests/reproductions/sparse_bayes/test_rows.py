@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.reproductions.harness.cells import Outcome, cell
-from secagg.reproductions.harness.experiment import Done
+from secagg.experiments.runner.cells import Outcome, cell
+from secagg.experiments.runner.experiment import Done
 from secagg.reproductions.harness.network_chart import network_chart
 from secagg.reproductions.harness.tables import Study, StudyTables, Table, study_tables, write
 from secagg.reproductions.sparse_bayes import directed_rows, rows

@@ -24,10 +24,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from secagg.core.arrays import Array
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.models.common.posterior_summary import summarise
 from secagg.reproductions.fedlin.tasks.hm2_selection import LEVEL, draw, rates
 from secagg.reproductions.fedlin.tasks.simulated_cases import errors
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 DRAWS, DISCARDED = 4000, 500
 _THIN = 4  # sweeps per draw: with 600 coefficients and 800 records, theta and sigma are correlated

@@ -12,6 +12,7 @@ from itertools import islice
 
 import numpy as np
 
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.site import Site
@@ -26,7 +27,6 @@ from secagg.reproductions.fedlin.tasks.runs import (
     regressions,
 )
 from secagg.reproductions.fedlin.tasks.simulated_cases import draw, errors
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 PAPER_LEARNING_RATE = 0.01  # for the gradient of a device's mean of squares
 

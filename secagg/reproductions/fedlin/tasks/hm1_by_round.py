@@ -11,11 +11,11 @@ from itertools import islice
 
 import numpy as np
 
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.reproductions.fedlin.tasks import centralised
 from secagg.reproductions.fedlin.tasks.hm1 import PAPER_LEARNING_RATE
 from secagg.reproductions.fedlin.tasks.runs import ALPHA, STEP_SHARE, STEPS
 from secagg.reproductions.fedlin.tasks.simulated_cases import draw
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.reproductions.fedlin.tasks.centralised import least_squares
 from secagg.reproductions.fedlin.tasks.runs import HM2, coefficients, included, regressions
 from secagg.reproductions.fedlin.tasks.simulated_cases import Simulated, errors, simulate
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 Flags = NDArray[np.bool_]
 

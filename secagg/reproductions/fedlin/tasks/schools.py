@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from secagg.contracts import Result
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks.runs import HM1, HM2, STEP_SHARE, STEPS, included
 from secagg.reproductions.harness.simulated_runs import simulated
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 TESTED = 0.4
 _OTHERS = {SITE_OLS: "separate", MEAN_ONLY: "nothing"}

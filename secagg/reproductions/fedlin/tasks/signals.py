@@ -21,13 +21,13 @@ import numpy as np
 
 from secagg.contracts import Result
 from secagg.core.arrays import Array
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.models.fedlin.descriptions import SITE_OLS
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.reproductions.data import fedlin
 from secagg.reproductions.fedlin.tasks import local_only
 from secagg.reproductions.fedlin.tasks.runs import HM1, STEP_SHARE, STEPS
 from secagg.reproductions.harness.simulated_runs import simulated
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 TESTED, VALIDATED = 0.4, 0.2
 ROUNDS = 100  # C of section 6.2

@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.reproductions.data.births import skewed
 from secagg.reproductions.fedngm.tasks.models import OWN, Fit, fit
 from secagg.reproductions.fedngm.tasks.records import Study, study
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 FOLDS = 5
 WHOLE = "-whole"

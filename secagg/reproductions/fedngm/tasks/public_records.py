@@ -6,10 +6,10 @@ fitted to all records of the site or the sites.
 
 from __future__ import annotations
 
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.reproductions.data.births import skewed
 from secagg.reproductions.fedngm.tasks.models import OWN, fit
 from secagg.reproductions.fedngm.tasks.records import study
-from secagg.reproductions.harness.types import CONVERGED, Settings
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:

@@ -23,6 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
+from secagg.experiments.runner.types import Settings
 from secagg.reproductions.data import births, cdc_births
 from secagg.reproductions.data.births import Births
 from secagg.reproductions.fedngm.tasks.measures import (
@@ -31,7 +32,6 @@ from secagg.reproductions.fedngm.tasks.measures import (
     errors,
     precision_and_recall,
 )
-from secagg.reproductions.harness.types import Settings
 
 GRAMS_IN_POUND = 453.59237
 SIZES = {  # records of a site, public records, samples of each site's network

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.experiments.runner.types import Settings
 from secagg.models.common.pooled_moments import Moments
 from secagg.reproductions.data import sachs
 from secagg.reproductions.data.simulated_graphs import (
@@ -19,7 +20,6 @@ from secagg.reproductions.data.simulated_graphs import (
     linear_gaussian_rows,
     mlp_rows,
 )
-from secagg.reproductions.harness.types import Settings
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from secagg.experiments.runner.types import Settings
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.golem import golem
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc
 from secagg.models.graphs.result import GraphFit
-from secagg.reproductions.harness.types import Settings
 from secagg.reproductions.notears_admm.tasks.data import data_of, moments_of
 from secagg.reproductions.notears_admm.tasks.paper_settings import (
     ALPHA,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from secagg.experiments.runner.types import CONVERGED
 from secagg.models.graphs.metrics import compare_graphs
-from secagg.reproductions.harness.types import CONVERGED
 
 
 def scores(

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
+from secagg.experiments.runner.types import Settings
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.moments.method import PooledMoments
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.markov_random_field import discoveries
 from secagg.reproductions.data import sachs
 from secagg.reproductions.harness.simulated_runs import simulated
-from secagg.reproductions.harness.types import Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import (
     WHOLE_FIT,
     quantities,

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import false_discovery_control, norm
 
+from secagg.experiments.runner.types import Settings
 from secagg.models.moments.method import PooledMoments
 from secagg.models.sparse_bayes.markov_random_field import SparseMarkov
 from secagg.reproductions.data import ovarian
 from secagg.reproductions.harness.simulated_runs import simulated
-from secagg.reproductions.harness.types import Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import (
     WHOLE_FIT,
     quantities,

@@ -16,10 +16,10 @@ import pandas as pd
 
 from secagg.contracts import Result
 from secagg.core.arrays import Array
+from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.models.common.posterior_summary import MAX_R_HAT
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.reproductions.harness.simulated_runs import simulated
-from secagg.reproductions.harness.types import CONVERGED, Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import quantities, sampled, sampler, worst
 
 EFFECTS = np.array([1.0, -0.6, 0.3, 0, 0, 0, 0, 0, 0, 0])

@@ -7,11 +7,11 @@ from one secure sum of moments with centre = "site".
 
 from __future__ import annotations
 
+from secagg.experiments.runner.types import Settings
 from secagg.models.moments.method import PooledMoments
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.reproductions.data import heart_disease
 from secagg.reproductions.harness.simulated_runs import simulated
-from secagg.reproductions.harness.types import Settings
 from secagg.reproductions.sparse_bayes.tasks.sampler import (
     LEVEL,
     WHOLE_FIT,

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Result
+from secagg.experiments.runner.types import Settings
 from secagg.models.common.posterior_summary import Posterior, summarise
-from secagg.reproductions.harness.types import Settings
 
 SPIKE_RATIO = 0.01
 CHAINS = 4

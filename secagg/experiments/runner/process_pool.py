@@ -17,7 +17,7 @@ from pathlib import Path
 from secagg.core.private_files import exclusive_lock, read_checked, write_checked
 from secagg.core.process_pool import processes
 from secagg.errors import EvidenceError
-from secagg.reproductions.harness.cells import Cell, Outcome, code_version, compute, key
+from secagg.experiments.runner.cells import Cell, Outcome, code_version, compute, key
 
 Keep = Callable[[Cell, Outcome], None]
 

@@ -1,7 +1,7 @@
-"""Types shared by tasks and the harness.
+"""Types shared by tasks and the runner.
 
 They have their own module because the key of a result covers everything that its task imports
-(`secagg.reproductions.harness.cells`). The rest of the harness can change without changing keys.
+(`secagg.experiments.runner.cells`). The rest of the runner can change without changing keys.
 """
 
 from __future__ import annotations

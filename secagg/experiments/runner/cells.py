@@ -28,7 +28,7 @@ from typing import Any
 
 from secagg.core import encoding
 from secagg.errors import InternalError, SecaggError, UsageError
-from secagg.reproductions.harness.types import Numbers, Plain, Settings
+from secagg.experiments.runner.types import Numbers, Plain, Settings
 
 LIBRARIES = ("numpy", "scipy", "causal-learn", "scikit-learn", "torch")
 """Each result records the versions of those that are installed."""

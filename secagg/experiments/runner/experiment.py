@@ -1,4 +1,4 @@
-"""Reproduce an experiment: compute the missing cells, then write tables, picture and numbers.
+"""An experiment: compute the missing cells, then write tables, picture and numbers.
 
 The folder holds `NAME.md`, `NAME.svg` and `NAME.json` for each experiment, and `cells/` with one
 file for each cell. The three files can be rebuilt from the cells in seconds. They are also written
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from secagg.core.private_files import write_private
-from secagg.reproductions.harness.cells import Cell, Outcome
-from secagg.reproductions.harness.process_pool import Cache, batch_of, compute_all
+from secagg.experiments.runner.cells import Cell, Outcome
+from secagg.experiments.runner.process_pool import Cache, batch_of, compute_all
 
 Started = Callable[[int, int, float, float], None]
 """Called once with: all cells, stored cells, and the estimated seconds of each group."""
@@ -46,7 +46,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Reproduced(Done):
+class Computed(Done):
     """computed: number of cells computed in this run; files: the files written"""
 
     computed: int
@@ -58,14 +58,14 @@ Write = Callable[[E, Done], Mapping[str, str]]
 """Returns the text of each file of an experiment, by file ending."""
 
 
-def reproduce(
+def compute_experiment(
     experiment: E,
     write: Write[E],
     folder: Path,
     jobs: int,
     started: Started = lambda *_: None,
     finished: Callable[[Cell, Outcome], None] = lambda *_: None,
-) -> Reproduced:
+) -> Computed:
     """Compute the cells missing from `folder` in `jobs` processes; write the experiment's files.
 
     finished: called with each cell when it is done
@@ -75,13 +75,13 @@ def reproduce(
     cache = Cache(folder / "cells")
     cells = experiment.cells()
 
-    def write_files(outcomes: Mapping[Cell, Outcome], computed: int = 0) -> Reproduced:
+    def write_files(outcomes: Mapping[Cell, Outcome], computed: int = 0) -> Computed:
         done = _done(outcomes)
         files: list[Path] = []
         for ending, text in write(experiment, done).items():
             files.append(folder / f"{experiment.name}.{ending}")
             write_private(files[-1], text.encode())
-        return Reproduced(done.outcomes, done.versions, done.seconds, computed, tuple(files))
+        return Computed(done.outcomes, done.versions, done.seconds, computed, tuple(files))
 
     with cache.locked():
         stored = {cell: cache.load(cell) for cell in cells}

@@ -19,11 +19,11 @@ import pytest
 from support.toy_figure import toy_figure
 
 from secagg.errors import UsageError
-from secagg.reproductions.harness.cells import cell, code_version, compute
-from secagg.reproductions.harness.experiment import Reproduced, reproduce
+from secagg.experiments.runner.cells import cell, code_version, compute
+from secagg.experiments.runner.experiment import Computed, compute_experiment
+from secagg.experiments.runner.process_pool import KILLED, Cache, in_order
 from secagg.reproductions.harness.figures import Entry, Figure, Place, read_entries
 from secagg.reproductions.harness.pages import write
-from secagg.reproductions.harness.process_pool import KILLED, Cache, in_order
 
 HERE = Place("here", 1, "toy")
 
@@ -36,8 +36,8 @@ def seeds_called(calls: Path) -> list[int]:
     return sorted(int(path.name.partition(".")[0]) for path in calls.iterdir())
 
 
-def reproduced(figure: Figure, folder: Path, jobs: int) -> tuple[Reproduced, Entry]:
-    done = reproduce(figure, write, folder, jobs)
+def reproduced(figure: Figure, folder: Path, jobs: int) -> tuple[Computed, Entry]:
+    done = compute_experiment(figure, write, folder, jobs)
     return done, read_entries(figure, done.outcomes)[HERE]
 
 

@@ -1,0 +1,1 @@
+"""Privacy-utility experiments: what a privacy setting costs, leaks and takes."""

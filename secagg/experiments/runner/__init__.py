@@ -1,0 +1,1 @@
+"""Cells, process pool and cache: how experiments and reproductions are computed."""
