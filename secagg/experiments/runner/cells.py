@@ -39,12 +39,15 @@ class Cell:
     """task: name of a module; settings: sorted pairs, including the seed (see `cell`)
     seconds: estimated processor time; late: compute after all other cells. Both affect only the
         order of the work.
+    place: where the task finds its records, which it gets as the setting "place". It is not part of
+        the key, so results stay valid if the records are moved
     """
 
     task: str
     settings: tuple[tuple[str, Plain], ...]
     seconds: float = field(default=1.0, compare=False)
     late: bool = field(default=False, compare=False)
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def compute(cell: Cell, code: str) -> Outcome:
     failed: str | None = None
     start = time.process_time()
     try:
-        numbers = task(dict(cell.settings))
+        numbers = task({**dict(cell.settings), **({"place": cell.place} if cell.place else {})})
     except SecaggError as error:
         failed = error.line()
     except Exception as error:

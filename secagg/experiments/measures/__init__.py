@@ -1,0 +1,1 @@
+"""What is measured of a result, by the kind of its table: coefficients, predictions, graphs."""

@@ -1,0 +1,33 @@
+"""One cell of an experiment: the attacks of `secagg audit` on one run."""
+
+from __future__ import annotations
+
+from secagg.audits.audit import audit_job
+from secagg.experiments.reference import place_records
+from secagg.experiments.runner.types import Numbers, Settings
+from secagg.jobs.job import Job
+
+
+def compute(settings: Settings) -> Numbers:
+    """Return what each attack found: its number, that of its control, and its limit.
+
+    settings: `job`, `place` as for `secagg.experiments.one_run`; `names` of attacks, with commas;
+        `set_aside`, `seed`
+    An attack that does not apply is left out.
+    """
+    job = place_records(Job.model_validate_json(str(settings["job"])), str(settings["place"]))
+    audit = audit_job(
+        job, attacks=str(settings["names"]).split(","), seed=int(settings["seed"]),
+        set_aside=float(settings["set_aside"]),
+    )  # fmt: skip
+    found = dict[str, dict[str, float]]()
+    for row in audit.attacked:
+        if row.finding is None:
+            continue
+        numbers = {"value": row.finding.value, "leak": float(row.verdict == "leak")}
+        if row.control is not None:
+            numbers["control"] = row.control.value
+        if row.limit is not None:
+            numbers["limit"] = row.limit.number
+        found[f"{row.label} ({row.who.value})"] = numbers
+    return found

@@ -1,0 +1,112 @@
+"""One cell of an experiment: a run on drawn records, and how far its result is from the truth.
+
+Nothing is released: records are in memory, and so are the ledgers. All random numbers come from the
+cell's seed, so a cell can be repeated.
+
+The baselines of a seed, on the same records:
+
+no noise         the sweep's job without [privacy], at all sites
+pooled           the same over all records as if they were one site's
+each site alone  the same at each site; the mean over the sites at which it succeeds
+nothing learned  slopes of zero, or a graph without edges
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from secagg.contracts import SiteRecords
+from secagg.core.randomness import replayable_random
+from secagg.errors import SecaggError
+from secagg.experiments.records import Design, bootstrap
+from secagg.experiments.reference import Found, Reference
+from secagg.experiments.runner.types import Numbers, Settings
+from secagg.jobs.job import Job
+from secagg.runs.run import run
+from secagg.runs.simulate import simulate_planned
+from secagg.runs.site_baselines import fit_site_only
+from secagg.runtime.parties import read_records
+from secagg.runtime.planned_job import Planned, plan_job
+
+RUN, NO_NOISE, POOLED = "run", "no noise", "pooled"
+ALONE, NOTHING = "each site alone", "nothing learned"
+BASELINES = (NO_NOISE, POOLED, ALONE, NOTHING)
+
+
+def compute(settings: Settings) -> Numbers:
+    """Return the metrics of a cell: of a run, or of each baseline.
+
+    settings: `reference`, `place`, `analysis` as for `Reference.of`; `records`, `seed`; `job`: JSON
+        of `Job.agreed`, or "" for the baselines
+    Raises what `secagg.run` raises.
+    """
+    reference = Reference.of(
+        str(settings["reference"]), str(settings["place"]), str(settings["analysis"])
+    )
+    seed, drawn, test = int(settings["seed"]), dict(reference.tables), None
+    if settings["records"] == "bootstrap":
+        drawn, others = bootstrap(drawn, seed)
+        test = Design.of(reference.job, others)
+    if not settings["job"]:
+        return _baselines(reference, drawn, test, seed)
+    job = Job.model_validate_json(str(settings["job"]))
+    finished = run(job, drawn, random=replayable_random(seed))
+    planned = plan_job(job, drawn)
+    found = reference.found(planned.method, planned.public, finished.result.summary)
+    sent = {
+        f"bytes sent by each {row['role']}": row["sent_bytes"] / row["parties"]
+        for row in finished.facts["traffic"]
+    }
+    costs = {"rounds": float(finished.facts["rounds"]), **sent}
+    return {RUN: {**reference.metrics(found, test), **costs}}
+
+
+def _baselines(
+    reference: Reference, drawn: Mapping[str, pd.DataFrame], test: Design | None, seed: int
+) -> dict[str, dict[str, float]]:
+    planned = plan_job(reference.job, drawn)
+    method, public = planned.method, planned.public
+    rows = {name: read_records(planned, source) for name, source in planned.sources.items()}
+
+    def alone(records: SiteRecords, who: Planned) -> dict[str, float]:
+        summary = fit_site_only(method, who.public, records, replayable_random(seed))
+        return reference.metrics(reference.found(method, who.public, summary), test)
+
+    result, _ = simulate_planned(planned, random=replayable_random(seed))
+    everything = SiteRecords(
+        np.concatenate([each.values for each in rows.values()]), 0,
+        np.zeros(len(public.columns)), clipped_share=np.zeros(len(public.columns)),
+    )  # fmt: skip
+    larger = replace(public, max_rows=public.max_rows * len(rows))
+    each_site = list[dict[str, float]]()
+    for records in rows.values():
+        try:
+            each_site.append(alone(records, planned))
+        except SecaggError:  # too few records, or a constant column
+            continue
+    baselines = {
+        NO_NOISE: reference.metrics(reference.found(method, public, result.summary), test),
+        POOLED: alone(everything, replace(planned, public=larger)),
+        NOTHING: reference.metrics(_nothing(reference.truth), test),
+    }
+    if each_site:
+        shared = set.intersection(*map(set, each_site))
+        means = {name: float(np.mean([m[name] for m in each_site])) for name in sorted(shared)}
+        baselines[ALONE] = {**means, "sites": float(len(each_site))}
+    return baselines
+
+
+def _nothing(true: Found) -> Found:
+    """Return what a method finds that learns nothing."""
+    coefficients, graph = true.coefficients, true.graph
+    if coefficients is not None:
+        none = np.zeros_like(coefficients.slopes)
+        coefficients = replace(coefficients, slopes=none, low=None, high=None, inclusion=None)
+    if graph is not None:
+        empty = np.zeros_like(graph.directed)
+        graph = replace(graph, directed=empty, undirected=empty)
+    return replace(true, coefficients=coefficients, graph=graph)

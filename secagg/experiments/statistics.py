@@ -1,0 +1,158 @@
+"""What an experiment found, over its seeds: means, intervals, differences, a recommendation.
+
+The interval of a mean is that of Student's t, at 95 %, over the seeds. Runs of the same seed use the
+same records on every curve, so a curve is compared with a baseline by the mean of the differences.
+
+The recommendation. A goal is that a metric is below x in a share p of runs. At each point, the
+logarithms of the metric over n seeds have mean m and standard deviation s, and m + k s is an upper
+tolerance limit: with confidence 90 %, a share p of further runs is below exp(m + k s), if the
+logarithms are normal (Krishnamoorthy and Mathew, *Statistical Tolerance Regions*, 2009, section
+2.2: k = t(n - 1, sqrt(n) z_p; 0.9) / sqrt(n), with the quantile of the noncentral t distribution).
+The smallest epsilon from which on all limits are below x is recommended, with a straight line between
+the logarithms of limits and of epsilons at two neighbouring points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from secagg.experiments.experiment import Planned
+from secagg.experiments.one_run import BASELINES, RUN
+from secagg.experiments.runner.cells import Cell, Outcome
+
+LEVEL = 0.95
+CONFIDENCE = 0.9
+Outcomes = Mapping[Cell, Outcome]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over seeds, with its interval; low and high are nan with one seed."""
+
+    value: float
+    low: float
+    high: float
+    runs: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        """Return the mean of at least one value."""
+        mean, n = float(np.mean(values)), len(values)
+        if n == 1:
+            return cls(mean, math.nan, math.nan, 1)
+        half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
+        return cls(mean, mean - half, mean + half, n)
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """What the runs at one point found.
+
+    values: metric -> seed -> value; failed: seed -> line of the error; waiting: number of runs that
+    were not computed yet; seconds: processor time of each run
+    """
+
+    values: Mapping[str, Mapping[int, float]]
+    failed: Mapping[int, str]
+    waiting: int
+    seconds: Mapping[int, float]
+
+    def mean(self, metric: str) -> Mean | None:
+        """Return the mean of a metric; None if no run has it."""
+        values = list(self.values.get(metric, {}).values())
+        return Mean.of(values) if values else None
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The smallest epsilon that reaches the goal on a curve; None if no point does.
+
+    limits: at each epsilon, the upper tolerance limit of the metric
+    """
+
+    line: str
+    epsilon: float | None
+    limits: Mapping[float, float]
+
+
+def results(planned: Planned, outcomes: Outcomes) -> dict[str, dict[float, PointResult]]:
+    """Return what each point found: line -> place on the horizontal axis -> result."""
+    return {
+        line: {across: _point(cells, outcomes, RUN) for across, cells in along.items()}
+        for line, along in planned.runs.items()
+    }
+
+
+def baselines(planned: Planned, outcomes: Outcomes) -> dict[str, PointResult]:
+    """Return what each baseline found."""
+    return {name: _point(planned.baselines, outcomes, name) for name in BASELINES}
+
+
+def _point(cells: Mapping[int, Cell], outcomes: Outcomes, name: str) -> PointResult:
+    values, failed, seconds = dict[str, dict[int, float]](), dict[int, str](), dict[int, float]()
+    waiting = 0
+    for seed, cell in cells.items():
+        outcome = outcomes.get(cell)
+        if outcome is None:
+            waiting += 1
+            continue
+        if outcome.numbers is None:
+            failed[seed] = outcome.failed or "unknown"
+            continue
+        seconds[seed] = outcome.seconds
+        for metric, value in outcome.numbers.get(name, {}).items():
+            values.setdefault(metric, {})[seed] = value
+    return PointResult(values, failed, waiting, seconds)
+
+
+def paired_difference(one: PointResult, other: PointResult, metric: str) -> Mean | None:
+    """Return the mean of one minus the other over the seeds that both have; None without any."""
+    a, b = one.values.get(metric, {}), other.values.get(metric, {})
+    both = sorted(set(a) & set(b))
+    return Mean.of([a[seed] - b[seed] for seed in both]) if both else None
+
+
+def tolerance_factor(n: int, share: float, confidence: float = CONFIDENCE) -> float:
+    """Return k of the one-sided normal tolerance limit m + k s of n >= 2 values."""
+    z = float(stats.norm.ppf(share))
+    return float(stats.nct.ppf(confidence, n - 1, math.sqrt(n) * z)) / math.sqrt(n)
+
+
+def recommendation(
+    line: str, along: Mapping[float, PointResult], metric: str, below: float, share: float
+) -> Recommendation:
+    """Return the smallest place on the axis from which on the goal is reached (see above).
+
+    A failed run does not reach the goal; a point with failed runs is therefore skipped.
+    """
+    limits = dict[float, float]()
+    for epsilon in sorted(along):
+        values = [v for v in along[epsilon].values.get(metric, {}).values() if v > 0]
+        if len(values) >= 2 and not along[epsilon].failed:
+            logs = np.log(values)
+            k = tolerance_factor(len(values), share)
+            limits[epsilon] = float(np.exp(np.mean(logs) + k * np.std(logs, ddof=1)))
+        else:
+            limits[epsilon] = math.inf
+    found: float | None = None
+    for epsilon, limit in sorted(limits.items(), reverse=True):
+        if limit < below:
+            found = epsilon
+            continue
+        if found is not None and math.isfinite(limit):
+            found = _crossing(epsilon, limit, found, limits[found], below)
+        break
+    return Recommendation(line, found, limits)
+
+
+def _crossing(low: float, above: float, high: float, under: float, below: float) -> float:
+    """Return where a straight line between the logarithms reaches `below`, rounded up."""
+    part = math.log(above / below) / math.log(above / under)
+    epsilon: float = low * (high / low) ** part
+    digits = 1 - math.floor(math.log10(epsilon))
+    return min(high, math.ceil(epsilon * 10**digits) / 10**digits)

@@ -1,0 +1,204 @@
+"""A sweep: the TOML file of an experiment. It names a job, and the keys of the job that it changes.
+
+```toml
+title = "What privacy costs: maximum heart rate at four hospitals"
+job = "linear.toml"            # beside this file
+repeat = 20                    # runs at each point of a curve
+
+[keys]                         # changed in every run
+"release.min_sites" = 3
+
+[axes]                         # every combination is a point; the first axis is the horizontal one
+"privacy.epsilon" = [0.5, 1, 2, 4, 8]
+
+[[lines]]                      # a curve: keys that change together
+name = "noise at each site"
+"privacy.placement" = "site"
+```
+
+A key is written as in `--set`: the names of its tables and its own, with dots. A value replaces the
+whole value in the job, also if it is a table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from secagg.core.validation import describe, unknown_key
+from secagg.errors import JobError, UsageError
+from secagg.jobs.job import Job, load_job, parse_job
+
+EPSILON = "privacy.epsilon"
+MAX_POINTS = 10_000
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Line(BaseModel):
+    """A curve: its name, and the keys of the job that it sets."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = Field(min_length=1)
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The keys of the job that this line sets."""
+        return dict(self.model_extra or {})
+
+
+class Measure(_Table):
+    """What is measured."""
+
+    analysis: str | None = None
+    """The kind of the analysis that is measured; needed if the job has several."""
+    records: Literal["bootstrap", "same"] = "bootstrap"
+    """`"bootstrap"`: each run draws the records of each site anew from its records, with
+    replacement; so errors include those of sampling, and the records that were not drawn test the
+    predictions. `"same"`: each run uses the records as they are, and only noise differs."""
+
+
+class Goal(_Table):
+    """What is good enough: the largest value of a metric. The page then recommends an epsilon."""
+
+    metric: str
+    below: float = Field(gt=0)
+    share: float = Field(default=0.9, gt=0, lt=1)
+    """The share of runs that must reach it."""
+
+
+class Attacks(_Table):
+    """The attacks of `secagg audit` on one run at each point of each curve."""
+
+    names: tuple[str, ...] = Field(min_length=1)
+    set_aside: float = Field(default=0.5, gt=0, lt=1)
+
+
+class Sweep(_Table):
+    """An experiment."""
+
+    title: str = Field(min_length=1)
+    """The heading of its page."""
+    job: Path
+    """The job file, relative to the folder of this file. It must describe records at hand."""
+    repeat: int = Field(default=20, ge=2, le=10_000)
+    """Number of runs at each point of each curve."""
+    seed: int = Field(default=1, ge=0, lt=2**31)
+    """Of the records and the noise of the first run; the next run has the next seed."""
+    public: bool = False
+    """Whether the records are public or simulated, so that a choice made by looking at them costs
+    nothing."""
+    measure: Measure = Measure()
+    keys: Mapping[str, Any] = {}
+    """Keys of the job that are changed in every run."""
+    axes: Annotated[Mapping[str, tuple[Any, ...]], Field(min_length=1)]
+    """Keys of the job with their values. Every combination is a point. The first axis is the
+    horizontal one, so its values are numbers."""
+    lines: tuple[Line, ...] = ()
+    goal: Goal | None = None
+    attacks: Attacks | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Sweep:
+        for key, values in self.axes.items():
+            if not values or len(set(map(repr, values))) < len(values):
+                raise ValueError(f"axes.{key} must be a list of different values")
+        if any(isinstance(v, bool) or not isinstance(v, int | float) for v in self.across_values):
+            raise ValueError(f"axes.{self.across}, the first axis, must be a list of numbers")
+        names = [line.name for line in self.lines]
+        if len(set(names)) < len(names):
+            raise ValueError("lines must have different names")
+        return self
+
+    @property
+    def across(self) -> str:
+        """The key of the horizontal axis."""
+        return next(iter(self.axes))
+
+    @property
+    def across_values(self) -> tuple[Any, ...]:
+        """The values of the horizontal axis."""
+        return self.axes[self.across]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of one curve. line: name of the curve; across: its place on the horizontal axis."""
+
+    line: str
+    across: float
+    job: Job
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Return the sweep in a file, with the path of its job. Raises `UsageError` of one line."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(str(path), f"is not TOML: {error}") from None
+    try:
+        sweep = Sweep.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            known = _known_keys(tuple(map(str, first["loc"][:-1])))
+            raise UsageError(str(path), *unknown_key("", key, known).args[1:]) from None
+        raise UsageError(str(path), describe(first, key)) from None
+    return sweep.model_copy(update={"job": path.parent / sweep.job})
+
+
+def _known_keys(place: tuple[str, ...]) -> set[str]:
+    tables: dict[tuple[str, ...], type[BaseModel]] = {
+        ("measure",): Measure, ("goal",): Goal, ("attacks",): Attacks,
+    }  # fmt: skip
+    return set(tables.get(place, Sweep).model_fields)
+
+
+def points(sweep: Sweep) -> list[Point]:
+    """Return every point with its job. Raises `JobError` if a key or a value is wrong."""
+    base, found = load_job(sweep.job), list[Point]()
+    for line, keys in _lines(sweep):
+        for value in sweep.across_values:
+            where = f"{line or sweep.title}, {sweep.across} = {value}"
+            job = changed(base, {**sweep.keys, **keys, sweep.across: value}, where)
+            found.append(Point(line, float(value), job))
+    if len(found) > MAX_POINTS:
+        raise UsageError("axes", f"has {len(found)} points, and the limit is {MAX_POINTS}")
+    return found
+
+
+def _lines(sweep: Sweep) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the keys of each curve: each line with each value of the other axes."""
+    others = [[(key, value) for value in values] for key, values in list(sweep.axes.items())[1:]]
+    for line in sweep.lines or (None,):
+        for settings in itertools.product(*others):
+            names = [line.name] if line else []
+            names += [f"{key.rpartition('.')[2]} {value}" for key, value in settings]
+            yield ", ".join(names), {**(line.keys if line else {}), **dict(settings)}
+
+
+def changed(base: Job, keys: Mapping[str, Any], where: str) -> Job:
+    """Return the job with these keys changed. where: names the point in a `JobError`."""
+    raw = base.model_dump(mode="python", exclude_unset=True)
+    for key, value in keys.items():
+        *parents, last = key.split(".")
+        table = raw
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise JobError(where, f"{key}: {parent!r} is not a table")
+        table[last] = deepcopy(value)
+    return parse_job(raw, where)
