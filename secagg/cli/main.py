@@ -21,6 +21,7 @@ from secagg.cli.adapt import adapt
 from secagg.cli.audit import audit
 from secagg.cli.budget import budget
 from secagg.cli.deploy import deploy, roster
+from secagg.cli.experiment import experiment
 from secagg.cli.failures import InterruptedRun, Interruption, exit_with, on_signal
 from secagg.cli.options import (
     AsJson,
@@ -55,6 +56,7 @@ app.add_typer(roster, name="roster")
 app.add_typer(deploy, name="deploy")
 app.command()(adapt)
 app.command()(audit)
+app.command()(experiment)
 app.command()(query)
 app.command()(settings)
 

@@ -219,10 +219,10 @@ def _run(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    from secagg.cli.output import reproductions  # noqa: PLC0415
+    from secagg.cli.output.cells import progress  # noqa: PLC0415
     from secagg.experiments.runner.experiment import compute_experiment  # noqa: PLC0415
 
-    with reproductions.progress(quiet=as_json) as (started, finished):
+    with progress(quiet=as_json) as (started, finished):
         done = compute_experiment(
             experiment, write, folder, jobs or os.cpu_count() or 1, started, finished
         )

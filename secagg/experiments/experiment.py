@@ -10,14 +10,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from secagg.errors import SecaggError, UsageError
 from secagg.experiments.records import Tables, digest_of, read_tables
-from secagg.experiments.runner.cells import Cell, cell, code_version
+from secagg.experiments.runner.cells import Cell, Outcome, cell, code_version
 from secagg.experiments.sweep import Point, Sweep, changed, points
 from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.registry import METHODS, PROTOCOLS
+from secagg.runs.checks.expected_refusals import expected_refusals
 from secagg.runtime.planned_job import plan_job
 
 TASK, ATTACK_TASK = "secagg.experiments.one_run", "secagg.experiments.one_audit"
@@ -36,12 +38,11 @@ class Refused:
 class Planned:
     """The cells of a sweep.
 
-    name: stem of the files; refused: points without cells
+    refused: points without cells
     runs: line -> place on the horizontal axis -> seed -> cell
     baselines: seed -> cell; attacked: line -> place -> cell
     """
 
-    name: str
     sweep: Sweep
     reference: Job
     tables: Tables
@@ -59,21 +60,52 @@ class Planned:
             found += along.values()
         return list(dict.fromkeys(found))
 
+    @property
+    def pilot(self) -> Pilot:
+        """One run of each curve, and the baselines once."""
+        first = [next(iter(next(iter(along.values())).values())) for along in self.runs.values()]
+        return Pilot((next(iter(self.baselines.values())), *first))
 
-def plan_experiment(sweep: Sweep, name: str) -> Planned:
+    def estimate(self, outcomes: Mapping[Cell, Outcome]) -> dict[str, Any]:
+        """Return the number of cells and the processor time, from the outcomes of the pilot.
+
+        Attacks are not estimated.
+        """
+        once, *first = self.pilot.chosen
+        total, curves = outcomes[once].seconds * len(self.baselines), list[dict[str, Any]]()
+        for (line, along), run in zip(self.runs.items(), first, strict=True):
+            outcome, runs = outcomes[run], sum(map(len, along.values()))
+            seconds = None if outcome.failed else outcome.seconds
+            total += (seconds or 0.0) * runs
+            curves.append({"line": line, "points": len(along), "runs": runs, "seconds": seconds})
+        return {"cells": len(self.cells()), "seconds": total, "curves": curves}
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """A few cells of an experiment. Their results are kept, like those of all cells."""
+
+    chosen: tuple[Cell, ...]
+
+    def cells(self) -> list[Cell]:
+        """Return every cell once."""
+        return list(self.chosen)
+
+
+def plan_experiment(sweep: Sweep) -> Planned:
     """Read the records, and plan every run. Raises `UsageError` if every point is refused."""
     every = points(sweep)
-    base = changed(load_job(sweep.job), sweep.keys, sweep.title)
-    reference = base.model_copy(update={"privacy": Privacy()})
+    keys = {k: value for k, value in sweep.keys.items() if k.partition(".")[0] != "privacy"}
+    base = load_job(sweep.job).model_copy(update={"privacy": Privacy()})
+    reference = changed(base, keys, sweep.title)
+    _check_analysis(reference, sweep.measure.analysis)
     tables = read_tables(reference)
     make = _Cells(sweep, reference, digest_of(tables))
     runs, attacked = dict[str, dict[float, dict[int, Cell]]](), dict[str, dict[float, Cell]]()
     refused = list[Refused]()
     for point in every:
-        try:
-            plan_job(point.job, tables)
-        except SecaggError as error:
-            refused.append(Refused(point, error.line()))
+        if why := _refusal(point.job, tables):
+            refused.append(Refused(point, why))
             continue
         seeds = range(sweep.seed, sweep.seed + sweep.repeat)
         runs.setdefault(point.line, {})[point.across] = {s: make.run(point.job, s) for s in seeds}
@@ -83,7 +115,24 @@ def plan_experiment(sweep: Sweep, name: str) -> Planned:
         raise UsageError(str(sweep.job), f"every point is refused; the first: {refused[0].why}")
     seeds = range(sweep.seed, sweep.seed + sweep.repeat)
     baselines = {seed: make.run(None, seed) for seed in seeds}
-    return Planned(name, sweep, reference, tables, runs, baselines, attacked, tuple(refused))
+    return Planned(sweep, reference, tables, runs, baselines, attacked, tuple(refused))
+
+
+def _check_analysis(reference: Job, analysis: str | None) -> None:
+    """Refuse a job of several analyses of which none, or more than one, is measured."""
+    kinds = [each["kind"] for each in (reference.method.model_extra or {}).get("analyses", [])]
+    if len(kinds) > 1 and kinds.count(analysis) != 1:
+        advice = f"Name one that the job has once: {', '.join(kinds)}."
+        raise UsageError("measure.analysis", "names no single analysis of the job", advice)
+
+
+def _refusal(job: Job, tables: Tables) -> str:
+    """Return why every run of a job would be refused, in a line; or ""."""
+    try:
+        certain, _ = expected_refusals(plan_job(job, tables), None)
+    except SecaggError as error:
+        return error.line()
+    return certain[0] if certain else ""
 
 
 @dataclass(frozen=True)

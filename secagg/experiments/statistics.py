@@ -1,15 +1,16 @@
 """What an experiment found, over its seeds: means, intervals, differences, a recommendation.
 
-The interval of a mean is that of Student's t, at 95 %, over the seeds. Runs of the same seed use the
-same records on every curve, so a curve is compared with a baseline by the mean of the differences.
+The interval of a mean is that of Student's t, at 95 %, over the seeds. Runs of the same seed use
+the same records on every curve, so a curve is compared with a baseline by the mean of the
+differences.
 
 The recommendation. A goal is that a metric is below x in a share p of runs. At each point, the
 logarithms of the metric over n seeds have mean m and standard deviation s, and m + k s is an upper
 tolerance limit: with confidence 90 %, a share p of further runs is below exp(m + k s), if the
 logarithms are normal (Krishnamoorthy and Mathew, *Statistical Tolerance Regions*, 2009, section
 2.2: k = t(n - 1, sqrt(n) z_p; 0.9) / sqrt(n), with the quantile of the noncentral t distribution).
-The smallest epsilon from which on all limits are below x is recommended, with a straight line between
-the logarithms of limits and of epsilons at two neighbouring points.
+The smallest epsilon from which on all limits are below x is recommended, with a straight line
+between the logarithms of limits and of epsilons at two neighbouring points.
 """
 
 from __future__ import annotations
@@ -154,5 +155,5 @@ def _crossing(low: float, above: float, high: float, under: float, below: float)
     """Return where a straight line between the logarithms reaches `below`, rounded up."""
     part = math.log(above / below) / math.log(above / under)
     epsilon: float = low * (high / low) ** part
-    digits = 1 - math.floor(math.log10(epsilon))
-    return min(high, math.ceil(epsilon * 10**digits) / 10**digits)
+    grid = 10.0 ** (math.floor(math.log10(epsilon)) - 1)  # two digits
+    return min(high, float(f"{math.ceil(epsilon / grid - 1e-9) * grid:.2g}"))

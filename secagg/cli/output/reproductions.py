@@ -1,18 +1,15 @@
-"""What `secagg reproduce` shows: a progress bar on standard error, tables on standard output."""
+"""What `secagg reproduce` shows: tables on standard output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from secagg.cli.output.terminal import standard_output
-from secagg.experiments.runner.cells import Cell, Outcome
-from secagg.experiments.runner.experiment import Done, Started
+from secagg.experiments.runner.experiment import Done
 from secagg.reproductions.harness.figures import Figure, read_entries
 from secagg.reproductions.harness.findings import (
     NUMBERS_HEAD,
@@ -23,46 +20,6 @@ from secagg.reproductions.harness.findings import (
 )
 from secagg.reproductions.harness.pages import reasons, rows, run_rows
 from secagg.reproductions.harness.tables import Study, study_tables
-
-
-@contextmanager
-def progress(*, quiet: bool) -> Iterator[tuple[Started, Callable[[Cell, Outcome], None]]]:
-    """Yield the two callbacks of `reproduce`: at the start, and after each cell. They show a bar.
-
-    The bar measures estimated processor time, since cells take from milliseconds to minutes.
-    """
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[cells]} of {task.fields[all]} cells{task.fields[failed]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(elapsed_when_finished=False),
-        console=Console(stderr=True, highlight=False),
-        disable=quiet,
-    )
-    failed = 0
-
-    def started(cells: int, stored: int, seconds: float, seconds_stored: float) -> None:
-        if stored:
-            bar.console.print(f"[dim]{stored} of {cells} cells are stored already[/]")
-        task = bar.add_task("computing", total=seconds, cells=stored, all=cells, failed="")
-        bar.update(task, advance=seconds_stored)
-
-    def finished(cell: Cell, outcome: Outcome) -> None:
-        nonlocal failed
-        failed += outcome.failed is not None
-        task = bar.tasks[0]
-        text = f", [yellow]{failed} failed[/]" if failed else ""
-        bar.update(task.id, advance=cell.seconds, cells=task.fields["cells"] + 1, failed=text)
-
-    def ignore(*_: object) -> None:
-        """Show nothing."""
-
-    if quiet:
-        yield ignore, ignore
-        return
-    with bar:
-        yield started, finished
 
 
 def show_figure(figure: Figure, done: Done) -> None:

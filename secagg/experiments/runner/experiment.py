@@ -1,9 +1,8 @@
 """An experiment: compute the missing cells, then write tables, picture and numbers.
 
-The folder holds `NAME.md`, `NAME.svg` and `NAME.json` for each experiment, and `cells/` with one
-file for each cell. The three files can be rebuilt from the cells in seconds. They are also written
-whenever a seed is complete, so that a run of hours shows results early, and still has them after it
-was killed.
+The folder holds the experiment's files, and `cells/` with one file for each cell. The others can be
+rebuilt from the cells in seconds. They are also written whenever a seed is complete, so that a run
+of hours shows results early, and still has them after it was killed.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ Started = Callable[[int, int, float, float], None]
 
 
 class Experiment(Protocol):
-    """A figure, or a set of tables. name: stem of its files"""
-
-    @property
-    def name(self) -> str: ...
+    """A figure, a set of tables, or a sweep."""
 
     def cells(self) -> list[Cell]:
         """Return every cell once."""
@@ -55,7 +51,7 @@ class Computed(Done):
 
 E = TypeVar("E", bound=Experiment)
 Write = Callable[[E, Done], Mapping[str, str]]
-"""Returns the text of each file of an experiment, by file ending."""
+"""Returns the text of each file of an experiment, by the name of the file."""
 
 
 def compute_experiment(
@@ -78,8 +74,8 @@ def compute_experiment(
     def write_files(outcomes: Mapping[Cell, Outcome], computed: int = 0) -> Computed:
         done = _done(outcomes)
         files: list[Path] = []
-        for ending, text in write(experiment, done).items():
-            files.append(folder / f"{experiment.name}.{ending}")
+        for name, text in write(experiment, done).items():
+            files.append(folder / name)
             write_private(files[-1], text.encode())
         return Computed(done.outcomes, done.versions, done.seconds, computed, tuple(files))
 

@@ -1,9 +1,8 @@
 """A figure as an SVG file: a row of plots for each panel, one plot for each metric.
 
 The plots show means with bars of one standard error, as in the papers. Columns are evenly spaced.
-Methods are shifted by a few pixels so that their bars do not overlap. The colours are the palette
-of Okabe and Ito, which people with any colour vision can distinguish; markers also differ in shape.
-The tables below the picture give the numbers.
+Methods are shifted by a few pixels so that their bars do not overlap. The tables below the picture
+give the numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from secagg.reports.svg import elements
+from secagg.reports.svg.marks import COLOURS, MARKERS
 from secagg.reproductions.harness.figures import (
     Entries,
     Figure,
@@ -27,19 +27,6 @@ LEFT, GAP, TOP, BOTTOM, ROW = 76.0, 46.0, 66.0, 44.0, 62.0
 LEGEND, ENTRY = 20.0, 20.0  # height of a legend line; width of a legend mark
 METHOD_SPACING = 3.5  # pixels between methods at one column
 
-COLOURS = (
-    "#0072B2", "#D55E00", "#000000", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#777777",
-)  # fmt: skip
-MARKERS = (  # paths centred at (0, 0)
-    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
-    "M0 -5L4.6 3.4L-4.6 3.4z",
-    "M-3.6 -3.6h7.2v7.2h-7.2z",
-    "M0 -5L5 0L0 5L-5 0z",
-    "M0 5L4.6 -3.4L-4.6 -3.4z",
-    "M-4 -4L4 4M4 -4L-4 4",
-    "M0 -5V5M-5 0H5",
-    "M-4 -2h8v4h-8z",
-)
 STYLE = (
     "text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#222}"
     ".name{font-weight:600}.grid{stroke:#ddd}.axis{stroke:#555}"

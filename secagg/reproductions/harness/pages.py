@@ -161,13 +161,13 @@ def _page(figure: Figure, entries: Entries) -> Iterator[str]:
 
 
 def write(figure: Figure, done: Done) -> dict[str, str]:
-    """Return the figure's page, picture and numbers, by file ending."""
+    """Return the figure's page, picture and numbers, by the name of the file."""
     entries = read_entries(figure, done.outcomes)
     plain = as_plain(figure, entries, done.versions, done.seconds)
     return {
-        "md": as_markdown(figure, entries),
-        "svg": chart(figure, entries),
-        "json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
+        f"{figure.name}.md": as_markdown(figure, entries),
+        f"{figure.name}.svg": chart(figure, entries),
+        f"{figure.name}.json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
     }
 
 

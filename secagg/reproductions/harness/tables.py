@@ -67,7 +67,7 @@ def study_tables(
 
 
 def write(study: Study, done: Done) -> dict[str, str]:
-    """Return the study's page, picture and numbers, by file ending."""
+    """Return the study's page, picture and numbers, by the name of the file."""
     results, missing = study_tables(study, done.outcomes)
     plain = {
         "study": study.name,
@@ -83,10 +83,12 @@ def write(study: Study, done: Done) -> dict[str, str]:
         "notes": list(study.notes),
     }
     files = {
-        "md": "\n".join(_page(study, results, missing)) + "\n",
-        "json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
+        f"{study.name}.md": "\n".join(_page(study, results, missing)) + "\n",
+        f"{study.name}.json": json.dumps(plain, indent=1, ensure_ascii=False) + "\n",
     }
-    return files | ({"svg": results.picture} if results is not None and results.picture else {})
+    if results is not None and results.picture:
+        files[f"{study.name}.svg"] = results.picture
+    return files
 
 
 def _page(study: Study, results: StudyTables | None, missing: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,66 @@
+"""The command `secagg experiment`: what privacy costs, over axes of a job's settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secagg.cli.options import AsJson, print_json
+
+
+def experiment(
+    sweep: Annotated[
+        Path, typer.Argument(help="TOML file: a job, and the keys that change.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder (default: experiments/<name>); continues there."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes (default: as many as processors).")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Run each curve once, and estimate the time of all.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job many times over records at hand, and show what privacy costs.
+
+    Nothing is released, and no ledger is charged. The same command again goes on where an earlier
+    one stopped.
+    """
+    from secagg.cli.output.cells import progress  # noqa: PLC0415  # each command loads what it needs
+    from secagg.cli.output.experiment import show, show_plan  # noqa: PLC0415
+    from secagg.experiments.experiment import plan_experiment  # noqa: PLC0415
+    from secagg.experiments.output import write  # noqa: PLC0415
+    from secagg.experiments.runner.experiment import compute_experiment  # noqa: PLC0415
+    from secagg.experiments.summary import summarise  # noqa: PLC0415
+    from secagg.experiments.sweep import read_sweep  # noqa: PLC0415
+
+    planned, processes = plan_experiment(read_sweep(sweep)), jobs or os.cpu_count() or 1
+    folder = out or Path("experiments") / sweep.stem
+    with progress(quiet=as_json) as (started, finished):
+        if plan:
+            once = compute_experiment(
+                planned.pilot, lambda *_: {}, folder, processes, started, finished
+            )
+        else:
+            done = compute_experiment(planned, write, folder, processes, started, finished)
+    if plan:
+        estimate = planned.estimate(once.outcomes)
+        if as_json:
+            print_json(estimate | {"jobs": processes})
+        else:
+            show_plan(estimate, processes)
+        return
+    summary = summarise(planned, done)
+    if as_json:
+        files = [str(file) for file in done.files]
+        print_json({"files": files, "computed": done.computed, **summary})
+        return
+    show(summary)
+    for file in done.files:
+        typer.echo(str(file))

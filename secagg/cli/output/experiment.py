@@ -1,0 +1,57 @@
+"""What `secagg experiment` shows on standard output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from secagg.cli.output.terminal import standard_output
+from secagg.reports.experiments import number_rows, recommendation_lines
+from secagg.reports.numbers import counted
+
+
+def show(summary: Mapping[str, Any]) -> None:
+    """Print the numbers, what was refused or failed, and the recommendation."""
+    out = standard_output()
+    out.print(f"\n[bold]{escape(summary['title'])}[/]")
+    head, rows = number_rows(summary, costs=False)
+    table = Table()
+    for i, name in enumerate(head):
+        table.add_column(escape(name), justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)
+    for each in summary["refused"]:
+        text = f"refused: {each['line']}, {each['across']:g}: {each['why']}"
+        out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+    for curve in summary["curves"]:
+        for point in curve["points"]:
+            for line in point["failed"]:
+                text = f"failed: {curve['line']}, {point['across']:g}: {line}"
+                out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+    for line in recommendation_lines(summary):
+        out.print(f"[bold]{escape(line)}[/]", soft_wrap=True)
+    if not summary["public"]:
+        out.print(
+            "[yellow]A choice made from these numbers is not private: see the page.[/]",
+            soft_wrap=True,
+        )
+
+
+def show_plan(estimate: Mapping[str, Any], processes: int) -> None:
+    """Print how many cells there are, and about how long they take."""
+    out = standard_output()
+    table = Table("curve", "points", "runs", "seconds a run")
+    for row in estimate["curves"]:
+        seconds = "failed" if row["seconds"] is None else f"{row['seconds']:.2f}"
+        table.add_row(escape(row["line"]), str(row["points"]), str(row["runs"]), seconds)
+    out.print(table)
+    minutes = estimate["seconds"] / 60 / processes
+    out.print(
+        f"{counted(estimate['cells'], 'cell')}, about {minutes:.1f} minutes with "
+        f"{counted(processes, 'process', 'processes')}",
+        soft_wrap=True,
+    )

@@ -1,0 +1,138 @@
+"""What an experiment found, as plain data: summary.json, from which the page is drawn."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.core.version import __version__
+from secagg.experiments.experiment import Planned
+from secagg.experiments.one_run import BASELINES, NO_NOISE
+from secagg.experiments.runner.experiment import Done
+from secagg.experiments.statistics import (
+    CONFIDENCE,
+    LEVEL,
+    Mean,
+    PointResult,
+    baselines,
+    paired_difference,
+    recommendation,
+    results,
+)
+
+SCHEMA = 1
+SECONDS = "seconds"
+
+
+def summarise(planned: Planned, done: Done) -> dict[str, Any]:
+    """Return the summary. Numbers that do not exist are null."""
+    sweep, found, base = (
+        planned.sweep,
+        results(planned, done.outcomes),
+        baselines(planned, done.outcomes),
+    )
+    goal = sweep.goal
+    return {
+        "schema": SCHEMA,
+        "title": sweep.title,
+        "secagg": __version__,
+        "versions": list(done.versions),
+        "seconds": done.seconds,
+        "job": {"title": planned.reference.title, "method": planned.reference.method.name},
+        "sites": {name: len(table) for name, table in planned.tables.items()},
+        "records": sweep.measure.records,
+        "public": sweep.public,
+        "repeat": sweep.repeat,
+        "seed": sweep.seed,
+        "across": sweep.across,
+        "level": LEVEL,
+        "curves": [
+            {"line": line, "points": [_point(x, r, base[NO_NOISE]) for x, r in along.items()]}
+            for line, along in found.items()
+        ],
+        "baselines": {name: _means(result) for name, result in base.items()},
+        "goal": None if goal is None else {**goal.model_dump(), "confidence": CONFIDENCE},
+        "recommendations": [] if goal is None else [
+            {"line": line, "smallest": r.epsilon,
+             "limits": [[x, _number(limit)] for x, limit in r.limits.items()]}
+            for line, along in found.items()
+            for r in [recommendation(line, along, goal.metric, goal.below, goal.share)]
+        ],
+        "attacks": _attacks(planned, done),
+        "refused": [
+            {"line": r.point.line, "across": r.point.across, "why": r.why} for r in planned.refused
+        ],
+    }  # fmt: skip
+
+
+def _point(across: float, result: PointResult, no_noise: PointResult) -> dict[str, Any]:
+    differences = {
+        metric: _mean(difference)
+        for metric in result.values
+        if (difference := paired_difference(result, no_noise, metric)) is not None
+    }
+    return {
+        "across": across,
+        "runs": len(result.seconds),
+        "waiting": result.waiting,
+        "failed": sorted(set(result.failed.values())),
+        "failures": len(result.failed),
+        "metrics": _means(result),
+        "more_than_no_noise": differences,
+    }
+
+
+def _means(result: PointResult) -> dict[str, Any]:
+    means = {m: _mean(Mean.of(list(by_seed.values()))) for m, by_seed in result.values.items()}
+    if result.seconds:
+        means[SECONDS] = _mean(Mean.of(list(result.seconds.values())))
+    return means
+
+
+def _mean(mean: Mean) -> dict[str, Any]:
+    return {
+        "mean": _number(mean.value), "low": _number(mean.low), "high": _number(mean.high),
+        "runs": mean.runs,
+    }  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _attacks(planned: Planned, done: Done) -> list[dict[str, Any]]:
+    rows = list[dict[str, Any]]()
+    for line, along in planned.attacked.items():
+        for across, cell in along.items():
+            outcome = done.outcomes.get(cell)
+            if outcome is None:
+                continue
+            rows.append(
+                {"line": line, "across": across, "failed": outcome.failed,
+                 "found": {k: dict(v) for k, v in (outcome.numbers or {}).items()}}
+            )  # fmt: skip
+    return rows
+
+
+def as_csv(planned: Planned, done: Done) -> str:
+    """Return every number of every run: one row for each line, place, seed and metric."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("line", planned.sweep.across, "seed", "metric", "value"))
+    for name in BASELINES:
+        result = baselines(planned, done.outcomes)[name]
+        _rows(writer, (name, ""), result)
+    for line, along in results(planned, done.outcomes).items():
+        for across, result in along.items():
+            _rows(writer, (line, f"{across:g}"), result)
+    return text.getvalue()
+
+
+def _rows(writer: Any, start: tuple[str, str], result: PointResult) -> None:
+    metrics: Mapping[str, Mapping[int, float]] = {**result.values, SECONDS: result.seconds}
+    for metric, by_seed in metrics.items():
+        for seed, value in by_seed.items():
+            writer.writerow((*start, seed, metric, repr(value)))

@@ -1,0 +1,211 @@
+"""A whole experiment: cells, keys, runs, files; and what a second start computes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import secagg
+from secagg.core.randomness import replayable_random
+from secagg.errors import UsageError
+from secagg.experiments.experiment import Planned, plan_experiment
+from secagg.experiments.output import write
+from secagg.experiments.records import Design, bootstrap, digest_of, read_tables
+from secagg.experiments.runner.cells import key
+from secagg.experiments.runner.experiment import Computed, compute_experiment
+from secagg.experiments.sweep import read_sweep
+from secagg.jobs.job import Job, load_job
+
+JOB = """title = "Weights"
+[sites]
+folder = "data"
+max_rows = 400
+[columns]
+age = { type = "continuous", low = 0, high = 10 }
+sex = { type = "binary" }
+weight = { type = "continuous", low = -40, high = 40 }
+[method]
+name = "moments"
+analyses = [
+    { kind = "describe" }, { kind = "ols", outcome = "weight", predictors = ["age", "sex"] },
+]
+[protocol]
+name = "masked"
+[release]
+min_sites = 2
+min_records = 5
+"""
+SWEEP = """title = "What privacy costs"
+job = "job.toml"
+repeat = 2
+[measure]
+analysis = "ols"
+[keys]
+"privacy.delta" = 1e-5
+"privacy.record_norm" = 1.2
+[axes]
+"privacy.epsilon" = [1, 20]
+[[lines]]
+name = "sum"
+"privacy.placement" = "sum"
+[[lines]]
+name = "too few"
+"privacy.placement" = "sum"
+"release.min_sites" = 9
+[goal]
+metric = "error"
+below = 0.5
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("study"), np.random.default_rng(1)
+    (folder / "data").mkdir()
+    for site in ("ada", "bea", "cleo"):
+        age, sex = rng.uniform(0, 10, 300), rng.integers(0, 2, 300)
+        weight = 2 * age - 5 * sex + rng.normal(0, 3, 300)
+        table = pd.DataFrame({"age": age, "sex": sex, "weight": weight})
+        table.to_csv(folder / "data" / f"{site}.csv", index=False)
+    (folder / "job.toml").write_text(JOB)
+    (folder / "study.toml").write_text(SWEEP)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def planned(folder: Path) -> Planned:
+    return plan_experiment(read_sweep(folder / "study.toml"))
+
+
+@pytest.fixture(scope="module")
+def done(planned: Planned, folder: Path) -> Computed:
+    return compute_experiment(planned, write, folder / "out", 2)
+
+
+@pytest.fixture(scope="module")
+def summary(done: Computed, folder: Path) -> Any:
+    return json.loads((folder / "out" / "summary.json").read_text())
+
+
+def test_a_refused_point_is_named_and_has_no_cells(planned: Planned) -> None:
+    assert [(r.point.line, r.point.across) for r in planned.refused] == [
+        ("too few", 1.0), ("too few", 20.0),
+    ]  # fmt: skip
+    assert len(planned.cells()) == 2 * 2 + 2  # two points of two runs, two baselines
+
+
+def test_every_file_is_written(done: Computed) -> None:
+    names = {path.name for path in done.files}
+    assert names == {"report.html", "summary.json", "results.csv", "utility.svg", "cost.svg"}
+    assert done.computed == 6
+
+
+def test_more_privacy_costs_accuracy(summary: Any) -> None:
+    (curve,) = summary["curves"]
+    strict, loose = (point["metrics"] for point in curve["points"])
+    assert strict["error"]["mean"] > loose["error"]["mean"]
+    assert strict["width"]["mean"] > loose["width"]["mean"] > 0
+    assert summary["baselines"]["nothing learned"]["error"]["mean"] == 1.0
+    pooled, exact = (summary["baselines"][name]["error"] for name in ("pooled", "no noise"))
+    assert pooled["mean"] == pytest.approx(exact["mean"])
+    assert summary["baselines"]["each site alone"]["sites"]["mean"] == 3.0
+    more = curve["points"][0]["more_than_no_noise"]["error"]
+    assert more["mean"] == pytest.approx(strict["error"]["mean"] - exact["mean"])
+
+
+def test_a_cell_is_the_run_that_its_point_says(planned: Planned, done: Computed) -> None:
+    """The error, from a run by hand on the same records with the same seed."""
+    tables = read_tables(planned.reference)
+    drawn, _ = bootstrap(tables, 2)
+    cell = planned.runs["sum"][1.0][2]
+    job = Job.model_validate_json(str(dict(cell.settings)["job"]))
+    found = secagg.run(job, drawn, random=replayable_random(2)).result.summary["analyses"][1]
+    exact = secagg.run(planned.reference, tables).result.summary["analyses"][1]
+    (b, t) = (np.array([row["estimate"] for row in each["terms"][1:]]) for each in (found, exact))
+    pooled = pd.concat(tables.values()).astype(float)
+    s = pooled[["age", "sex"]].std(ddof=0).to_numpy()
+    numbers = done.outcomes[cell].numbers
+    assert numbers is not None
+    error = np.linalg.norm(s * (b - t)) / np.linalg.norm(s * t)
+    assert numbers["run"]["error"] == pytest.approx(error, rel=1e-9)
+
+
+def test_a_second_start_computes_nothing(planned: Planned, done: Computed, folder: Path) -> None:
+    again = compute_experiment(planned, write, folder / "out", 1)
+    assert again.computed == 0
+    assert {p.name: p.read_bytes() for p in again.files} == {
+        p.name: p.read_bytes() for p in done.files
+    }
+
+
+def test_moved_records_keep_results_and_changed_ones_do_not(
+    planned: Planned, folder: Path, tmp_path: Path
+) -> None:
+    keys = [key(cell) for cell in planned.cells()]
+    (tmp_path / "data").mkdir()
+    for path in (folder / "data").iterdir():
+        (tmp_path / "data" / path.name).write_bytes(path.read_bytes())
+    for name in ("job.toml", "study.toml"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    moved = plan_experiment(read_sweep(tmp_path / "study.toml"))
+    assert [key(cell) for cell in moved.cells()] == keys
+    changed = pd.read_csv(tmp_path / "data" / "ada.csv")
+    changed.loc[0, "age"] += 1
+    changed.to_csv(tmp_path / "data" / "ada.csv", index=False)
+    others = plan_experiment(read_sweep(tmp_path / "study.toml"))
+    assert not set(keys) & {key(cell) for cell in others.cells()}
+
+
+def test_no_ledger_is_written(done: Computed, folder: Path) -> None:
+    assert sorted(path.name for path in (folder / "data").iterdir()) == [
+        "ada.csv", "bea.csv", "cleo.csv",
+    ]  # fmt: skip
+
+
+def test_the_bootstrap_splits_each_site_in_drawn_records_and_others(folder: Path) -> None:
+    tables = read_tables(load_job(folder / "job.toml"))
+    drawn, others = bootstrap(tables, 7)
+    assert digest_of(bootstrap(tables, 7)[0]) == digest_of(drawn) != digest_of(tables)
+    for name, table in tables.items():
+        assert len(drawn[name]) == len(table)
+        ages = set(table["age"])
+        assert set(drawn[name]["age"]) | set(others[name]["age"]) == ages
+        assert not set(drawn[name]["age"]) & set(others[name]["age"])
+        assert 0.3 < len(others[name]) / len(table) < 0.45  # 1/e of 300, over 4 deviations
+
+
+def test_the_design_is_in_the_columns_own_units(folder: Path) -> None:
+    job = load_job(folder / "job.toml")
+    tables = read_tables(job)
+    design = Design.of(job, tables)
+    pooled = pd.concat(tables.values()).astype(float)
+    for name in ("age", "sex", "weight"):
+        assert design.column(name) == pytest.approx(pooled[name].to_numpy())
+
+
+def test_the_csv_has_every_number_of_every_run(done: Computed, folder: Path) -> None:
+    rows = list(csv.DictReader((folder / "out" / "results.csv").read_text().splitlines()))
+    errors = [row for row in rows if row["metric"] == "error" and row["line"] == "sum"]
+    assert {(row["privacy.epsilon"], row["seed"]) for row in errors} == {
+        ("1", "1"), ("1", "2"), ("20", "1"), ("20", "2"),
+    }  # fmt: skip
+
+
+def test_a_sweep_whose_every_point_is_refused_is_refused(folder: Path) -> None:
+    text = SWEEP.replace('name = "sum"\n', 'name = "sum"\n"release.min_sites" = 8\n')
+    (folder / "none.toml").write_text(text)
+    with pytest.raises(UsageError):
+        plan_experiment(read_sweep(folder / "none.toml"))
+
+
+def test_the_analysis_that_is_measured_must_be_named(folder: Path) -> None:
+    (folder / "unnamed.toml").write_text(SWEEP.replace('analysis = "ols"', ""))
+    with pytest.raises(UsageError) as caught:
+        plan_experiment(read_sweep(folder / "unnamed.toml"))
+    assert caught.value.where == "measure.analysis"

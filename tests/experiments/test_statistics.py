@@ -1,0 +1,79 @@
+"""Means, paired differences and the recommendation, against scipy and published tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from secagg.experiments.statistics import (
+    Mean,
+    PointResult,
+    paired_difference,
+    recommendation,
+    tolerance_factor,
+)
+
+
+def result(values: list[float], failed: int = 0) -> PointResult:
+    found = dict(enumerate(values))
+    return PointResult({"error": found}, {100 + i: "why" for i in range(failed)}, 0, {})
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    values = [1.0, 2.0, 4.0, 8.0]
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    mean = Mean.of(values)
+    assert (mean.value, mean.low, mean.high, mean.runs) == pytest.approx((3.75, low, high, 4))
+    assert math.isnan(Mean.of([1.0]).low)
+
+
+def test_differences_are_paired_by_seed() -> None:
+    one, other = result([1.0, 5.0, 9.0]), PointResult({"error": {1: 4.0, 2: 7.0}}, {}, 0, {})
+    found = paired_difference(one, other, "error")
+    assert found is not None and (found.value, found.runs) == (1.5, 2)
+    assert paired_difference(one, other, "shd") is None
+
+
+@pytest.mark.parametrize(
+    # Odeh and Owen, Tables for Normal Tolerance Limits (1980), confidence 0.90, coverage 0.90
+    ("n", "k"), [(5, 2.742), (10, 2.066), (20, 1.765), (50, 1.559)],
+)  # fmt: skip
+def test_tolerance_factors_are_those_of_published_tables(n: int, k: float) -> None:
+    assert tolerance_factor(n, 0.9) == pytest.approx(k, abs=1.5e-3)
+
+
+def curve(limits: dict[float, float]) -> dict[float, PointResult]:
+    """Return points whose tolerance limit is given: two values around it."""
+    k, found = tolerance_factor(2, 0.9), {}
+    for epsilon, limit in limits.items():
+        d = 1e-3  # of the logarithms: mean m, deviation sqrt(2) d
+        middle = math.log(limit) - k * math.sqrt(2) * d
+        found[epsilon] = result([math.exp(middle - d), math.exp(middle + d)])
+    return found
+
+
+def recommended(limits: dict[float, float], below: float) -> float | None:
+    return recommendation("a", curve(limits), "error", below, 0.9).epsilon
+
+
+def test_the_smallest_epsilon_lies_on_a_line_between_two_points_and_is_rounded_up() -> None:
+    # log 0.4 is half way between log 1.6 and log 0.1, so epsilon is the geometric mean of 1 and 4
+    assert recommended({1: 1.6, 4: 0.1}, 0.4) == pytest.approx(2.0)
+    assert recommended({1: 1.6, 4: 0.1}, 0.39) == 2.1
+    found = recommendation("a", curve({1: 1.6, 4: 0.1}), "error", 0.4, 0.9)
+    assert found.limits == pytest.approx({1: 1.6, 4: 0.1})
+
+
+def test_no_epsilon_is_recommended_above_a_point_that_misses_the_goal() -> None:
+    assert recommended({1: 0.1, 2: 0.9, 4: 0.1}, 0.5) == pytest.approx(2.5, abs=0.1)
+    assert recommended({1: 0.9, 2: 0.8, 4: 0.7}, 0.5) is None
+    assert recommended({1: 0.1, 2: 0.2}, 0.5) == 1
+
+
+def test_a_point_with_a_failed_run_does_not_reach_the_goal() -> None:
+    along = curve({1: 0.1, 2: 0.1, 4: 0.1})
+    along[2] = result([0.1, 0.1], failed=1)
+    assert recommendation("a", along, "error", 0.5, 0.9).epsilon == 4
