@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -202,6 +202,32 @@ def _check_processes(job: Job, data: Data | None) -> None:
 def roles(planned: Planned) -> dict[str, Role]:
     """Return every party of the session except the coordinator, with its role."""
     return dict.fromkeys(planned.public.sites, Role.SITE) | dict(planned.protocol.parties())
+
+
+def roster_fault(
+    roster: Roster, sites: Collection[str], protocol: SecureSum, *, others: bool = False
+) -> str:
+    """Return why a roster does not have the parties of a session; nothing if it does.
+
+    sites: of the session; others: whether further parties may be in it, as in a pinned roster
+    """
+    needed = {COORDINATOR: Role.COORDINATOR, **dict.fromkeys(sites, Role.SITE)}
+    needed |= dict(protocol.parties())
+    for name, role in needed.items():
+        party = roster.parties.get(name)
+        if party is None or party.role is not role:
+            return f"has no {role.value} {name!r}"
+    further = sorted(roster.parties.keys() - needed.keys())
+    return "" if others or not further else f"has {further[0]!r}, which the job does not name"
+
+
+def may_be_sites(sites: Collection[str], named: Collection[str], lost: str) -> bool:
+    """Whether a session of a job may have these sites.
+
+    named, lost: `sites.names` and `sites.lost` of the job
+    """
+    left_out = set(named) - set(sites)
+    return len(sites) >= 2 and set(sites) <= set(named) and (not left_out or lost == "leave_out")
 
 
 def session_of(planned: Planned, roster: Roster, nonce: bytes) -> bytes:
