@@ -53,6 +53,26 @@ def test_the_head_shown_in_the_report_does_not_bind_the_report(folder: Path) -> 
         verify_folder(folder, shown)
 
 
+@pytest.mark.parametrize("change", ["another aggregator", "a site that the job does not name"])
+def test_a_roster_with_other_parties_than_the_jobs_is_found(folder: Path, change: str) -> None:
+    """As each party of the session does: forged so that the session's name matches."""
+    entries = log(folder)
+    planted = {"name": "planted", "role": "aggregator", "verify_key": "00" * 32, "seal_key": "00" * 32}
+    if change == "another aggregator":
+        entries[0]["roster"].append(planted)
+    else:
+        entries[0]["job"]["sites"]["names"] = [*SITES[:2], "planted"]
+    agreed = {key: entries[0][key] for key in AGREEMENT_KEYS}
+    nonce = bytes.fromhex(entries[0]["nonce"])
+    entries[0]["session"] = session_name(roster_of(entries[0]), nonce, agreed).hex()
+    changed = {key: entries[0][key] for key in ("roster", "job", "session")}
+    new = facts(folder) | changed
+    save_facts(folder, new)
+    entries[RESULT]["facts"] = facts_digest(new)
+    rewrite(folder, entries)
+    assert bad(folder).where == "log.jsonl line 1"
+
+
 def test_rewriting_an_unchanged_log_still_verifies(folder: Path) -> None:
     before = (folder / "log.jsonl").read_bytes()
     rewrite(folder, log(folder))

@@ -1,7 +1,7 @@
 """What a job asks for, and how it stands at a party's home: what an officer reads to approve it.
 
-Each text of a job is from its coordinator, who may want to mislead. So texts are quoted, what is no
-text is never a title, and what the home itself says comes last, after all that the job says.
+Each text of a job is from its coordinator, who may want to mislead. So texts are quoted, and what
+the home itself says comes last, after all that the job says.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def show_job(job: Job) -> None:
     for name in ("column", "kind", "bounds or levels", "unit"):
         columns.add_column(name, overflow="fold")
     for name, column in job.columns.items():
-        columns.add_row(*map(escape, (name, column.type, *_values_and_unit(column))))
+        cells = (_key(name), column.type, *_values_and_unit(column))
+        columns.add_row(*map(escape, cells))
     out.print(columns)
 
 
@@ -55,7 +56,7 @@ def show_home_check(found: HomeCheck, home: Path) -> None:
     for why in found.refusals:
         out.print(f"would refuse: {escape(why)}", style="bold red", soft_wrap=True)
     if not found.refusals:
-        out.print("refusals none by roster, rules and ledger (no record was read: site check)")
+        out.print("refusals none known: roster, rules and ledger allow it. No record was read")
     show_approval(out, found)
     short, place = found.digest[:MIN_DIGITS], f"--home {shlex.quote(str(home))}"
     possible = {
@@ -79,7 +80,7 @@ def show_approval(out: Console, found: HomeCheck) -> None:
 
 
 def _lines(part: str, content: Any) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each line about a part of a job; a list of tables has one for each."""
+    """Yield label and text of each line on a part of a job: one line, and one for each table."""
     if not isinstance(content, Mapping):
         yield part, _quoted(content)
         return
@@ -88,7 +89,7 @@ def _lines(part: str, content: Any) -> Iterator[tuple[str, str]]:
     yield part, _settings(plain)
     for key, value in tables.items():
         for i, each in enumerate(value, 1):
-            yield f"  {key} {i}" if key.isascii() else f"  {part} {i}", _settings(each)
+            yield "", f"{_key(key)} {i}: {_settings(each)}"
 
 
 def _is_tables(value: Any) -> bool:
@@ -97,7 +98,14 @@ def _is_tables(value: Any) -> bool:
 
 def _settings(content: Mapping[str, Any]) -> str:
     """Return the settings that are set, as in a job file."""
-    return ", ".join(f"{k} = {_quoted(v)}" for k, v in content.items() if v is not None) or "-"
+    return (
+        ", ".join(f"{_key(k)} = {_quoted(v)}" for k, v in content.items() if v is not None) or "-"
+    )
+
+
+def _key(name: str) -> str:
+    """Return a name as it is if it is a plain word; quoted if it could look like something else."""
+    return name if name.isascii() and name.isidentifier() else _quoted(name)
 
 
 def _quoted(value: Any) -> str:
@@ -108,6 +116,8 @@ def _values_and_unit(column: Column) -> tuple[str, str]:
     match column:
         case Continuous():
             log = ", natural logarithm" if column.transform == "log" else ""
-            return f"{column.low:g} to {column.high:g}{log}", column.unit
+            return f"{column.low:g} to {column.high:g}{log}", _quoted(
+                column.unit
+            ) if column.unit else ""
         case Binary() | Categorical():
             return ", ".join(map(_quoted, column.levels)), ""

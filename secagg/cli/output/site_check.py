@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -52,21 +53,23 @@ def show_site_checks(
         if check.passes:
             out.print("would take part")
     if together is not None:
-        for remark in together.remarks:
-            out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
-        if together.problem:
-            out.print(
-                f"a run would stop: {escape(together.problem)}", style="bold red", soft_wrap=True
-            )
-        for reason in together.refusals:
-            text = f"a run would end after its first sum: {reason}"
-            out.print(escape(text), style="bold red", soft_wrap=True)
+        _show_together(out, together)
     if at_home is not None:
         show_rules(out, at_home.own_rules)
         show_approval(out, at_home)
     out.print("Nothing was sent, and nothing was written to a ledger.")
     if draft is not None:
         out.print(f"draft    {escape(str(draft))}", soft_wrap=True)
+
+
+def _show_together(out: Console, together: FolderCheck) -> None:
+    for remark in together.remarks:
+        out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
+    if together.problem:
+        out.print(f"a run would stop: {escape(together.problem)}", style="bold red", soft_wrap=True)
+    for reason in together.refusals:
+        text = f"a run would end after its first sum: {reason}"
+        out.print(escape(text), style="bold red", soft_wrap=True)
 
 
 def _outside(column: ColumnCheck) -> str:

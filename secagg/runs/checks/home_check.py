@@ -13,7 +13,12 @@ from secagg.errors import SecaggError
 from secagg.jobs.job import Job
 from secagg.jobs.site_files import check_headers
 from secagg.runs.checks.expected_refusals import expected_refusals
-from secagg.runtime.homes.approvals import Approval, approval_digest, approval_of
+from secagg.runtime.homes.approvals import (
+    Approval,
+    approval_digest,
+    approval_of,
+    check_approved,
+)
 from secagg.runtime.homes.home import Home
 from secagg.runtime.homes.own_source import check_party, named_sites, plan_at_home
 from secagg.runtime.planned_job import Planned
@@ -45,18 +50,20 @@ class HomeCheck:
 
 def check_home(home: Home, job: Job) -> HomeCheck:
     """Return how a job stands at this home. Raises `UsageError` for a damaged home."""
-    own_rules = (home.folder / "policy.toml").exists()
+    approval, own_rules = approval_of(home, job), (home.folder / "policy.toml").exists()
     planned, refusals = None, []
     try:
         planned = plan_at_home(home, job, named_sites(job))
         check_headers(job, planned.sources)
         refusals += expected_refusals(planned, coordinator_key(home))[0]
         check_party(home, planned)
+        if approval is Approval.BY_POLICY:
+            check_approved(home, job)
     except SecaggError as error:
         refusals.append(error.line())
     return HomeCheck(
         approval_digest(job),
-        approval_of(home, job),
+        approval,
         own_rules if home.settings.role is Role.SITE else None,
         tuple(refusals),
         planned,
