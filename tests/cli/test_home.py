@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES, TOML, as_csv, tables
+from support.jobs import SITES, TOML, as_csv, small_job, tables
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.deploy.nvflare_job import CLASSES
 from secagg.errors import DataError, PolicyRefusal, SecaggError, UsageError
 from secagg.jobs.job import parse_job
+from secagg.runs.checks.lost_rule import lost_rule_remarks
 from secagg.runtime.homes.approvals import approval_digest
 from secagg.runtime.homes.home import Home
 
@@ -270,26 +271,42 @@ def test_a_site_checks_by_whom_it_lets_itself_be_asked(tmp_path: Path, job: Path
     made = pinned(tmp_path)
     key = Home.open(made["coordinator"]).identity.public.verify_key.hex()
     for listed, refuses in ((key, False), ("00" * 32, True)):
-        rules = f'min_sites = 3\nmin_records = 2\nprotocols = ["plain"]\n[keys]\ncoordinators = ["{listed}"]\n'
-        (made["north"] / "policy.toml").write_text(rules)
+        rules = 'min_sites = 3\nmin_records = 2\nprotocols = ["plain"]\n'
+        keys = f'[keys]\ncoordinators = ["{listed}"]\n'
+        (made["north"] / "policy.toml").write_text(rules + keys)
         arguments = ["site", "check", str(job), "--home", str(made["north"]), "--json"]
         found = json.loads(CliRunner().invoke(app, arguments).output)
         assert found["home"]["own_rules"]
-        assert bool(found["home"]["refusals"]) is bool(found["sites"][0]["refusals"]) is refuses
+        for refusals in (found["home"]["refusals"], found["sites"][0]["refusals"]):
+            assert any("keys" in why for why in refusals) is refuses
 
 
-@pytest.mark.parametrize(("min_sites", "remarks"), [(3, 1), (2, 1)])
-def test_a_rule_on_lost_sites_that_cannot_help_is_remarked_on(
-    tmp_path: Path, job: Path, min_sites: int, remarks: int
-) -> None:
-    north = pinned(tmp_path)["north"]
-    text = job.read_text().replace("min_sites = 3", f"min_sites = {min_sites}")
+def test_a_rule_on_lost_sites_that_cannot_help_is_remarked_on(tmp_path: Path, job: Path) -> None:
+    """With three sites of which each sum needs three."""
+    home = ("--home", pinned(tmp_path)["north"], "--json")
+    text = job.read_text()
     counts = []
     for lost in ("stop", "leave_out"):
         job.write_text(text.replace("[sites]", f'[sites]\nlost = "{lost}"'))
-        (check,) = json.loads(secagg("site", "check", job, "--home", north, "--json"))["sites"]
-        counts.append(len(check["remarks"]))
-    assert counts[1] == counts[0] + remarks
+        (check,) = json.loads(secagg("site", "check", job, *home))["sites"]
+        digest = secagg("site", "approve", *home[:2], "--job", job).split()[1]
+        shown = json.loads(secagg("site", "show", digest, *home))
+        counts.append((len(check["remarks"]), len(shown["warnings"])))
+    assert counts[1] == (counts[0][0] + 1, counts[0][1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("lost", "sites", "min_sites", "remarks"),
+    [
+        ("stop", 3, 3, 0), ("leave_out", 3, None, 0), ("leave_out", 3, 3, 1),
+        ("leave_out", 5, 3, 1), ("leave_out", 6, 3, 0),
+    ],
+)  # fmt: skip
+def test_lost_sites_can_be_left_out_if_they_and_the_others_are_enough(
+    lost: str, sites: int, min_sites: int | None, remarks: int
+) -> None:
+    job = small_job(sites={"max_rows": 9, "lost": lost}, release={"min_sites": min_sites})
+    assert len(lost_rule_remarks(job, sites)) == remarks
 
 
 @pytest.mark.parametrize("name", ["north.policy.toml", "Policy.toml", "policy.toml.bak"])

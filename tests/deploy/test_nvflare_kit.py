@@ -39,12 +39,12 @@ RULES = {
 }
 
 
-def kit_of(folder: Path, started: str, content: Any) -> Path:
+def kit_of(folder: Path, file: str, started: Any) -> Path:
     """Make a kit with this start file."""
     local = folder / "local"
     local.mkdir(parents=True)
     (folder / "startup").mkdir()
-    (folder / "startup" / started).write_text(json.dumps(content))
+    (folder / "startup" / file).write_text(json.dumps(started))
     for name, content in (("resources", RESOURCES), ("authorization", RULES), ("log_config", {})):
         (local / f"{name}.json.default").write_text(json.dumps(content))
     return folder

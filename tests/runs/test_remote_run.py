@@ -17,6 +17,7 @@ from secagg.core import encoding
 from secagg.core.identity import Role, Roster
 from secagg.core.randomness import system_random
 from secagg.core.roster_file import fingerprint
+from secagg.deploy.noted_run import run_noted
 from secagg.errors import (
     PeerError,
     PolicyRefusal,
@@ -227,6 +228,16 @@ def test_the_advice_of_a_refused_run_can_be_followed(tmp_path: Path) -> None:
     with pytest.raises(PolicyRefusal) as caught:  # another name can be used
         made.lead("other", title="Another")
     assert caught.value.where == "north"
+
+
+def test_the_coordinators_log_has_the_head_that_verify_asks_for(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    home = made.homes["coordinator"]
+    run_noted(home, made.job.model_dump_json(), made.call, "fake", "noted")
+    folder = home.folder / "runs" / "noted"
+    found = verify_folder(folder)
+    assert found.head in (home.folder / "log.txt").read_text()
+    assert verify_folder(folder, found.head) == found
 
 
 def test_sites_with_other_keys_than_pinned_are_refused(tmp_path: Path) -> None:
