@@ -292,8 +292,7 @@ def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
 def _check_parties(opening: Mapping[str, Any], roster: Roster) -> None:
     """Check that the roster has exactly the job's parties, as every party of a session does."""
     of_job, sites = opening["job"]["sites"], roster.with_role(Role.SITE)
-    named = of_job["names"]
-    where = "log.jsonl line 1"
+    named, where = of_job.get("names"), "log.jsonl line 1"
     if named is not None and not may_be_sites(sites, named, of_job.get("lost", "stop")):
         raise EvidenceError(where, "the sites of the roster are not those of the job")
     protocol = opening["protocol"]

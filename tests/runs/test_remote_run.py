@@ -207,6 +207,16 @@ def test_a_job_that_is_not_approved_waits_and_releases_nothing(tmp_path: Path) -
     assert json.loads(waiting.read_bytes())["title"] == made.job.title
 
 
+def test_all_sites_whose_rules_refuse_are_named_with_their_codes_only(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    for name in SITES[:2]:
+        rules = made.homes[name].folder / "policy.toml"
+        rules.write_text('min_sites = 3\nmin_records = 2\nmethods = ["logistic"]\n')
+    error = refused(made, PolicyRefusal, SITES[0])
+    assert f"{SITES[1]} (policy)" in error.what and SITES[2] not in error.what
+    assert "logistic" not in error.line()
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"release": {"min_sites": 2, "min_records": 2}}, {"method": {"name": "moments",
