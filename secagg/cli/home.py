@@ -132,7 +132,7 @@ def approve(
 ) -> None:
     """Approve a job: this party takes part in it, as often as its rules and its ledger allow.
 
-    A job that they would refuse now can be approved: rules may change. It is said.
+    If they would refuse it now, this says so. It is approved all the same: rules may change.
     """
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
@@ -145,7 +145,7 @@ def approve(
     agreed = load_job(job) if job is not None else approvals.find_job(own, str(digest)).job
     typer.echo(f"approved {approvals.approve(own, agreed)}")
     for why in check_home(own, agreed).refusals:
-        typer.echo(f"! A run would be refused all the same: {why}")
+        typer.echo(f"! A run would be refused now: {why}")
 
 
 def refuse(digest: Digest, home: HomeFolder) -> None:

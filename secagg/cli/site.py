@@ -48,6 +48,7 @@ def site_check(
     from secagg.runs.checks.folder_check import check_folder  # noqa: PLC0415
     from secagg.runs.checks.home_check import check_home, coordinator_key  # noqa: PLC0415
     from secagg.runs.checks.site_check import check_sites, draft_policy  # noqa: PLC0415
+    from secagg.runtime.homes.approvals import Approval, check_approved  # noqa: PLC0415
     from secagg.runtime.homes.home import Home  # noqa: PLC0415
     from secagg.runtime.homes.own_source import (  # noqa: PLC0415
         check_party,
@@ -71,6 +72,8 @@ def site_check(
         if own.name not in planned.sources:
             raise UsageError(str(home), "is not a site's home, so it has no records to check")
         key, at_home = coordinator_key(own), check_home(own, loaded)
+        if at_home.approval is Approval.BY_POLICY:
+            check_approved(own, loaded)
     checks = check_sites(planned, name, key)
     written = draft_policy(loaded, planned.sources[str(name)]) if draft else None
     together = check_folder(planned) if name is None and home is None else None

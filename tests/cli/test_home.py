@@ -267,6 +267,16 @@ def test_a_site_refuses_to_check_a_job_that_it_could_not_run(
     assert type(caught.value) is kind and caught.value.where == "north"
 
 
+def test_a_home_that_approves_by_a_policy_it_lacks_refuses_the_check(
+    tmp_path: Path, job: Path
+) -> None:
+    home = pinned(tmp_path)["north"]
+    settings = home / "site.toml"
+    settings.write_text(settings.read_text().replace('"each"', '"policy"'))
+    with pytest.raises(PolicyRefusal):
+        secagg("site", "check", job, "--home", home)
+
+
 def test_a_site_checks_by_whom_it_lets_itself_be_asked(tmp_path: Path, job: Path) -> None:
     made = pinned(tmp_path)
     key = Home.open(made["coordinator"]).identity.public.verify_key.hex()

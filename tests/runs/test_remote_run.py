@@ -17,7 +17,6 @@ from secagg.core import encoding
 from secagg.core.identity import Role, Roster
 from secagg.core.randomness import system_random
 from secagg.core.roster_file import fingerprint
-from secagg.deploy.noted_run import run_noted
 from secagg.errors import (
     PeerError,
     PolicyRefusal,
@@ -207,16 +206,6 @@ def test_a_job_that_is_not_approved_waits_and_releases_nothing(tmp_path: Path) -
     assert json.loads(waiting.read_bytes())["title"] == made.job.title
 
 
-def test_all_sites_whose_rules_refuse_are_named_with_their_codes_only(tmp_path: Path) -> None:
-    made = Consortium.of(tmp_path)
-    for name in SITES[:2]:
-        rules = made.homes[name].folder / "policy.toml"
-        rules.write_text('min_sites = 3\nmin_records = 2\nmethods = ["logistic"]\n')
-    error = refused(made, PolicyRefusal, SITES[0])
-    assert f"{SITES[1]} (policy)" in error.what and SITES[2] not in error.what
-    assert "logistic" not in error.line()
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"release": {"min_sites": 2, "min_records": 2}}, {"method": {"name": "moments",
@@ -238,16 +227,6 @@ def test_the_advice_of_a_refused_run_can_be_followed(tmp_path: Path) -> None:
     with pytest.raises(PolicyRefusal) as caught:  # another name can be used
         made.lead("other", title="Another")
     assert caught.value.where == "north"
-
-
-def test_the_coordinators_log_has_the_head_that_verify_asks_for(tmp_path: Path) -> None:
-    made = Consortium.of(tmp_path)
-    home = made.homes["coordinator"]
-    run_noted(home, made.job.model_dump_json(), made.call, "fake", "noted")
-    folder = home.folder / "runs" / "noted"
-    found = verify_folder(folder)
-    assert found.head in (home.folder / "log.txt").read_text()
-    assert verify_folder(folder, found.head) == found
 
 
 def test_sites_with_other_keys_than_pinned_are_refused(tmp_path: Path) -> None:

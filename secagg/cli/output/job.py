@@ -98,9 +98,8 @@ def _is_tables(value: Any) -> bool:
 
 def _settings(content: Mapping[str, Any]) -> str:
     """Return the settings that are set, as in a job file."""
-    return (
-        ", ".join(f"{_key(k)} = {_quoted(v)}" for k, v in content.items() if v is not None) or "-"
-    )
+    shown = [f"{_key(k)} = {_quoted(v)}" for k, v in content.items() if v is not None]
+    return ", ".join(shown) or "-"
 
 
 def _key(name: str) -> str:
@@ -116,8 +115,8 @@ def _values_and_unit(column: Column) -> tuple[str, str]:
     match column:
         case Continuous():
             log = ", natural logarithm" if column.transform == "log" else ""
-            return f"{column.low:g} to {column.high:g}{log}", _quoted(
-                column.unit
-            ) if column.unit else ""
+            unit = _quoted(column.unit) if column.unit else ""
+            low, high = (repr(bound).removesuffix(".0") for bound in (column.low, column.high))
+            return f"{low} to {high}{log}", unit  # with all digits: an approval is of exactly these
         case Binary() | Categorical():
             return ", ".join(map(_quoted, column.levels)), ""
