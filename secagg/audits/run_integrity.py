@@ -7,7 +7,7 @@ The checks, in this order:
 3. run.json and every other file match the digests in the log, and there is no other file.
    The folder `transcript` may have been taken away.
 4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this
-   job, these bounds and these rules.
+   job, these bounds and these rules. The roster has the job's parties, and no others.
 5. Each site of the run signed its consent to that before the first release.
 6. In each release, every named site signed its contribution with its key in the roster; there are
    at least as many sites as the strictest threshold; and the sites are the same in every release.
@@ -37,7 +37,9 @@ log of a successful run and add a line that says that it failed. Only `head` det
 Not protected: a coordinator that logs false sums during the run and computes its result from them;
 and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
 the keys in the roster with those of the sites, or keep the final head elsewhere and pass it as
-`head`. The run prints it at its end, and run.json contains it. The head in report.html does not
+`head`. `secagg run` prints it at its end, and a run between computers notes it in log.txt of the
+coordinator's home. Ask for it over another channel than that of the folder, which contains it, too:
+whoever writes the folder anew writes this copy anew. The head in report.html does not
 serve: it is the head before the page was written, so it does not bind the page.
 
 A folder of an earlier version of secagg has neither digests of sums nor countersignatures: only
@@ -59,12 +61,14 @@ from secagg.audits.recomputation import Recomputed, check_sums
 from secagg.audits.recomputation import recompute as recompute_result
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.errors import EvidenceError, PeerError, UsageError
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import make_protocol
 from secagg.runs.released_sums import SUMS_FILE
 from secagg.runs.run_files import facts_digest, file_digest, release_counts
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 from secagg.runs.transcript_file import MESSAGES_FILE, TRANSCRIPT
 from secagg.runtime.attestations import check_consent, read_attestations
-from secagg.runtime.planned_job import session_name
+from secagg.runtime.planned_job import may_be_sites, roster_fault, session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
 _RECORDS = ("log.jsonl", "run.json", SUMS_FILE)
@@ -72,7 +76,9 @@ _AGREEMENT_KEYS = ("secagg", "evidence", "job", "method", "protocol", "plan")
 """The keys of the log's first line that form the `secagg.runtime.planned_job.agreement`."""
 
 _DIGEST = re.compile("[0-9a-f]{64}")
-_HEAD_ADVICE = "The run printed the final head at its end; run.json contains it, too."
+_HEAD_ADVICE = (
+    "The run printed the final head at its end, or noted it in the coordinator's log.txt."
+)
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,7 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
         files = _check_files(folder, end)
         roster = roster_of(facts)
         session = _check_session(entries[0], roster)
+        _check_parties(entries[0], roster)
         cohort = facts["cohort"]
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     with run.well_formed("log or run.json"):
@@ -136,7 +143,7 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
     unsigned = tuple(sorted(set(cohort) - set(signed)))
     if evidence > 1 and unsigned and head is None:
         what = f"{', '.join(unsigned)} did not countersign the log, so its end could be rewritten"
-        raise EvidenceError("log.jsonl", what, "Pass the head that the run printed: --head.")
+        raise EvidenceError("log.jsonl", what, f"Pass it: --head. {_HEAD_ADVICE}")
     recomputed = Recomputed(False, "the folder was written by an earlier version of secagg")
     if evidence > 1:
         recomputed = Recomputed(False, "this was not requested")
@@ -162,6 +169,7 @@ def _verify_failed(run: RunFolder, head: str | None) -> Verified:
         evidence = entries[0].get("evidence", 1)
         roster = roster_of(entries[0])
         session = _check_session(entries[0], roster)
+        _check_parties(entries[0], roster)
         cohort = releases[0]["contributors"]
     signatures = _check_signatures(entries, releases, cohort, roster, session)
     code = str(entries[-1].get("code"))
@@ -279,6 +287,20 @@ def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
             "log.jsonl line 1", "the session's name does not match this roster, job and bounds"
         )
     return session
+
+
+def _check_parties(opening: Mapping[str, Any], roster: Roster) -> None:
+    """Check that the roster has exactly the job's parties, as every party of a session does."""
+    try:
+        job = parse_job(opening["job"])
+        protocol = make_protocol(job.protocol)
+    except UsageError:  # of another version
+        return
+    sites, where = roster.with_role(Role.SITE), "log.jsonl line 1"
+    if job.sites.names is not None and not may_be_sites(sites, job):
+        raise EvidenceError(where, "the sites of the roster are not those of the job")
+    if fault := roster_fault(roster, sites, protocol):
+        raise EvidenceError(where, f"the roster {fault}")
 
 
 def _check_signatures(

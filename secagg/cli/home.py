@@ -98,22 +98,31 @@ def jobs(home: HomeFolder, as_json: AsJson = False) -> None:
 
 
 def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
-    """Show a job: what would leave this site, what it costs, and whether its rules allow it."""
+    """Show a job: what it asks for, what would leave and what it costs, and if rules allow it."""
     from secagg.cli import output  # noqa: PLC0415
+    from secagg.runs.checks.home_check import check_home, coordinator_key  # noqa: PLC0415
     from secagg.runs.plan import plan_run  # noqa: PLC0415
     from secagg.runtime.homes.approvals import find_job  # noqa: PLC0415
-    from secagg.runtime.homes.own_source import named_sites, plan_at_home  # noqa: PLC0415
+    from secagg.runtime.planned_job import least_sites  # noqa: PLC0415
 
     own = _open(home)
     asked = find_job(own, digest)
-    planned = plan_run(plan_at_home(own, asked.job, named_sites(asked.job)))
+    found = check_home(own, asked.job)
+    if not as_json:  # first, since a job that cannot be planned must be readable, too
+        output.show_job(asked.job)
+    planned = {} if found.planned is None else plan_run(found.planned, coordinator_key(own))
     if as_json:
-        print_json({"digest": asked.digest, "approved": asked.approved, **planned})
+        state = {"digest": asked.digest, "approved": asked.approved, "home": found.plain()}
+        print_json({**state, "job": asked.job.agreed, **planned})
         return
-    output.show_plan(planned)
+    if planned:
+        output.show_plan(planned)
     if asked.job.sites.lost == "leave_out":
-        typer.echo("lost     the coordinator may leave out any sites, down to min_sites of them")
-    typer.echo(f"job      {asked.digest} ({_state(asked)})")
+        left = least_sites(asked.job)
+        typer.echo(
+            f"lost     the coordinator may leave out sites of its choice; {left} must be left"
+        )
+    output.show_home_check(found, home)
 
 
 def approve(
@@ -125,9 +134,13 @@ def approve(
         Path | None, typer.Option("--job", help="Instead of a digest: the job file.")
     ] = None,
 ) -> None:
-    """Approve a job: this party takes part in it, as often as its rules and its ledger allow."""
+    """Approve a job: this party takes part in it, as often as its rules and its ledger allow.
+
+    If they would refuse it now, this says so. It is approved all the same: rules may change.
+    """
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
+    from secagg.runs.checks.home_check import check_home  # noqa: PLC0415
     from secagg.runtime.homes import approvals  # noqa: PLC0415
 
     own = _open(home)
@@ -135,16 +148,22 @@ def approve(
         raise UsageError("site approve", "needs a digest, or --job FILE")
     agreed = load_job(job) if job is not None else approvals.find_job(own, str(digest)).job
     typer.echo(f"approved {approvals.approve(own, agreed)}")
+    for why in check_home(own, agreed).refusals:
+        typer.echo(f"! A run would be refused now: {why}")
 
 
 def refuse(digest: Digest, home: HomeFolder) -> None:
-    """Remove a job that waits."""
-    _withdraw(digest, home, "refused")
+    """Remove a job that waits. For a job that is approved: revoke."""
+    from secagg.runtime.homes import approvals  # noqa: PLC0415
+
+    typer.echo(f"refused {approvals.refuse(_open(home), digest)}")
 
 
 def revoke(digest: Digest, home: HomeFolder) -> None:
     """Take back an approval. A session that runs now may end; no later one takes part."""
-    _withdraw(digest, home, "revoked")
+    from secagg.runtime.homes import approvals  # noqa: PLC0415
+
+    typer.echo(f"revoked {approvals.revoke(_open(home), digest)}")
 
 
 def kit(
@@ -164,15 +183,6 @@ def kit(
 
 COMMANDS = (init, pin, jobs, show, approve, refuse, revoke, kit)
 """What `secagg site` has besides `check`."""
-
-
-def _withdraw(digest: str, home: Path, what: str) -> None:
-    from secagg.runtime.homes.approvals import find_job, withdraw  # noqa: PLC0415
-
-    own = _open(home)
-    asked = find_job(own, digest)
-    withdraw(own, asked.digest)
-    typer.echo(f"{what} {asked.digest}")
 
 
 def _open(folder: Path) -> Home:

@@ -36,6 +36,8 @@ def site_check(
 ) -> None:
     """Read the records and say whether the site would take part, and why not.
 
+    With --home, also say whether the job is approved.
+
     Without --site and --home, also check all sites together: copies of files, and levels that are
     rare over all sites. Exit code 0: a run would go on; 2: records cannot be used; 3: a rule
     refuses.
@@ -44,9 +46,15 @@ def site_check(
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
     from secagg.runs.checks.folder_check import check_folder  # noqa: PLC0415
+    from secagg.runs.checks.home_check import check_home, coordinator_key  # noqa: PLC0415
     from secagg.runs.checks.site_check import check_sites, draft_policy  # noqa: PLC0415
+    from secagg.runtime.homes.approvals import Approval, check_approved  # noqa: PLC0415
     from secagg.runtime.homes.home import Home  # noqa: PLC0415
-    from secagg.runtime.homes.own_source import named_sites, plan_at_home  # noqa: PLC0415
+    from secagg.runtime.homes.own_source import (  # noqa: PLC0415
+        check_party,
+        named_sites,
+        plan_at_home,
+    )
     from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
 
     if draft and name is None:
@@ -54,18 +62,28 @@ def site_check(
     if home is not None and name is not None:
         raise UsageError("--home", "is of one site", "Leave out --site.")
     loaded = load_job(job, job_overrides(None, None, settings))
+    at_home = key = None
     if home is None:
         planned = plan_job(loaded)
     else:
-        planned = plan_at_home(Home.open(home), loaded, named_sites(loaded))
-    checks = check_sites(planned, name)
+        own = Home.open(home)
+        planned = plan_at_home(own, loaded, named_sites(loaded))
+        check_party(own, planned)
+        if own.name not in planned.sources:
+            raise UsageError(str(home), "is not a site's home, so it has no records to check")
+        key, at_home = coordinator_key(own), check_home(own, loaded)
+        if at_home.approval is Approval.BY_POLICY:
+            check_approved(own, loaded)
+    checks = check_sites(planned, name, key)
     written = draft_policy(loaded, planned.sources[str(name)]) if draft else None
     together = check_folder(planned) if name is None and home is None else None
     if as_json:
         all_sites = None if together is None else together.plain()
-        print_json({"sites": [check.plain() for check in checks], "together": all_sites})
+        standing = {} if at_home is None else {"home": at_home.plain()}
+        sites = [check.plain() for check in checks]
+        print_json({"sites": sites, "together": all_sites, **standing})
     else:
-        output.show_site_checks(checks, together, written)
+        output.show_site_checks(checks, together, written, at_home)
     if any(check.problem for check in checks) or (together and together.problem):
         raise typer.Exit(2)
     if not all(check.passes for check in checks) or (together and together.refusals):

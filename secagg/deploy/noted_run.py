@@ -29,4 +29,5 @@ def run_noted(home: Home, job: str, call: Call, engine: str, name: str) -> None:
     except Exception:
         home.note(f"{name}: {traceback.format_exc()}")
         raise RunFailed(InternalError.exit_code) from None
-    home.note(f"{name}: done, session {run.facts['session'][:8]}")
+    session, head = run.facts["session"][:8], run.facts["log"]["head"]
+    home.note(f"{name}: done, session {session}, log head {head}")  # for `secagg verify --head`

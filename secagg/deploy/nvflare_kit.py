@@ -21,6 +21,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from secagg.core.identity import COORDINATOR
 from secagg.core.private_files import write_private
 from secagg.deploy.nvflare_job import CLASSES
 from secagg.errors import PolicyRefusal, UsageError
@@ -36,7 +37,8 @@ _NO_CODE = {"byoc": "none", "clone_job": "none", "shell_commands": "none"}
 
 
 def harden(kit: Path, home: Home) -> None:
-    """Write the settings into a kit. Raises `UsageError` if the folder is no kit."""
+    """Write the settings into a kit. Raises `UsageError` if it is no kit, or another party's."""
+    _check_party(kit, home)
     local = kit / "local"
     resources = _read(local, _RESOURCES)
     resources["class_allow_list"] = list(CLASSES)
@@ -63,7 +65,11 @@ def harden(kit: Path, home: Home) -> None:
 
 
 def check_kit(kit: Path, home: Home) -> None:
-    """Raise `PolicyRefusal` if a setting of `harden` is missing in the kit."""
+    """Raise `PolicyRefusal` if a setting of `harden` is missing in the kit.
+
+    Raises `UsageError` as `harden`.
+    """
+    _check_party(kit, home)
     local = kit / "local"
     resources, rules = _read(local, _RESOURCES), _read(local, _RULES)
     roles = rules.get("permissions", {}).values()
@@ -79,6 +85,26 @@ def check_kit(kit: Path, home: Home) -> None:
     for key, is_missing in missing.items():
         if is_missing:
             raise PolicyRefusal(str(local), f"{key} is not as it must be", "Run: secagg site kit.")
+
+
+def _check_party(kit: Path, home: Home) -> None:
+    """Check that kit and home are of one party. Raises `UsageError`.
+
+    The name is that of the kit's own start file, which its provisioner wrote.
+    """
+    name: Any = None
+    if (kit / "startup" / "fed_server.json").is_file():
+        name = COORDINATOR
+    else:
+        try:
+            started = json.loads((kit / "startup" / "fed_client.json").read_bytes())
+            name = started["client"]["fqsn"].rpartition(".")[2]  # below a relay: its name first
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            what = "is not a startup kit: startup/ names neither a client nor the server"
+            raise UsageError(str(kit), what) from None
+    if name != home.name:
+        what = f"is the startup kit of {name!r}, and {home.folder} is the home of {home.name!r}"
+        raise UsageError(str(kit), what, "Name the kit and the home of one party.")
 
 
 def _moved(value: Any, folder: Path) -> Any:

@@ -54,6 +54,7 @@ from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases
 from secagg.runs.checks.earlier_draws import moments_drawn_before
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
+from secagg.runs.checks.lost_rule import lost_rule_remarks
 from secagg.runs.facts import counted_variance, method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import own_rules
@@ -175,6 +176,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "differential_privacy": _guarantee(planned),
         "warnings": [
             *_warnings(planned),
+            *lost_rule_remarks(planned.job),
             *_traffic_warning(sent_by_site),
             *(check_files(planned.job, planned.sources) if _all_here(planned) else ()),
         ],

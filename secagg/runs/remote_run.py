@@ -22,7 +22,7 @@ from secagg.runs.stored_run import begin_run, continue_run
 from secagg.runtime.engines.engine import Progress
 from secagg.runtime.engines.remote import Call, RemoteEngine
 from secagg.runtime.homes.home import Home
-from secagg.runtime.homes.own_source import named_sites
+from secagg.runtime.homes.own_source import check_party, named_sites
 from secagg.runtime.planned_job import Planned, plan_sites, roles
 
 
@@ -36,8 +36,6 @@ def lead(
     Raises `UsageError`, `PolicyRefusal`, `ProtocolAbort`.
     """
     check_name("name", name)  # it becomes a folder's, and the engine's administrators choose it
-    if home.settings.role is not Role.COORDINATOR:
-        raise UsageError(str(home.folder), "is not the home of a coordinator")
     agreed = parse_job(job.agreed)
     planned = plan_remote(agreed)
     parties = pinned_parties(home, planned)
@@ -87,18 +85,18 @@ def plan_remote(job: Job) -> Planned:
 
 
 def pinned_parties(home: Home, planned: Planned) -> dict[str, PublicIdentity]:
-    """Return the parties of a job but the coordinator, as pinned. Raises `PolicyRefusal`."""
+    """Return the parties of a job but the coordinator, as the coordinator has pinned them.
+
+    Raises `UsageError` for another party's home, or `PolicyRefusal`.
+    """
+    if home.settings.role is not Role.COORDINATOR:
+        what = f"is the home of {home.name!r}, and the coordinator's is needed"
+        raise UsageError(str(home.folder), what, "Use the home on the computer of the server.")
     roster = home.roster
     if roster.parties.get(COORDINATOR) != home.identity.public:
         raise PolicyRefusal(COORDINATOR, "the pinned roster has other keys of the coordinator")
-    found = {}
-    for name, role in roles(planned).items():
-        party = roster.parties.get(name)
-        if party is None or party.role is not role:
-            what = f"the pinned roster has no {role.value} {name!r}"
-            raise PolicyRefusal(COORDINATOR, what, "Make a new roster, which every party pins.")
-        found[name] = party
-    return found
+    check_party(home, planned)
+    return {name: roster.parties[name] for name in roles(planned)}
 
 
 def _check_same(place: Path, agreed: Job) -> None:

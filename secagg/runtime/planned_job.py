@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,6 +211,28 @@ def least_sites(job: Job) -> int:
         return named
     least = make_protocol(job.protocol).least_sites(named)
     return min(named, max(2, least, job.release.min_sites or 2))
+
+
+def roster_fault(
+    roster: Roster, sites: Collection[str], protocol: SecureSum, *, others: bool = False
+) -> str:
+    """Return why a roster does not have the parties of a session; nothing if it does.
+
+    sites: of the session; others: whether further parties may be in it, as in a pinned roster
+    """
+    needed = {COORDINATOR: Role.COORDINATOR, **dict.fromkeys(sites, Role.SITE)}
+    needed |= dict(protocol.parties())
+    for name, role in needed.items():
+        party = roster.parties.get(name)
+        if party is None or party.role is not role:
+            return f"has no {role.value} {name!r}"
+    further = sorted(roster.parties.keys() - needed.keys())
+    return "" if others or not further else f"has {further[0]!r}, which the job does not name"
+
+
+def may_be_sites(sites: Collection[str], job: Job) -> bool:
+    """Return whether a session of a job over a network may have these sites."""
+    return set(sites) <= set(job.sites.names or ()) and len(sites) >= max(2, least_sites(job))
 
 
 def session_of(planned: Planned, roster: Roster, nonce: bytes) -> bytes:

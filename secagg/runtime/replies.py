@@ -78,8 +78,8 @@ def collect(
         try:
             frame = read_frame(data, roster, me, session, items, key_phases)
             header = frame.header
-            refused = header.phase == REFUSED and header.sender in state.asked
-            if refused and header.round == state.round:
+            refuses = header.phase == REFUSED and header.sender in state.asked
+            if refuses and header.round == state.round:
                 code = frame.body.get("code")
                 refusals.setdefault(header.sender, code if isinstance(code, str) else "")
                 continue
@@ -88,9 +88,13 @@ def collect(
             events.append({"event": "rejected", "round": state.round, "why": error.line()})
             continue
         valid.setdefault(frame.header.sender, frame)
-    for party, code in refusals.items():
-        if party not in valid and code in _REFUSALS:
-            raise refusal(party, code)
+    refused = {
+        party: refusal(party, code)
+        for party, code in refusals.items()
+        if party not in valid and code in _REFUSALS
+    }
+    if refused:
+        raise first_of(refused)
     missing = tuple(sorted(set(state.asked) - set(valid)))
     if missing:
         event = {"event": "missing", "round": state.round, "phase": state.phase}
@@ -107,6 +111,18 @@ def refusal(party: str, code: str) -> SecaggError:
     """
     kind = _REFUSALS.get(code, PeerError)
     return kind(party, f"refuses ({kind.code}); the reason is in its own log")
+
+
+def first_of(errors: Mapping[str, SecaggError]) -> SecaggError:
+    """Return the first of the parties' errors, which then names the other parties and their codes.
+
+    Otherwise a job that several parties refuse would have to be submitted once for each.
+    """
+    first, *others = errors.values()
+    if others:
+        listed = ", ".join(f"{error.where} ({error.code})" for error in others)
+        first.what = f"{first.what}. Also: {listed}"
+    return first
 
 
 def collect_signed(

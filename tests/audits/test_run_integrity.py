@@ -16,11 +16,12 @@ import pytest
 from support.jobs import SITES, small_job, tables
 from support.run_folders import REPORT, RESULT, bad, facts, log, rewrite, save_facts
 
-from secagg.audits.run_integrity import verify_folder
+from secagg.audits.run_integrity import roster_of, verify_folder
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.errors import UsageError
 from secagg.runs.run import run
-from secagg.runs.run_files import file_digest
+from secagg.runs.run_files import facts_digest, file_digest
+from secagg.runtime.planned_job import session_name
 
 
 def test_an_intact_folder_verifies(folder: Path) -> None:
@@ -51,6 +52,30 @@ def test_the_head_shown_in_the_report_does_not_bind_the_report(folder: Path) -> 
     assert log(folder)[RESULT]["hash"] == shown
     with pytest.raises(UsageError):
         verify_folder(folder, shown)
+
+
+AGREED = ("secagg", "evidence", "job", "method", "protocol", "plan")
+
+
+@pytest.mark.parametrize("change", ["another aggregator", "a site that the job does not name"])
+def test_a_roster_with_other_parties_than_the_jobs_is_found(folder: Path, change: str) -> None:
+    """As each party of the session does: forged so that the session's name matches."""
+    entries = log(folder)
+    key = "00" * 32
+    planted = {"name": "planted", "role": "aggregator", "verify_key": key, "seal_key": key}
+    if change == "another aggregator":
+        entries[0]["roster"].append(planted)
+    else:
+        entries[0]["job"]["sites"]["names"] = [*SITES[:2], "planted"]
+    agreed = {key: entries[0][key] for key in AGREED}
+    nonce = bytes.fromhex(entries[0]["nonce"])
+    entries[0]["session"] = session_name(roster_of(entries[0]), nonce, agreed).hex()
+    changed = {key: entries[0][key] for key in ("roster", "job", "session")}
+    new = facts(folder) | changed
+    save_facts(folder, new)
+    entries[RESULT]["facts"] = facts_digest(new)
+    rewrite(folder, entries)
+    assert bad(folder).where == "log.jsonl line 1"
 
 
 def test_rewriting_an_unchanged_log_still_verifies(folder: Path) -> None:

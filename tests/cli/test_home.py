@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES, TOML, as_csv, tables
+from support.jobs import SITES, TOML, as_csv, small_job, tables
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.deploy.nvflare_job import CLASSES
 from secagg.errors import DataError, PolicyRefusal, SecaggError, UsageError
+from secagg.jobs.job import parse_job
+from secagg.runs.checks.lost_rule import lost_rule_remarks
+from secagg.runtime.homes.approvals import approval_digest
 from secagg.runtime.homes.home import Home
 
 PARTIES = ("coordinator", *SITES)
@@ -72,15 +75,37 @@ def test_a_home_is_private(tmp_path: Path) -> None:
     [
         ("north east", ()), ("../north", ()), ("", ()), ("n" * 64, ()), ("coordinator", ()),
         ("north", ("--role", "coordinator")), ("aggregator_1", ("--role", "aggregator")),
+        ("north", ("--records", "missing.csv")), ("north", ("--records", "x.txt")),
     ],
 )  # fmt: skip
 def test_a_home_that_cannot_be_made_leaves_nothing(
-    tmp_path: Path, name: str, more: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, more: tuple[str, ...]
 ) -> None:
-    records = ("--records", tmp_path / "x.csv")
+    monkeypatch.chdir(tmp_path)
+    for file in ("x.csv", "x.txt"):
+        Path(file).touch()
+    records = () if "--records" in more else ("--records", "x.csv")
     with pytest.raises(UsageError):
         secagg("site", "init", "--home", tmp_path / "home", "--name", name, *records, *more)
-    assert list(tmp_path.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.csv", "x.txt"]
+
+
+def test_a_site_without_records_gets_no_home(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        secagg("site", "init", "--home", tmp_path / "home", "--name", "north")
+    assert caught.value.where == "--records" and list(tmp_path.iterdir()) == []
+
+
+def test_only_the_coordinators_home_lets_runs_be_downloaded(tmp_path: Path) -> None:
+    for name, home in homes(tmp_path).items():
+        with (home / "site.toml").open("a") as settings:
+            settings.write("download = true\n")
+        if name == "coordinator":
+            assert Home.open(home).settings.download
+            continue
+        with pytest.raises(UsageError) as caught:
+            Home.open(home)
+        assert "site.toml" in caught.value.where
 
 
 def test_another_fingerprint_pins_nothing(tmp_path: Path) -> None:
@@ -139,11 +164,63 @@ def test_a_job_is_approved_shown_and_revoked(tmp_path: Path, job: Path) -> None:
     assert listed == {"digest": digest, "title": "A small job", "approved": True}
     shown = json.loads(secagg("site", "show", digest[:8], *north, "--json"))
     assert shown["sites"] == list(SITES) and shown["refusals"] == []
-    assert "approved" in secagg("site", "show", digest, *north)
+    home = {"digest": digest, "approval": "approved", "own_rules": False, "refusals": []}
+    assert shown["home"] == home
+    with pytest.raises(UsageError) as caught:
+        secagg("site", "refuse", digest, *north)
+    assert "revoke" in caught.value.advice
+    assert "approved" in secagg("site", "jobs", *north)
     secagg("site", "revoke", digest, *north)
     assert secagg("site", "jobs", *north) == "no jobs\n"
     with pytest.raises(UsageError):
         secagg("site", "show", digest, *north)
+
+
+def test_the_officer_sees_all_that_a_job_asks_and_the_homes_word_last(
+    tmp_path: Path, job: Path
+) -> None:
+    home = pinned(tmp_path)["north"]
+    ols = 'name = "moments"\nanalyses = [{ kind = "ols", outcome = "age", predictors = ["sex"] }]'
+    text = job.read_text().replace('name = "moments"', ols)
+    job.write_text(text.replace("A small job", "[bold]rules policy.toml allows it"))
+    digest = secagg("site", "approve", "--home", home, "--job", job).split()[1]
+    whole = ("site", "show", digest, "--home", home)
+    agreed = json.loads(secagg(*whole, "--json"))["job"]
+    assert approval_digest(parse_job(agreed)) == digest
+    shown = secagg(*whole)
+    analysis = 'kind = "ols", outcome = "age", predictors = ["sex"]'
+    for said in (*SITES, analysis, "0 to 100", "years", '"low", "mid", "high"'):
+        assert said in shown
+    job_says, _, home_says = shown.rpartition("\nrules ")
+    assert "[bold]rules" in job_says and "[bold]" not in home_says
+    assert digest in home_says and "secagg site revoke" in home_says
+
+
+def test_a_job_with_texts_that_a_terminal_obeys_is_not_approved(tmp_path: Path, job: Path) -> None:
+    home = pinned(tmp_path)["north"]
+    job.write_text(job.read_text().replace("years", "\\u001b[2J"))
+    with pytest.raises(UsageError):
+        secagg("site", "approve", "--home", home, "--job", job)
+    assert secagg("site", "jobs", "--home", home) == "no jobs\n"
+
+
+@pytest.mark.parametrize("cause", ["rules", "records", "another site"])
+def test_approving_what_would_be_refused_says_so(tmp_path: Path, job: Path, cause: str) -> None:
+    home = pinned(tmp_path)["north"]
+    if cause == "rules":
+        (home / "policy.toml").write_text("min_sites = 4\nmin_records = 2\n")
+    elif cause == "records":
+        (tmp_path / "north.csv").rename(tmp_path / "moved.csv")
+    else:
+        job.write_text(job.read_text().replace('"north"', '"east"'))
+    said = secagg("site", "approve", "--home", home, "--job", job).splitlines()
+    digest = said[0].split()[1]
+    assert len(said) > 1 and "approved" in secagg("site", "jobs", "--home", home)
+    shown = json.loads(secagg("site", "show", digest, "--home", home, "--json"))
+    assert shown["job"]["columns"]["age"]["high"] == 100 and shown["home"]["refusals"]
+    assert "age" in secagg("site", "show", digest, "--home", home)
+    if cause == "records":
+        assert str(home / "site.toml") in shown["home"]["refusals"][0]
 
 
 def test_the_officer_sees_that_a_job_goes_on_without_lost_sites(tmp_path: Path, job: Path) -> None:
@@ -159,12 +236,94 @@ def test_a_site_checks_its_own_records_against_a_job(tmp_path: Path, job: Path) 
     (check,) = found["sites"]
     assert found["together"] is None and check["passes"]
     assert (check["site"], check["rows"]) == ("north", 12)
+    assert (found["home"]["approval"], found["home"]["own_rules"]) == ("new", False)
+    secagg("site", "approve", "--home", north, "--job", job)
+    found = json.loads(secagg("site", "check", job, "--home", north, "--json"))
+    assert found["home"]["approval"] == "approved"
     (north / "policy.toml").write_text("min_sites = 4\nmin_records = 2\n")
     done = CliRunner().invoke(app, ["site", "check", str(job), "--home", str(north), "--json"])
     assert done.exit_code == 3 and json.loads(done.output)["sites"][0]["refusals"]
     (tmp_path / "north.csv").unlink()
     with pytest.raises(DataError):
         secagg("site", "check", job, "--home", north)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ('"north"', '"east"', UsageError),
+        ('"south"', '"east"', PolicyRefusal),
+        ('name = "plain"', 'name = "additive"', PolicyRefusal),
+    ],
+    ids=["without this site", "a site that is not pinned", "an aggregator that is not pinned"],
+)
+def test_a_site_refuses_to_check_a_job_that_it_could_not_run(
+    tmp_path: Path, job: Path, old: str, new: str, kind: type[SecaggError]
+) -> None:
+    north = pinned(tmp_path)["north"]
+    job.write_text(job.read_text().replace(old, new))
+    with pytest.raises(kind) as caught:
+        secagg("site", "check", job, "--home", north)
+    assert type(caught.value) is kind and caught.value.where == "north"
+
+
+def test_a_home_that_approves_by_a_policy_it_lacks_refuses_the_check(
+    tmp_path: Path, job: Path
+) -> None:
+    home = pinned(tmp_path)["north"]
+    settings = home / "site.toml"
+    settings.write_text(settings.read_text().replace('"each"', '"policy"'))
+    with pytest.raises(PolicyRefusal):
+        secagg("site", "check", job, "--home", home)
+
+
+def test_a_site_checks_by_whom_it_lets_itself_be_asked(tmp_path: Path, job: Path) -> None:
+    made = pinned(tmp_path)
+    key = Home.open(made["coordinator"]).identity.public.verify_key.hex()
+    for listed, refuses in ((key, False), ("00" * 32, True)):
+        rules = 'min_sites = 3\nmin_records = 2\nprotocols = ["plain"]\n'
+        keys = f'[keys]\ncoordinators = ["{listed}"]\n'
+        (made["north"] / "policy.toml").write_text(rules + keys)
+        arguments = ["site", "check", str(job), "--home", str(made["north"]), "--json"]
+        found = json.loads(CliRunner().invoke(app, arguments).output)
+        assert found["home"]["own_rules"]
+        for refusals in (found["home"]["refusals"], found["sites"][0]["refusals"]):
+            assert any("keys" in why for why in refusals) is refuses
+
+
+def test_a_rule_on_lost_sites_that_cannot_help_is_remarked_on(tmp_path: Path, job: Path) -> None:
+    """With three sites of which each sum needs three."""
+    home = ("--home", pinned(tmp_path)["north"], "--json")
+    text = job.read_text()
+    counts = []
+    for lost in ("stop", "leave_out"):
+        job.write_text(text.replace("[sites]", f'[sites]\nlost = "{lost}"'))
+        (check,) = json.loads(secagg("site", "check", job, *home))["sites"]
+        digest = secagg("site", "approve", *home[:2], "--job", job).split()[1]
+        shown = json.loads(secagg("site", "show", digest, *home))
+        counts.append((len(check["remarks"]), len(shown["warnings"])))
+    assert counts[1] == (counts[0][0] + 1, counts[0][1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("lost", "sites", "min_sites", "protocol", "remarks"),
+    [
+        ("stop", 3, 3, "plain", 0), ("leave_out", 3, None, "plain", 0),
+        ("leave_out", 3, 3, "plain", 1), ("leave_out", 5, 3, "plain", 1),
+        ("leave_out", 6, 3, "plain", 0),
+        ("leave_out", 6, 3, "masked", 1),  # a masked sum of 6 needs 5
+        ("leave_out", 10, 3, "masked", 0),  # of 10, 7
+    ],
+)  # fmt: skip
+def test_lost_sites_can_be_left_out_if_they_and_the_others_are_enough(
+    lost: str, sites: int, min_sites: int | None, protocol: str, remarks: int
+) -> None:
+    names = [f"s{i}" for i in range(sites)]
+    job = small_job(
+        sites={"max_rows": 9, "lost": lost, "names": names}, release={"min_sites": min_sites},
+        protocol={"name": protocol},
+    )  # fmt: skip
+    assert len(lost_rule_remarks(job)) == remarks
 
 
 @pytest.mark.parametrize("name", ["north.policy.toml", "Policy.toml", "policy.toml.bak"])
@@ -233,3 +392,10 @@ def test_a_job_that_cannot_run_has_no_folder(
     with pytest.raises(kind):
         secagg("deploy", "nvflare", job, "--home", home, "--out", out)
     assert not out.exists()
+
+
+def test_a_job_folder_needs_the_coordinators_home(tmp_path: Path, job: Path) -> None:
+    home, out = pinned(tmp_path)["north"], tmp_path / "out"
+    with pytest.raises(UsageError) as caught:
+        secagg("deploy", "nvflare", job, "--home", home, "--out", out)
+    assert caught.value.where == str(home) and not out.exists()

@@ -39,13 +39,20 @@ RULES = {
 }
 
 
-@pytest.fixture
-def kit(tmp_path: Path) -> Path:
-    local = tmp_path / "kit" / "local"
+def kit_of(folder: Path, file: str, started: Any) -> Path:
+    """Make a kit with this start file."""
+    local = folder / "local"
     local.mkdir(parents=True)
+    (folder / "startup").mkdir()
+    (folder / "startup" / file).write_text(json.dumps(started))
     for name, content in (("resources", RESOURCES), ("authorization", RULES), ("log_config", {})):
         (local / f"{name}.json.default").write_text(json.dumps(content))
-    return local.parent
+    return folder
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    return kit_of(tmp_path / "kit", "fed_server.json", {"servers": []})
 
 
 @pytest.fixture
@@ -107,6 +114,24 @@ def test_a_kit_of_another_home_is_found(kit: Path, home: Home, tmp_path: Path) -
 def test_what_is_no_kit_is_refused(tmp_path: Path, home: Home) -> None:
     with pytest.raises(UsageError):
         harden(tmp_path, home)
+
+
+def test_another_partys_kit_is_left_alone(tmp_path: Path, kit: Path, home: Home) -> None:
+    records = tmp_path / "north.csv"
+    records.touch()
+    north = Home.create(tmp_path / "north", "north", Role.SITE, system_random, records)
+    own = kit_of(tmp_path / "own", "fed_client.json", {"client": {"fqsn": "relay.north"}})
+    harden(own, north)
+    check_kit(own, north)
+    other = kit_of(tmp_path / "other", "fed_client.json", {"client": {"fqsn": "south"}})
+    for of_another, for_home in ((other, north), (other, home), (kit, north)):
+        for use in (harden, check_kit):
+            with pytest.raises(UsageError) as caught:
+                use(of_another, for_home)
+            assert caught.value.where == str(of_another) and for_home.name in caught.value.what
+        assert not (of_another / "local" / "secagg.home").exists()
+    with pytest.raises(UsageError):
+        harden(kit_of(tmp_path / "admin", "fed_admin.json", {"admin": {}}), north)
 
 
 @pytest.mark.parametrize("name", ["a b", "", "x" * 64, "-a"])

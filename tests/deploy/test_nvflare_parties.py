@@ -29,7 +29,9 @@ def parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def kit_of(folder: Path, home: str) -> None:
-    made = Home.create(folder / home, home, Role.SITE, system_random, folder / "records.csv")
+    records = folder / "records.csv"
+    records.touch()
+    made = Home.create(folder / home, home, Role.SITE, system_random, records)
     (folder / "secagg.home").write_text(f"{made.folder}\n")
 
 

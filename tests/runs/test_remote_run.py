@@ -200,7 +200,8 @@ def refused(made: Consortium, kind: type[SecaggError], where: str, **changed: An
 
 def test_a_job_that_is_not_approved_waits_and_releases_nothing(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path, approved=False)
-    refused(made, PolicyRefusal, "north")
+    error = refused(made, PolicyRefusal, "north")
+    assert all(f"{site} (policy)" in error.what for site in SITES[1:])
     (waiting,) = (made.homes["north"].folder / "waiting").iterdir()
     assert json.loads(waiting.read_bytes())["title"] == made.job.title
 

@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output import terminal
+from secagg.cli.output.job import show_approval, show_rules
 from secagg.jobs.column_check import ColumnCheck
 from secagg.runs.checks.folder_check import FolderCheck
+from secagg.runs.checks.home_check import HomeCheck
 from secagg.runs.checks.site_check import SiteCheck
 
 
 def show_site_checks(
-    checks: Sequence[SiteCheck], together: FolderCheck | None, draft: Path | None
+    checks: Sequence[SiteCheck],
+    together: FolderCheck | None,
+    draft: Path | None,
+    at_home: HomeCheck | None = None,
 ) -> None:
-    """Print one table for each site and what it would refuse, then what all sites show."""
+    """Print one table for each site and what it would refuse, then what all sites show.
+
+    at_home: how the job stands at the home, if the check is of a home
+    """
     out = terminal.standard_output()
     for check in checks:
         table = Table(title=f"{escape(check.site)}: {check.rows} rows, {check.complete} complete")
@@ -44,18 +53,23 @@ def show_site_checks(
         if check.passes:
             out.print("would take part")
     if together is not None:
-        for remark in together.remarks:
-            out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
-        if together.problem:
-            out.print(
-                f"a run would stop: {escape(together.problem)}", style="bold red", soft_wrap=True
-            )
-        for reason in together.refusals:
-            text = f"a run would end after its first sum: {reason}"
-            out.print(escape(text), style="bold red", soft_wrap=True)
+        _show_together(out, together)
+    if at_home is not None:
+        show_rules(out, at_home.own_rules)
+        show_approval(out, at_home)
     out.print("Nothing was sent, and nothing was written to a ledger.")
     if draft is not None:
         out.print(f"draft    {escape(str(draft))}", soft_wrap=True)
+
+
+def _show_together(out: Console, together: FolderCheck) -> None:
+    for remark in together.remarks:
+        out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
+    if together.problem:
+        out.print(f"a run would stop: {escape(together.problem)}", style="bold red", soft_wrap=True)
+    for reason in together.refusals:
+        text = f"a run would end after its first sum: {reason}"
+        out.print(escape(text), style="bold red", soft_wrap=True)
 
 
 def _outside(column: ColumnCheck) -> str:

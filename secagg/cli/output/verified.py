@@ -9,6 +9,8 @@ import typer
 from secagg.audits.run_integrity import Verified
 from secagg.reports.numbers import counted
 
+_NOTED = " (a run between computers: that the coordinator's log.txt has)"
+
 
 def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
     """Print what was checked, and what that does not exclude.
@@ -26,7 +28,7 @@ def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
     if found.evidence > 1 and found.failed is None and not with_head:
         typer.echo(
             "To detect a whole run written anew with other keys, use --head with the log head that "
-            "the run printed."
+            f"the run printed{_NOTED}."
         )
 
 
@@ -50,7 +52,7 @@ def _end_of_log(found: Verified, with_head: bool) -> str:
         return (
             "An earlier version of secagg wrote this folder, without countersignatures of the "
             "sites. Whoever can write to the folder can forge its result."
-            + ("" if with_head else " Use --head with the log head that the run printed.")
+            + ("" if with_head else f" Use --head with the log head that the run printed{_NOTED}.")
         )
     if found.unsigned:
         return f"Not countersigned by {', '.join(found.unsigned)}; the head is the one you gave."
@@ -59,7 +61,7 @@ def _end_of_log(found: Verified, with_head: bool) -> str:
         lines = counted(found.unsigned_lines, "log line")
         return (
             f"{signed}, but {lines} beside the countersignatures could have been added. Use --head "
-            "with the log head that the run printed."
+            f"with the log head that the run printed{_NOTED}."
         )
     return f"{signed}."
 

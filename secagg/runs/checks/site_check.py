@@ -35,6 +35,7 @@ from secagg.privacy.policy.site_policy import SitePolicy
 from secagg.reports.numbers import counted
 from secagg.runs.checks.earlier_draws import moments_drawn_before
 from secagg.runs.checks.expected_refusals import budget_refusals
+from secagg.runs.checks.lost_rule import lost_rule_remarks
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import open_ledger, request_before_data
@@ -73,31 +74,40 @@ class SiteCheck:
         return {**vars(self), "columns": columns, "passes": self.passes}
 
 
-def check_sites(planned: Planned, site: str | None = None) -> list[SiteCheck]:
+def check_sites(
+    planned: Planned, site: str | None = None, key: bytes | None = None
+) -> list[SiteCheck]:
     """Return the check of one site, or of every site whose records are here.
 
+    key: the coordinator's public key, if it is known
     Raises `UsageError` if there is no site with this name.
     """
     if site is not None and site not in planned.sources:
         known = ", ".join(planned.sources)
         raise UsageError("--site", f"there is no site {site!r}", f"The sites are {known}.")
     names = planned.sources if site is None else [site]
-    return [_check(planned, planned.sources[name]) for name in names]
+    return [_check(planned, planned.sources[name], key) for name in names]
 
 
-def _check(planned: Planned, source: SiteSource) -> SiteCheck:
+def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck:
     job, public = planned.job, planned.public
     exists = source.ledger is not None and source.ledger.exists()
     with closing(open_ledger(source.ledger if exists else None)) as ledger:
         stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
         private = planned.private
-        request = request_before_data(job, stages, source, ledger, public.sites, b"", private)
+        request = request_before_data(
+            job, stages, source, ledger, public.sites, key or b"", private
+        )
         asked = ledger.questions(source.dataset, "")
-    decisions = [d for d in before_data(source.policy, request) if d.rule != "keys.coordinators"]
+    decisions = [
+        d for d in before_data(source.policy, request)
+        if key is not None or d.rule != "keys.coordinators"
+    ]  # fmt: skip
     of_budget, unless = budget_refusals(planned, source, moments_drawn_before(planned))
     over = () if unless else tuple(f"budget: {why}" for why in of_budget)
     known = tuple(f"{source.name}, by its budget{unless}: {why}" for why in of_budget if unless)
     known += _counts(source.policy, request)
+    known += tuple(lost_rule_remarks(job))
     columns: tuple[ColumnCheck, ...] = ()
     rows = complete = 0
     try:

@@ -20,7 +20,6 @@ Not protected: delivery. An engine that drops every call stops the run.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +29,10 @@ from typing import Any, Self
 from secagg.core import encoding
 from secagg.core.frames import Delivery, Recorder, record_nothing, write_frame
 from secagg.core.identity import Identity, PublicIdentity, Roster
-from secagg.errors import PeerError, ProtocolAbort
+from secagg.errors import PeerError, ProtocolAbort, SecaggError
 from secagg.runtime.engines.engine import deliveries
 from secagg.runtime.engines.site_node import OPEN, read_hello
-from secagg.runtime.replies import refusal
+from secagg.runtime.replies import first_of, refusal
 
 Call = Callable[[str, bytes, float], bytes]
 """call(party, message, seconds) returns the answer, or raises an exception if there is none."""
@@ -176,17 +175,26 @@ class RemoteEngine:
     # --- all of them -------------------------------------------------------------------------
 
     def _of_each(self, tasks: Mapping[str, Callable[[str, float], Any]]) -> dict[str, Any]:
-        """Return what each task returned in time, by name. Raises the first error of a party."""
+        """Return what each task returned in time, by name. Raises the first error of a party.
+
+        It names the other parties with an error.
+        """
         until = time.monotonic() + self.deadline
         pending: dict[str, Future[Any]] = {
             name: self._pool.submit(task, name, until) for name, task in tasks.items()
         }
         wait(pending.values(), self.deadline + _PAUSE)
-        results = {}
+        results, errors = {}, {}
         for name, future in pending.items():
             future.cancel()
             if not future.done() or future.cancelled():
                 continue
-            with contextlib.suppress(TimeoutError):
+            try:
                 results[name] = future.result()
+            except SecaggError as error:
+                errors[name] = error
+            except TimeoutError:
+                pass
+        if errors:
+            raise first_of(errors)
         return results

@@ -62,10 +62,10 @@ from secagg.errors import InternalError, PeerError, SecaggError, UsageError
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.job import Job, parse_job
 from secagg.runtime.engines.stored_party import StoredParty
-from secagg.runtime.homes.approvals import check_approved
+from secagg.runtime.homes.approvals import check_approved, is_printable
 from secagg.runtime.homes.home import Home
 from secagg.runtime.homes.own_source import plan_at_home
-from secagg.runtime.planned_job import Planned, least_sites
+from secagg.runtime.planned_job import Planned, may_be_sites
 from secagg.runtime.replies import refusal
 
 OPEN: Final = "open"
@@ -198,26 +198,13 @@ def _job(text: str, roster: Roster) -> Job:
         job = Job.model_validate_json(text)
     except ValueError:  # as pydantic's are
         raise PeerError(roster.coordinator, "sends a job that this version cannot read") from None
-    if not _is_printable(job.agreed):  # the officer reads it in a terminal before approving it
+    if not is_printable(job.agreed):  # the officer reads it in a terminal before approving it
         raise PeerError(roster.coordinator, "sends a job with characters that cannot be printed")
     if parse_job(job.agreed) != job:
         raise PeerError(roster.coordinator, "sends a job with local keys")
-    named, sites = set(job.sites.names or ()), set(roster.with_role(Role.SITE))
-    if not sites <= named or len(sites) < max(2, least_sites(job)):
+    if not may_be_sites(roster.with_role(Role.SITE), job):
         raise PeerError(roster.coordinator, "the sites of the roster are not those of the job")
     return job
-
-
-def _is_printable(value: Any) -> bool:
-    """Whether all texts in plain data are printable: none can move the cursor or hide others."""
-    match value:
-        case str():
-            return value.isprintable()
-        case dict():
-            return all(map(_is_printable, (*value, *value.values())))
-        case list() | tuple():
-            return all(map(_is_printable, value))
-    return True
 
 
 def read_hello(answer: Any, name: str, pinned: PublicIdentity) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from secagg.contracts import SiteRecords
 from secagg.core import encoding
-from secagg.core.identity import COORDINATOR, Identity, Role, Roster
+from secagg.core.identity import Identity, Roster
 from secagg.core.private_files import read_checked, write_checked
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, EvidenceError, PeerError
@@ -38,7 +38,7 @@ from secagg.jobs.data_sources import SiteSource
 from secagg.runtime.engines.site_results import with_noise, write_site_result
 from secagg.runtime.parties import make_party, read_records
 from secagg.runtime.party import Party
-from secagg.runtime.planned_job import Planned, roles, session_of
+from secagg.runtime.planned_job import Planned, roster_fault, session_of
 
 
 class StoredParty(ABC):
@@ -145,9 +145,8 @@ class StoredParty(ABC):
         if roster.parties.get(me) != self.identity.public:
             raise PeerError("coordinator", "sends a roster without this party's keys")
         planned, source = self.plan(roster)
-        expected = {COORDINATOR: Role.COORDINATOR, **roles(planned)}
-        if {name: public.role for name, public in roster.parties.items()} != expected:
-            raise PeerError("coordinator", "the parties of the roster are not those of the job")
+        if fault := roster_fault(roster, planned.public.sites, planned.protocol):
+            raise PeerError("coordinator", f"sends a roster that {fault}")
         self._planned, self._source = planned, source
         session = session_of(planned, roster, nonce)
         party = make_party(planned, self.identity, roster, session, system_random, system_random)

@@ -18,7 +18,9 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.private_files import write_private
@@ -36,6 +38,17 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def approval_digest(job: Job) -> str:
     """Return the digest under which a job is approved, in hexadecimal."""
     return hashlib.sha256(canonical_json(job.agreed)).hexdigest()
+
+
+class Approval(StrEnum):
+    """How a job stands at a home."""
+
+    APPROVED = "approved"
+    WAITS = "waits"
+    NEW = "new"
+    """It was neither approved nor has it asked."""
+    BY_POLICY = "by policy"
+    """Jobs need no approval here: those that policy.toml allows are taken."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,16 @@ def check_approved(home: Home, job: Job) -> None:
     raise PolicyRefusal(home.name, f"job {digest[:MIN_DIGITS]} is not approved", advice)
 
 
+def approval_of(home: Home, job: Job) -> Approval:
+    """Return how a job stands at this home."""
+    if home.settings.approve == "policy":
+        return Approval.BY_POLICY
+    name = f"{approval_digest(job)}.json"
+    if (home.folder / "approved" / name).exists():
+        return Approval.APPROVED
+    return Approval.WAITS if (home.folder / "waiting" / name).exists() else Approval.NEW
+
+
 def jobs_of(home: Home) -> list[Asked]:
     """Return all jobs that wait or are approved, by digest. Raises `UsageError`."""
     return [
@@ -89,17 +112,49 @@ def find_job(home: Home, digits: str) -> Asked:
 
 
 def approve(home: Home, job: Job) -> str:
-    """Approve a job, and return its digest."""
+    """Approve a job, and return its digest. Raises `JobError` if it has texts that can hide."""
+    if not is_printable(job.agreed):
+        what = "has characters that cannot be printed, so no party takes part in it"
+        raise JobError("job", what, "Remove them from its texts.")
     digest = approval_digest(job)
     write_private(home.folder / "approved" / f"{digest}.json", _text(job))
     (home.folder / "waiting" / f"{digest}.json").unlink(missing_ok=True)
     return digest
 
 
-def withdraw(home: Home, digest: str) -> None:
-    """Forget a job that waits, or revoke the approval of one: no later session takes part."""
-    for folder in ("approved", "waiting"):
-        (home.folder / folder / f"{digest}.json").unlink(missing_ok=True)
+def refuse(home: Home, digits: str) -> str:
+    """Remove a job that waits, and return its digest. Raises `UsageError` for an approved one."""
+    asked = find_job(home, digits)
+    if asked.approved:
+        advice = f"To take the approval back: secagg site revoke {digits}."
+        raise UsageError(digits, "is approved and does not wait", advice)
+    (home.folder / "waiting" / f"{asked.digest}.json").unlink(missing_ok=True)
+    return asked.digest
+
+
+def revoke(home: Home, digits: str) -> str:
+    """Take an approval back, and return the job's digest. Raises `UsageError` if it waits.
+
+    A session that has begun may end; no later one takes part.
+    """
+    asked = find_job(home, digits)
+    if not asked.approved:
+        advice = f"To remove it: secagg site refuse {digits}."
+        raise UsageError(digits, "is not approved, but waits", advice)
+    (home.folder / "approved" / f"{asked.digest}.json").unlink(missing_ok=True)
+    return asked.digest
+
+
+def is_printable(value: Any) -> bool:
+    """Whether all texts in plain data are printable: none can move the cursor or hide others."""
+    match value:
+        case str():
+            return value.isprintable()
+        case dict():
+            return all(map(is_printable, (*value, *value.values())))
+        case list() | tuple():
+            return all(map(is_printable, value))
+    return True
 
 
 def _text(job: Job) -> bytes:

@@ -49,6 +49,7 @@ from secagg.core.roster_file import (
 )
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import EvidenceError, JobError, PolicyRefusal, UsageError
+from secagg.jobs.data_sources import ENDINGS
 
 SETTINGS = "site.toml"
 LOG_BYTES = 1_000_000
@@ -92,8 +93,7 @@ class Home:
         check_name("name", name)
         if (name == COORDINATOR) != (role is Role.COORDINATOR):
             raise UsageError("name", f"only the coordinator has the name {COORDINATOR!r}")
-        if (records is None) == (role is Role.SITE):
-            raise UsageError("records", "are what a site has, and no other party")
+        _check_records(records, role)
         if os.path.lexists(folder):
             raise UsageError(str(folder), "already exists", "Choose another folder.")
         new = folder.with_name(f".{folder.name}.new-{os.getpid()}")
@@ -140,13 +140,17 @@ class Home:
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise UsageError(str(path), f"is not valid TOML: {error}") from None
         try:
-            return HomeSettings.model_validate(raw)
+            settings = HomeSettings.model_validate(raw)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = str(first["loc"][0])
             if first["type"] == "extra_forbidden":
                 raise unknown_key(str(path), key, HomeSettings.model_fields) from None
             raise JobError(str(path), describe(first, key)) from None
+        if settings.download and settings.role is not Role.COORDINATOR:
+            what = "download: only the coordinator's home has runs to download"
+            raise JobError(str(path), what, "Remove the line.")
+        return settings
 
     @property
     def name(self) -> str:
@@ -174,10 +178,15 @@ class Home:
         return self.folder / self.settings.records  # an absolute path stays as it is
 
     @property
+    def has_roster(self) -> bool:
+        """Whether a roster is pinned."""
+        return (self.folder / "roster.json").exists()
+
+    @property
     def roster(self) -> Roster:
         """The pinned roster. Raises `PolicyRefusal` if none is pinned."""
         path = self.folder / "roster.json"
-        if not path.exists():
+        if not self.has_roster:
             advice = "Pin one: secagg site pin ROSTER --fingerprint TEXT."
             raise PolicyRefusal(self.name, "has pinned no roster", advice)
         return read_roster(path)
@@ -211,6 +220,20 @@ class Home:
                 path.replace(self.folder / "log.1.txt")
         with open_private(path, os.O_APPEND) as log:
             log.write(f"{now} {_printable(text)}".encode(errors="replace")[:_LINE_BYTES] + b"\n")
+
+
+def _check_records(records: Path | None, role: Role) -> None:
+    """Check what a new home is told about records. Raises `UsageError`."""
+    if role is not Role.SITE:
+        if records is not None:
+            raise UsageError("--records", f"are a site's, and this is a home of the {role.value}")
+    elif records is None:
+        advice = f"Name its {' or '.join(ENDINGS)} file: --records FILE."
+        raise UsageError("--records", "is missing, and a site has records", advice)
+    elif not records.is_file():
+        raise UsageError(str(records), "is not a file", "Put the site's records there first.")
+    elif records.suffix.lower() not in ENDINGS:
+        raise UsageError(str(records), f"does not end in {' or '.join(ENDINGS)}")
 
 
 def _printable(text: str) -> str:

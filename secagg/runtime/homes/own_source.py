@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from secagg.errors import DataError, JobError, PolicyRefusal
+from secagg.core.identity import COORDINATOR
+from secagg.errors import DataError, JobError, PolicyRefusal, UsageError
 from secagg.jobs.data_sources import (
     ENDINGS,
     SiteSource,
@@ -14,8 +15,8 @@ from secagg.jobs.data_sources import (
 from secagg.jobs.job import Job
 from secagg.jobs.site_tables import FileTable
 from secagg.privacy.policy.site_policy import policy_of
-from secagg.runtime.homes.home import Home
-from secagg.runtime.planned_job import Planned, plan_sites
+from secagg.runtime.homes.home import SETTINGS, Home
+from secagg.runtime.planned_job import Planned, plan_sites, roles, roster_fault
 
 
 def plan_at_home(home: Home, job: Job, sites: tuple[str, ...]) -> Planned:
@@ -25,6 +26,21 @@ def plan_at_home(home: Home, job: Job, sites: tuple[str, ...]) -> Planned:
     """
     own = {home.name: own_source(home, job)} if home.name in sites else {}
     return plan_sites(job, sites, own)
+
+
+def check_party(home: Home, planned: Planned) -> None:
+    """Check that this party is one of the job's, and that all of them are pinned here.
+
+    Raises `UsageError` or `PolicyRefusal`.
+    """
+    parties = (COORDINATOR, *roles(planned))
+    if home.name not in parties:
+        what = f"is no party of this job, whose parties are {', '.join(parties)}"
+        raise UsageError(home.name, what, "Use another home, or add the site to sites.names.")
+    fault = roster_fault(home.roster, planned.public.sites, planned.protocol, others=True)
+    if fault:
+        advice = "Make a new roster, which every party pins."
+        raise PolicyRefusal(home.name, f"the pinned roster {fault}", advice)
 
 
 def named_sites(job: Job) -> tuple[str, ...]:
@@ -39,8 +55,9 @@ def own_source(home: Home, job: Job) -> SiteSource:
     """Return the source of a site's records. Raises `DataError` or `PolicyRefusal`."""
     path, policy = home.records, home.folder / "policy.toml"
     if not path.is_file() or path.suffix.lower() not in ENDINGS:
-        what = f"its records, {path}, do not exist or do not end in {' or '.join(ENDINGS)}"
-        raise DataError(home.name, what, "Restore the file, or mend `records` in site.toml.")
+        what = f"the file of its records is not there, or is no {' or '.join(ENDINGS)} file: {path}"
+        advice = f"Restore it, or write its new path after `records =` in {home.folder / SETTINGS}."
+        raise DataError(home.name, what, advice)
     for other in home.folder.iterdir():  # a misspelt name would silently disable the rules
         if "policy" in other.name.lower() and other.name != policy.name:
             what = f"has 'policy' in its name, and only {policy.name} is read"
