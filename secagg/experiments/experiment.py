@@ -33,6 +33,10 @@ class Refused:
     point: Point
     why: str
 
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"line": self.point.line, "across": self.point.across, "why": self.why}
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -78,7 +82,10 @@ class Planned:
             seconds = None if outcome.failed else outcome.seconds
             total += (seconds or 0.0) * runs
             curves.append({"line": line, "points": len(along), "runs": runs, "seconds": seconds})
-        return {"cells": len(self.cells()), "seconds": total, "curves": curves}
+        return {
+            "cells": len(self.cells()), "seconds": total, "curves": curves,
+            "refused": [r.plain() for r in self.refused],
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,7 @@ class _Cells:
             TASK, 1.0, job="" if job is None else json.dumps(job.agreed), seed=seed,
             reference=json.dumps(self.reference.agreed), digest=self.records,
             analysis=self.sweep.measure.analysis or "", records=self.sweep.measure.records,
+            truth=self.sweep.measure.truth,
             code=_code_of(named) + _code_of(self.reference),
         )  # fmt: skip
         return replace(made, place=self.place)

@@ -40,13 +40,12 @@ BASELINES = (NO_NOISE, POOLED, ALONE, NOTHING)
 def compute(settings: Settings) -> Numbers:
     """Return the metrics of a cell: of a run, or of each baseline.
 
-    settings: `reference`, `place`, `analysis` as for `Reference.of`; `records`, `seed`; `job`: JSON
-        of `Job.agreed`, or "" for the baselines
+    settings: `reference`, `place`, `analysis`, `truth` as for `Reference.of`; `records`, `seed`;
+        `job`: JSON of `Job.agreed`, or "" for the baselines
     Raises what `secagg.run` raises.
     """
-    reference = Reference.of(
-        str(settings["reference"]), str(settings["place"]), str(settings["analysis"])
-    )
+    shared = ("reference", "place", "analysis", "truth")
+    reference = Reference.of(*(str(settings[name]) for name in shared))
     seed, drawn, test = int(settings["seed"]), dict(reference.tables), None
     if settings["records"] == "bootstrap":
         drawn, others = bootstrap(drawn, seed)

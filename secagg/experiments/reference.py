@@ -1,7 +1,8 @@
 """What the results of an experiment are compared with: the sweep's job over all records, no noise.
 
 The reference is computed in one process without a protocol. It is the truth for every curve, so
-curves of different methods can be compared. With `measure.records = "bootstrap"`, the records at
+curves of different methods can be compared. For graphs, the job may name the true graph instead.
+With `measure.records = "bootstrap"`, the records at
 hand stand for the population, and each run has a sample of it.
 """
 
@@ -16,10 +17,11 @@ from secagg.contracts import Method, PublicFacts
 from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
 from secagg.experiments.measures.coefficients import Coefficients, distances, read_coefficients
-from secagg.experiments.measures.graphs import Graph, graph_distances, read_graph
+from secagg.experiments.measures.graphs import Graph, graph_distances, graph_of, read_graph
 from secagg.experiments.measures.predictions import area_under_curve, unexplained_share
 from secagg.experiments.records import Design, Tables, read_tables
 from secagg.jobs.job import Job
+from secagg.jobs.registry import settings_of
 from secagg.runs.simulate import simulate_planned
 from secagg.runtime.planned_job import Planned, plan_job
 
@@ -37,19 +39,25 @@ class Found:
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference and its records. analysis: the kind of the analysis that is measured, or ''"""
+    """The reference and its records.
+
+    analysis: the kind of the analysis that is measured, or ""; named: whether the job names the
+    true graph
+    """
 
     job: Job
     analysis: str
+    named: bool
     tables: Tables
 
     @classmethod
-    def of(cls, job: str, place: str, analysis: str) -> Reference:
+    def of(cls, job: str, place: str, analysis: str, truth: str) -> Reference:
         """Return the reference; it is read once in each process.
 
-        job, place: JSON of `Job.agreed` and of where its records are (keys of [sites])
+        job: JSON of `Job.agreed`; place: JSON of a job with the records; analysis, truth: as in
+        `secagg.experiments.sweep.Measure`
         """
-        return _reference(job, place, analysis)
+        return _reference(job, place, analysis, truth)
 
     @cached_property
     def planned(self) -> Planned:
@@ -63,9 +71,16 @@ class Reference:
 
     @cached_property
     def truth(self) -> Found:
-        """What the job finds in all records."""
+        """What the job finds in all records; or the graph that it names."""
         result, _ = simulate_planned(self.planned, random=replayable_random(0))
-        return self.found(self.planned.method, self.planned.public, result.summary)
+        found = self.found(self.planned.method, self.planned.public, result.summary)
+        if not self.named:
+            return found
+        edges = settings_of(self.planned.method).get("truth")
+        if found.graph is None or not edges:
+            what = 'is "job", and the method of the job names no true graph'
+            raise UsageError("measure.truth", what, "Set `truth` in the job's [method].")
+        return Found(None, graph_of(found.graph.names, edges))
 
     def found(self, method: Method, public: PublicFacts, summary: Summary) -> Found:
         """Return what is measured of a result. Raises `UsageError` if it is not clear what."""
@@ -120,9 +135,9 @@ def _predictions(found: Coefficients, outcome: str, test: Design | None) -> dict
 
 
 @lru_cache(maxsize=1)
-def _reference(job: str, place: str, analysis: str) -> Reference:
+def _reference(job: str, place: str, analysis: str, truth: str) -> Reference:
     placed = place_records(Job.model_validate_json(job), place)
-    return Reference(placed, analysis, read_tables(placed))
+    return Reference(placed, analysis, truth == "job", read_tables(placed))
 
 
 def place_records(job: Job, place: str) -> Job:

@@ -62,9 +62,7 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
             for r in [recommendation(line, along, goal.metric, goal.below, goal.share)]
         ],
         "attacks": _attacks(planned, done),
-        "refused": [
-            {"line": r.point.line, "across": r.point.across, "why": r.why} for r in planned.refused
-        ],
+        "refused": [r.plain() for r in planned.refused],
     }  # fmt: skip
 
 

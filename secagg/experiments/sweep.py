@@ -66,6 +66,9 @@ class Measure(_Table):
     """`"bootstrap"`: each run draws the records of each site anew from its records, with
     replacement; so errors include those of sampling, and the records that were not drawn test the
     predictions. `"same"`: each run uses the records as they are, and only noise differs."""
+    truth: Literal["records", "job"] = "records"
+    """What counts as the truth. `"records"`: what the job finds in all records without noise.
+    `"job"`: the graph that the job's method names in its setting `truth`."""
 
 
 class Goal(_Table):

@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import counted, significant
+from secagg.reports.numbers import counted, listing, significant
 from secagg.reports.page import environment, style_of
 from secagg.reports.svg.panels import At, Panel, panels_picture
 
@@ -72,6 +72,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 """Metrics, in the order in which they are shown: name on an axis, and meaning."""
 _COSTS = ("seconds", "rounds")
+_SHARES = ("coverage", "auc", "tpr", "fdr")
 
 
 def is_cost(metric: str) -> bool:
@@ -137,9 +138,8 @@ def _panel(summary: Summary, metric: str) -> Panel:
         for name, means in summary["baselines"].items()
         if metric in means and not is_cost(metric) and means[metric]["mean"] is not None
     ]
-    if metric == "coverage" and summary.get("nominal") is not None:
-        references.append(("nominal", summary["nominal"]))
-    return Panel(label_of(metric), curves, references)
+    top = 1.0 if metric in _SHARES else math.inf
+    return Panel(label_of(metric), curves, references, top)
 
 
 def _at(across: float, mean: Mapping[str, Any]) -> At:
@@ -167,7 +167,9 @@ def recommendation_lines(summary: Summary) -> list[str]:
     goal = summary["goal"]
     if goal is None:
         return []
-    what = f"{label_of(goal['metric'])} below {goal['below']:g} in {goal['share']:.0%} of runs"
+    what = (
+        f"{label_of(goal['metric'])} below {goal['below']:g} in {100 * goal['share']:g} % of runs"
+    )
     lines = []
     for each in summary["recommendations"]:
         name = each["line"] or summary["title"]
@@ -206,12 +208,21 @@ def experiment_page(summary: Summary) -> str:
             failures=[
                 (c["line"], p) for c in summary["curves"] for p in c["points"] if p["failures"]
             ],
+            refused=refused_by_reason(summary),
             waiting=sum(p["waiting"] for c in summary["curves"] for p in c["points"]),
             style=Markup(style),  # noqa: S704  # from this package; must not be escaped
             style_hash=digest,
         )
     )
     return page + "\n"
+
+
+def refused_by_reason(found: Summary) -> dict[tuple[str, str], str]:
+    """Return the places that are refused, by curve and reason."""
+    places = dict[tuple[str, str], list[str]]()
+    for each in found["refused"]:
+        places.setdefault((each["line"], each["why"]), []).append(f"{each['across']:g}")
+    return {where: listing(at) for where, at in places.items()}
 
 
 def number_rows(summary: Summary, *, costs: bool = True) -> tuple[list[str], list[list[str]]]:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output.terminal import standard_output
-from secagg.reports.experiments import number_rows, recommendation_lines
+from secagg.reports.experiments import number_rows, recommendation_lines, refused_by_reason
 from secagg.reports.numbers import counted
 
 
@@ -24,9 +24,7 @@ def show(summary: Mapping[str, Any]) -> None:
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)
-    for each in summary["refused"]:
-        text = f"refused: {each['line']}, {each['across']:g}: {each['why']}"
-        out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+    _show_refused(summary)
     for curve in summary["curves"]:
         for point in curve["points"]:
             for line in point["failed"]:
@@ -41,6 +39,12 @@ def show(summary: Mapping[str, Any]) -> None:
         )
 
 
+def _show_refused(found: Mapping[str, Any]) -> None:
+    for (line, why), places in refused_by_reason(found).items():
+        text = f"refused: {line}, {places}: {why}"
+        standard_output().print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+
+
 def show_plan(estimate: Mapping[str, Any], processes: int) -> None:
     """Print how many cells there are, and about how long they take."""
     out = standard_output()
@@ -49,6 +53,7 @@ def show_plan(estimate: Mapping[str, Any], processes: int) -> None:
         seconds = "failed" if row["seconds"] is None else f"{row['seconds']:.2f}"
         table.add_row(escape(row["line"]), str(row["points"]), str(row["runs"]), seconds)
     out.print(table)
+    _show_refused(estimate)
     minutes = estimate["seconds"] / 60 / processes
     out.print(
         f"{counted(estimate['cells'], 'cell')}, about {minutes:.1f} minutes with "

@@ -6,7 +6,7 @@ pairs of variables are compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ def read_graph(summary: Mapping[str, Any], kind: TableKind) -> Graph | None:
     directed, undirected = np.zeros((2, len(names), len(names)), dtype=np.bool_)
     edges: Sequence[tuple[str, str, bool]]
     match kind:
-        case TableKind.GRAPH:
+        case TableKind.GRAPH | TableKind.NETWORK if "edges" in summary:
             edges = [(e["from"], e["to"], e["kind"] == "directed") for e in summary["edges"]]
         case TableKind.POSTERIOR_GRAPH if "pairs" in summary:
             edges = [(*e["between"], False) for e in summary["pairs"] if e["edge"]]
@@ -60,6 +60,14 @@ def read_graph(summary: Mapping[str, Any], kind: TableKind) -> Graph | None:
         else:
             undirected[i, j] = undirected[j, i] = True
     return Graph(names, directed & ~undirected, undirected)
+
+
+def graph_of(names: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> Graph:
+    """Return the graph with these directed edges."""
+    directed = np.zeros((len(names), len(names)), dtype=np.bool_)
+    for start, end in edges:
+        directed[names.index(start), names.index(end)] = True
+    return Graph(names, directed, np.zeros_like(directed))
 
 
 def graph_distances(found: Graph, true: Graph) -> dict[str, float]:

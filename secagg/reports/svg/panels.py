@@ -19,7 +19,7 @@ from secagg.reports.svg.line_chart import round_step
 from secagg.reports.svg.marks import COLOURS, DASHES, MARKERS
 
 WIDTH, _PLOT = 520.0, 170.0
-_LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 62.0, 18.0, 10.0, 34.0, 40.0
+_LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 62.0, 18.0, 10.0, 48.0, 40.0
 _LEGEND = 20.0
 _INK, _GRID = "#222222", "#dddddd"
 _FONT = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -39,11 +39,15 @@ class At:
 
 @dataclass(frozen=True)
 class Panel:
-    """label: of the vertical axis; curves: by name; references: horizontal lines, by name"""
+    """label: of the vertical axis; curves: by name; references: horizontal lines, by name
+
+    top: the largest value that is possible, at which the vertical axis ends
+    """
 
     label: str
     curves: Sequence[tuple[str, Sequence[At]]]
     references: Sequence[tuple[str, float]] = ()
+    top: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,10 @@ def _vertical(panel: Panel, base: float) -> _Scale:
     values += [value for _, value in panel.references if math.isfinite(value)]
     means = [at.y for _, curve in panel.curves for at in curve if math.isfinite(at.y)]
     top, least = max(values, default=1.0), min(means, default=0.0)
+    if math.isfinite(panel.top):
+        marks = [panel.top * i / 4 for i in range(5)]
+        ticks = [(mark, f"{mark:g}") for mark in marks]
+        return _Scale(0.0, panel.top, base, base - _PLOT, False, ticks)
     if least > 0 and top / least > _LOG_RATIO:
         powers = range(math.floor(math.log10(least)), math.ceil(math.log10(top)) + 1)
         ticks = [(10.0**power, f"{10.0**power:,g}") for power in powers]
