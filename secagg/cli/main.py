@@ -20,6 +20,7 @@ import typer
 from secagg.cli.adapt import adapt
 from secagg.cli.audit import audit
 from secagg.cli.budget import budget
+from secagg.cli.compliance import report, sign
 from secagg.cli.deploy import deploy, roster
 from secagg.cli.experiment import experiment
 from secagg.cli.failures import InterruptedRun, Interruption, exit_with, on_signal
@@ -58,6 +59,8 @@ app.command()(adapt)
 app.command()(audit)
 app.command()(experiment)
 app.command()(query)
+app.command()(report)
+app.command()(sign)
 app.command()(settings)
 
 
@@ -194,7 +197,9 @@ def plan(
 
 @app.command()
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(help="A run folder, or that of a report.", show_default=False)
+    ],
     head: Annotated[
         str | None, typer.Option("--head", help="The log's final head, printed when the run ended.")
     ] = None,
@@ -203,9 +208,22 @@ def verify(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check a run folder, the sites' signatures in it, and that the result follows."""
+    """Check a run folder, the sites' signatures in it, and that the result follows.
+
+    A report: check every run in it, and build every statement again from the evidence.
+    """
     from dataclasses import asdict  # noqa: PLC0415
 
+    if (folder / "report.json").exists():
+        from secagg.cli.output.verified import show_verified_report  # noqa: PLC0415
+        from secagg.compliance.report_folder import verify_report  # noqa: PLC0415
+
+        report = verify_report(folder)
+        if as_json:
+            print_json(asdict(report))
+        else:
+            show_verified_report(folder, report)
+        return
     from secagg.audits.run_integrity import verify_folder  # noqa: PLC0415
 
     checked = verify_folder(folder, head, recompute=recompute)

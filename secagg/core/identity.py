@@ -34,6 +34,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 
 _SIGNING_CONTEXT = b"secagg frame 1\x00"  # separates frames from any other use of the same keys
+_REPORT_CONTEXT = b"secagg report 1\x00"
 SMALL_HEADER = 1 << 11
 """Frame headers of up to this many bytes are cached. Those of secagg are smaller. Without a limit,
 another party could fill the memory."""
@@ -93,6 +94,10 @@ class Identity:
     def sign(self, message: bytes) -> bytes:
         """Return the 64-byte Ed25519 signature of a frame header."""
         return self._signer.sign(_SIGNING_CONTEXT + message)
+
+    def sign_report(self, digest: bytes) -> bytes:
+        """Return the signature of a report's digest (`secagg.compliance.signatures`)."""
+        return self._signer.sign(_REPORT_CONTEXT + digest)
 
     def open(self, envelope: bytes, context: bytes) -> bytes:
         """Return the content of an envelope that was sealed for this party under `context`.
@@ -161,6 +166,16 @@ class Roster:
         """Return an envelope that only `recipient` can open, with the same `context`."""
         key = X25519PublicKey.from_public_bytes(self.parties[recipient].seal_key)
         return _SUITE.encrypt(plaintext, key, context)
+
+
+def is_report_signature(verify_key: bytes, digest: bytes, signature: bytes) -> bool:
+    """Return whether the owner of this public key signed a report with this digest."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(verify_key)
+        key.verify(signature, _REPORT_CONTEXT + digest)
+    except (InvalidSignature, ValueError):  # a key of another length
+        return False
+    return True
 
 
 def _verify(verify_key: bytes, message: bytes, signature: bytes) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from secagg.audits.run_integrity import Verified
+from secagg.compliance.report_folder import VerifiedReport
 from secagg.reports.numbers import counted
 
 _NOTED = " (a run between computers: that the coordinator's log.txt has)"
@@ -72,3 +73,16 @@ def _result(found: Verified) -> str:
     if found.failed is not None:
         return ""
     return f"The result was not recomputed: {found.not_recomputed}."
+
+
+def show_verified_report(folder: Path, checked: VerifiedReport) -> None:
+    """Print what was checked of a report, and who signed it."""
+    typer.echo(
+        f"{folder}: {counted(checked.runs, 'run')} intact; {checked.statements} statements follow "
+        f"from {counted(checked.files, 'file')} of evidence"
+    )
+    for each in checked.signed:
+        whose = "a key of the runs' rosters" if each.known else f"unknown key {each.key}"
+        typer.echo(f"signed by {each.name} ({whose})")
+    if not checked.signed:
+        typer.echo("not signed: anybody who can write the folder could have made it anew")

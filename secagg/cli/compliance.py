@@ -1,0 +1,71 @@
+"""The commands `secagg report` and `secagg sign`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from secagg.cli.options import AsJson, print_json
+
+
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of finished runs.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="A new folder.", show_default=False)],
+    form: Annotated[
+        Path | None,
+        typer.Option("--form", help="The officer's answers (TOML).", show_default=False),
+    ] = None,
+    audits: Annotated[
+        list[Path] | None,
+        typer.Option("--audit", help="Folder of an audit (repeatable).", show_default=False),
+    ] = None,
+    experiments: Annotated[
+        list[Path] | None,
+        typer.Option("--experiment", help="Folder of an experiment (repeatable)."),
+    ] = None,
+    ledgers: Annotated[
+        Path | None,
+        typer.Option("--ledgers", help="Ledgers of the same records.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a compliance report: statements with their evidence, for a person who decides."""
+    from secagg.compliance.report_folder import write_report  # noqa: PLC0415
+    from secagg.compliance.signatures import digest_of  # noqa: PLC0415
+
+    written = write_report(out, runs, audits or (), experiments or (), ledgers, form)
+    if as_json:
+        print_json(written)
+        return
+    total = written["first_page"]["total"]
+    typer.echo(written["first_page"]["claim"])
+    typer.echo(", ".join(f"{number} {status}" for status, number in total.items()))
+    typer.echo(f"{out / 'report.html'}\nsha256 of report.json: {digest_of(out).hex()}")
+
+
+def sign(
+    report: Annotated[Path, typer.Argument(help="Folder of a report.", show_default=False)],
+    home: Annotated[
+        Path | None, typer.Option("--home", help="Sign with this party's keys.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="Sign with a coordinator's key file.")
+    ] = None,
+) -> None:
+    """Sign a report: this party saw exactly this report."""
+    from secagg.compliance.report_folder import verify_report  # noqa: PLC0415
+    from secagg.compliance.signatures import sign_report  # noqa: PLC0415
+    from secagg.core.identity import COORDINATOR  # noqa: PLC0415
+    from secagg.core.key_file import read_key  # noqa: PLC0415
+    from secagg.errors import UsageError  # noqa: PLC0415
+    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+
+    if (home is None) == (key is None):
+        raise UsageError("sign", "needs --home or --key")
+    identity = Home.open(home).identity if home else read_key(Path(str(key)), COORDINATOR)
+    verify_report(report)  # nobody should sign what does not hold
+    typer.echo(str(sign_report(report, identity)))

@@ -1,0 +1,153 @@
+"""The evidence of a report: copies in its folder, which everything is computed from.
+
+evidence/runs/SESSION/     a run's folder, without its transcript
+evidence/audits/N.json     an audit (`secagg audit --out`)
+evidence/experiments/N.json  the summary of an experiment (`secagg experiment`)
+evidence/ledgers.json      the lines of ledgers (`secagg budget history`), with the sites' consent
+evidence/form.toml         the officer's form
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from secagg.compliance.form import Form, read_form
+from secagg.compliance.statements import Evidence
+from secagg.core.private_files import write_private
+from secagg.errors import EvidenceError, UsageError
+from secagg.reports.dp_claims import PrivacyClaims
+from secagg.reports.results import records_of
+from secagg.runs.ledger_history import history
+from secagg.runs.run_files import log_facts
+from secagg.runs.run_reader import RunFolder
+
+FOLDER = "evidence"
+_TRANSCRIPT = "transcript"
+Plain = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """A run: its facts, its result, and what it may claim."""
+
+    name: str
+    folder: RunFolder
+
+    @cached_property
+    def facts(self) -> Plain:
+        """The content of run.json, and what the log has of releases and consent."""
+        return {**self.folder.facts, **log_facts(self.folder.events)}
+
+    @cached_property
+    def summary(self) -> Plain:
+        """The content of result.json."""
+        return self.folder.result.summary
+
+    @cached_property
+    def claims(self) -> PrivacyClaims:
+        """What the run may claim about privacy."""
+        return PrivacyClaims.of(self.facts)
+
+    @property
+    def records(self) -> int:
+        """The number of complete records of all sites; with noise, the best estimate."""
+        return records_of(self.summary)[0] if self.claims.noised else int(self.summary["records"])
+
+    def at(self, where: str, file: str = "run.json") -> Evidence:
+        """Return a place in a file of the run."""
+        return Evidence(f"runs/{self.name}/{file}", where)
+
+    def line(self, event: str) -> Evidence:
+        """Return the first line of the log with this event."""
+        seq = next(e["seq"] for e in self.folder.events if e["event"] == event)
+        return self.at(f"line {seq + 1}", "log.jsonl")
+
+
+@dataclass(frozen=True)
+class AllEvidence:
+    """Everything that a report is computed from. ledgers: None if none was given"""
+
+    folder: Path
+    runs: tuple[RunEvidence, ...]
+    audits: Mapping[str, Plain]
+    experiments: Mapping[str, Plain]
+    ledgers: Sequence[Plain] | None
+    form: Form
+
+    @classmethod
+    def read(cls, report: Path) -> AllEvidence:
+        """Read the evidence in a report's folder. Raises `EvidenceError`, `UsageError`."""
+        folder = report / FOLDER
+        places = sorted((folder / "runs").iterdir()) if (folder / "runs").is_dir() else []
+        if not places:
+            raise EvidenceError(str(folder / "runs"), "has no run")
+        runs = [RunEvidence(place.name, RunFolder.open_finished(place)) for place in places]
+        runs.sort(key=lambda run: (str(run.facts["started"]), run.name))
+        ledgers = folder / "ledgers.json"
+        return cls(
+            folder, tuple(runs), _json_files(folder / "audits"),
+            _json_files(folder / "experiments"),
+            _json(ledgers) if ledgers.exists() else None, read_form(folder / "form.toml"),
+        )  # fmt: skip
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of every file of evidence, by its path below the folder."""
+        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {
+            path.relative_to(self.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+        }
+
+
+def gather(
+    report: Path,
+    runs: Iterable[Path],
+    audits: Iterable[Path] = (),
+    experiments: Iterable[Path] = (),
+    ledgers: Path | None = None,
+    form: Path | None = None,
+) -> None:
+    """Copy the evidence into a new report's folder. Raises `UsageError`."""
+    folder = report / FOLDER
+    folder.mkdir(parents=True)
+    for place in runs:
+        run = RunFolder.open_finished(place)
+        target = folder / "runs" / run.session[:16]
+        if target.exists():
+            raise UsageError(str(place), "is the same run as another one")
+        shutil.copytree(place, target, ignore=shutil.ignore_patterns(_TRANSCRIPT))
+    for name, places, file in (
+        ("audits", audits, "audit.json"), ("experiments", experiments, "summary.json"),
+    ):  # fmt: skip
+        for i, place in enumerate(places, start=1):
+            path = place / file if place.is_dir() else place
+            _json(path, UsageError)  # readable
+            (folder / name).mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / name / f"{i}.json")
+    if ledgers is not None:
+        rows = [row for row in history(ledgers) if row["kind"] != "decision"]
+        text = json.dumps(rows, indent=1, ensure_ascii=False)
+        write_private(folder / "ledgers.json", text.encode() + b"\n")
+    write_private(folder / "form.toml", b"" if form is None else form.read_bytes())
+
+
+def _json_files(folder: Path) -> dict[str, Plain]:
+    if not folder.is_dir():
+        return {}
+    return {path.name: _json(path) for path in sorted(folder.iterdir())}
+
+
+def _json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceError) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise kind(str(path), f"cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise kind(str(path), "is not JSON") from None

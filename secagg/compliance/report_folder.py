@@ -1,0 +1,140 @@
+"""The folder of a report: written once, then verified and signed.
+
+report.html, report.json   the report, and its twin for programs
+evidence/                  everything that it is computed from (`secagg.compliance.evidence`)
+signatures/NAME.json       signatures of the digest of report.json
+timestamp.tsr              optional: an RFC 3161 time stamp of report.json, from an authority
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from secagg.compliance.document import SCHEMA, build
+from secagg.compliance.evidence import FOLDER, AllEvidence, gather
+from secagg.compliance.signatures import Signed, read_signatures
+from secagg.core.private_files import write_private
+from secagg.errors import EvidenceError, UsageError
+from secagg.reports.compliance import compliance_page
+
+_PARTS = ("report.html", "report.json", FOLDER, "signatures", "report.pdf", "timestamp.tsr")
+
+
+@dataclass(frozen=True)
+class VerifiedReport:
+    """What was checked. statements: how many were built again; signed: by whom"""
+
+    runs: int
+    statements: int
+    files: int
+    signed: tuple[Signed, ...]
+
+
+def write_report(
+    folder: Path,
+    runs: Sequence[Path],
+    audits: Sequence[Path] = (),
+    experiments: Sequence[Path] = (),
+    ledgers: Path | None = None,
+    form: Path | None = None,
+) -> dict[str, Any]:
+    """Write a new report, and return it as plain data.
+
+    runs, audits, experiments: folders of finished ones; ledgers: a folder or a file of ledgers;
+    form: the officer's answers
+    Raises `UsageError`, and `EvidenceError` if a run's folder was changed.
+    """
+    if folder.exists():
+        raise UsageError(str(folder), "exists", "Give another --out, or remove it.")
+    scratch = folder.with_name(f"{folder.name}.partial")
+    gather(scratch, runs, audits, experiments, ledgers, form)
+    report = build(AllEvidence.read(scratch))
+    write_private(scratch / "report.json", as_bytes(report))
+    write_private(scratch / "report.html", compliance_page(report).encode())
+    scratch.rename(folder)
+    return report
+
+
+def as_bytes(report: dict[str, Any]) -> bytes:
+    """Return the bytes of report.json."""
+    return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def is_report(folder: Path) -> bool:
+    """Return whether a folder is that of a report."""
+    return (folder / "report.json").is_file() and (folder / FOLDER).is_dir()
+
+
+def verify_report(folder: Path) -> VerifiedReport:
+    """Build the report again from its evidence, and compare every part.
+
+    Raises `EvidenceError` that names the first file or statement that differs.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.name not in _PARTS:
+            raise EvidenceError(path.name, "was added: a report has no such file")
+    try:
+        written = (folder / "report.json").read_bytes()
+        stated = json.loads(written)
+        known = stated["evidence"] if stated["schema"] == SCHEMA else None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        raise EvidenceError("report.json", "is malformed") from None
+    if known is None:
+        what = f"has the schema {stated['schema']!r}"
+        raise UsageError("report.json", what, f"This version reads {SCHEMA!r}.")
+    evidence = AllEvidence.read(folder)
+    _compare_files(known, evidence.digests())
+    again = build(evidence)
+    for where in differences(stated, again):
+        raise EvidenceError(f"report.json, {where}", "does not follow from the evidence")
+    if as_bytes(again) != written:
+        raise EvidenceError("report.json", "is not as secagg writes it")
+    _compare_page(folder / "report.html", compliance_page(again))
+    signed = read_signatures(folder, [run.folder for run in evidence.runs])
+    statements = sum(len(section["statements"]) for section in again["sections"])
+    return VerifiedReport(len(evidence.runs), statements, len(known), signed)
+
+
+def _compare_files(stated: dict[str, str], found: dict[str, str]) -> None:
+    for name in sorted(stated.keys() | found.keys()):
+        if name not in found:
+            raise EvidenceError(f"{FOLDER}/{name}", "is missing")
+        if name not in stated:
+            raise EvidenceError(f"{FOLDER}/{name}", "was added after the report was written")
+        if stated[name] != found[name]:
+            raise EvidenceError(f"{FOLDER}/{name}", "was changed after the report was written")
+
+
+def _compare_page(path: Path, page: str) -> None:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise EvidenceError(path.name, "is missing or cannot be read") from None
+    for number, (line, again) in enumerate(
+        zip([*lines, ""], [*page.splitlines(), ""], strict=False), start=1
+    ):
+        if line != again:
+            raise EvidenceError(f"{path.name} line {number}", "differs from report.json")
+    if len(lines) != len(page.splitlines()):
+        raise EvidenceError(path.name, "has other lines than report.json gives")
+
+
+def differences(stated: Any, again: Any, where: str = "") -> Iterator[str]:
+    """Yield where two values differ: statements by their numbers, others by their keys."""
+    if isinstance(stated, dict) and isinstance(again, dict):
+        name = again.get("id") or again.get("title")
+        here = f"statement {name}" if again.get("id") else where
+        for key in [*again, *(key for key in stated if key not in again)]:
+            if key not in stated or key not in again:
+                yield f"{here}, {key}"
+            else:
+                yield from differences(stated[key], again[key], f"{here}, {key}".strip(", "))
+    elif isinstance(stated, list) and isinstance(again, list) and len(stated) == len(again):
+        for i, (one, other) in enumerate(zip(stated, again, strict=True), start=1):
+            yield from differences(one, other, f"{where} {i}")
+    elif stated != again or type(stated) is not type(again):
+        yield where

@@ -1,0 +1,1 @@
+"""The sections of the compliance report, each a function of the evidence."""

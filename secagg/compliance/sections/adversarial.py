@@ -1,0 +1,87 @@
+"""Section 8: what attacks on the same job found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.compliance.evidence import AllEvidence
+from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.reports.audits.page import interval, number
+from secagg.reports.numbers import counted, listing
+
+_STATUS = {
+    "leak": Status.PERSON, "no leak found": Status.ATTACHED, "inconclusive": Status.MISSING,
+}  # fmt: skip
+
+
+def adversarial(evidence: AllEvidence) -> Section:
+    """Return section 8."""
+    found, shown = list[Statement](), list[Table]()
+    for name, audit in evidence.audits.items():
+        found += _of_audit(name, audit)
+        shown.append(_table(name, audit))
+    if not found:
+        text = (
+            "No audit is attached, so no attack on these jobs was tried. `secagg audit JOB --out "
+            "DIR` tries all that are known."
+        )
+        found.append(Statement("attacks", text, Status.MISSING))
+    return Section(
+        8, "Adversarial testing", "ISO 27559 8.2.3; HIPAA 164.514(b)(1)", tuple(found),
+        tuple(shown),
+    )  # fmt: skip
+
+
+def _of_audit(name: str, audit: Mapping[str, Any]) -> list[Statement]:
+    file, attacks = f"audits/{name}", audit["attacks"]
+    verdicts = [each["verdict"] for each in attacks]
+    applied = [each for each in attacks if each["verdict"] != "not applicable"]
+    over = f"{audit['records']} records" if "records" in audit else f"session {audit['session']}"
+    text = (
+        f"{counted(len(applied), 'attack')} on the job “{audit['title']}” ({over}): "
+        f"{counted(verdicts.count('leak'), 'leak')}, {verdicts.count('no leak found')} without a "
+        f"leak, {verdicts.count('inconclusive')} inconclusive. That no leak was found shows only "
+        "that these attacks did not succeed."
+    )
+    place = Evidence(file, "attacks")
+    found = [Statement("attacks", text, Status.ATTACHED, (place,))]
+    for i, each in enumerate(attacks):
+        if "value" not in each:
+            continue
+        words = (
+            f"{each['title']}: {each['verdict']}. {each['metric']} ({each['meaning']}) is "
+            f"{interval(each)}; the limit is {each['limit']}."
+        )
+        words += f" {each['why'].capitalize()}." if each["why"] else ""
+        where = Evidence(file, f"attacks/{i}/value")
+        topic = f"{each['label']}, {each['view']}"
+        found.append(Statement(topic, words, _STATUS[each["verdict"]], (where,)))
+    return found
+
+
+def _table(name: str, audit: Mapping[str, Any]) -> Table:
+    rows = [
+        (each["label"], each["view"], each["verdict"], interval(each), number(each["baseline"]),
+         each["limit"], interval(each["control"]) if "control" in each else "–", each["knows"])
+        for each in audit["attacks"] if "value" in each
+    ]  # fmt: skip
+    return Table(
+        f"Attacks of audit {name.removesuffix('.json')}: the number, the same guess without the "
+        "run, the limit, and the number where the leak is certain (control)",
+        ("Attack", "View", "Verdict", "Number", "Guess", "Limit", "Control", "Attacker knows"),
+        rows, (3, 4, 5, 6), (Evidence(f"audits/{name}", "attacks"),),
+    )  # fmt: skip
+
+
+def tried(evidence: AllEvidence) -> str:
+    """Return one line for the first page: what was tried, and what it found."""
+    if not evidence.audits:
+        return "No attack was tried."
+    attacks = [each for audit in evidence.audits.values() for each in audit["attacks"]]
+    applied = [each for each in attacks if each["verdict"] != "not applicable"]
+    leaks = [each for each in applied if each["verdict"] == "leak"]
+    text = f"{counted(len(applied), 'attack')} on the same jobs were tried; "
+    if not leaks:
+        return f"{text}none found a leak."
+    return f"{text}{len(leaks)} found a leak: {listing(sorted({e['label'] for e in leaks}))}."

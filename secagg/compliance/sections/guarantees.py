@@ -1,0 +1,112 @@
+"""Sections 5 and 6: what is guaranteed, and what is not protected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.sections.people import answers
+from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.core.identity import COORDINATOR
+from secagg.reports import dp_mechanisms, dp_plain_language, limitations
+from secagg.reports.numbers import counted, significant
+
+
+def guarantee(evidence: AllEvidence) -> Section:
+    """Return section 5."""
+    found, shown = list[Statement](), list[Table]()
+    for run in evidence.runs:
+        found += _of_run(run)
+        if run.claims.noised:
+            terms = dp_mechanisms.terms(run.claims, run.facts["job"]["privacy"])
+            shown.append(
+                Table(f"The guarantee of run {run.name}, term by term", ("Term", "Value"), terms,
+                      evidence=(run.at("privacy"),))
+            )  # fmt: skip
+            head, *rows = dp_mechanisms.mechanisms(run.claims)
+            cells = [(name, *values) for name, values in rows]
+            shown.append(
+                Table(f"The noise of run {run.name}, by stage", (head[0], *head[1]), cells,
+                      tuple(range(1, len(head[1]) + 1)), (run.at("privacy/mechanisms"),))
+            )  # fmt: skip
+    found += _ledgers(evidence)
+    return Section(
+        5, "Guarantee", "NIST SP 800-226; Deployments Registry tiers 2 and 3",
+        (*found, *answers(evidence, "judgement", ("epsilon", "tuning"))), tuple(shown),
+    )  # fmt: skip
+
+
+def _of_run(run: RunEvidence) -> list[Statement]:
+    claims = run.claims
+    if not claims.noised:
+        text = (
+            f"{claims.sentence} Secure sums hide each site's contribution; they do not hide what "
+            "the sums say about the records together."
+        )
+        return [Statement("one record", text, Status.PERSON, (run.at("privacy"),), run.name)]
+    status = Status.ATTACHED if claims.holds else Status.MISSING
+    found = [Statement("one record", claims.sentence, status, (run.at("privacy"),), run.name)]
+    if claims.holds:
+        for topic, text in dp_plain_language.plain_words(claims, len(run.facts["cohort"])):
+            found.append(Statement(topic.lower(), text, status, (run.at("privacy"),), run.name))
+    return found
+
+
+def _ledgers(evidence: AllEvidence) -> list[Statement]:
+    """Return what the ledgers say of all runs on each data set."""
+    if evidence.ledgers is None:
+        text = (
+            "No ledger is attached. So nothing here says which other runs used the same records, "
+            "and what all of them cost together."
+        )
+        return [Statement("all runs together", text, Status.MISSING)]
+    by_dataset = dict[tuple[str, str], list[Mapping[str, Any]]]()
+    for row in evidence.ledgers:
+        if row["kind"] == "entry":
+            by_dataset.setdefault((row["party"], row["dataset"]), []).append(row)
+    found = list[Statement]()
+    known = {run.facts["session"] for run in evidence.runs}
+    for (party, dataset), rows in sorted(by_dataset.items()):
+        sessions = dict.fromkeys(str(row["session"]) for row in rows)
+        other = [s for s in sessions if s not in known]
+        exact = sum(row["cost"]["epsilon_add_remove"] is None for row in rows)
+        words = f"The ledger of {party} has {counted(len(rows), 'release')} of {dataset}"
+        words += f" in {counted(len(sessions), 'run')}"
+        words += f", of which {len(other)} are not in this report" if other else ""
+        words += f"; {exact} of them exact, so no ε bounds them together." if exact else "."
+        status = Status.PERSON if other or exact else Status.ATTACHED
+        found.append(
+            Statement(f"ledger of {party}" if party != COORDINATOR else "coordinator's ledger",
+                      words, status, (Evidence("ledgers.json"),))
+        )  # fmt: skip
+    return found
+
+
+def unprotected(evidence: AllEvidence) -> Section:
+    """Return section 6."""
+    found = [
+        Statement(topic.lower(), " ".join(texts), Status.PERSON, (run.at(""),), run.name)
+        for run in evidence.runs
+        for topic, texts in limitations.unprotected(run.facts, run.claims)
+    ]
+    return Section(6, "What is not protected", "Deployments Registry tier 3", tuple(found))
+
+
+def strongest(runs: Sequence[RunEvidence]) -> str:
+    """Return the claim of all runs in one sentence, for the first page."""
+    if len(runs) == 1:
+        return runs[0].claims.sentence
+    held = [run for run in runs if run.claims.noised and run.claims.holds]
+    if len(held) < len(runs):
+        return (
+            f"{len(runs) - len(held)} of {len(runs)} runs released exact sums, so no bound holds "
+            "for what all runs together reveal about one record."
+        )
+    largest = max(run.claims.guarantee["epsilon"] for run in held)
+    total = sum(run.claims.guarantee["epsilon"] for run in held)
+    return (
+        f"Each of the {len(runs)} runs bounds the effect of one record by at most ε "
+        f"{significant(largest)}. Together they reveal at most ε {significant(total)}, the sum; "
+        "the ledgers may bound it more closely."
+    )

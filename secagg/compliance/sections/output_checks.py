@@ -1,0 +1,102 @@
+"""Section 7: the checks of statistical disclosure control on what was released.
+
+The limits are those of output checkers of research data centres (SDC handbook; SACRO; DataSHIELD's
+filters; the rule of ten of the ABS): at least 10 records at each site, at most one parameter for
+three records, at least 10 residual degrees of freedom, no smallest or largest values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.statements import Section, Statement, Status
+from secagg.contracts import TableKind
+from secagg.reports import results
+from secagg.reports.numbers import count, counted, significant
+
+MIN_RECORDS, MAX_PARAMETER_SHARE, MIN_FREEDOM = 10, 0.33, 10
+
+
+def output_checks(evidence: AllEvidence) -> Section:
+    """Return section 7."""
+    found = [statement for run in evidence.runs for statement in _of_run(run)]
+    return Section(7, "Output checks", "SDC handbook; SACRO; DataSHIELD; rule of ten", tuple(found))
+
+
+def _of_run(run: RunEvidence) -> list[Statement]:
+    facts, found = run.facts, [_smallest_site(run), _dominance(run), _extremes(run)]
+    records = float(run.records)
+    for block in results.blocks(facts, run.summary):
+        name = block.title
+        match block.kind:
+            case TableKind.REGRESSION:
+                found += _parameters(run, name, len(block.summary["terms"]), records)
+            case TableKind.POSTERIOR:
+                found += _parameters(run, name, len(block.summary["coefficients"]) + 1, records)
+            case TableKind.GRAPH | TableKind.POSTERIOR_GRAPH:
+                found.append(_edges(run, name, block.summary))
+    return found
+
+
+def _smallest_site(run: RunEvidence) -> Statement:
+    asked = run.facts["job"]["release"]["min_records"]
+    good = asked >= MIN_RECORDS
+    text = (
+        f"Every site in a sum has at least {count(asked)} complete records "
+        f"({'at least' if good else 'fewer than'} the {MIN_RECORDS} that output checkers ask for)."
+    )
+    status = Status.ATTACHED if good else Status.PERSON
+    return Statement(
+        "records at a site", text, status, (run.at("job/release/min_records"),), run.name
+    )
+
+
+def _parameters(
+    run: RunEvidence, name: str, parameters: int, records: float
+) -> list[Statement]:  # fmt: skip
+    share, freedom = parameters / max(records, 1.0), round(records) - parameters
+    where = (run.at("", "result.json"),)
+    ok = share <= MAX_PARAMETER_SHARE
+    text = (
+        f"{name}: {counted(parameters, 'parameter')} for about {count(round(records))} records, "
+        f"a share of {significant(share, 2)}; the limit is {MAX_PARAMETER_SHARE}."
+    )
+    enough = freedom >= MIN_FREEDOM
+    rest = (
+        f"{name}: {count(freedom)} residual degrees of freedom; at least {MIN_FREEDOM} are needed."
+    )
+    return [
+        Statement("parameters", text, Status.ATTACHED if ok else Status.PERSON, where, run.name),
+        Statement(
+            "degrees of freedom", rest, Status.ATTACHED if enough else Status.PERSON, where,
+            run.name,
+        ),
+    ]  # fmt: skip
+
+
+def _edges(run: RunEvidence, name: str, summary: Mapping[str, Any]) -> Statement:
+    variables = len(summary["names"])
+    text = (
+        f"{name}: the edges between {counted(variables, 'variable')} come from sums over all "
+        f"records of {counted(len(run.facts['cohort']), 'site')}; no edge rests on fewer."
+    )
+    return Statement("edges", text, Status.ATTACHED, (run.at("", "result.json"),), run.name)
+
+
+def _dominance(run: RunEvidence) -> Statement:
+    text = (
+        "Whether one site has most of the records, or one record most of a sum, cannot be seen "
+        "from sums. Public bounds limit the share of a record."
+    )
+    return Statement("dominance", text, Status.PERSON, (run.at("job/columns"),), run.name)
+
+
+def _extremes(run: RunEvidence) -> Statement:
+    kinds = {field["kind"] for stage in run.facts["plan"] for field in stage["fields"]}
+    text = (
+        "No smallest or largest value, median or other quantile was released: every released "
+        f"number is a sum ({', '.join(sorted(kinds))})."
+    )
+    return Statement("no extremes", text, Status.ATTACHED, (run.at("plan"),), run.name)

@@ -1,0 +1,99 @@
+"""Sections 1 and 2: purpose and permit, and the data."""
+
+from __future__ import annotations
+
+from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.reports import tables
+from secagg.reports.numbers import count, counted, listing
+
+
+def answers(evidence: AllEvidence, table: str, keys: tuple[str, ...] = ()) -> list[Statement]:
+    """Return a statement for each question of the form's table; keys: only these."""
+    found = list[Statement]()
+    for key, (question, answer) in evidence.form.questions(table).items():
+        if keys and key not in keys:
+            continue
+        topic = key.replace("_", " ")
+        if answer:
+            place = Evidence("form.toml", f"{table}/{key}")
+            found.append(Statement(topic, answer, Status.ATTACHED, (place,)))
+        else:
+            found.append(Statement(topic, f"Not filled in. {question}", Status.PERSON))
+    return found
+
+
+def scope(evidence: AllEvidence) -> Section:
+    """Return section 1."""
+    runs = [
+        Statement(
+            "run",
+            f"{run.facts['title']}: {run.facts['method']['title']} under "
+            f"{run.facts['protocol']['name']}, finished {run.facts['finished'][:16]} UTC.",
+            Status.ATTACHED,
+            (run.at("title"), run.at("method/title"), run.at("finished")),
+            run.name,
+        )
+        for run in evidence.runs
+    ]
+    return Section(
+        1, "Purpose and permit", "GDPR 35(7)(a); EHDS 73",
+        (*answers(evidence, "purpose"), *runs),
+    )  # fmt: skip
+
+
+def data(evidence: AllEvidence) -> Section:
+    """Return section 2."""
+    found, columns = list[Statement](), list[Table]()
+    for run in evidence.runs:
+        found += [_sites(run), _records(run), _unit(run)]
+        rows = tables.columns(run.facts, run.summary, run.claims)
+        columns.append(
+            Table(
+                f"Columns of run {run.name}: public bounds and levels, declared before a record "
+                "was read",
+                ("Column", "Type", "Bounds or levels"),
+                [row[:3] for row in rows],
+                evidence=(run.at("job/columns"),),
+            )
+        )
+    return Section(
+        2, "Data", "ISO 27559 7.2; GDPR 5(1)(c), 35(7)(b)",
+        (*answers(evidence, "data"), *found), tuple(columns),
+    )  # fmt: skip
+
+
+def _sites(run: RunEvidence) -> Statement:
+    cohort = run.facts["cohort"]
+    text = f"{counted(len(cohort), 'site')} are in every sum: {listing(cohort)}."
+    return Statement("sites", text, Status.ATTACHED, (run.at("cohort"),), run.name)
+
+
+def _records(run: RunEvidence) -> Statement:
+    release = run.facts["job"]["release"]
+    number = f"{count(run.records)} records took part"
+    if run.claims.noised:
+        number = f"About {number} (the number has noise)"
+    text = (
+        f"{number}. Each site has at least {count(release['min_records'])} complete records; a "
+        "site's own rule may require more."
+    )
+    places = (run.at("job/release/min_records"), run.at("", "result.json"))
+    return Statement("records", text, Status.ATTACHED, places, run.name)
+
+
+def _unit(run: RunEvidence) -> Statement:
+    if not run.claims.noised:
+        text = "The run does not say how many records a person has: it has no noise for a person."
+        return Statement("records of a person", text, Status.PERSON, (), run.name)
+    guarantee = run.claims.guarantee
+    text = f"The guarantee protects one {guarantee['unit']}."
+    if guarantee["unit"] == "person":
+        text += (
+            f" A person has at most {counted(guarantee['records_per_person'], 'record')} at each "
+            f"of at most {counted(guarantee['sites_per_person'], 'site')}; further records are "
+            "left out."
+        )
+    return Statement(
+        "records of a person", text, Status.ATTACHED, (run.at("privacy/unit"),), run.name
+    )

@@ -1,0 +1,84 @@
+"""Sections 9 and 10: what the result is worth, and the risks that remain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.sections.people import answers
+from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.reports import summary as first_page
+from secagg.reports.dp_hazards import hazards
+from secagg.reports.expected_utility import expected
+from secagg.reports.experiments import number_rows, recommendation_lines
+
+
+def utility(evidence: AllEvidence) -> Section:
+    """Return section 9."""
+    found, shown = list[Statement](), list[Table]()
+    for run in evidence.runs:
+        found += _of_run(run)
+    for name, experiment in evidence.experiments.items():
+        place = Evidence(f"experiments/{name}", "recommendations")
+        for line in recommendation_lines(experiment):
+            found.append(Statement("experiment", line, Status.ATTACHED, (place,)))
+        found.append(_tuning(name, experiment))
+        head, rows = number_rows(experiment, costs=False)
+        shown.append(
+            Table(f"{experiment['title']}: means over {experiment['repeat']} runs", tuple(head),
+                  rows, tuple(range(1, len(head))), (Evidence(f"experiments/{name}", "curves"),))
+        )  # fmt: skip
+    if not evidence.experiments:
+        text = (
+            "No experiment is attached, so nothing here compares the result with one without "
+            "noise. `secagg experiment` does, over records at hand."
+        )
+        found.append(Statement("experiment", text, Status.MISSING))
+    return Section(
+        9, "Utility", "GDPR 35(7)(b), proportionality; NIST SP 800-226, bias",
+        (*found, *answers(evidence, "judgement", ("utility",))), tuple(shown),
+    )  # fmt: skip
+
+
+def _of_run(run: RunEvidence) -> list[Statement]:
+    if not run.claims.noised:
+        text = (
+            "The sums are exact, so the result is that of all records in one place, up to rounding."
+        )
+        return [Statement("exactness", text, Status.ATTACHED, (run.at("plan"),), run.name)]
+    place = (run.at("feasibility"), run.at("", "result.json"))
+    return [
+        Statement("expected error", text, Status.PERSON, place, run.name)
+        for text in expected(run.facts, run.summary)
+    ]
+
+
+def _tuning(name: str, experiment: Mapping[str, Any]) -> Statement:
+    place = Evidence(f"experiments/{name}", "public")
+    if experiment["public"]:
+        text = "The experiment's records are said to be public or simulated, so it cost nothing."
+        return Statement("tuning", text, Status.PERSON, (place,))
+    text = (
+        "The experiment read private records outside every ledger. If settings were chosen from "
+        "it, the guarantee does not cover that choice."
+    )
+    return Statement("tuning", text, Status.MISSING, (place,))
+
+
+def residual(evidence: AllEvidence) -> Section:
+    """Return section 10."""
+    found = list[Statement]()
+    for run in evidence.runs:
+        for banner in first_page.banners(run.facts, run.summary, run.claims):
+            text = f"{banner.title}. {banner.text}"
+            found.append(Statement("warning", text, Status.MISSING, (run.at(""),), run.name))
+        if run.claims.holds:
+            found += [
+                Statement(topic, text, Status.PERSON, (run.at("privacy"),), run.name)
+                for topic, text in hazards(run.claims, run.summary, len(run.facts["cohort"]))
+            ]
+    return Section(
+        10, "Residual risks and hazards", "GDPR 35(7)(c), (d); NIST SP 800-226, hazards",
+        (*answers(evidence, "judgement", ("residual", "groups")), *found),
+    )  # fmt: skip
