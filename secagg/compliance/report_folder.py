@@ -9,6 +9,7 @@ timestamp.tsr              optional: an RFC 3161 time stamp of report.json, from
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,11 +52,16 @@ def write_report(
     if folder.exists():
         raise UsageError(str(folder), "exists", "Give another --out, or remove it.")
     scratch = folder.with_name(f"{folder.name}.partial")
-    gather(scratch, runs, audits, experiments, ledgers, form)
-    report = build(AllEvidence.read(scratch))
-    write_private(scratch / "report.json", as_bytes(report))
-    write_private(scratch / "report.html", compliance_page(report).encode())
-    scratch.rename(folder)
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    try:
+        gather(scratch, runs, audits, experiments, ledgers, form)
+        report = build(AllEvidence.read(scratch))
+        write_private(scratch / "report.json", as_bytes(report))
+        write_private(scratch / "report.html", compliance_page(report).encode())
+        scratch.rename(folder)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
     return report
 
 
