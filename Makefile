@@ -37,7 +37,7 @@ placements: .venv/.test  ## print what differential privacy costs, by method and
 deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; report in runs/deploy-demo
 	$(BIN)/python examples/nvflare/demo.py
 
-deploy-checks: .venv/.nvflare  ## attack and measure parties over NVFLARE on this computer (40 minutes)
+deploy-checks: .venv/.test .venv/.nvflare  ## attack and measure parties over NVFLARE on this computer (40 minutes)
 	$(BIN)/python benchmarks/deployment/checks.py
 
 flower-demo: .venv-flower/.flower  ## the same over Flower, slowly; report in runs/flower-demo
@@ -125,7 +125,7 @@ help:  ## list these targets
 	$(PIP) --require-hashes -r requirements/test.txt
 	@touch $@
 
-.venv/.nvflare: requirements/nvflare.txt .venv/.test
+.venv/.nvflare: requirements/nvflare.txt .venv/.run
 	@echo "Installing NVFLARE into .venv (once, 0.1 GB):"
 	$(PIP) --require-hashes -r requirements/nvflare.txt
 	@touch $@

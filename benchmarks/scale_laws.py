@@ -143,7 +143,9 @@ class Law:
         shares = {term: factor * _term(term, numbers) / max(self(numbers), 1e-300)
                   for factor, term in zip(self.factors, self.terms, strict=True)}  # fmt: skip
         return " + ".join(
-            f"{term} ({share:.0%})" for term, share in shares.items() if share >= 0.05
+            f"{term.replace('n n', 'n²').replace('t t', 't²')} ({share:.0%})"
+            for term, share in shares.items()
+            if share >= 0.05
         )
 
 

@@ -1,8 +1,9 @@
 """A consortium on one computer: NVFLARE with a process, a startup kit and a home for each party.
 
 Real consortia have each party on a computer of its own, and each party draws its own keys there
-(docs/deploy.md). Here one script plays all of them, for the demo, the test and the measurements. It
-provisions kits with mutual TLS, makes homes, pins the roster, and starts and stops the processes.
+(docs/how-to/deploy.md). Here one script plays all of them, for the demo, the test and the
+measurements. It provisions kits with mutual TLS, makes homes, pins the roster, and starts and stops
+the processes.
 
 It needs the extra `nvflare`.
 """
@@ -16,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,12 +149,19 @@ class Consortium:
         write_job_folder(out, agreed.model_dump_json(), name, parties or parties_of(job))
         return str(self.admin.submit_job(str(out)))
 
-    def wait(self, submitted: str, seconds: float = 120.0) -> str:
-        """Wait until a job has ended; return its status in NVFLARE. Raises `TimeoutError`."""
+    def wait(
+        self, submitted: str, seconds: float = 120.0, meanwhile: Callable[[], None] = lambda: None
+    ) -> str:
+        """Wait until a job has ended; return its status in NVFLARE. Raises `TimeoutError`.
+
+        meanwhile: called several times a second, and once at the end
+        """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            meanwhile()
             status = str(self.admin.get_job_meta(submitted).get("status"))
             if status.startswith("FINISHED"):
+                meanwhile()
                 return status
             time.sleep(0.3)
         raise TimeoutError(f"job {submitted} has not ended")

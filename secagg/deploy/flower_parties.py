@@ -15,8 +15,8 @@ party has installed. It answers messages without memory of earlier ones:
 Which node is which party: Flower's node ids only route. Each node is asked for its name, and the
 frames inside prove who speaks.
 
-Threat model: that of `secagg.runtime.engines.site_node`. Also, whoever reaches the port of the
-SuperLink can submit a run: Flower checks who it is only with an account service of its own.
+Threat model: that of `secagg.runtime.engines.site_node`. Also, everyone who reaches the port
+of the SuperLink can submit a run: Flower checks identities only with an account service of its own.
 
 Not protected: the operator of the SuperLink can read the coordinator's key and home. That operator
 is the coordinator, for every promise of secagg.

@@ -27,7 +27,9 @@ from secagg.models.moments.analyses import build_analysis
 from secagg.privacy.accounting.budget import Cap, Cost, affordable
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
+from secagg.privacy.policy.site_policy import parse_policy
 from secagg.runs.simulate import simulate_sites
+from secagg.runtime.homes.home import HomeSettings
 
 DOCS = ROOT / "docs"
 EXAMPLES = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*/*.toml")]
@@ -72,6 +74,19 @@ def test_each_toml_block_is_a_valid_job_or_part_of_one(
         monkeypatch.undo()
     assert make_method(parsed.method).stages(public)
     assert make_protocol(parsed.protocol).name == parsed.protocol.name
+
+
+def test_the_files_in_the_page_on_deployment_are_valid_and_agree() -> None:
+    page = DOCS / "how-to" / "deploy.md"
+    text = page.read_text(encoding="utf-8")
+    (policy,) = re.findall(r'^```toml title="policy.toml"\n(.*?)^```$', text, re.M | re.S)
+    rules = parse_policy(tomllib.loads(policy), "policy.toml")
+    agreed = parse_job(tomllib.loads(toml_blocks(page)[0]))
+    assert agreed.method.name in (rules.methods or ())
+    assert rules.smallest_cell <= (agreed.release.min_cell_records or 0)
+    assert set(agreed.sites.names or ()) == set(re.findall(r"\{name: (\w+), type: client", text))
+    site = text[text.index("### `site.toml`") : text.index("### If a site is lost")]
+    assert re.findall(r"^\| `(\w+)` \|", site, re.M) == list(HomeSettings.model_fields)
 
 
 def test_the_limits_of_an_audit_can_be_read(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ class Home:
         """
         if not is_fingerprint(roster, given):
             what = "the roster's fingerprint is another than the one given"  # which is not shown:
-            # whoever could copy it from here would not ask for it over a second channel
+            # a user who can copy it from here does not ask for it over a second channel
             advice = "Compare it with its maker again: 40 letters and digits. Else do not use it."
             raise UsageError("fingerprint", what, advice)
         if roster.parties.get(self.name) != self.identity.public:
