@@ -15,6 +15,8 @@ from typing import Any
 
 from secagg.core.roster_file import check_name
 from secagg.errors import UsageError
+from secagg.jobs.job import Job
+from secagg.runtime.planned_job import least_sites
 
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
@@ -30,7 +32,13 @@ def job_files(job: str, name: str, parties: Sequence[str]) -> dict[str, Any]:
     """Return the content of the job's files, by path in its folder.
 
     job: what the parties agree on, as JSON; name: of the run; parties: the clients that take part
+
+    NVFLARE starts the job when these clients are there. If the job may leave sites out, it starts
+    without some of them.
     """
+    agreed = Job.model_validate_json(job)
+    sites = agreed.sites.names or ()
+    absent = len(sites) - least_sites(agreed)
     lead = {"id": "_server", "path": LEAD, "args": {"job": job, "name": name}}
     party = {"id": "_client", "path": PARTY, "args": {}}
     controller = {
@@ -39,8 +47,9 @@ def job_files(job: str, name: str, parties: Sequence[str]) -> dict[str, Any]:
     executor = {"client_obj_id": "_client", "collab_obj_ids": []}
     return {
         "meta.json": {
-            "name": name, "resource_spec": {}, "min_clients": len(parties),
-            "mandatory_clients": list(parties), "deploy_map": {"app": ["server", *parties]},
+            "name": name, "resource_spec": {}, "min_clients": len(parties) - absent,
+            "mandatory_clients": [party for party in parties if not absent or party not in sites],
+            "deploy_map": {"app": ["server", *parties]},
         },
         "app/config/config_fed_server.json": {
             "format_version": 2, **_NONE,

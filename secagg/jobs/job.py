@@ -128,13 +128,15 @@ class Sites(_Strict):
     file without a name stays out, and `plan` and `run` say so. If it is not set, every file in
     `folder` is a site, also a file that is there by mistake."""
     lost: Literal["stop", "leave_out"] = "stop"
-    """With sites on computers of their own: what happens if one does not answer in time.
-    `"stop"`: the run stops, and goes on when the site is back. `"leave_out"`: before the first sum,
-    the run goes on without the site. After it, the run begins again over the sites that answer, if
-    the release rules allow this: the difference of two sums is a sum over the lost sites, so these
-    must be `release.min_sites` or more. Otherwise the run stops. At least `release.min_sites` sites
-    must be left, and with `masked` and `threshold_paillier` as many as their sums need. With this
-    rule, a coordinator that lies about who answered can choose any so many sites for a sum."""
+    """With sites on computers of their own: what happens if one does not answer in time. `"stop"`:
+    the run stops, and goes on when the site is back; only a site that is lost between its
+    consent and the first sum may be missing, as the protocol allows. `"leave_out"`: before the
+    first sum, the run goes on without the site. After it, the run begins again over the sites
+    that answer, if the release rules allow this: the difference of two sums is a sum over the
+    lost sites, so these must be `release.min_sites` or more. Otherwise the run stops. At least
+    `release.min_sites` sites must be left, and with `masked` and `threshold_paillier` as many
+    as their sums need. With this rule, a coordinator that lies about who answered can choose
+    any so many sites for a sum."""
     max_rows: int = Field(ge=1, le=2**48)
     """Public upper bound on the number of rows of each site. Without noise, a site with more rows
     refuses. With `[privacy]` no site refuses, and the bound is at least 2^20; a site with even more

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES
+from support.jobs import SITES, small_job
 
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
-from secagg.deploy.nvflare_job import CLASSES, write_job_folder
+from secagg.deploy.nvflare_job import CLASSES, job_files, write_job_folder
 from secagg.deploy.nvflare_kit import check_kit, harden
 from secagg.errors import PolicyRefusal, UsageError
 from secagg.runtime.homes.home import Home
@@ -140,3 +140,20 @@ def test_names_that_the_engine_refuses_write_no_folder(tmp_path: Path, name: str
         with pytest.raises(UsageError):
             write_job_folder(tmp_path / "out", "{}", job_name, parties)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("lost", "least", "mandatory"),
+    [("stop", 6, {"a", "b", "c", "d", "aggregator_1", "aggregator_2"}),
+     ("leave_out", 4, {"aggregator_1", "aggregator_2"})],
+)  # fmt: skip
+def test_nvflare_waits_only_for_the_sites_that_must_be_left(
+    lost: str, least: int, mandatory: set[str]
+) -> None:
+    job = small_job(
+        sites={"max_rows": 9, "names": list("abcd"), "lost": lost},
+        release={"min_sites": 2, "min_records": 1}, protocol={"name": "additive"},
+    )  # fmt: skip
+    parties = ["aggregator_1", "aggregator_2", *"abcd"]
+    meta = job_files(json.dumps(job.agreed), "run", parties)["meta.json"]
+    assert meta["min_clients"] == least and set(meta["mandatory_clients"]) == mandatory
