@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements study audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -42,6 +42,9 @@ deploy-checks: .venv/.test .venv/.nvflare  ## attack and measure parties over NV
 
 flower-demo: .venv-flower/.flower  ## the same over Flower, slowly; report in runs/flower-demo
 	.venv-flower/bin/python examples/flower/demo.py
+
+study: .venv/.run  ## what privacy costs at the four hospitals; page in runs/study
+	$(BIN)/secagg experiment examples/heart-disease/study.toml --out runs/study
 
 audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write
