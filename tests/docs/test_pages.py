@@ -20,6 +20,8 @@ from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Limit
 from secagg.audits.limits import read_limits
 from secagg.cli.main import app
+from secagg.compliance.form import read_form
+from secagg.experiments.sweep import points, read_sweep
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, PROTOCOLS, make_method, make_protocol
@@ -35,6 +37,7 @@ DOCS = ROOT / "docs"
 EXAMPLES = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*/*.toml")]
 POLICIES = DOCS / "how-to" / "policies.md"  # its blocks are policies: tests/privacy/policy
 LIMITS = DOCS / "how-to" / "audit.md"
+SWEEP, FORM = DOCS / "how-to" / "experiment.md", DOCS / "how-to" / "report.md"
 
 
 def read(page: str) -> str:
@@ -53,7 +56,7 @@ BLOCKS = [
         marks=[pytest.mark.neural] if page.stem == "torch_module" else [],  # builds a network
     )
     for page in sorted(DOCS.rglob("*.md"))
-    if page not in (POLICIES, LIMITS)
+    if page not in (POLICIES, LIMITS, SWEEP, FORM)
     for i, text in enumerate(toml_blocks(page))
 ]
 
@@ -74,6 +77,22 @@ def test_each_toml_block_is_a_valid_job_or_part_of_one(
         monkeypatch.undo()
     assert make_method(parsed.method).stages(public)
     assert make_protocol(parsed.protocol).name == parsed.protocol.name
+
+
+def test_the_sweep_in_the_page_on_experiments_is_valid(tmp_path: Path) -> None:
+    (text,) = toml_blocks(SWEEP)
+    (tmp_path / "sweep.toml").write_text(text)
+    job = (ROOT / "examples/heart-disease/linear.toml").read_text()
+    (tmp_path / "linear.toml").write_text(job)
+    assert len(points(read_sweep(tmp_path / "sweep.toml"))) == 12
+
+
+def test_the_form_in_the_page_on_reports_answers_every_question(tmp_path: Path) -> None:
+    (text,) = toml_blocks(FORM)
+    (tmp_path / "form.toml").write_text(text)
+    form = read_form(tmp_path / "form.toml")
+    for table in type(form).model_fields:
+        assert all(answer for _, answer in form.questions(table).values()), table
 
 
 def test_the_files_in_the_page_on_deployment_are_valid_and_agree() -> None:
