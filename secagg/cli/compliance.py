@@ -31,6 +31,9 @@ def report(
         Path | None,
         typer.Option("--ledgers", help="Ledgers of the same records.", show_default=False),
     ] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Also print report.pdf, with an installed Chromium.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a compliance report: statements with their evidence, for a person who decides."""
@@ -38,6 +41,10 @@ def report(
     from secagg.compliance.signatures import digest_of  # noqa: PLC0415
 
     written = write_report(out, runs, audits or (), experiments or (), ledgers, form)
+    if pdf:
+        from secagg.compliance.pdf import print_pdf  # noqa: PLC0415
+
+        print_pdf(out / "report.html", out / "report.pdf")
     if as_json:
         print_json(written)
         return

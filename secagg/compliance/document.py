@@ -17,6 +17,7 @@ from secagg.compliance.sections.proof import integrity, reproducibility, verify_
 from secagg.compliance.sections.worth import residual, utility
 from secagg.compliance.statements import Section, Status
 from secagg.core.version import __version__
+from secagg.reports.dp_plain_language import explain_epsilon
 from secagg.reports.numbers import count, listing
 
 SCHEMA = "secagg-report-1"
@@ -54,6 +55,7 @@ def _first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[st
         "purpose": evidence.form.purpose.purpose,
         "permit": evidence.form.purpose.permit,
         "claim": strongest(runs),
+        "strength": explain_epsilon(runs[0].claims) if len(runs) == 1 else "",
         "who_sees": [
             {"run": run.name, "sites": len(run.facts["cohort"]),
              "roles": [{"role": role, "sees": sees} for role, sees in run.claims.sees.items()]}

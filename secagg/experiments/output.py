@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import json
 from collections.abc import Mapping
+
+import pandas as pd
 
 from secagg.experiments.experiment import Planned
 from secagg.experiments.runner.experiment import Done
@@ -11,13 +15,23 @@ from secagg.experiments.summary import as_csv, summarise
 from secagg.reports.experiments import experiment_page, pictures
 
 
-def write(planned: Planned, done: Done) -> Mapping[str, str]:
-    """Return the text of each file, by its name: the page, its numbers and its pictures."""
+def write(planned: Planned, done: Done) -> Mapping[str, str | bytes]:
+    """Return the content of each file, by its name: the page, its numbers and its pictures."""
     summary = summarise(planned, done)
     drawn = {f"{name}.svg": str(picture) + "\n" for name, (_, picture) in pictures(summary).items()}
     return {
         "report.html": experiment_page(summary),
         "summary.json": json.dumps(summary, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "results.csv": as_csv(planned, done),
+        **_parquet(as_csv(planned, done)),
         **drawn,
     }
+
+
+def _parquet(rows: str) -> dict[str, bytes]:
+    """Return the same numbers as a Parquet file, if the extra `parquet` is installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return {}
+    made = io.BytesIO()
+    pd.read_csv(io.StringIO(rows)).to_parquet(made)
+    return {"results.parquet": made.getvalue()}

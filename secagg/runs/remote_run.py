@@ -25,6 +25,9 @@ from secagg.runtime.homes.home import Home
 from secagg.runtime.homes.own_source import check_party, named_sites
 from secagg.runtime.planned_job import Planned, plan_sites, roles
 
+_ENDING_SECONDS = 60.0
+"""How long the process of a job may need that the engine's administrator has ended."""
+
 
 def lead(
     home: Home, job: Job, call: Call, engine: str, name: str, progress: Progress | None = None
@@ -62,7 +65,7 @@ def lead(
     def go_on() -> Run:
         return continue_run(
             place, target, lambda _: make, deadline=deadline, progress=progress,
-            own=home.identity, ledgers=ledgers, resuming=resuming,
+            own=home.identity, ledgers=ledgers, resuming=resuming, wait=_ENDING_SECONDS,
         )  # fmt: skip
 
     tidy(target)

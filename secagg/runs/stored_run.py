@@ -85,10 +85,14 @@ def continue_run(
     own: Identity | None = None,
     ledgers: Path | None = None,
     resuming: Resuming | None = None,
+    wait: float = 0.0,
 ) -> Run:
-    """Go on with the unfinished run in `place`. Raises as `secagg.runs.run.resume`."""
+    """Go on with the unfinished run in `place`. Raises as `secagg.runs.run.resume`.
+
+    wait: seconds, if another process still has the run
+    """
     with (
-        exclusive_lock(place / "lock"),
+        exclusive_lock(place / "lock", wait),
         resumable(place, target, resuming),
         resume_session(place, deadline, engine_in(place), own, ledgers) as up,
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from support.ledger_runs import noised
 import secagg
 from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
-from secagg.core.identity import Role, Roster
+from secagg.core.identity import COORDINATOR, Role, Roster
+from secagg.core.private_files import exclusive_lock
 from secagg.core.randomness import system_random
 from secagg.core.roster_file import fingerprint
 from secagg.errors import (
@@ -385,3 +387,31 @@ def test_an_aggregator_that_nobody_pinned_is_missing(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path)
     made.job = remote_job(protocol={"name": "additive"})
     refused(made, PolicyRefusal, "coordinator")
+
+
+def test_a_run_waits_for_the_process_of_the_job_that_was_ended(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+    quiet = made.before
+
+    def die(consortium: Consortium, party: str, message: bytes) -> bytes:
+        if encoding.loads(message)[0] == "handle":
+            raise KeyboardInterrupt
+        return message
+
+    made.before = die
+    with pytest.raises(KeyboardInterrupt):
+        made.lead()
+    made.before = quiet
+    held, free = threading.Event(), threading.Event()
+
+    def old_process() -> None:
+        with exclusive_lock(made.homes[COORDINATOR].folder / "runs" / "run.partial" / "lock"):
+            held.set()
+            free.wait(10)
+
+    other = threading.Thread(target=old_process)
+    other.start()
+    held.wait(10)
+    threading.Timer(0.3, free.set).start()
+    assert made.lead().facts["cohort"] == list(SITES)
+    other.join()

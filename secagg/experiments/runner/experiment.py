@@ -50,8 +50,8 @@ class Computed(Done):
 
 
 E = TypeVar("E", bound=Experiment)
-Write = Callable[[E, Done], Mapping[str, str]]
-"""Returns the text of each file of an experiment, by the name of the file."""
+Write = Callable[[E, Done], Mapping[str, str | bytes]]
+"""Returns the content of each file of an experiment, by the name of the file."""
 
 
 def compute_experiment(
@@ -74,9 +74,9 @@ def compute_experiment(
     def write_files(outcomes: Mapping[Cell, Outcome], computed: int = 0) -> Computed:
         done = _done(outcomes)
         files: list[Path] = []
-        for name, text in write(experiment, done).items():
+        for name, content in write(experiment, done).items():
             files.append(folder / name)
-            write_private(files[-1], text.encode())
+            write_private(files[-1], content.encode() if isinstance(content, str) else content)
         return Computed(done.outcomes, done.versions, done.seconds, computed, tuple(files))
 
     with cache.locked():
