@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.models.graphs.metrics import compare_graphs
-from secagg.reproductions.data.simulated_graphs import (
+from secagg.experiments.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,

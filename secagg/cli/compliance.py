@@ -12,9 +12,11 @@ from secagg.cli.options import AsJson, print_json
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of finished runs.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option("--out", help="A new folder.", show_default=False)],
+        list[Path] | None, typer.Argument(help="Folders of finished runs.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A new folder.", show_default=False)
+    ] = None,
     form: Annotated[
         Path | None,
         typer.Option("--form", help="The officer's answers (TOML).", show_default=False),
@@ -34,12 +36,23 @@ def report(
     pdf: Annotated[
         bool, typer.Option("--pdf", help="Also print report.pdf, with an installed Chromium.")
     ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Only print the JSON schema of report.json.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a compliance report: statements with their evidence, for a person who decides."""
+    from importlib import resources  # noqa: PLC0415
+
     from secagg.compliance.report_folder import write_report  # noqa: PLC0415
     from secagg.compliance.signatures import digest_of  # noqa: PLC0415
+    from secagg.errors import UsageError  # noqa: PLC0415
 
+    if schema:
+        typer.echo(resources.files("secagg.compliance").joinpath("report.schema.json").read_text())
+        return
+    if not runs or out is None:
+        raise UsageError("report", "needs the folders of runs, and --out", "See --help.")
     written = write_report(out, runs, audits or (), experiments or (), ledgers, form)
     if pdf:
         from secagg.compliance.pdf import print_pdf  # noqa: PLC0415

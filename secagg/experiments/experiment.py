@@ -14,8 +14,9 @@ from typing import Any
 
 from secagg.errors import SecaggError, UsageError
 from secagg.experiments.records import Tables, digest_of, read_tables
+from secagg.experiments.reference import Reference
 from secagg.experiments.runner.cells import Cell, Outcome, cell, code_version
-from secagg.experiments.sweep import Point, Sweep, changed, points
+from secagg.experiments.sweep import Point, Records, Sweep, changed, points
 from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.registry import METHODS, PROTOCOLS
@@ -23,7 +24,8 @@ from secagg.runs.checks.expected_refusals import expected_refusals
 from secagg.runtime.planned_job import plan_job
 
 TASK, ATTACK_TASK = "secagg.experiments.one_run", "secagg.experiments.one_audit"
-BASELINES = "baselines"
+_NOT_REFERENCE = ("privacy", "records")
+"""Tables whose keys the reference does not have."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +46,22 @@ class Planned:
 
     refused: points without cells
     runs: line -> place on the horizontal axis -> seed -> cell
-    baselines: seed -> cell; attacked: line -> place -> cell
+    baselines: place -> seed -> cell; one place, 0, if the records are the same everywhere
+    attacked: line -> place -> cell
     """
 
     sweep: Sweep
     reference: Job
     tables: Tables
     runs: Mapping[str, Mapping[float, Mapping[int, Cell]]]
-    baselines: Mapping[int, Cell]
+    baselines: Mapping[float, Mapping[int, Cell]]
     attacked: Mapping[str, Mapping[float, Cell]]
     refused: tuple[Refused, ...]
 
     def cells(self) -> list[Cell]:
         """Return every cell once."""
-        found = list(self.baselines.values())
-        for line in self.runs.values():
+        found = list[Cell]()
+        for line in (self.baselines, *self.runs.values()):
             found += [cell for seeds in line.values() for cell in seeds.values()]
         for along in self.attacked.values():
             found += along.values()
@@ -68,7 +71,8 @@ class Planned:
     def pilot(self) -> Pilot:
         """One run of each curve, and the baselines once."""
         first = [next(iter(next(iter(along.values())).values())) for along in self.runs.values()]
-        return Pilot((next(iter(self.baselines.values())), *first))
+        once = next(iter(next(iter(self.baselines.values())).values()))
+        return Pilot((once, *first))
 
     def estimate(self, outcomes: Mapping[Cell, Outcome]) -> dict[str, Any]:
         """Return the number of cells and the processor time, from the outcomes of the pilot.
@@ -76,7 +80,10 @@ class Planned:
         Attacks are not estimated.
         """
         once, *first = self.pilot.chosen
-        total, curves = outcomes[once].seconds * len(self.baselines), list[dict[str, Any]]()
+        total, curves = (
+            outcomes[once].seconds * sum(map(len, self.baselines.values())),
+            list[dict[str, Any]](),
+        )
         for (line, along), run in zip(self.runs.items(), first, strict=True):
             outcome, runs = outcomes[run], sum(map(len, along.values()))
             seconds = None if outcome.failed else outcome.seconds
@@ -102,27 +109,45 @@ class Pilot:
 def plan_experiment(sweep: Sweep) -> Planned:
     """Read the records, and plan every run. Raises `UsageError` if every point is refused."""
     every = points(sweep)
-    keys = {k: value for k, value in sweep.keys.items() if k.partition(".")[0] != "privacy"}
+    keys = {k: v for k, v in sweep.keys.items() if k.partition(".")[0] not in _NOT_REFERENCE}
     base = load_job(sweep.job).model_copy(update={"privacy": Privacy()})
     reference = changed(base, keys, sweep.title)
     _check_analysis(reference, sweep.measure.analysis)
-    tables = read_tables(reference)
+    tables = {} if sweep.records.simulate else read_tables(reference)
     make = _Cells(sweep, reference, digest_of(tables))
     runs, attacked = dict[str, dict[float, dict[int, Cell]]](), dict[str, dict[float, Cell]]()
-    refused = list[Refused]()
+    refused, drawn = list[Refused](), dict[Records, Tables]()
+    seeds = range(sweep.seed, sweep.seed + sweep.repeat)
     for point in every:
-        if why := _refusal(point.job, tables):
+        records = point.records
+        if records not in drawn:
+            of_them = Reference(any_sites(reference, records), sweep.measure, records, tables)
+            drawn[records] = of_them.draw(sweep.seed).tables
+        job = any_sites(point.job, records)
+        if why := _refusal(job, drawn[records]):
             refused.append(Refused(point, why))
             continue
-        seeds = range(sweep.seed, sweep.seed + sweep.repeat)
-        runs.setdefault(point.line, {})[point.across] = {s: make.run(point.job, s) for s in seeds}
+        along = runs.setdefault(point.line, {})
+        along[point.across] = {seed: make.run(job, records, seed) for seed in seeds}
         if sweep.attacks is not None:
-            attacked.setdefault(point.line, {})[point.across] = make.audit(point.job)
+            attacked.setdefault(point.line, {})[point.across] = make.audit(job, records)
     if not runs:
         raise UsageError(str(sweep.job), f"every point is refused; the first: {refused[0].why}")
-    seeds = range(sweep.seed, sweep.seed + sweep.repeat)
-    baselines = {seed: make.run(None, seed) for seed in seeds}
+    places = {point.across: point.records for point in every}
+    if len(drawn) == 1:
+        places = {0.0: sweep.records.model_copy(update=next(iter(drawn)).model_dump())}
+    baselines = {
+        across: {seed: make.run(None, records, seed) for seed in seeds}
+        for across, records in places.items()
+    }
     return Planned(sweep, reference, tables, runs, baselines, attacked, tuple(refused))
+
+
+def any_sites(job: Job, records: Records) -> Job:
+    """Return the job; without the names of its sites, if the records are dealt out anew."""
+    if not records.sites and not records.simulate:
+        return job
+    return job.model_copy(update={"sites": job.sites.model_copy(update={"names": None})})
 
 
 def _check_analysis(reference: Job, analysis: str | None) -> None:
@@ -146,35 +171,34 @@ def _refusal(job: Job, tables: Tables) -> str:
 class _Cells:
     sweep: Sweep
     reference: Job
-    records: str
+    digest: str
 
     @cached_property
     def place(self) -> str:
         """Where the records are, as JSON that is not part of any key."""
         return self.reference.model_dump_json()
 
-    def run(self, job: Job | None, seed: int) -> Cell:
+    def run(self, job: Job | None, records: Records, seed: int) -> Cell:
         """Return the cell of a run; of the baselines without a job."""
         named = self.reference if job is None else job
+        reference = any_sites(self.reference, records)
         made = cell(
             TASK, 1.0, job="" if job is None else json.dumps(job.agreed), seed=seed,
-            reference=json.dumps(self.reference.agreed), digest=self.records,
-            analysis=self.sweep.measure.analysis or "", records=self.sweep.measure.records,
-            truth=self.sweep.measure.truth,
+            reference=json.dumps(reference.agreed), digest=self.digest,
+            measure=self.sweep.measure.model_dump_json(), records=records.model_dump_json(),
             code=_code_of(named) + _code_of(self.reference),
         )  # fmt: skip
         return replace(made, place=self.place)
 
-    def audit(self, job: Job) -> Cell:
+    def audit(self, job: Job, records: Records) -> Cell:
         """Return the cell of the attacks on one run, which come after all runs."""
         attacks = self.sweep.attacks
         assert attacks is not None
-        made = cell(
-            ATTACK_TASK, 10.0, job=json.dumps(job.agreed), seed=self.sweep.seed,
-            digest=self.records, names=",".join(attacks.names), set_aside=attacks.set_aside,
-            code=_code_of(job),
-        )  # fmt: skip
-        return replace(made, place=self.place, late=True)
+        like = self.run(job, records, self.sweep.seed)
+        settings = dict(like.settings) | {
+            "names": ",".join(attacks.names), "set_aside": attacks.set_aside,
+        }  # fmt: skip
+        return replace(cell(ATTACK_TASK, 10.0, **settings), place=self.place, late=True)
 
 
 def _code_of(job: Job) -> str:

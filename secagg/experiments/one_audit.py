@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secagg.audits.audit import audit_job
-from secagg.experiments.reference import place_records
+from secagg.experiments.reference import Reference
 from secagg.experiments.runner.types import Numbers, Settings
 from secagg.jobs.job import Job
 
@@ -11,13 +11,14 @@ from secagg.jobs.job import Job
 def compute(settings: Settings) -> Numbers:
     """Return what each attack found: its number, that of its control, and its limit.
 
-    settings: `job`, `place` as for `secagg.experiments.one_run`; `names` of attacks, with commas;
-        `set_aside`, `seed`
+    settings: as for `secagg.experiments.one_run`; `names` of attacks, with commas; `set_aside`
     An attack that does not apply is left out.
     """
-    job = place_records(Job.model_validate_json(str(settings["job"])), str(settings["place"]))
+    shared = ("reference", "place", "measure", "records")
+    drawn = Reference.of(*(str(settings[name]) for name in shared)).draw(int(settings["seed"]))
+    job = Job.model_validate_json(str(settings["job"]))
     audit = audit_job(
-        job, attacks=str(settings["names"]).split(","), seed=int(settings["seed"]),
+        job, drawn.tables, attacks=str(settings["names"]).split(","), seed=int(settings["seed"]),
         set_aside=float(settings["set_aside"]),
     )  # fmt: skip
     found = dict[str, dict[str, float]]()

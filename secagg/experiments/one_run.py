@@ -13,17 +13,16 @@ nothing learned  slopes of zero, or a graph without edges
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from secagg.contracts import SiteRecords
 from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
-from secagg.experiments.records import Design, bootstrap
-from secagg.experiments.reference import Found, Reference
+from secagg.experiments.measures.found import Found
+from secagg.experiments.records import Drawn
+from secagg.experiments.reference import Reference
 from secagg.experiments.runner.types import Numbers, Settings
 from secagg.jobs.job import Job
 from secagg.runs.run import run
@@ -40,40 +39,36 @@ BASELINES = (NO_NOISE, POOLED, ALONE, NOTHING)
 def compute(settings: Settings) -> Numbers:
     """Return the metrics of a cell: of a run, or of each baseline.
 
-    settings: `reference`, `place`, `analysis`, `truth` as for `Reference.of`; `records`, `seed`;
-        `job`: JSON of `Job.agreed`, or "" for the baselines
+    settings: `reference`, `place`, `measure`, `records` as for `Reference.of`; `seed`; `job`: JSON
+        of `Job.agreed`, or "" for the baselines
     Raises what `secagg.run` raises.
     """
-    shared = ("reference", "place", "analysis", "truth")
+    shared = ("reference", "place", "measure", "records")
     reference = Reference.of(*(str(settings[name]) for name in shared))
-    seed, drawn, test = int(settings["seed"]), dict(reference.tables), None
-    if settings["records"] == "bootstrap":
-        drawn, others = bootstrap(drawn, seed)
-        test = Design.of(reference.job, others)
+    seed = int(settings["seed"])
+    drawn = reference.draw(seed)
     if not settings["job"]:
-        return _baselines(reference, drawn, test, seed)
+        return _baselines(reference, drawn, seed)
     job = Job.model_validate_json(str(settings["job"]))
-    finished = run(job, drawn, random=replayable_random(seed))
-    planned = plan_job(job, drawn)
+    finished = run(job, drawn.tables, random=replayable_random(seed))
+    planned = plan_job(job, drawn.tables)
     found = reference.found(planned.method, planned.public, finished.result.summary)
     sent = {
         f"bytes sent by each {row['role']}": row["sent_bytes"] / row["parties"]
         for row in finished.facts["traffic"]
     }
     costs = {"rounds": float(finished.facts["rounds"]), **sent}
-    return {RUN: {**reference.metrics(found, test), **costs}}
+    return {RUN: {**reference.metrics(found, drawn), **costs}}
 
 
-def _baselines(
-    reference: Reference, drawn: Mapping[str, pd.DataFrame], test: Design | None, seed: int
-) -> dict[str, dict[str, float]]:
-    planned = plan_job(reference.job, drawn)
+def _baselines(reference: Reference, drawn: Drawn, seed: int) -> dict[str, dict[str, float]]:
+    planned = plan_job(reference.job, drawn.tables)
     method, public = planned.method, planned.public
     rows = {name: read_records(planned, source) for name, source in planned.sources.items()}
 
     def alone(records: SiteRecords, who: Planned) -> dict[str, float]:
         summary = fit_site_only(method, who.public, records, replayable_random(seed))
-        return reference.metrics(reference.found(method, who.public, summary), test)
+        return reference.metrics(reference.found(method, who.public, summary), drawn)
 
     result, _ = simulate_planned(planned, random=replayable_random(seed))
     everything = SiteRecords(
@@ -88,9 +83,9 @@ def _baselines(
         except SecaggError:  # too few records, or a constant column
             continue
     baselines = {
-        NO_NOISE: reference.metrics(reference.found(method, public, result.summary), test),
+        NO_NOISE: reference.metrics(reference.found(method, public, result.summary), drawn),
         POOLED: alone(everything, replace(planned, public=larger)),
-        NOTHING: reference.metrics(_nothing(reference.truth), test),
+        NOTHING: reference.metrics(_nothing(reference.truth(drawn)), drawn),
     }
     if each_site:
         shared = set.intersection(*map(set, each_site))

@@ -15,6 +15,8 @@ import pandas as pd
 
 from secagg.contracts import PublicFacts
 from secagg.core.arrays import Array
+from secagg.experiments.simulators import Simulated, simulate_graph, simulate_regression
+from secagg.experiments.sweep import Records
 from secagg.jobs.data_sources import find_sites
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Job
@@ -34,6 +36,49 @@ def digest_of(tables: Tables) -> str:
     for name in sorted(tables):
         digest.update(name.encode() + b"\0" + tables[name].to_csv(index=False).encode() + b"\0")
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The records of one run.
+
+    test: records that take no part; empty if there are none
+    simulated: with the truth, if the records are simulated
+    """
+
+    tables: dict[str, pd.DataFrame]
+    test: dict[str, pd.DataFrame]
+    simulated: Simulated | None = None
+
+
+def draw(job: Job, outcome: str, records: Records, tables: Tables, seed: int) -> Drawn:
+    """Return the records of the run with this seed.
+
+    tables: of the job's sites, which simulations do not use; outcome: of a simulated regression
+    """
+    sites = records.sites
+    if records.simulate == "regression":
+        made = simulate_regression(job, outcome, sites or 4, records.each, records.spread, seed)
+        return Drawn(made.tables, made.test, made)
+    if records.simulate == "graph":
+        made = simulate_graph(job, sites or 4, records.each, records.edges, seed)
+        return Drawn(made.tables, made.test, made)
+    drawn, others = dict(tables), dict[str, pd.DataFrame]()
+    if records.draw == "bootstrap":
+        drawn, others = bootstrap(tables, seed)
+    if sites:
+        drawn = deal(drawn, sites, seed)
+    return Drawn(drawn, others)
+
+
+def deal(tables: Tables, sites: int, seed: int) -> dict[str, pd.DataFrame]:
+    """Return all records, dealt out at random to so many sites of nearly equal size."""
+    whole = pd.concat([tables[name] for name in sorted(tables)])
+    order = np.random.default_rng([seed, sites]).permutation(len(whole))
+    return {
+        f"site_{i}": whole.iloc[part].reset_index(drop=True)
+        for i, part in enumerate(np.array_split(order, sites), start=1)
+    }
 
 
 def bootstrap(tables: Tables, seed: int) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:

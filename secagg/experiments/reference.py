@@ -1,9 +1,9 @@
-"""What the results of an experiment are compared with: the sweep's job over all records, no noise.
+"""What the results of an experiment are compared with.
 
-The reference is computed in one process without a protocol. It is the truth for every curve, so
-curves of different methods can be compared. For graphs, the job may name the true graph instead.
-With `measure.records = "bootstrap"`, the records at
-hand stand for the population, and each run has a sample of it.
+The reference is the sweep's job over all records, without noise, in one process. It is the truth
+for every curve, so curves of different methods can be compared. With `records.draw = "bootstrap"`,
+the records at hand stand for the population, and each run has a sample of it. For graphs, the job
+may name the true graph instead; for simulated records, the truth is that of the simulation.
 """
 
 from __future__ import annotations
@@ -13,81 +13,87 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+import numpy as np
+
 from secagg.contracts import Method, PublicFacts
 from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
 from secagg.experiments.measures.coefficients import Coefficients, distances, read_coefficients
+from secagg.experiments.measures.found import Found
 from secagg.experiments.measures.graphs import Graph, graph_distances, graph_of, read_graph
 from secagg.experiments.measures.predictions import area_under_curve, unexplained_share
-from secagg.experiments.records import Design, Tables, read_tables
+from secagg.experiments.records import Design, Drawn, Tables, draw, read_tables
+from secagg.experiments.simulators import Simulated
+from secagg.experiments.sweep import Measure, Records
 from secagg.jobs.job import Job
 from secagg.jobs.registry import settings_of
 from secagg.runs.simulate import simulate_planned
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.runtime.planned_job import plan_job
 
 Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is measured of a result: coefficients for an outcome, or a graph."""
-
-    coefficients: Coefficients | None
-    graph: Graph | None
-    outcome: str = ""
-
-
-@dataclass(frozen=True)
 class Reference:
-    """The reference and its records.
-
-    analysis: the kind of the analysis that is measured, or ""; named: whether the job names the
-    true graph
-    """
+    """The reference, its records, and what is measured. tables: empty if records are simulated"""
 
     job: Job
-    analysis: str
-    named: bool
+    measure: Measure
+    records: Records
     tables: Tables
 
     @classmethod
-    def of(cls, job: str, place: str, analysis: str, truth: str) -> Reference:
+    def of(cls, job: str, place: str, measure: str, records: str) -> Reference:
         """Return the reference; it is read once in each process.
 
-        job: JSON of `Job.agreed`; place: JSON of a job with the records; analysis, truth: as in
-        `secagg.experiments.sweep.Measure`
+        job: JSON of `Job.agreed`; place: JSON of a job with the places of its records; measure,
+        records: JSON of these tables of the sweep
         """
-        return _reference(job, place, analysis, truth)
+        return _reference(job, place, measure, records)
+
+    def draw(self, seed: int) -> Drawn:
+        """Return the records of the run with this seed."""
+        return draw(self.job, self.outcome, self.records, self.tables, seed)
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of the regression that is measured; "" if it is none."""
+        settings = self.job.method.model_extra or {}
+        analyses = settings.get("analyses", [])
+        kinds = [each for each in analyses if each.get("kind") == self.measure.analysis]
+        return str((kinds[0] if kinds else settings).get("outcome", ""))
+
+    def truth(self, drawn: Drawn) -> Found:
+        """Return what is true of these records."""
+        if drawn.simulated is None:
+            return self._truth
+        return _simulated_truth(self.job, self.outcome, drawn.simulated)
 
     @cached_property
-    def planned(self) -> Planned:
-        """The plan of the job."""
-        return plan_job(self.job, self.tables)
-
-    @cached_property
-    def scale(self) -> Mapping[str, float]:
-        """Each variable's standard deviation over all records."""
-        return Design.of(self.job, self.tables).deviations
-
-    @cached_property
-    def truth(self) -> Found:
+    def _truth(self) -> Found:
         """What the job finds in all records; or the graph that it names."""
-        result, _ = simulate_planned(self.planned, random=replayable_random(0))
-        found = self.found(self.planned.method, self.planned.public, result.summary)
-        if not self.named:
+        planned = plan_job(self.job, self.tables)
+        result, _ = simulate_planned(planned, random=replayable_random(0))
+        found = self.found(planned.method, planned.public, result.summary)
+        if self.measure.truth == "records":
             return found
-        edges = settings_of(self.planned.method).get("truth")
+        edges = settings_of(planned.method).get("truth")
         if found.graph is None or not edges:
             what = 'is "job", and the method of the job names no true graph'
             raise UsageError("measure.truth", what, "Set `truth` in the job's [method].")
         return Found(None, graph_of(found.graph.names, edges))
+
+    @cached_property
+    def _scale(self) -> Mapping[str, float]:
+        """Each variable's standard deviation over all records."""
+        return Design.of(self.job, self.tables).deviations
 
     def found(self, method: Method, public: PublicFacts, summary: Summary) -> Found:
         """Return what is measured of a result. Raises `UsageError` if it is not clear what."""
         parts = list(zip(summary.get("analyses", [summary]), method.tables(public), strict=True))
         kinds = [str(part.get("method")) for part, _ in parts]
         if len(parts) > 1:
-            parts = [part for part in parts if part[0].get("method") == self.analysis]
+            parts = [part for part in parts if part[0].get("method") == self.measure.analysis]
         if len(parts) != 1:
             advice = f"Name one: {', '.join(kinds)}."
             raise UsageError("measure.analysis", "names no single analysis of the job", advice)
@@ -99,18 +105,19 @@ class Reference:
             str(part.get("outcome", "")),
         )  # fmt: skip
 
-    def metrics(self, found: Found, test: Design | None) -> dict[str, float]:
+    def metrics(self, found: Found, drawn: Drawn) -> dict[str, float]:
         """Return the distances from the truth, and how well other records are predicted.
 
-        test: records that took no part; None if there are none
-        Raises `UsageError` if the result cannot be compared with the reference.
+        Raises `UsageError` if the result cannot be compared with the truth.
         """
-        true = self.truth
+        true = self.truth(drawn)
         match found, true:
             case Found(Coefficients() as one), Found(Coefficients() as other):
                 if set(one.names) >= set(other.names):
-                    of_slopes = distances(one, other, self.scale)
-                    return of_slopes | _predictions(one, true.outcome, test)
+                    simulated = drawn.simulated is not None
+                    scale = Design.of(self.job, drawn.test).deviations if simulated else self._scale
+                    of_slopes = distances(one, other, scale)
+                    return of_slopes | self._predictions(one, true.outcome, drawn)
             case Found(graph=Graph() as one), Found(graph=Graph() as other):
                 if one.names == other.names:
                     return graph_distances(one, other)
@@ -118,26 +125,35 @@ class Reference:
         advice = "Both need coefficients of the same predictors, or graphs of the same columns."
         raise UsageError(self.job.title, what, advice)
 
+    def _predictions(self, found: Coefficients, outcome: str, drawn: Drawn) -> dict[str, float]:
+        test = Design.of(self.job, drawn.test) if drawn.test else None
+        if test is None or not len(test.values):
+            return {}
+        # The outcome of a regression is a column; its variable may have a level in its name.
+        name = next(n for n in test.names if n == outcome or n.partition("=")[0] == outcome)
+        y = test.column(name)
+        predicted = 0.0 * y
+        for variable, slope in zip(found.names, found.slopes, strict=True):
+            predicted = predicted + slope * test.column(variable)
+        case = set(y.tolist()) <= {0.0, 1.0}
+        value = area_under_curve(predicted, y) if case else unexplained_share(predicted, y)
+        return {} if value is None else {"auc" if case else "unexplained": value}
 
-def _predictions(found: Coefficients, outcome: str, test: Design | None) -> dict[str, float]:
-    if test is None or not len(test.values):
-        return {}
-    # The outcome of a regression is a column; its variable may have a level in its name.
-    name = next(n for n in test.names if n == outcome or n.partition("=")[0] == outcome)
-    y = test.column(name)
-    predicted = sum(
-        (b * test.column(n) for n, b in zip(found.names, found.slopes, strict=True)),
-        start=0.0 * y,
-    )
-    case = set(y.tolist()) <= {0.0, 1.0}
-    value = area_under_curve(predicted, y) if case else unexplained_share(predicted, y)
-    return {} if value is None else {"auc" if case else "unexplained": value}
+
+def _simulated_truth(job: Job, outcome: str, simulated: Simulated) -> Found:
+    if simulated.edges:
+        return Found(None, graph_of(tuple(job.columns), simulated.edges))
+    names = tuple(simulated.slopes)
+    slopes = np.array([simulated.slopes[name] for name in names])
+    return Found(Coefficients(names, slopes), None, outcome)
 
 
-@lru_cache(maxsize=1)
-def _reference(job: str, place: str, analysis: str, truth: str) -> Reference:
+@lru_cache(maxsize=4)
+def _reference(job: str, place: str, measure: str, records: str) -> Reference:
     placed = place_records(Job.model_validate_json(job), place)
-    return Reference(placed, analysis, truth == "job", read_tables(placed))
+    asked = Records.model_validate_json(records)
+    tables = {} if asked.simulate else read_tables(placed)
+    return Reference(placed, Measure.model_validate_json(measure), asked, tables)
 
 
 def place_records(job: Job, place: str) -> Job:

@@ -89,9 +89,12 @@ def results(planned: Planned, outcomes: Outcomes) -> dict[str, dict[float, Point
     }
 
 
-def baselines(planned: Planned, outcomes: Outcomes) -> dict[str, PointResult]:
-    """Return what each baseline found."""
-    return {name: _point(planned.baselines, outcomes, name) for name in BASELINES}
+def baselines(planned: Planned, outcomes: Outcomes) -> dict[str, dict[float, PointResult]]:
+    """Return what each baseline found, by place; one place, 0, if it is the same everywhere."""
+    return {
+        name: {place: _point(cells, outcomes, name) for place, cells in planned.baselines.items()}
+        for name in BASELINES
+    }
 
 
 def _point(cells: Mapping[int, Cell], outcomes: Outcomes, name: str) -> PointResult:

@@ -35,6 +35,15 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
         baselines(planned, done.outcomes),
     )
     goal = sweep.goal
+    exact, along_axis = base[NO_NOISE], set(planned.baselines) != {0.0}
+
+    def curves(of: Mapping[str, Mapping[float, PointResult]]) -> list[dict[str, Any]]:
+        return [
+            {"line": line, "points": [_point(x, r, exact.get(x, exact.get(0.0)))
+                                      for x, r in along.items()]}
+            for line, along in of.items()
+        ]  # fmt: skip
+
     return {
         "schema": SCHEMA,
         "title": sweep.title,
@@ -43,17 +52,15 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
         "seconds": done.seconds,
         "job": {"title": planned.reference.title, "method": planned.reference.method.name},
         "sites": {name: len(table) for name, table in planned.tables.items()},
-        "records": sweep.measure.records,
+        "records": sweep.records.model_dump(),
         "public": sweep.public,
         "repeat": sweep.repeat,
         "seed": sweep.seed,
         "across": sweep.across,
         "level": LEVEL,
-        "curves": [
-            {"line": line, "points": [_point(x, r, base[NO_NOISE]) for x, r in along.items()]}
-            for line, along in found.items()
-        ],
-        "baselines": {name: _means(result) for name, result in base.items()},
+        "curves": curves(found),
+        "baselines": {} if along_axis else {n: _means(b[0.0]) for n, b in base.items()},
+        "baseline_curves": curves(base) if along_axis else [],
         "goal": None if goal is None else {**goal.model_dump(), "confidence": CONFIDENCE},
         "recommendations": [] if goal is None else [
             {"line": line, "smallest": r.epsilon,
@@ -66,11 +73,12 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _point(across: float, result: PointResult, no_noise: PointResult) -> dict[str, Any]:
+def _point(across: float, result: PointResult, no_noise: PointResult | None) -> dict[str, Any]:
     differences = {
         metric: _mean(difference)
         for metric in result.values
-        if (difference := paired_difference(result, no_noise, metric)) is not None
+        if no_noise is not None
+        and (difference := paired_difference(result, no_noise, metric)) is not None
     }
     return {
         "across": across,
@@ -121,8 +129,8 @@ def as_csv(planned: Planned, done: Done) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("line", planned.sweep.across, "seed", "metric", "value"))
     for name in BASELINES:
-        result = baselines(planned, done.outcomes)[name]
-        _rows(writer, (name, ""), result)
+        for across, result in baselines(planned, done.outcomes)[name].items():
+            _rows(writer, (name, f"{across:g}" if across else ""), result)
     for line, along in results(planned, done.outcomes).items():
         for across, result in along.items():
             _rows(writer, (line, f"{across:g}"), result)

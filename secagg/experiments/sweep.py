@@ -36,7 +36,7 @@ from secagg.core.validation import describe, unknown_key
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import Job, load_job, parse_job
 
-EPSILON = "privacy.epsilon"
+_RECORDS = "records."
 MAX_POINTS = 10_000
 
 
@@ -62,13 +62,29 @@ class Measure(_Table):
 
     analysis: str | None = None
     """The kind of the analysis that is measured; needed if the job has several."""
-    records: Literal["bootstrap", "same"] = "bootstrap"
-    """`"bootstrap"`: each run draws the records of each site anew from its records, with
-    replacement; so errors include those of sampling, and the records that were not drawn test the
-    predictions. `"same"`: each run uses the records as they are, and only noise differs."""
     truth: Literal["records", "job"] = "records"
     """What counts as the truth. `"records"`: what the job finds in all records without noise.
     `"job"`: the graph that the job's method names in its setting `truth`."""
+
+
+class Records(_Table):
+    """Which records the runs use. Its keys may be axes, too: `"records.sites" = [2, 4, 8]`."""
+
+    draw: Literal["bootstrap", "same"] = "bootstrap"
+    """`"bootstrap"`: each run draws the records of each site anew from its records, with
+    replacement; so errors include those of sampling, and the records that were not drawn test the
+    predictions. `"same"`: each run uses the records as they are, and only noise differs."""
+    sites: int = Field(default=0, ge=0, le=1000)
+    """Deal all records out at random to so many sites of nearly equal size; 0 for the job's."""
+    simulate: Literal["", "regression", "graph"] = ""
+    """Simulate records in place of the job's, whose truth is known
+    (`secagg.experiments.simulators`). Then `sites` is their number, 4 if it is 0."""
+    each: int = Field(default=500, ge=10, le=10**6)
+    """Number of simulated records of each site."""
+    edges: int = Field(default=0, ge=0)
+    """Number of edges of a simulated graph; 0 for one for each column."""
+    spread: float = Field(default=0.0, ge=0)
+    """Standard deviation of the differences of simulated slopes between sites."""
 
 
 class Goal(_Table):
@@ -102,6 +118,7 @@ class Sweep(_Table):
     """Whether the records are public or simulated, so that a choice made by looking at them costs
     nothing."""
     measure: Measure = Measure()
+    records: Records = Records()
     keys: Mapping[str, Any] = {}
     """Keys of the job that are changed in every run."""
     axes: Annotated[Mapping[str, tuple[Any, ...]], Field(min_length=1)]
@@ -141,6 +158,7 @@ class Point:
     line: str
     across: float
     job: Job
+    records: Records
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -165,7 +183,7 @@ def read_sweep(path: Path) -> Sweep:
 
 def _known_keys(place: tuple[str, ...]) -> set[str]:
     tables: dict[tuple[str, ...], type[BaseModel]] = {
-        ("measure",): Measure, ("goal",): Goal, ("attacks",): Attacks,
+        ("measure",): Measure, ("records",): Records, ("goal",): Goal, ("attacks",): Attacks,
     }  # fmt: skip
     return set(tables.get(place, Sweep).model_fields)
 
@@ -176,8 +194,8 @@ def points(sweep: Sweep) -> list[Point]:
     for line, keys in _lines(sweep):
         for value in sweep.across_values:
             where = f"{line or sweep.title}, {sweep.across} = {value}"
-            job = changed(base, {**sweep.keys, **keys, sweep.across: value}, where)
-            found.append(Point(line, float(value), job))
+            job, records = _changed(sweep, base, {**sweep.keys, **keys, sweep.across: value}, where)
+            found.append(Point(line, float(value), job, records))
     if len(found) > MAX_POINTS:
         raise UsageError("axes", f"has {len(found)} points, and the limit is {MAX_POINTS}")
     return found
@@ -191,6 +209,18 @@ def _lines(sweep: Sweep) -> Iterator[tuple[str, dict[str, Any]]]:
             names = [line.name] if line else []
             names += [f"{key.rpartition('.')[2]} {value}" for key, value in settings]
             yield ", ".join(names), {**(line.keys if line else {}), **dict(settings)}
+
+
+def _changed(sweep: Sweep, base: Job, keys: Mapping[str, Any], where: str) -> tuple[Job, Records]:
+    """Return job and records with these keys changed."""
+    of_records = {k: v for k, v in keys.items() if k.startswith(_RECORDS)}
+    job = changed(base, {k: v for k, v in keys.items() if k not in of_records}, where)
+    raw = sweep.records.model_dump() | {k.removeprefix(_RECORDS): v for k, v in of_records.items()}
+    try:
+        return job, Records.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(where, describe(first, f"records.{first['loc'][0]}")) from None
 
 
 def changed(base: Job, keys: Mapping[str, Any], where: str) -> Job:

@@ -236,7 +236,7 @@ def _rows(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
     for name, means in summary["baselines"].items():
         costless = {m: v for m, v in means.items() if not is_cost(m)}
         yield [name, "–", *(_cell(costless.get(m)) for m in metrics)]
-    for curve in summary["curves"]:
+    for curve in (*summary["baseline_curves"], *summary["curves"]):
         for point in curve["points"]:
             cells = [_cell(point["metrics"].get(m)) for m in metrics]
             yield [curve["line"] or summary["title"], f"{point['across']:g}", *cells]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import secagg
 from secagg.cli.main import app
-from secagg.reproductions.data.simulated_graphs import split_rows
+from secagg.experiments.simulated_graphs import split_rows
 
 DOCS = ROOT / "docs" / "methods" / "notears_admm.md"
 NOW, BEFORE = ["a", "b", "c"], ["a_1", "b_1", "c_1"]

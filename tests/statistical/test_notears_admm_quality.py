@@ -7,6 +7,12 @@ import pytest
 from support.sparse_minimum import exact_minimum
 from support.time_series import time_series
 
+from secagg.experiments.simulated_graphs import (
+    edge_weights,
+    erdos_renyi_dag,
+    linear_gaussian_rows,
+    split_rows,
+)
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclic_lasso import LeastSquares
 from secagg.models.graphs.acyclicity import acyclic_edges
@@ -16,12 +22,6 @@ from secagg.models.graphs.notears import notears
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, advance, begin
 from secagg.models.notears_admm.linear_simulation import learn
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum, stack
-from secagg.reproductions.data.simulated_graphs import (
-    edge_weights,
-    erdos_renyi_dag,
-    linear_gaussian_rows,
-    split_rows,
-)
 
 SEEDS = range(16)
 PENALTY = 0.01

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from scipy.linalg import solve_discrete_lyapunov
 
 from secagg.core.arrays import Array as Matrix
-from secagg.reproductions.data.simulated_graphs import edge_weights, erdos_renyi_dag
+from secagg.experiments.simulated_graphs import edge_weights, erdos_renyi_dag
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
+from secagg.experiments.simulated_graphs import erdos_renyi_dag, mlp_rows
 from secagg.models.graphs import notears_mlp as module
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.metrics import compare_graphs
@@ -11,7 +12,6 @@ from secagg.models.graphs.mlp import Networks
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.notears_mlp import notears_mlp, penalised_loss
 from secagg.models.numerics.lbfgs import FinitePoint
-from secagg.reproductions.data.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 
 def parabola(n: int = 300, seed: int = 1) -> np.ndarray:

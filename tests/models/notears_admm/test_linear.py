@@ -12,14 +12,14 @@ from support.playing import play, rows_of
 from secagg.contracts import Kind, PublicFacts, Result, SiteRecords, State, Variable
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.models.notears_admm.coordinator import Schedule
-from secagg.models.notears_admm.linear import CONSENSUS, NotearsAdmm
-from secagg.models.notears_admm.linear_simulation import learn
-from secagg.reproductions.data.simulated_graphs import (
+from secagg.experiments.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
 )
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.linear import CONSENSUS, NotearsAdmm
+from secagg.models.notears_admm.linear_simulation import learn
 
 HALF = np.array([20.0, 30.0, 25.0, 40.0])
 NAMES = ("a", "b", "c", "d")

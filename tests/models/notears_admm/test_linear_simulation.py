@@ -14,17 +14,17 @@ from scipy.optimize import minimize
 from support.time_series import time_series
 
 from secagg.errors import SecaggError, UsageError
+from secagg.experiments.simulated_graphs import (
+    edge_weights,
+    erdos_renyi_dag,
+    linear_gaussian_rows,
+)
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.notears_admm import coordinator, linear_simulation
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear_simulation import learn
 from secagg.models.notears_admm.result import MAX_GRADIENT
-from secagg.reproductions.data.simulated_graphs import (
-    edge_weights,
-    erdos_renyi_dag,
-    linear_gaussian_rows,
-)
 
 PAPER = Schedule("subgradient")
 

@@ -9,12 +9,12 @@ from support.playing import play, rows_of
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
+from secagg.experiments.simulated_graphs import erdos_renyi_dag, mlp_rows
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.mlp import Networks
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.mlp import CONSENSUS, NotearsMlpAdmm
 from secagg.models.notears_admm.mlp_simulation import learn
-from secagg.reproductions.data.simulated_graphs import erdos_renyi_dag, mlp_rows
 
 MIDDLE, HALF = np.array([0.0, 3.0, -1.0]), np.array([4.0, 8.0, 16.0])
 PUBLIC = PublicFacts(

@@ -15,15 +15,15 @@ from support.time_series import time_series
 import secagg
 from secagg.contracts import Result
 from secagg.errors import JobError, UsageError
-from secagg.models.graphs.job_result import DIRECTIONS_NOTE, adjacency
-from secagg.models.graphs.metrics import compare_graphs
-from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule
-from secagg.models.notears_admm.linear_simulation import learn
-from secagg.reproductions.data.simulated_graphs import (
+from secagg.experiments.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
 )
+from secagg.models.graphs.job_result import DIRECTIONS_NOTE, adjacency
+from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule
+from secagg.models.notears_admm.linear_simulation import learn
 from secagg.runtime.journal import Journal
 
 __all__ = ["folders"]  # a fixture

@@ -11,7 +11,7 @@ from scipy.stats import chi2, kstest
 from support.time_series import time_series
 
 from secagg.errors import UsageError
-from secagg.reproductions.data.simulated_graphs import (
+from secagg.experiments.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,

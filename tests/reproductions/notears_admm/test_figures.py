@@ -17,12 +17,12 @@ from support.fedlin_files import needs
 from secagg.errors import UsageError
 from secagg.experiments.runner.cells import Outcome, cell, code_version, compute
 from secagg.experiments.runner.process_pool import batch_of, in_order
+from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, Solver
 from secagg.models.notears_admm.linear_simulation import learn
 from secagg.reproductions.data import sachs
-from secagg.reproductions.data.simulated_graphs import split_rows
 from secagg.reproductions.harness.figures import Figure, Place, read_entries
 from secagg.reproductions.harness.findings import stated_rows
 from secagg.reproductions.harness.pages import as_markdown

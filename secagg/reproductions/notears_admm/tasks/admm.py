@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from secagg.experiments.runner.types import Settings
+from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.notears_admm.coordinator import Solver
 from secagg.models.notears_admm.linear_simulation import learn
-from secagg.reproductions.data.simulated_graphs import split_rows
 from secagg.reproductions.notears_admm.tasks.data import data_of
 from secagg.reproductions.notears_admm.tasks.paper_settings import RHO, THRESHOLD, schedule
 from secagg.reproductions.notears_admm.tasks.scores import scores

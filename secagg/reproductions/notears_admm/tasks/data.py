@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.experiments.runner.types import Settings
-from secagg.models.common.pooled_moments import Moments
-from secagg.reproductions.data import sachs
-from secagg.reproductions.data.simulated_graphs import (
+from secagg.experiments.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
     linear_gaussian_rows,
     mlp_rows,
 )
+from secagg.models.common.pooled_moments import Moments
+from secagg.reproductions.data import sachs
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from secagg.experiments.runner.types import Settings
+from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.local_graphs.learners import Learner, average, best_graph, fit_sites, vote
-from secagg.reproductions.data.simulated_graphs import split_rows
 from secagg.reproductions.notears_admm.tasks.data import data_of
 from secagg.reproductions.notears_admm.tasks.paper_settings import ALPHA, BIC, THRESHOLD
 from secagg.reproductions.notears_admm.tasks.scores import scores

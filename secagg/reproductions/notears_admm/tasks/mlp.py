@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.experiments.runner.types import Settings
+from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.graphs.mlp import Networks
 from secagg.models.graphs.notears_mlp import notears_mlp
 from secagg.models.graphs.result import GraphFit
 from secagg.models.local_graphs.learners import average, best_graph, vote
 from secagg.models.notears_admm.coordinator import Solver
 from secagg.models.notears_admm.mlp_simulation import learn
-from secagg.reproductions.data.simulated_graphs import split_rows
 from secagg.reproductions.notears_admm.tasks.data import Data, data_of
 from secagg.reproductions.notears_admm.tasks.paper_settings import (
     HIDDEN,

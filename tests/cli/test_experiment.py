@@ -1,0 +1,68 @@
+"""The command `secagg experiment`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from secagg.cli.main import app
+
+JOB = """title = "A graph"
+[sites]
+max_rows = 5000
+[columns]
+x0 = { type = "continuous", low = -5, high = 5 }
+x1 = { type = "continuous", low = -5, high = 5 }
+[method]
+name = "moments"
+analyses = [{ kind = "notears" }]
+[protocol]
+name = "plain"
+[release]
+min_sites = 2
+min_records = 5
+"""
+SWEEP = """title = "Records"
+job = "job.toml"
+repeat = 2
+[records]
+simulate = "graph"
+edges = 1
+[axes]
+"records.each" = [20]
+[[lines]]
+name = "all"
+[[lines]]
+name = "too few sites"
+"release.min_sites" = 9
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    return tmp_path / "sweep.toml"
+
+
+def call(*args: str | Path) -> str:
+    done = CliRunner().invoke(app, ["experiment", *map(str, args)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_plan_runs_each_curve_once_and_the_experiment_the_rest(sweep: Path) -> None:
+    out = sweep.parent / "out"
+    estimate: Any = json.loads(call(sweep, "--out", out, "--jobs", "1", "--plan", "--json"))
+    assert estimate["cells"] == 4 and [row["runs"] for row in estimate["curves"]] == [2]
+    assert {row["line"] for row in estimate["refused"]} == {"too few sites"}
+    found: Any = json.loads(call(sweep, "--out", out, "--jobs", "1", "--json"))
+    assert found["computed"] == 2  # of the four, two are stored
+    shown = call(sweep, "--out", out, "--jobs", "1")
+    assert "refused: too few sites, 20" in shown.replace("\n", "")
+    assert "not private" in shown  # the sweep does not say that its records are public
+    assert str(out / "report.html") in shown.replace("\n", "")
