@@ -39,7 +39,7 @@ def experiment() -> dict[str, Any]:
     points = [{"across": 4.0, "metrics": {"error": mean}, "runs": 20}]
     return {
         "title": "A sweep", "repeat": 20, "public": True, "across": "privacy.epsilon",
-        "curves": [{"line": "sum", "points": points}], "baselines": {},
+        "curves": [{"line": "sum", "points": points}], "baselines": {}, "baseline_curves": [],
         "goal": {"metric": "error", "below": 0.5, "share": 0.9, "confidence": 0.9},
         "recommendations": [{"line": "sum", "smallest": 3.5, "limits": [[4.0, 0.4]]}],
     }  # fmt: skip

@@ -54,8 +54,6 @@ def test_baselines_are_curves_if_the_records_change_along_the_axis(folder: Path)
     for found, point in zip(exact["points"], curve["points"], strict=True):
         assert found["metrics"]["shd"] == point["metrics"]["shd"]  # the job has no noise
     assert [p["metrics"]["shd"]["mean"] for p in nothing["points"]] == [2.0, 2.0]
-    few, many = (p["metrics"]["shd"]["mean"] for p in curve["points"])
-    assert many <= few
     assert "simulated" in experiment_page(summary)
 
 

@@ -17,7 +17,7 @@ def job(**columns: object) -> Job:
     plain = {f"x{i}": {"type": "continuous", "low": -1, "high": 9} for i in range(4)}
     return parse_job(
         {
-            "title": "A job", "sites": {"max_rows": 10}, "columns": {**plain, **columns},
+            "title": "A job", "sites": {"max_rows": 100}, "columns": {**plain, **columns},
             "method": {"name": "moments"},
         }
     )  # fmt: skip
