@@ -1,0 +1,76 @@
+"""Panels with one horizontal axis: what is drawn, and where."""
+
+from __future__ import annotations
+
+import math
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from secagg.reports.svg.panels import WIDTH, At, Panel, panels_picture
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(*panels: Panel) -> ET.Element:
+    return ET.fromstring(str(panels_picture("A title", "ε", panels)))
+
+
+def numbers(path: str) -> list[float]:
+    return [float(n) for n in re.findall(r"-?\d+\.\d+", path)]
+
+
+def curve(*values: float, spread: float = 0.0) -> list[At]:
+    return [At(2.0**i, y, y - spread, y + spread) for i, y in enumerate(values)]
+
+
+def test_everything_lies_within_the_picture_and_names_are_escaped() -> None:
+    picture = drawn(
+        Panel("error", [("<a> & b", curve(1.0, 0.5, spread=0.7))], [("none", 0.25)]),
+        Panel("cost", [("<a> & b", curve(10.0, 20.0))]),
+    )
+    height = float(picture.attrib["viewBox"].split()[3])
+    for path in picture.iter(f"{SVG}path"):
+        if "transform" in path.attrib:
+            continue
+        found = numbers(path.attrib["d"])
+        assert all(0 <= x <= WIDTH for x in found[::2]) and all(
+            0 <= y <= height for y in found[1::2]
+        )
+    texts = [text.text for text in picture.iter(f"{SVG}text")]
+    assert "<a> & b" in texts and "none" in texts and "error" in texts and "ε" in texts
+
+
+def test_larger_values_are_higher_and_bands_contain_their_curve() -> None:
+    picture = drawn(Panel("error", [("a", curve(1.0, 3.0, 2.0, spread=0.5))]))
+    (line,) = (
+        p for p in picture.iter(f"{SVG}path")
+        if p.attrib.get("stroke-width") == "2" and len(numbers(p.attrib["d"])) == 6
+    )  # fmt: skip
+    ys = numbers(line.attrib["d"])[1::2]
+    assert ys[1] < ys[2] < ys[0]
+    (band,) = (p for p in picture.iter(f"{SVG}path") if "fill-opacity" in p.attrib)
+    edges = numbers(band.attrib["d"])[1::2]
+    for i, y in enumerate(ys):
+        assert edges[i] < y < edges[-1 - i]
+
+
+@pytest.mark.parametrize(
+    ("values", "top", "labels"),
+    [
+        ((0.2, 0.9), math.inf, {"0", "0.2", "1"}),
+        ((1.0, 900.0), math.inf, {"1", "10", "1,000"}),  # logarithmic
+        ((0.6, 0.9), 1.0, {"0", "0.25", "1"}),
+        ((0.0, 0.0), math.inf, {"0"}),
+    ],
+)
+def test_the_ticks_of_an_axis(values: tuple[float, ...], top: float, labels: set[str]) -> None:
+    picture = drawn(Panel("y", [("a", curve(*values))], top=top))
+    ticks = {t.text for t in picture.iter(f"{SVG}text") if t.attrib.get("text-anchor") == "end"}
+    assert labels <= ticks
+
+
+def test_a_value_that_does_not_exist_leaves_a_gap() -> None:
+    picture = drawn(Panel("y", [("a", [At(1, 1.0), At(2, math.nan), At(4, 2.0)])]))
+    assert "nan" not in ET.tostring(picture, encoding="unicode")
