@@ -66,9 +66,9 @@ class RunEvidence:
         return Evidence(f"runs/{self.name}/{file}", where)
 
     def line(self, event: str) -> Evidence:
-        """Return the first line of the log with this event."""
-        seq = next(e["seq"] for e in self.folder.events if e["event"] == event)
-        return self.at(f"line {seq + 1}", "log.jsonl")
+        """Return the first line of the log with this event; the whole log if it has none."""
+        seqs = [e["seq"] for e in self.folder.events if e["event"] == event]
+        return self.at(f"line {seqs[0] + 1}" if seqs else "", "log.jsonl")
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,8 @@ class Sweep(_Table):
             if key == "sites" or key.startswith(_PLACES):
                 raise ValueError(f"{key} cannot differ between the runs of an experiment")
         names = [line.name for line in self.lines]
+        if not all(text.isprintable() for text in (self.title, *names)):
+            raise ValueError("title and names of lines must have printable characters only")
         if len(set(names)) < len(names):
             raise ValueError("lines must have different names")
         return self
@@ -188,7 +190,7 @@ def read_sweep(path: Path) -> Sweep:
         if first["type"] == "extra_forbidden":
             known = _known_keys(tuple(map(str, first["loc"][:-1])))
             raise UsageError(str(path), *unknown_key("", key, known).args[1:]) from None
-        raise UsageError(str(path), describe(first, key)) from None
+        raise UsageError(str(path), describe(first, key or "sweep")) from None
     return sweep.model_copy(update={"job": path.parent / sweep.job})
 
 

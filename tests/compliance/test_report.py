@@ -16,6 +16,7 @@ from support.jobs import raw_job, tables
 import secagg
 from secagg.audits.audit import audit_job
 from secagg.cli.output.audit import as_plain
+from secagg.compliance.evidence import AllEvidence
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.compliance.signatures import sign_report
 from secagg.core.identity import COORDINATOR, Identity, Role
@@ -356,7 +357,9 @@ def test_deltas_of_several_runs_add_up_too(folders: Path, tmp_path: Path) -> Non
 
 
 def test_exact_releases_in_the_ledgers_are_counted(folders: Path, tmp_path: Path) -> None:
-    job = raw_job(protocol={"name": "masked"}, sites={"max_rows": 100, "ledgers": str(tmp_path / "ledgers")})
+    job = raw_job(
+        protocol={"name": "masked"}, sites={"max_rows": 100, "ledgers": str(tmp_path / "ledgers")}
+    )
     secagg.run(job, tables(60), out=tmp_path / "run")
     write_report(tmp_path / "r", [tmp_path / "run"], ledgers=tmp_path / "ledgers")
     found = [s for s in statements(tmp_path / "r").values() if "ledger of" in s["topic"]]
@@ -365,6 +368,12 @@ def test_exact_releases_in_the_ledgers_are_counted(folders: Path, tmp_path: Path
     write_report(tmp_path / "q", [folders / "exact"], ledgers=tmp_path / "ledgers")
     topics = {s["topic"]: s["status"] for s in statements(tmp_path / "q").values()}
     assert topics["runs without a line"] == "evidence missing"
+
+
+def test_a_run_of_an_earlier_version_has_no_line_of_some_events(written: Path) -> None:
+    (run,) = AllEvidence.read(written).runs
+    assert run.line("countersigned").where.startswith("line ")
+    assert run.line("of a later version").where == ""
 
 
 def test_what_nothing_checks_is_named(report: Path) -> None:

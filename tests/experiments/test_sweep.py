@@ -68,6 +68,7 @@ def test_a_line_replaces_a_whole_table_and_keys_are_set_first(folder: Path) -> N
         (START + AXES + '[goal]\nmetrics = "error"\nbelow = 1\n', "metric"),
         (START + AXES + '[[lines]]\nname = "a"\n[[lines]]\nname = "a"\n', "lines"),
         (START + '[axes]\n"a.b" = [1, 1.0]\n', "axes"),
+        (START + AXES + '[[lines]]\nname = "a\\u001b[31m"\n', "printable"),
         (START + '[axes]\n"a.b" = [1, nan]\n', "axes"),
         (START + '[axes]\n"a.b" = [1, 1' + 400 * "0" + "]\n", "axes"),
         (START + AXES + '[[lines]]\nname = "a"\n"sites.folder" = "b"\n', "sites.folder"),
