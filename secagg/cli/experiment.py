@@ -35,13 +35,15 @@ def experiment(
     from secagg.cli.output.cells import progress  # noqa: PLC0415  # each command loads what it needs
     from secagg.cli.output.experiment import show, show_plan  # noqa: PLC0415
     from secagg.experiments.experiment import plan_experiment  # noqa: PLC0415
-    from secagg.experiments.output import write  # noqa: PLC0415
+    from secagg.experiments.output import check_folder, write  # noqa: PLC0415
     from secagg.experiments.runner.experiment import compute_experiment  # noqa: PLC0415
     from secagg.experiments.summary import summarise  # noqa: PLC0415
     from secagg.experiments.sweep import read_sweep  # noqa: PLC0415
 
-    planned, processes = plan_experiment(read_sweep(sweep)), jobs or os.cpu_count() or 1
+    read, processes = read_sweep(sweep), jobs or os.cpu_count() or 1
     folder = out or Path("experiments") / sweep.stem
+    check_folder(folder, read.title)
+    planned = plan_experiment(read)
     with progress(quiet=as_json) as (started, finished):
         if plan:
             once = compute_experiment(

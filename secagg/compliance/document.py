@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from secagg.compliance.components import components
-from secagg.compliance.evidence import AllEvidence
+from secagg.compliance.evidence import AllEvidence, digests
 from secagg.compliance.registry_entry import registry_entries
 from secagg.compliance.sections.adversarial import adversarial, tried
 from secagg.compliance.sections.guarantees import guarantee, strongest, unprotected
@@ -35,7 +35,7 @@ def build(evidence: AllEvidence) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "secagg": __version__,
-        "evidence": evidence.digests(),
+        "evidence": digests(evidence.folder),
         "first_page": _first_page(evidence, sections),
         "sections": [section.plain() for section in sections],
         "registry": registry_entries(evidence),

@@ -9,15 +9,16 @@ evidence/form.toml         the officer's form
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from secagg.audits.run_integrity import verify_folder
 from secagg.compliance.form import Form, read_form
 from secagg.compliance.statements import Evidence
 from secagg.core.private_files import write_private
@@ -25,8 +26,8 @@ from secagg.errors import EvidenceError, UsageError
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.results import records_of
 from secagg.runs.ledger_history import history
-from secagg.runs.run_files import log_facts
-from secagg.runs.run_reader import RunFolder
+from secagg.runs.run_files import file_digest, json_bytes, log_facts
+from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 
 FOLDER = "evidence"
 _TRANSCRIPT = "transcript"
@@ -65,9 +66,9 @@ class RunEvidence:
         return Evidence(f"runs/{self.name}/{file}", where)
 
     def line(self, event: str) -> Evidence:
-        """Return the first line of the log with this event."""
-        seq = next(e["seq"] for e in self.folder.events if e["event"] == event)
-        return self.at(f"line {seq + 1}", "log.jsonl")
+        """Return the first line of the log with this event; the whole log if it has none."""
+        seqs = [e["seq"] for e in self.folder.events if e["event"] == event]
+        return self.at(f"line {seqs[0] + 1}" if seqs else "", "log.jsonl")
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,11 @@ class AllEvidence:
             _json(ledgers) if ledgers.exists() else None, read_form(folder / "form.toml"),
         )  # fmt: skip
 
-    def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of every file of evidence, by its path below the folder."""
-        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        return {
-            path.relative_to(self.folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in files
-        }
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of evidence, by its path below the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in files}
 
 
 def gather(
@@ -117,8 +116,11 @@ def gather(
     """Copy the evidence into a new report's folder. Raises `UsageError`."""
     folder = report / FOLDER
     folder.mkdir(parents=True)
+    if form is not None:
+        read_form(form)  # readable
     for place in runs:
         run = RunFolder.open_finished(place)
+        verify_folder(place, recompute=False)  # no other files, and the session is a digest
         target = folder / "runs" / run.session[:16]
         if target.exists():
             raise UsageError(str(place), "is the same run as another one")
@@ -133,9 +135,17 @@ def gather(
             shutil.copyfile(path, folder / name / f"{i}.json")
     if ledgers is not None:
         rows = [row for row in history(ledgers) if row["kind"] != "decision"]
-        text = json.dumps(rows, indent=1, ensure_ascii=False)
-        write_private(folder / "ledgers.json", text.encode() + b"\n")
+        write_private(folder / "ledgers.json", json_bytes(rows))  # an infinite epsilon is null
     write_private(folder / "form.toml", b"" if form is None else form.read_bytes())
+
+
+@contextmanager
+def well_formed(file: str) -> Iterator[None]:
+    """Turn the errors of malformed content into an `EvidenceError` that names the file."""
+    try:
+        yield
+    except MALFORMED_ERRORS as error:
+        raise EvidenceError(f"{FOLDER}/{file}".rstrip("/"), "is malformed") from error
 
 
 def _json_files(folder: Path) -> dict[str, Plain]:

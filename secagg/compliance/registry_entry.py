@@ -36,7 +36,7 @@ def _entry(run: RunEvidence, evidence: AllEvidence) -> dict[str, Any]:
             "intended_use": form.purpose.purpose,
             "data_product_type": "Summary statistics",
             "data_product_region": "",
-            "data_product_sector": "Health",
+            "data_product_sector": "",
             "publication_date": facts["finished"][:10],
         },
         "dp_variant": {
@@ -53,7 +53,7 @@ def _entry(run: RunEvidence, evidence: AllEvidence) -> dict[str, Any]:
             "privacy_parameters_details": terms["ε and δ"],
         },
         "deployment_model": {
-            "model_name": "Local" if at_sites else "Distributed",
+            "model_name": "Central" if at_sites else "Distributed",
             "model_name_details": terms["Placement"],
             "trust_assumptions": facts["protocol"]["in_numbers"],
             "actors": listing(sorted({party["role"] for party in facts["roster"]})),

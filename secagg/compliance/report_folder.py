@@ -10,29 +10,35 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from secagg.compliance.document import SCHEMA, build
-from secagg.compliance.evidence import FOLDER, AllEvidence, gather
+from secagg.compliance.evidence import FOLDER, AllEvidence, digests, gather, well_formed
 from secagg.compliance.signatures import Signed, read_signatures
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
 from secagg.reports.compliance import compliance_page
 
-_PARTS = ("report.html", "report.json", FOLDER, "signatures", "report.pdf", "timestamp.tsr")
+_UNCHECKED = ("report.pdf", "timestamp.tsr")
+_PARTS = ("report.html", "report.json", FOLDER, "signatures", *_UNCHECKED)
 
 
 @dataclass(frozen=True)
 class VerifiedReport:
-    """What was checked. statements: how many were built again; signed: by whom"""
+    """What was checked.
+
+    statements: how many were built again; signed: by whom; unchecked: files that nothing checks
+    """
 
     runs: int
     statements: int
     files: int
     signed: tuple[Signed, ...]
+    unchecked: tuple[str, ...] = ()
 
 
 def write_report(
@@ -51,11 +57,11 @@ def write_report(
     """
     if folder.exists():
         raise UsageError(str(folder), "exists", "Give another --out, or remove it.")
-    scratch = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         gather(scratch, runs, audits, experiments, ledgers, form)
-        report = build(AllEvidence.read(scratch))
+        report = _built(scratch)[1]
         write_private(scratch / "report.json", as_bytes(report))
         write_private(scratch / "report.html", compliance_page(report).encode())
         scratch.rename(folder)
@@ -63,6 +69,13 @@ def write_report(
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return report
+
+
+def _built(folder: Path) -> tuple[AllEvidence, dict[str, Any]]:
+    """Return the evidence in a report's folder, and the report. Raises `EvidenceError`."""
+    with well_formed(""):
+        evidence = AllEvidence.read(folder)
+        return evidence, build(evidence)
 
 
 def as_bytes(report: dict[str, Any]) -> bytes:
@@ -80,6 +93,9 @@ def verify_report(folder: Path) -> VerifiedReport:
 
     Raises `EvidenceError` that names the first file or statement that differs.
     """
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():  # what it leads to is outside, and could change after a signature
+            raise EvidenceError(path.relative_to(folder).as_posix(), "is a symbolic link")
     for path in sorted(folder.iterdir()):
         if path.name not in _PARTS:
             raise EvidenceError(path.name, "was added: a report has no such file")
@@ -92,9 +108,8 @@ def verify_report(folder: Path) -> VerifiedReport:
     if known is None:
         what = f"has the schema {stated['schema']!r}"
         raise UsageError("report.json", what, f"This version reads {SCHEMA!r}.")
-    evidence = AllEvidence.read(folder)
-    _compare_files(known, evidence.digests())
-    again = build(evidence)
+    _compare_files(known, digests(folder / FOLDER))
+    evidence, again = _built(folder)
     for where in differences(stated, again):
         raise EvidenceError(f"report.json, {where}", "does not follow from the evidence")
     if as_bytes(again) != written:
@@ -102,7 +117,8 @@ def verify_report(folder: Path) -> VerifiedReport:
     _compare_page(folder / "report.html", compliance_page(again))
     signed = read_signatures(folder, [run.folder for run in evidence.runs])
     statements = sum(len(section["statements"]) for section in again["sections"])
-    return VerifiedReport(len(evidence.runs), statements, len(known), signed)
+    unchecked = tuple(name for name in _UNCHECKED if (folder / name).exists())
+    return VerifiedReport(len(evidence.runs), statements, len(known), signed, unchecked)
 
 
 def _compare_files(stated: dict[str, str], found: dict[str, str]) -> None:
@@ -127,6 +143,8 @@ def _compare_page(path: Path, page: str) -> None:
             raise EvidenceError(f"{path.name} line {number}", "differs from report.json")
     if len(lines) != len(page.splitlines()):
         raise EvidenceError(path.name, "has other lines than report.json gives")
+    if path.read_bytes() != page.encode():
+        raise EvidenceError(path.name, "has other ends of lines than secagg writes")
 
 
 def differences(stated: Any, again: Any, where: str = "") -> Iterator[str]:

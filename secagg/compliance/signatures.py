@@ -1,4 +1,6 @@
-"""Signatures of a report: Ed25519 over the SHA-256 of report.json, with a party's own keys.
+"""Signatures of a report: Ed25519 over name, role and the SHA-256 of report.json.
+
+A party signs with its own keys.
 
 report.json has the digests of all evidence, so a signature covers all of it; the page is compared
 with report.json. It does not say that the signer agrees with the report, only that this party saw
@@ -7,8 +9,9 @@ exactly this report.
 Guarantees: nobody without the private key can make a signature that `verify` accepts for another
 report, or for a key that a run's roster lists.
 
-Not protected: a name beside a key that no roster lists; `verify` says so. Compare such keys over a
-second channel.
+Not protected: a name or a role beside a key that no roster lists; `verify` says so. Nor does a
+roster prove whose keys it lists: whoever writes a whole new run with new keys signs with them, too.
+Compare keys over a second channel.
 """
 
 from __future__ import annotations
@@ -40,18 +43,22 @@ class Signed:
 def sign_report(report: Path, identity: Identity) -> Path:
     """Sign a report with a party's keys; return the file. Raises `UsageError`."""
     digest = digest_of(report)
-    content = {
-        "name": identity.name,
-        "role": identity.role.value,
-        "key": identity.public.verify_key.hex(),
-        "report": digest.hex(),
-        "signature": identity.sign_report(digest).hex(),
-    }
+    who = (identity.name, identity.role.value, identity.public.verify_key.hex())
     check_name("name", identity.name)  # it becomes a file's
     path = report / FOLDER / f"{identity.name}.json"
     path.parent.mkdir(exist_ok=True)
-    write_private(path, json.dumps(content, indent=1).encode() + b"\n")
+    write_private(path, _content(who, digest, identity.sign_report(digest)))
     return path
+
+
+def _content(who: tuple[str, str, str], digest: bytes, signature: bytes) -> bytes:
+    """Return the content of a signature's file. who: name, role and key"""
+    name, role, key = who
+    content = {
+        "name": name, "role": role, "key": key, "report": digest.hex(),
+        "signature": signature.hex(),
+    }  # fmt: skip
+    return json.dumps(content, indent=1).encode() + b"\n"
 
 
 def digest_of(report: Path) -> bytes:
@@ -67,16 +74,24 @@ def read_signatures(report: Path, runs: Sequence[RunFolder]) -> tuple[Signed, ..
     folder, found = report / FOLDER, list[Signed]()
     if not folder.is_dir():
         return ()
-    known = {(p["name"], p["verify_key"]) for run in runs for p in run.facts["roster"]}
+    keys = ("name", "role", "key")
+    rosters = [party for run in runs for party in run.facts["roster"]]
+    known = {(party["name"], party["role"], party["verify_key"]) for party in rosters}
+    digest = digest_of(report)
     for path in sorted(folder.iterdir()):
-        where = f"{FOLDER}/{path.name}"
+        where = f"{FOLDER}/{ascii(path.name)[1:-1]}"
         try:
-            content = json.loads(path.read_bytes())
-            name, key = str(content["name"]), str(content["key"])
-            parts = (bytes.fromhex(key), digest_of(report), bytes.fromhex(content["signature"]))
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            written = path.read_bytes()
+            content = json.loads(written)
+            name, role, key = who = tuple(str(content[key]) for key in keys)
+            signature = bytes.fromhex(content["signature"])
+            signed = (bytes.fromhex(key), name, role, digest, signature)
+            check_name("name", name)  # it is printed
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, UsageError):
             raise EvidenceError(where, "is malformed") from None
-        if path.name != f"{name}.json" or not is_report_signature(*parts):
+        # Only these bytes are a signature: nothing can be added beside it.
+        whole = _content((name, role, signed[0].hex()), digest, signature)
+        if (path.name, written) != (f"{name}.json", whole) or not is_report_signature(*signed):
             raise EvidenceError(where, "is not a signature of this report")
-        found.append(Signed(name, key, (name, key) in known))
+        found.append(Signed(name, key, who in known))
     return tuple(found)

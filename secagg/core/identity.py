@@ -96,8 +96,11 @@ class Identity:
         return self._signer.sign(_SIGNING_CONTEXT + message)
 
     def sign_report(self, digest: bytes) -> bytes:
-        """Return the signature of a report's digest (`secagg.compliance.signatures`)."""
-        return self._signer.sign(_REPORT_CONTEXT + digest)
+        """Return the signature of a report's digest, with this party's name and role.
+
+        See `secagg.compliance.signatures`.
+        """
+        return self._signer.sign(_report_message(self.name, self.role.value, digest))
 
     def open(self, envelope: bytes, context: bytes) -> bytes:
         """Return the content of an envelope that was sealed for this party under `context`.
@@ -168,11 +171,17 @@ class Roster:
         return _SUITE.encrypt(plaintext, key, context)
 
 
-def is_report_signature(verify_key: bytes, digest: bytes, signature: bytes) -> bool:
-    """Return whether the owner of this public key signed a report with this digest."""
+def _report_message(name: str, role: str, digest: bytes) -> bytes:
+    return _REPORT_CONTEXT + encoding.digest([name, role, digest])
+
+
+def is_report_signature(
+    verify_key: bytes, name: str, role: str, digest: bytes, signature: bytes
+) -> bool:
+    """Return whether the owner of this key signed a report with this digest, as this party."""
     try:
         key = Ed25519PublicKey.from_public_bytes(verify_key)
-        key.verify(signature, _REPORT_CONTEXT + digest)
+        key.verify(signature, _report_message(name, role, digest))
     except (InvalidSignature, ValueError):  # a key of another length
         return False
     return True

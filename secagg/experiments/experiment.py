@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from secagg.audits.audited_run import in_memory
+from secagg.audits.catalogue import ATTACKS, make_attacks
 from secagg.errors import SecaggError, UsageError
 from secagg.experiments.records import Tables, digest_of, read_tables
 from secagg.experiments.reference import Reference
@@ -109,6 +111,8 @@ class Pilot:
 def plan_experiment(sweep: Sweep) -> Planned:
     """Read the records, and plan every run. Raises `UsageError` if every point is refused."""
     every = points(sweep)
+    if sweep.attacks is not None:
+        make_attacks(sweep.attacks.names)  # refuses unknown ones
     keys = {k: v for k, v in sweep.keys.items() if k.partition(".")[0] not in _NOT_REFERENCE}
     base = load_job(sweep.job).model_copy(update={"privacy": Privacy()})
     reference = changed(base, keys, sweep.title)
@@ -123,7 +127,8 @@ def plan_experiment(sweep: Sweep) -> Planned:
         if records not in drawn:
             of_them = Reference(any_sites(reference, records), sweep.measure, records, tables)
             drawn[records] = of_them.draw(sweep.seed).tables
-        job = any_sites(point.job, records)
+        job = in_memory(any_sites(point.job, records))
+        _check_draw(job, records)
         if why := _refusal(job, drawn[records]):
             refused.append(Refused(point, why))
             continue
@@ -141,6 +146,14 @@ def plan_experiment(sweep: Sweep) -> Planned:
         for across, records in places.items()
     }
     return Planned(sweep, reference, tables, runs, baselines, attacked, tuple(refused))
+
+
+def _check_draw(job: Job, records: Records) -> None:
+    """Refuse to draw or deal out single records where a person has several."""
+    apart = records.draw == "bootstrap" or records.sites
+    if job.privacy.person is not None and not records.simulate and apart:
+        what = "are drawn singly, but privacy.person protects all records of a person"
+        raise UsageError("records", what, 'Set records.draw = "same", without records.sites.')
 
 
 def any_sites(job: Job, records: Records) -> Job:
@@ -195,12 +208,19 @@ class _Cells:
         attacks = self.sweep.attacks
         assert attacks is not None
         like = self.run(job, records, self.sweep.seed)
+        code = [code_version(f"secagg.audits.attacks.{ATTACKS[name]}") for name in attacks.names]
         settings = dict(like.settings) | {
             "names": ",".join(attacks.names), "set_aside": attacks.set_aside,
+            "code": "".join([str(dict(like.settings)["code"]), *code]),
         }  # fmt: skip
         return replace(cell(ATTACK_TASK, 10.0, **settings), place=self.place, late=True)
 
 
 def _code_of(job: Job) -> str:
     """Return the versions of the code that only a job's names lead to."""
-    return code_version(METHODS[job.method.name][0]) + code_version(PROTOCOLS[job.protocol.name][0])
+    own = code_version(METHODS[job.method.name][0]) + code_version(PROTOCOLS[job.protocol.name][0])
+    module = str(job.method.settings.get("module", "")).partition(":")[0]  # of `torch_module`
+    try:
+        return own + (code_version(module) if module else "")
+    except (SecaggError, OSError, SyntaxError, ValueError):  # no source: the run says what is wrong
+        return own

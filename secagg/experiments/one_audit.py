@@ -15,7 +15,9 @@ def compute(settings: Settings) -> Numbers:
     An attack that does not apply is left out.
     """
     shared = ("reference", "place", "measure", "records")
-    drawn = Reference.of(*(str(settings[name]) for name in shared)).draw(int(settings["seed"]))
+    reference = Reference.of(*(str(settings[name]) for name in shared))
+    reference.check(str(settings["digest"]))
+    drawn = reference.draw(int(settings["seed"]))
     job = Job.model_validate_json(str(settings["job"]))
     audit = audit_job(
         job, drawn.tables, attacks=str(settings["names"]).split(","), seed=int(settings["seed"]),

@@ -39,12 +39,13 @@ BASELINES = (NO_NOISE, POOLED, ALONE, NOTHING)
 def compute(settings: Settings) -> Numbers:
     """Return the metrics of a cell: of a run, or of each baseline.
 
-    settings: `reference`, `place`, `measure`, `records` as for `Reference.of`; `seed`; `job`: JSON
-        of `Job.agreed`, or "" for the baselines
+    settings: `reference`, `place`, `measure`, `records` as for `Reference.of`; `digest`: of the
+        records that were planned; `seed`; `job`: JSON of `Job.agreed`, or "" for the baselines
     Raises what `secagg.run` raises.
     """
     shared = ("reference", "place", "measure", "records")
     reference = Reference.of(*(str(settings[name]) for name in shared))
+    reference.check(str(settings["digest"]))
     seed = int(settings["seed"])
     drawn = reference.draw(seed)
     if not settings["job"]:

@@ -6,13 +6,26 @@ import importlib.util
 import io
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 
+from secagg.errors import UsageError
 from secagg.experiments.experiment import Planned
 from secagg.experiments.runner.experiment import Done
 from secagg.experiments.summary import as_csv, summarise
 from secagg.reports.experiments import experiment_page, pictures
+
+
+def check_folder(folder: Path, title: str) -> None:
+    """Refuse a folder with the files of an experiment of another title. Raises `UsageError`."""
+    try:
+        earlier = json.loads((folder / "summary.json").read_bytes())["title"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return
+    if earlier != title:
+        what = f"has another experiment: {earlier!r}"
+        raise UsageError(str(folder), what, "Give another --out, or remove its summary.json.")
 
 
 def write(planned: Planned, done: Done) -> Mapping[str, str | bytes]:

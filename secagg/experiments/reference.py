@@ -22,7 +22,7 @@ from secagg.experiments.measures.coefficients import Coefficients, distances, re
 from secagg.experiments.measures.found import Found
 from secagg.experiments.measures.graphs import Graph, graph_distances, graph_of, read_graph
 from secagg.experiments.measures.predictions import area_under_curve, unexplained_share
-from secagg.experiments.records import Design, Drawn, Tables, draw, read_tables
+from secagg.experiments.records import Design, Drawn, Tables, digest_of, draw, read_tables
 from secagg.experiments.simulators import Simulated
 from secagg.experiments.sweep import Measure, Records
 from secagg.jobs.job import Job
@@ -54,6 +54,16 @@ class Reference:
     def draw(self, seed: int) -> Drawn:
         """Return the records of the run with this seed."""
         return draw(self.job, self.outcome, self.records, self.tables, seed)
+
+    def check(self, digest: str) -> None:
+        """Raise `UsageError` if these are not the records that were planned, by their digest."""
+        if digest != self._digest:
+            what = "changed while the experiment ran"
+            raise UsageError("records", what, "Run the same command again.")
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest_of(self.tables)
 
     @property
     def outcome(self) -> str:

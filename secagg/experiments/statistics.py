@@ -9,8 +9,11 @@ logarithms of the metric over n seeds have mean m and standard deviation s, and 
 tolerance limit: with confidence 90 %, a share p of further runs is below exp(m + k s), if the
 logarithms are normal (Krishnamoorthy and Mathew, *Statistical Tolerance Regions*, 2009, section
 2.2: k = t(n - 1, sqrt(n) z_p; 0.9) / sqrt(n), with the quantile of the noncentral t distribution).
-The smallest epsilon from which on all limits are below x is recommended, with a straight line
-between the logarithms of limits and of epsilons at two neighbouring points.
+Values with zeros or ties, such as numbers of edges, are not normal. Their limit is that of any
+distribution: the smallest order statistic r with P(Binomial(n, p) < r) >= 90 %, which exists from
+n = 22 on for p = 0.9. The smallest epsilon from which on all limits are below x is recommended,
+with a straight line between the logarithms of limits and of epsilons at two neighbouring points.
+On other axes, only points are recommended.
 """
 
 from __future__ import annotations
@@ -127,28 +130,39 @@ def tolerance_factor(n: int, share: float, confidence: float = CONFIDENCE) -> fl
     return float(stats.nct.ppf(confidence, n - 1, math.sqrt(n) * z)) / math.sqrt(n)
 
 
+def upper_limit(values: Sequence[float], share: float) -> float:
+    """Return the upper tolerance limit of positive or zero values (see above); inf without one."""
+    n = len(values)
+    if n < 2 or not all(0 <= value < math.inf for value in values):
+        return math.inf
+    if min(values) == 0 or len(set(values)) < n:
+        enough = stats.binom.cdf(np.arange(n), n, share) >= CONFIDENCE
+        return sorted(values)[int(np.argmax(enough))] if enough.any() else math.inf
+    logs = np.log(values)
+    return float(np.exp(np.mean(logs) + tolerance_factor(n, share) * np.std(logs, ddof=1)))
+
+
 def recommendation(
-    line: str, along: Mapping[float, PointResult], metric: str, below: float, share: float
-) -> Recommendation:
+    line: str, along: Mapping[float, PointResult], metric: str, below: float, share: float,
+    *, between: bool = True,
+) -> Recommendation:  # fmt: skip
     """Return the smallest place on the axis from which on the goal is reached (see above).
 
-    A failed run does not reach the goal; a point with failed runs is therefore skipped.
+    between: also places between two points. A run that failed, or has no value, does not reach
+    the goal; a point with such runs is therefore skipped.
     """
     limits = dict[float, float]()
     for epsilon in sorted(along):
-        values = [v for v in along[epsilon].values.get(metric, {}).values() if v > 0]
-        if len(values) >= 2 and not along[epsilon].failed:
-            logs = np.log(values)
-            k = tolerance_factor(len(values), share)
-            limits[epsilon] = float(np.exp(np.mean(logs) + k * np.std(logs, ddof=1)))
-        else:
-            limits[epsilon] = math.inf
+        point = along[epsilon]
+        values = list(point.values.get(metric, {}).values())
+        whole = not point.failed and len(values) >= len(point.seconds)
+        limits[epsilon] = upper_limit(values, share) if whole else math.inf
     found: float | None = None
     for epsilon, limit in sorted(limits.items(), reverse=True):
         if limit < below:
             found = epsilon
             continue
-        if found is not None and math.isfinite(limit):
+        if found is not None and between and math.isfinite(limit) and limits[found] > 0:
             found = _crossing(epsilon, limit, found, limits[found], below)
         break
     return Recommendation(line, found, limits)

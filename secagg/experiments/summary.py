@@ -25,6 +25,7 @@ from secagg.experiments.statistics import (
 
 SCHEMA = 1
 SECONDS = "seconds"
+EPSILON = "privacy.epsilon"
 
 
 def summarise(planned: Planned, done: Done) -> dict[str, Any]:
@@ -53,6 +54,7 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
         "job": {"title": planned.reference.title, "method": planned.reference.method.name},
         "sites": {name: len(table) for name, table in planned.tables.items()},
         "records": sweep.records.model_dump(),
+        "truth": sweep.measure.truth,
         "public": sweep.public,
         "repeat": sweep.repeat,
         "seed": sweep.seed,
@@ -66,7 +68,8 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
             {"line": line, "smallest": r.epsilon,
              "limits": [[x, _number(limit)] for x, limit in r.limits.items()]}
             for line, along in found.items()
-            for r in [recommendation(line, along, goal.metric, goal.below, goal.share)]
+            for r in [recommendation(line, along, goal.metric, goal.below, goal.share,
+                                     between=sweep.across == EPSILON)]
         ],
         "attacks": _attacks(planned, done),
         "refused": [r.plain() for r in planned.refused],

@@ -23,6 +23,7 @@ whole value in the job, also if it is a table.
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -37,7 +38,10 @@ from secagg.errors import JobError, UsageError
 from secagg.jobs.job import Job, load_job, parse_job
 
 _RECORDS = "records."
+_PLACES = ("sites.folder", "sites.table", "sites.site_column", "sites.ledgers", "engine")
+"""Keys that cannot differ between runs: all use the same records, in one process."""
 MAX_POINTS = 10_000
+_LARGEST = 1e300
 
 
 class _Table(BaseModel):
@@ -90,8 +94,9 @@ class Records(_Table):
 class Goal(_Table):
     """What is good enough: the largest value of a metric. The page then recommends an epsilon."""
 
-    metric: str
-    below: float = Field(gt=0)
+    metric: Literal["error", "width", "pip_error", "unexplained", "shd", "fdr"]
+    """Only metrics of which less is better."""
+    below: float = Field(gt=0, allow_inf_nan=False)
     share: float = Field(default=0.9, gt=0, lt=1)
     """The share of runs that must reach it."""
 
@@ -135,7 +140,15 @@ class Sweep(_Table):
                 raise ValueError(f"axes.{key} must be a list of different values")
         if any(isinstance(v, bool) or not isinstance(v, int | float) for v in self.across_values):
             raise ValueError(f"axes.{self.across}, the first axis, must be a list of numbers")
+        places = [v for v in self.across_values if -_LARGEST < v < _LARGEST]
+        if len(set(places)) < len(self.across_values):  # 1 and 1.0 are one place
+            raise ValueError(f"axes.{self.across} must be a list of different finite numbers")
+        for key in (*self.axes, *(key for line in self.lines for key in line.keys)):
+            if key == "sites" or key.startswith(_PLACES):
+                raise ValueError(f"{key} cannot differ between the runs of an experiment")
         names = [line.name for line in self.lines]
+        if not all(text.isprintable() for text in (self.title, *names)):
+            raise ValueError("title and names of lines must have printable characters only")
         if len(set(names)) < len(names):
             raise ValueError("lines must have different names")
         return self
@@ -177,7 +190,7 @@ def read_sweep(path: Path) -> Sweep:
         if first["type"] == "extra_forbidden":
             known = _known_keys(tuple(map(str, first["loc"][:-1])))
             raise UsageError(str(path), *unknown_key("", key, known).args[1:]) from None
-        raise UsageError(str(path), describe(first, key)) from None
+        raise UsageError(str(path), describe(first, key or "sweep")) from None
     return sweep.model_copy(update={"job": path.parent / sweep.job})
 
 
@@ -191,13 +204,14 @@ def _known_keys(place: tuple[str, ...]) -> set[str]:
 def points(sweep: Sweep) -> list[Point]:
     """Return every point with its job. Raises `JobError` if a key or a value is wrong."""
     base, found = load_job(sweep.job), list[Point]()
+    number = math.prod(map(len, sweep.axes.values())) * max(1, len(sweep.lines))
+    if number > MAX_POINTS:
+        raise UsageError("axes", f"has {number} points, and the limit is {MAX_POINTS}")
     for line, keys in _lines(sweep):
         for value in sweep.across_values:
             where = f"{line or sweep.title}, {sweep.across} = {value}"
             job, records = _changed(sweep, base, {**sweep.keys, **keys, sweep.across: value}, where)
             found.append(Point(line, float(value), job, records))
-    if len(found) > MAX_POINTS:
-        raise UsageError("axes", f"has {len(found)} points, and the limit is {MAX_POINTS}")
     return found
 
 

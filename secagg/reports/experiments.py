@@ -20,13 +20,13 @@ Summary = Mapping[str, Any]
 METRICS: Mapping[str, tuple[str, str]] = {
     "error": (
         "relative error of the slopes",
-        "the distance of the slopes from those of all records without noise, each slope "
+        "the distance of the slopes from the true ones, each slope "
         "times the standard deviation of its variable, divided by the length of the "
         "latter; 0 is exact, and 1 is no better than slopes of zero",
     ),
     "coverage": (
         "coverage of the intervals",
-        "the share of slopes whose interval contains the one of all records without noise",
+        "the share of slopes whose interval contains the true one",
     ),
     "width": (
         "width of the intervals",
@@ -35,8 +35,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     ),
     "pip_error": (
         "error of inclusion probabilities",
-        "the mean distance of the posterior inclusion probabilities from those of all "
-        "records without noise",
+        "the mean distance of the posterior inclusion probabilities from the true ones",
     ),
     "auc": (
         "AUC on other records",
@@ -50,8 +49,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
     ),
     "shd": (
         "structural Hamming distance",
-        "the number of edges to add, to remove or to turn until the graph is that of all "
-        "records without noise",
+        "the number of edges to add, to remove or to turn until the graph is the true one; "
+        "directions count only if every edge of the true graph has one",
     ),
     "tpr": (
         "true positive rate",
@@ -170,6 +169,9 @@ def recommendation_lines(summary: Summary) -> list[str]:
     what = (
         f"{label_of(goal['metric'])} below {goal['below']:g} in {100 * goal['share']:g} % of runs"
     )
+    measured = {m for c in summary["curves"] for p in c["points"] for m in p["metrics"]}
+    if goal["metric"] not in measured:
+        return [f"No run has the goal's metric, {label_of(goal['metric'])}."]
     lines = []
     for each in summary["recommendations"]:
         name = each["line"] or summary["title"]

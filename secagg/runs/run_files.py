@@ -53,6 +53,11 @@ def without_log_facts(run_facts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in run_facts.items() if key not in in_log}
 
 
+def job_digest(job: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a job, in hexadecimal. job: as `Job.agreed`, or in run.json"""
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()
+
+
 def write_result(folder: Path, result: Result, run_facts: Mapping[str, Any]) -> dict[str, Any]:
     """Write result, arrays and facts; return the event that binds them. Raises `OSError`."""
     recorded, arrays = without_log_facts(run_facts), io.BytesIO()

@@ -16,12 +16,14 @@ from support.jobs import raw_job, tables
 import secagg
 from secagg.audits.audit import audit_job
 from secagg.cli.output.audit import as_plain
+from secagg.compliance.evidence import AllEvidence
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.compliance.signatures import sign_report
 from secagg.core.identity import COORDINATOR, Identity, Role
-from secagg.core.randomness import system_random
+from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import EvidenceError, UsageError
 from secagg.jobs.job import parse_job
+from secagg.runs.run_files import json_bytes
 
 FORM = """[purpose]
 purpose = "To plan beds."
@@ -40,6 +42,7 @@ def experiment() -> dict[str, Any]:
     return {
         "title": "A sweep", "repeat": 20, "public": True, "across": "privacy.epsilon",
         "curves": [{"line": "sum", "points": points}], "baselines": {}, "baseline_curves": [],
+        "job": {"title": "A job", "method": "moments"},
         "goal": {"metric": "error", "below": 0.5, "share": 0.9, "confidence": 0.9},
         "recommendations": [{"line": "sum", "smallest": 3.5, "limits": [[4.0, 0.4]]}],
     }  # fmt: skip
@@ -53,7 +56,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     secagg.run(job, data, out=place / "exact")
     private = {"placement": "sum", "epsilon": 4, "delta": 1e-5, "record_norm": 1.5}
     secagg.run({**job, "privacy": private}, data, out=place / "private")
-    audit = audit_job(parse_job(job), data, attacks=["clear_contributions", "identified_share"])
+    audit = audit_job(
+        parse_job({**job, "privacy": private}),
+        data,
+        attacks=["clear_contributions", "identified_share"],
+    )
     (place / "audit").mkdir()
     (place / "audit" / "audit.json").write_text(json.dumps(as_plain(audit)))
     (place / "experiment").mkdir()
@@ -246,6 +253,14 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a further audit": (added("evidence/audits/2.json"), "audits/2.json"),
     "a further file": (added("notes.txt"), "notes.txt"),
     "the page is gone": (removed("report.html"), "report.html"),
+    "ends of lines": (
+        lambda report: (report / "report.html").write_text(
+            (report / "report.html").read_text().replace("\n", "\u2028")) and None,
+        "report.html",
+    ),
+    "a link": (
+        lambda report: (report / "report.pdf").symlink_to(report / "report.html"), "report.pdf",
+    ),
 }  # fmt: skip
 
 
@@ -268,6 +283,102 @@ def test_a_report_written_again_over_changed_evidence_still_needs_the_run_intact
     with pytest.raises(EvidenceError):
         write_report(tmp_path / "new", [bad])
     assert not (tmp_path / "new").exists()
+
+
+# --- what other people wrote ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["audits", "experiments"])
+@pytest.mark.parametrize("bad", [[], {}, {"attacks": [{"verdict": "x", "value": 1}]}])
+def test_malformed_evidence_is_named_in_a_line(
+    folders: Path, tmp_path: Path, kind: str, bad: Any
+) -> None:
+    (tmp_path / "bad.json").write_text(json.dumps(bad))
+    with pytest.raises(EvidenceError) as caught:
+        write_report(tmp_path / "r", [folders / "exact"], **{kind: [tmp_path / "bad.json"]})
+    assert f"{kind}/1.json" in caught.value.line()
+
+
+def test_a_form_that_cannot_be_read_is_a_usage_error(folders: Path, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UsageError):
+            write_report(tmp_path / "r", [folders / "exact"], form=path)
+
+
+def test_a_run_cannot_lead_the_copy_out_of_the_report(folders: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "in" / "bad"
+    shutil.copytree(folders / "exact", bad)
+    facts = json.loads((bad / "run.json").read_text())
+    facts["session"] = "../../../../out"
+    (bad / "run.json").write_bytes(json_bytes(facts))
+    before = set(tmp_path.rglob("*"))
+    with pytest.raises(EvidenceError):
+        write_report(tmp_path / "in" / "r", [bad])
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_the_unfinished_run_of_the_same_name_is_left_alone(folders: Path, tmp_path: Path) -> None:
+    (tmp_path / "r.partial").mkdir()
+    write_report(tmp_path / "r", [folders / "exact"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r", "r.partial"]
+
+
+def test_an_audit_of_another_job_is_not_said_to_be_of_the_run(
+    folders: Path, tmp_path: Path
+) -> None:
+    write_report(tmp_path / "own", [folders / "private"], [folders / "audit"])
+    write_report(tmp_path / "other", [folders / "exact"], [folders / "audit"])
+    own, other = statements(tmp_path / "own")["8.1"], statements(tmp_path / "other")["8.1"]
+    assert (own["status"], other["status"]) == ("evidence attached", "evidence missing")
+    assert "on the same jobs" in content(tmp_path / "own")["first_page"]["tried"]
+    assert "other jobs" in content(tmp_path / "other")["first_page"]["tried"]
+
+
+def test_an_experiment_of_another_job_is_not_said_to_be_of_the_run(written: Path) -> None:
+    found = {s["topic"]: s for s in statements(written).values()}
+    assert found["job of the experiment"]["status"] == "evidence missing"
+
+
+def test_runs_whose_noise_is_void_are_not_called_exact(folders: Path, tmp_path: Path) -> None:
+    private = {"placement": "sum", "epsilon": 4, "delta": 1e-5, "record_norm": 1.5}
+    job = {**raw_job(protocol={"name": "masked"}), "privacy": private}
+    secagg.run(job, tables(60), out=tmp_path / "void", random=replayable_random(1))
+    write_report(tmp_path / "r", [folders / "private", tmp_path / "void"])
+    claim = content(tmp_path / "r")["first_page"]["claim"]
+    assert "noise of 1 of 2 runs guarantees nothing" in claim and "exact" not in claim
+
+
+def test_deltas_of_several_runs_add_up_too(folders: Path, tmp_path: Path) -> None:
+    private = {"placement": "sum", "epsilon": 2, "delta": 1e-5, "record_norm": 1.5}
+    job = {**raw_job(protocol={"name": "masked"}), "privacy": private}
+    secagg.run(job, tables(60), out=tmp_path / "second")
+    write_report(tmp_path / "r", [folders / "private", tmp_path / "second"])
+    assert "ε 6.000 and δ 2 × 10⁻⁵" in content(tmp_path / "r")["first_page"]["claim"]
+
+
+def test_exact_releases_in_the_ledgers_are_counted(folders: Path, tmp_path: Path) -> None:
+    job = raw_job(
+        protocol={"name": "masked"}, sites={"max_rows": 100, "ledgers": str(tmp_path / "ledgers")}
+    )
+    secagg.run(job, tables(60), out=tmp_path / "run")
+    write_report(tmp_path / "r", [tmp_path / "run"], ledgers=tmp_path / "ledgers")
+    found = [s for s in statements(tmp_path / "r").values() if "ledger of" in s["topic"]]
+    assert found and all("no ε bounds them" in s["text"] for s in found)
+    assert "Infinity" not in (tmp_path / "r" / "evidence" / "ledgers.json").read_text()
+    write_report(tmp_path / "q", [folders / "exact"], ledgers=tmp_path / "ledgers")
+    topics = {s["topic"]: s["status"] for s in statements(tmp_path / "q").values()}
+    assert topics["runs without a line"] == "evidence missing"
+
+
+def test_a_run_of_an_earlier_version_has_no_line_of_some_events(written: Path) -> None:
+    (run,) = AllEvidence.read(written).runs
+    assert run.line("countersigned").where.startswith("line ")
+    assert run.line("of a later version").where == ""
+
+
+def test_what_nothing_checks_is_named(report: Path) -> None:
+    (report / "report.pdf").write_text("another report")
+    assert verify_report(report).unchecked == ("report.pdf",)
 
 
 # --- signatures -----------------------------------------------------------------------------------
@@ -300,6 +411,16 @@ def test_a_signature_of_another_report_is_refused(report: Path, written: Path) -
     with pytest.raises(EvidenceError) as caught:
         verify_report(report)
     assert caught.value.where == "signatures/eve.json"
+
+
+@pytest.mark.parametrize("key", ["role", "report", "comment", "key"])
+def test_nothing_in_the_file_of_a_signature_can_be_changed(report: Path, key: str) -> None:
+    path = sign_report(report, Identity.generate("eve", Role.SITE, system_random))
+    changed = json.loads(path.read_text())
+    changed[key] = {"role": "coordinator", "key": changed["key"].upper()}.get(key, "approved")
+    path.write_text(json.dumps(changed, indent=1) + "\n")
+    with pytest.raises(EvidenceError):
+        verify_report(report)
 
 
 @pytest.mark.parametrize(

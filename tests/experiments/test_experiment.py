@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import secagg
 from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
 from secagg.experiments.experiment import Planned, plan_experiment
-from secagg.experiments.output import write
+from secagg.experiments.output import check_folder, write
 from secagg.experiments.records import Design, bootstrap, digest_of, read_tables
-from secagg.experiments.runner.cells import key
+from secagg.experiments.runner.cells import code_version, compute, key
 from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.sweep import read_sweep
 from secagg.jobs.job import Job, load_job
@@ -202,6 +203,44 @@ def test_a_sweep_whose_every_point_is_refused_is_refused(folder: Path) -> None:
     (folder / "none.toml").write_text(text)
     with pytest.raises(UsageError):
         plan_experiment(read_sweep(folder / "none.toml"))
+
+
+def test_attacks_are_known_before_a_run(folder: Path) -> None:
+    (folder / "attacked.toml").write_text(SWEEP + '[attacks]\nnames = ["none"]\n')
+    with pytest.raises(UsageError) as caught:
+        plan_experiment(read_sweep(folder / "attacked.toml"))
+    assert "none" in caught.value.line()
+
+
+def test_ledgers_and_engine_of_the_job_do_not_matter(folder: Path, planned: Planned) -> None:
+    engine = '[engine]\nname = "processes"\n'
+    job = JOB.replace("max_rows = 400\n", 'max_rows = 400\nledgers = "ledgers"\n') + engine
+    (folder / "real.toml").write_text(job)
+    (folder / "real_study.toml").write_text(SWEEP.replace("job.toml", "real.toml"))
+    real = plan_experiment(read_sweep(folder / "real_study.toml"))
+    assert [key(cell) for cell in real.cells()] == [key(cell) for cell in planned.cells()]
+    assert not (folder / "ledgers").exists()
+
+
+def test_records_of_a_person_are_not_drawn_singly(folder: Path) -> None:
+    text = SWEEP.replace("[keys]\n", '[keys]\n"privacy.person" = "age"\n')
+    (folder / "person.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        plan_experiment(read_sweep(folder / "person.toml"))
+    assert "person" in caught.value.line()
+
+
+def test_records_that_change_during_the_experiment_are_not_used(planned: Planned) -> None:
+    cell = planned.runs["sum"][1.0][1]
+    other = replace(cell, settings=tuple(sorted({**dict(cell.settings), "digest": "0"}.items())))
+    outcome = compute(other, code_version(other.task))
+    assert outcome.numbers is None and "changed" in str(outcome.failed)
+
+
+def test_a_folder_keeps_one_experiment(done: Computed, folder: Path) -> None:
+    check_folder(folder / "out", "What privacy costs")
+    with pytest.raises(UsageError):
+        check_folder(folder / "out", "Another study")
 
 
 def test_the_analysis_that_is_measured_must_be_named(folder: Path) -> None:

@@ -14,6 +14,7 @@ from secagg.experiments.statistics import (
     paired_difference,
     recommendation,
     tolerance_factor,
+    upper_limit,
 )
 
 
@@ -43,6 +44,30 @@ def test_differences_are_paired_by_seed() -> None:
 )  # fmt: skip
 def test_tolerance_factors_are_those_of_published_tables(n: int, k: float) -> None:
     assert tolerance_factor(n, 0.9) == pytest.approx(k, abs=1.5e-3)
+
+
+def test_a_limit_of_zeros_and_ties_holds_for_any_distribution() -> None:
+    assert upper_limit([0.0] * 21, 0.9) == upper_limit([2.0, 2.0], 0.9) == math.inf
+    assert upper_limit([0.0] * 22, 0.9) == 0.0
+    assert upper_limit([0.0] * 21 + [7.0], 0.9) == 7.0
+    values = [float(i // 2) for i in range(50)]  # Bin(50, 0.9) < 49 has probability 0.966
+    assert upper_limit(values, 0.9) == sorted(values)[48]
+    assert stats.binom.cdf(48, 50, 0.9) >= 0.9 > stats.binom.cdf(47, 50, 0.9)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
+def test_a_value_that_is_no_number_has_no_limit(bad: float) -> None:
+    assert upper_limit([0.1, 0.2, bad], 0.9) == math.inf
+
+
+def test_a_run_without_the_value_does_not_reach_the_goal() -> None:
+    point = PointResult({"error": {1: 0.1, 2: 0.11}}, {}, 0, {1: 1.0, 2: 1.0, 3: 1.0})
+    assert recommendation("a", {1: point}, "error", 5.0, 0.9).epsilon is None
+
+
+def test_other_axes_than_epsilon_have_no_places_between_points() -> None:
+    along = curve({0: 1.6, 4: 0.1})
+    assert recommendation("a", along, "error", 0.5, 0.9, between=False).epsilon == 4
 
 
 def curve(limits: dict[float, float]) -> dict[float, PointResult]:

@@ -67,6 +67,15 @@ def test_a_line_replaces_a_whole_table_and_keys_are_set_first(folder: Path) -> N
         (START + "repeat = 1\n" + AXES, "repeat"),
         (START + AXES + '[goal]\nmetrics = "error"\nbelow = 1\n', "metric"),
         (START + AXES + '[[lines]]\nname = "a"\n[[lines]]\nname = "a"\n', "lines"),
+        (START + '[axes]\n"a.b" = [1, 1.0]\n', "axes"),
+        (START + AXES + '[[lines]]\nname = "a\\u001b[31m"\n', "printable"),
+        (START + '[axes]\n"a.b" = [1, nan]\n', "axes"),
+        (START + '[axes]\n"a.b" = [1, 1' + 400 * "0" + "]\n", "axes"),
+        (START + AXES + '[[lines]]\nname = "a"\n"sites.folder" = "b"\n', "sites.folder"),
+        (START + AXES + '"engine.name" = ["memory"]\n', "engine"),
+        (START + AXES + '[goal]\nmetric = "auc"\nbelow = 1\n', "metric"),
+        (START + AXES + '[goal]\nmetric = "eror"\nbelow = 1\n', "metric"),
+        (START + AXES + '[goal]\nmetric = "error"\nbelow = inf\n', "below"),
     ],
 )
 def test_a_wrong_file_is_refused_by_a_line_that_names_the_key(

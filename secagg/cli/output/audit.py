@@ -25,7 +25,7 @@ from secagg.core.version import __version__
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
 from secagg.reports.audits.page import audit_page, interval, number, remark
-from secagg.runs.run_files import finite, json_bytes
+from secagg.runs.run_files import finite, job_digest, json_bytes
 
 _FILES = {"audit.json", "audit.html", "cache"}
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")
@@ -181,6 +181,7 @@ def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:
     job, given = audit.job, {n: v for n, v in vars(audit).items() if n not in {"job", "attacked"}}
     about = {"title": job.title, "method": job.method.name, "protocol": job.protocol.name}
     setting = {"epsilon": job.privacy.epsilon, "secagg": __version__}
+    setting |= {"job": job_digest(job.agreed)}
     return dict(
         plain(about | setting | given | {"attacks": [_plain(each) for each in audit.attacked]})
     )

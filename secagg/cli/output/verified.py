@@ -84,5 +84,7 @@ def show_verified_report(folder: Path, checked: VerifiedReport) -> None:
     for each in checked.signed:
         whose = "a key of the runs' rosters" if each.known else f"unknown key {each.key}"
         typer.echo(f"signed by {each.name} ({whose})")
+    if checked.unchecked:
+        typer.echo(f"not checked: {', '.join(checked.unchecked)}")
     if not checked.signed:
         typer.echo("not signed: anybody who can write the folder could have made it anew")

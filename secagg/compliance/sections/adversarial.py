@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.compliance.evidence import AllEvidence
+from secagg.compliance.evidence import AllEvidence, well_formed
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports.audits.page import interval, number
 from secagg.reports.numbers import counted, listing
+from secagg.runs.run_files import job_digest
 
 _STATUS = {
     "leak": Status.PERSON, "no leak found": Status.ATTACHED, "inconclusive": Status.MISSING,
@@ -19,8 +20,9 @@ def adversarial(evidence: AllEvidence) -> Section:
     """Return section 8."""
     found, shown = list[Statement](), list[Table]()
     for name, audit in evidence.audits.items():
-        found += _of_audit(name, audit)
-        shown.append(_table(name, audit))
+        with well_formed(f"audits/{name}"):
+            found += _of_audit(name, audit, evidence)
+            shown.append(_table(name, audit))
     if not found:
         text = (
             "No audit is attached, so no attack on these jobs was tried. `secagg audit JOB --out "
@@ -33,7 +35,17 @@ def adversarial(evidence: AllEvidence) -> Section:
     )  # fmt: skip
 
 
-def _of_audit(name: str, audit: Mapping[str, Any]) -> list[Statement]:
+def _which(audit: Mapping[str, Any], evidence: AllEvidence) -> list[str]:
+    """Return the runs whose job an audit attacked; of an audit of a run, only that run."""
+    return [
+        run.name
+        for run in evidence.runs
+        if audit.get("job") == job_digest(run.facts["job"])
+        and audit.get("session", run.facts["session"]) == run.facts["session"]
+    ]
+
+
+def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> list[Statement]:
     file, attacks = f"audits/{name}", audit["attacks"]
     verdicts = [each["verdict"] for each in attacks]
     applied = [each for each in attacks if each["verdict"] != "not applicable"]
@@ -45,7 +57,14 @@ def _of_audit(name: str, audit: Mapping[str, Any]) -> list[Statement]:
         "that these attacks did not succeed."
     )
     place = Evidence(file, "attacks")
-    found = [Statement("attacks", text, Status.ATTACHED, (place,))]
+    runs = _which(audit, evidence)
+    text += (
+        f" The job is that of {listing(runs)}."
+        if runs
+        else " This is not the job of a run in this report, so it says nothing about them."
+    )
+    status = Status.ATTACHED if runs else Status.MISSING
+    found = [Statement("attacks", text, status, (place,))]
     for i, each in enumerate(attacks):
         if "value" not in each:
             continue
@@ -78,10 +97,14 @@ def tried(evidence: AllEvidence) -> str:
     """Return one line for the first page: what was tried, and what it found."""
     if not evidence.audits:
         return "No attack was tried."
-    attacks = [each for audit in evidence.audits.values() for each in audit["attacks"]]
+    of_runs = [audit for audit in evidence.audits.values() if _which(audit, evidence)]
+    if not of_runs:
+        return "No attack on the job of a run was tried; the attached audits are of other jobs."
+    attacks = [each for audit in of_runs for each in audit["attacks"]]
     applied = [each for each in attacks if each["verdict"] != "not applicable"]
     leaks = [each for each in applied if each["verdict"] == "leak"]
     text = f"{counted(len(applied), 'attack')} on the same jobs were tried; "
     if not leaks:
-        return f"{text}none found a leak."
+        unclear = sum(each["verdict"] == "inconclusive" for each in applied)
+        return f"{text}none found a leak{f', {unclear} were inconclusive' if unclear else ''}."
     return f"{text}{len(leaks)} found a leak: {listing(sorted({e['label'] for e in leaks}))}."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.core.identity import COORDINATOR
 from secagg.reports import dp_mechanisms, dp_plain_language, limitations
-from secagg.reports.numbers import counted, significant
+from secagg.reports.numbers import counted, listing, probability, significant
 
 
 def guarantee(evidence: AllEvidence) -> Section:
@@ -30,7 +30,8 @@ def guarantee(evidence: AllEvidence) -> Section:
                 Table(f"The noise of run {run.name}, by stage", (head[0], *head[1]), cells,
                       tuple(range(1, len(head[1]) + 1)), (run.at("privacy/mechanisms"),))
             )  # fmt: skip
-    found += _ledgers(evidence)
+    with well_formed("ledgers.json"):
+        found += _ledgers(evidence)
     return Section(
         5, "Guarantee", "NIST SP 800-226; Deployments Registry tiers 2 and 3",
         (*found, *answers(evidence, "judgement", ("epsilon", "tuning"))), tuple(shown),
@@ -67,6 +68,11 @@ def _ledgers(evidence: AllEvidence) -> list[Statement]:
             by_dataset.setdefault((row["party"], row["dataset"]), []).append(row)
     found = list[Statement]()
     known = {run.facts["session"] for run in evidence.runs}
+    in_ledgers = {str(row["session"]) for row in evidence.ledgers}
+    if absent := [run.name for run in evidence.runs if run.facts["session"] not in in_ledgers]:
+        text = f"The ledgers have no line of {counted(len(absent), 'run')}: {listing(absent)}."
+        place = (Evidence("ledgers.json"),)
+        found.append(Statement("runs without a line", text, Status.MISSING, place))
     for (party, dataset), rows in sorted(by_dataset.items()):
         sessions = dict.fromkeys(str(row["session"]) for row in rows)
         other = [s for s in sessions if s not in known]
@@ -99,14 +105,20 @@ def strongest(runs: Sequence[RunEvidence]) -> str:
         return runs[0].claims.sentence
     held = [run for run in runs if run.claims.noised and run.claims.holds]
     if len(held) < len(runs):
-        return (
-            f"{len(runs) - len(held)} of {len(runs)} runs released exact sums, so no bound holds "
-            "for what all runs together reveal about one record."
-        )
-    largest = max(run.claims.guarantee["epsilon"] for run in held)
-    total = sum(run.claims.guarantee["epsilon"] for run in held)
+        exact = sum(not run.claims.noised for run in runs)
+        void = len(runs) - len(held) - exact
+        parts = [f"{exact} of {len(runs)} runs released exact sums"] if exact else []
+        parts += [f"the noise of {void} of {len(runs)} runs guarantees nothing"] if void else []
+        text = f"{' and '.join(parts)}, so no bound holds for what all runs together reveal."
+        return text[0].upper() + text[1:]
+    guarantees = [run.claims.guarantee for run in held]
+    largest = max(each["epsilon"] for each in guarantees)
+    text = f"Each of the {len(runs)} runs has a guarantee with at most ε {significant(largest)}."
+    if len({(each["unit"], each["adjacency"]) for each in guarantees}) > 1:
+        return f"{text} They protect different units, so their ε do not add up to one guarantee."
+    epsilon, delta = (sum(each[key] for each in guarantees) for key in ("epsilon", "delta"))
     return (
-        f"Each of the {len(runs)} runs bounds the effect of one record by at most ε "
-        f"{significant(largest)}. Together they reveal at most ε {significant(total)}, the sum; "
-        "the ledgers may bound it more closely."
+        f"{text} For one {guarantees[0]['unit']} that is in all of them, they hold together with "
+        f"ε {significant(epsilon)} and δ {probability(delta)}, the sums; other runs on the same "
+        "records come on top."
     )

@@ -79,10 +79,11 @@ def _parameters(
 def _edges(run: RunEvidence, name: str, summary: Mapping[str, Any]) -> Statement:
     variables = len(summary["names"])
     text = (
-        f"{name}: the edges between {counted(variables, 'variable')} come from sums over all "
-        f"records of {counted(len(run.facts['cohort']), 'site')}; no edge rests on fewer."
+        f"{name}: the edges between {counted(variables, 'variable')} come from sums over "
+        f"{counted(len(run.facts['cohort']), 'site')}, not from the contribution of one. How many "
+        "records support an edge cannot be seen from sums."
     )
-    return Statement("edges", text, Status.ATTACHED, (run.at("", "result.json"),), run.name)
+    return Statement("edges", text, Status.PERSON, (run.at("", "result.json"),), run.name)
 
 
 def _dominance(run: RunEvidence) -> Statement:
@@ -96,7 +97,9 @@ def _dominance(run: RunEvidence) -> Statement:
 def _extremes(run: RunEvidence) -> Statement:
     kinds = {field["kind"] for stage in run.facts["plan"] for field in stage["fields"]}
     text = (
-        "No smallest or largest value, median or other quantile was released: every released "
-        f"number is a sum ({', '.join(sorted(kinds))})."
+        "No stage asks for a smallest or largest value, a median or another quantile: every "
+        f"released number is a sum over sites ({', '.join(sorted(kinds))})."
     )
+    if "count" in kinds and not run.claims.noised:
+        text += " Exact counts of levels show which levels no record has, or only one."
     return Statement("no extremes", text, Status.ATTACHED, (run.at("plan"),), run.name)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports import summary as first_page
 from secagg.reports.dp_hazards import hazards
 from secagg.reports.expected_utility import expected
 from secagg.reports.experiments import number_rows, recommendation_lines
+from secagg.reports.numbers import listing
 
 
 def utility(evidence: AllEvidence) -> Section:
@@ -20,15 +21,9 @@ def utility(evidence: AllEvidence) -> Section:
     for run in evidence.runs:
         found += _of_run(run)
     for name, experiment in evidence.experiments.items():
-        place = Evidence(f"experiments/{name}", "recommendations")
-        for line in recommendation_lines(experiment):
-            found.append(Statement("experiment", line, Status.ATTACHED, (place,)))
-        found.append(_tuning(name, experiment))
-        head, rows = number_rows(experiment, costs=False)
-        shown.append(
-            Table(f"{experiment['title']}: means over {experiment['repeat']} runs", tuple(head),
-                  rows, tuple(range(1, len(head))), (Evidence(f"experiments/{name}", "curves"),))
-        )  # fmt: skip
+        with well_formed(f"experiments/{name}"):
+            found += _of_experiment(name, experiment, evidence)
+            shown.append(_table(name, experiment))
     if not evidence.experiments:
         text = (
             "No experiment is attached, so nothing here compares the result with one without "
@@ -52,6 +47,36 @@ def _of_run(run: RunEvidence) -> list[Statement]:
         Statement("expected error", text, Status.PERSON, place, run.name)
         for text in expected(run.facts, run.summary)
     ]
+
+
+def _of_experiment(
+    name: str, experiment: Mapping[str, Any], evidence: AllEvidence
+) -> list[Statement]:
+    job, runs = experiment["job"], evidence.runs
+    same = [r.name for r in runs if (r.facts["title"], r.facts["method"]["name"])
+            == (job["title"], job["method"])]  # fmt: skip
+    which = f"as {listing(same)}" if same else "which no run of this report has"
+    text = (
+        f"“{experiment['title']}” ran the job “{job['title']}” ({job['method']}), with changed "
+        f"settings: the title and method {which}."
+    )
+    place = Evidence(f"experiments/{name}", "job")
+    status = Status.PERSON if same else Status.MISSING
+    found = [Statement("job of the experiment", text, status, (place,))]
+    place = Evidence(f"experiments/{name}", "recommendations")
+    found += [
+        Statement("experiment", line, Status.ATTACHED, (place,))
+        for line in recommendation_lines(experiment)
+    ]
+    return [*found, _tuning(name, experiment)]
+
+
+def _table(name: str, experiment: Mapping[str, Any]) -> Table:
+    head, rows = number_rows(experiment, costs=False)
+    return Table(
+        f"{experiment['title']}: means over {experiment['repeat']} runs", tuple(head), rows,
+        tuple(range(1, len(head))), (Evidence(f"experiments/{name}", "curves"),),
+    )  # fmt: skip
 
 
 def _tuning(name: str, experiment: Mapping[str, Any]) -> Statement:
