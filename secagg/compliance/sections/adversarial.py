@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.compliance.evidence import AllEvidence
+from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports.audits.page import interval, number
-from secagg.reports.numbers import counted, listing
+from secagg.reports.numbers import counted
 
 _STATUS = {
     "leak": Status.PERSON, "no leak found": Status.ATTACHED, "inconclusive": Status.MISSING,
@@ -74,14 +74,56 @@ def _table(name: str, audit: Mapping[str, Any]) -> Table:
     )  # fmt: skip
 
 
-def tried(evidence: AllEvidence) -> str:
-    """Return one line for the first page: what was tried, and what it found."""
-    if not evidence.audits:
-        return "No attack was tried."
-    attacks = [each for audit in evidence.audits.values() for each in audit["attacks"]]
-    applied = [each for each in attacks if each["verdict"] != "not applicable"]
-    leaks = [each for each in applied if each["verdict"] == "leak"]
-    text = f"{counted(len(applied), 'attack')} on the same jobs were tried; "
-    if not leaks:
-        return f"{text}none found a leak."
-    return f"{text}{len(leaks)} found a leak: {listing(sorted({e['label'] for e in leaks}))}."
+# In the order of the first page; what each verdict says, for readers without special knowledge.
+_IN_WORDS = {
+    "leak": "Succeeded, so there is a leak",
+    "inconclusive": "Inconclusive, so it shows nothing",
+    "no leak found": "Did not succeed",
+}
+
+
+def tried(evidence: AllEvidence) -> dict[str, Any]:
+    """Return for the first page what was tried on which run, and what it found."""
+    attacked = {run.name for audit in evidence.audits.values() for run in _runs_of(audit, evidence)}
+    return {
+        "audits": [_in_short(audit, evidence) for audit in evidence.audits.values()],
+        "not_attacked": [run.name for run in evidence.runs if run.name not in attacked],
+    }
+
+
+def _in_short(audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]:
+    applied = [each for each in audit["attacks"] if each["verdict"] != "not applicable"]
+    found = {
+        words: list(dict.fromkeys(e["title"] for e in applied if e["verdict"] == verdict))
+        for verdict, words in _IN_WORDS.items()
+    }
+    runs = _runs_of(audit, evidence)
+    place = "on a run's folder"
+    if "records" in audit:
+        place = f"in a trial with {counted(audit['records'], 'record')}"
+        place += " of a job with this title, method, protocol and ε" if runs else ""
+    were = "was" if len(applied) == 1 else "were"
+    return {
+        "title": audit["title"],
+        "runs": [run.name for run in runs],
+        "text": f"{counted(len(applied), 'attack')} {were} tried {place}",
+        "found": [{"verdict": words, "attacks": names} for words, names in found.items() if names],
+    }
+
+
+def _runs_of(audit: Mapping[str, Any], evidence: AllEvidence) -> list[RunEvidence]:
+    """Return the runs that an audit is about.
+
+    An audit of a run's folder names its session. An audit of a job does not record the whole job:
+    title, method, protocol and ε must be the same, so it may still be another job.
+    """
+    if "session" in audit:
+        return [run for run in evidence.runs if run.facts["session"] == audit["session"]]
+    about = tuple(audit.get(key) for key in ("title", "method", "protocol", "epsilon"))
+    return [run for run in evidence.runs if _about(run) == about]
+
+
+def _about(run: RunEvidence) -> tuple[Any, ...]:
+    job = run.facts["job"]
+    epsilon = (job.get("privacy") or {}).get("epsilon")
+    return run.facts["title"], job["method"]["name"], job["protocol"]["name"], epsilon
