@@ -13,7 +13,7 @@ from typing import Any
 
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.first_questions import still_open
-from secagg.compliance.promises import promise, strongest
+from secagg.compliance.plain_guarantees import plain_guarantee, strongest
 from secagg.compliance.sections.adversarial import tried
 from secagg.compliance.sections.worth import warnings_of
 from secagg.compliance.statements import Section, Status
@@ -52,7 +52,7 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         ],
         "claim": strongest(runs),
         "warnings": _warnings(runs),
-        "promises": _shared(weakest_first, lambda run: {"points": promise(run)}),
+        "guarantees": _shared(weakest_first, lambda run: {"points": plain_guarantee(run)}),
         "who_sees": _shared(weakest_first, _who_sees),
         "where": _shared(weakest_first, lambda run: {"text": _gap("One computer", run)}),
         "hidden": _shared(weakest_first, lambda run: {"text": _hidden(run)}),

@@ -156,7 +156,7 @@ def test_the_first_page_has_the_gaps_of_the_weakest_run_first(
     private, exact = (each["run"] for each in page["runs"])
     if not page["runs"][0]["records"].startswith("about"):
         private, exact = exact, private
-    assert [each["runs"] for each in page["promises"]] == [[exact], [private]]
+    assert [each["runs"] for each in page["guarantees"]] == [[exact], [private]]
     (record,) = (gap for gap in page["not_protected"] if gap["topic"] == "One record")
     assert [each["runs"] for each in record["texts"]] == [[exact], [private]]
     assert page["tried"]["not_attacked"] == [private]

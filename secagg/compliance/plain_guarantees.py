@@ -17,7 +17,7 @@ NO_NOISE = (
 SAME = ("unit", "adjacency")  # what guarantees must have in common, so that their ε can be added
 
 
-def promise(run: RunEvidence) -> list[dict[str, str]]:
+def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
     """Return the guarantee of a run by topics; only the first topic if there is none."""
     claims = run.claims
     if not claims.noised:
