@@ -13,12 +13,17 @@ from markupsafe import Markup
 from secagg.reports.page import environment, style_of
 
 _LIGHTS = {"evidence attached": "", "evidence missing": " missing", "needs a person": " person"}
+_SHOWN = 5  # attacks of one verdict on the first page; section 8 has all
 _SIGN_OFF = ("Decision and conditions", "Name and role", "Date and signature")
 
 GLOSSARY: Mapping[str, str] = {
     "coordinator": "the party that runs the method; it sees only sums over sites",
     "site": "a party with records, for example a hospital; its records never leave it",
     "aggregator": "a party that adds up shares of contributions, each of which is random alone",
+    "contribution": "the numbers that a site computes from its records and sends; never a record",
+    "mask": "a random number that hides a contribution; all masks cancel in the sum",
+    "share": "one of several random parts of a number; only enough of them together give it",
+    "collude": "to work together against the others, for example by telling them secrets",
     "cohort": "the sites whose contributions are in a sum",
     "sum": "the total of the sites' contributions; nobody sees a single one",
     "release": "the moment at which a sum becomes readable",
@@ -28,6 +33,9 @@ GLOSSARY: Mapping[str, str] = {
     "δ (delta)": "a small probability that may come on top of ε",
     "noise": "random numbers that are added on purpose, so that no result depends much on one "
     "record",
+    "moments": "counts, means, and sums of squares and products of columns",
+    "bounds": "the smallest and largest value of a column, declared in public; a site clips values "
+    "outside, that is, moves them to the bound",
     "ledger": "the file in which a party writes down every release before it happens",
     "log": "the lines that a run wrote, each with a digest of all lines before it",
     "countersigned": "a site signed the end of the log, so that nobody can change it unnoticed",
@@ -40,14 +48,16 @@ GLOSSARY: Mapping[str, str] = {
 def compliance_page(report: Mapping[str, Any]) -> str:
     """Return the page. report: as `secagg.compliance.document.build` returns"""
     style, digest = style_of("compliance.css", "")
-    runs = {s["run"] for section in report["sections"] for s in section["statements"]} - {""}
+    runs = [each["run"] for each in report["first_page"]["runs"]]
     page = (
         environment()
         .get_template("compliance.html")
         .render(
             report=report,
             first=report["first_page"],
+            numbers={name: i for i, name in enumerate(runs, start=1)},
             several=len(runs) > 1,
+            shown=_SHOWN,
             lights=_LIGHTS,
             sign_off=_SIGN_OFF,
             glossary=GLOSSARY,

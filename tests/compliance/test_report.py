@@ -153,6 +153,46 @@ def test_several_runs_are_in_one_report(folders: Path, tmp_path: Path) -> None:
         write_report(tmp_path / "same", [folders / "exact", folders / "exact"])
 
 
+def test_the_first_page_has_the_gaps_of_the_weakest_run_first(
+    folders: Path, tmp_path: Path
+) -> None:
+    write_report(
+        tmp_path / "two", [folders / "private", folders / "exact"], [folders / "audit"]
+    )  # fmt: skip
+    page = content(tmp_path / "two")["first_page"]
+    private, exact = (each["run"] for each in page["runs"])
+    if not page["runs"][0]["records"].startswith("about"):
+        private, exact = exact, private
+    assert [each["runs"] for each in page["guarantees"]] == [[exact], [private]]
+    (record,) = (gap for gap in page["not_protected"] if gap["topic"] == "One record")
+    assert [each["runs"] for each in record["texts"]] == [[exact], [private]]
+    assert page["tried"]["not_attacked"] == [exact]
+    asked = {each["text"] for each in page["open"]["judge"]}
+    assert "May sums without noise be released for this purpose?" in asked
+    assert statements(tmp_path / "two").keys() >= {each["id"] for each in page["open"]["judge"]}
+
+
+def test_an_inconclusive_attack_is_named_on_the_first_page(folders: Path, tmp_path: Path) -> None:
+    audit = json.loads((folders / "audit" / "audit.json").read_text())
+    audit["attacks"][0]["verdict"] = "inconclusive"
+    audit["title"] = "Another job"
+    (tmp_path / "audit.json").write_text(json.dumps(audit))
+    write_report(tmp_path / "report", [folders / "exact"], [tmp_path / "audit.json"])
+    tried = content(tmp_path / "report")["first_page"]["tried"]
+    (found,) = tried["audits"]
+    assert found["found"][0]["verdict"].startswith("Inconclusive")
+    assert found["runs"] == [] and len(tried["not_attacked"]) == 1
+    assert "a job that is not in this report" in (tmp_path / "report/report.html").read_text()
+
+
+def test_an_answer_of_the_form_replaces_the_question(written: Path) -> None:
+    still = content(written)["first_page"]["open"]
+    assert "Is the guarantee strong enough for these records?" not in {
+        each["text"] for each in still["judge"]
+    }
+    assert still["answers"] == 4 and "retention" in still["form"]
+
+
 def test_the_registry_entry_says_what_a_person_must_fill_in(written: Path) -> None:
     (entry,) = content(written)["registry"]
     assert entry["deployment"]["privacy_loss"]["privacy_parameters"] == {
@@ -224,8 +264,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a table's cell": (in_json("sections", 1, "tables", 0, "rows", 0, 2, value="0"), "rows"),
     "a head": (in_json("sections", 1, "tables", 0, "head", 0, value="Y"), "head"),
     "a total": (in_json("first_page", "total", "evidence missing", value=0), "total"),
-    "what was tried": (in_json("first_page", "tried", value="All."), "tried"),
-    "a gap": (in_json("first_page", "not_protected", 0, "text", value="."), "not_protected"),
+    "what was tried": (in_json("first_page", "tried", "not_attacked", value=["x"]), "tried"),
+    "a gap": (
+        in_json("first_page", "not_protected", 0, "texts", 0, "text", value="."), "not_protected",
+    ),
     "a light": (in_json("first_page", "statuses", "Data", value={}), "Data"),
     "epsilon of the entry": (
         in_json("registry", 0, "deployment", "privacy_loss", "privacy_parameters", "epsilon",
@@ -330,8 +372,9 @@ def test_an_audit_of_another_job_is_not_said_to_be_of_the_run(
     write_report(tmp_path / "other", [folders / "exact"], [folders / "audit"])
     own, other = statements(tmp_path / "own")["8.1"], statements(tmp_path / "other")["8.1"]
     assert (own["status"], other["status"]) == ("evidence attached", "evidence missing")
-    assert "on the same jobs" in content(tmp_path / "own")["first_page"]["tried"]
-    assert "other jobs" in content(tmp_path / "other")["first_page"]["tried"]
+    tried = [content(tmp_path / name)["first_page"]["tried"] for name in ("own", "other")]
+    assert [bool(each["audits"][0]["runs"]) for each in tried] == [True, False]
+    assert [bool(each["not_attacked"]) for each in tried] == [False, True]
 
 
 def test_an_experiment_of_another_job_is_not_said_to_be_of_the_run(written: Path) -> None:
@@ -345,7 +388,7 @@ def test_runs_whose_noise_is_void_are_not_called_exact(folders: Path, tmp_path: 
     secagg.run(job, tables(60), out=tmp_path / "void", random=replayable_random(1))
     write_report(tmp_path / "r", [folders / "private", tmp_path / "void"])
     claim = content(tmp_path / "r")["first_page"]["claim"]
-    assert "noise of 1 of 2 runs guarantees nothing" in claim and "exact" not in claim
+    assert "1 of 2 runs claims no differential privacy" in claim and "exact" not in claim
 
 
 def test_deltas_of_several_runs_add_up_too(folders: Path, tmp_path: Path) -> None:

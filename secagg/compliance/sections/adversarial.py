@@ -93,18 +93,38 @@ def _table(name: str, audit: Mapping[str, Any]) -> Table:
     )  # fmt: skip
 
 
-def tried(evidence: AllEvidence) -> str:
-    """Return one line for the first page: what was tried, and what it found."""
-    if not evidence.audits:
-        return "No attack was tried."
-    of_runs = [audit for audit in evidence.audits.values() if _which(audit, evidence)]
-    if not of_runs:
-        return "No attack on the job of a run was tried; the attached audits are of other jobs."
-    attacks = [each for audit in of_runs for each in audit["attacks"]]
-    applied = [each for each in attacks if each["verdict"] != "not applicable"]
-    leaks = [each for each in applied if each["verdict"] == "leak"]
-    text = f"{counted(len(applied), 'attack')} on the same jobs were tried; "
-    if not leaks:
-        unclear = sum(each["verdict"] == "inconclusive" for each in applied)
-        return f"{text}none found a leak{f', {unclear} were inconclusive' if unclear else ''}."
-    return f"{text}{len(leaks)} found a leak: {listing(sorted({e['label'] for e in leaks}))}."
+# In the order of the first page; what each verdict says, for readers without special knowledge.
+_IN_WORDS = {
+    "leak": "Succeeded, so there is a leak",
+    "inconclusive": "Inconclusive, so it shows nothing",
+    "no leak found": "Did not succeed",
+}
+
+
+def tried(evidence: AllEvidence) -> dict[str, Any]:
+    """Return for the first page what was tried on which run, and what it found."""
+    attacked = {run for audit in evidence.audits.values() for run in _which(audit, evidence)}
+    return {
+        "audits": [_in_short(audit, evidence) for audit in evidence.audits.values()],
+        "not_attacked": [run.name for run in evidence.runs if run.name not in attacked],
+    }
+
+
+def _in_short(audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]:
+    applied = [each for each in audit["attacks"] if each["verdict"] != "not applicable"]
+    found = {
+        words: list(dict.fromkeys(e["title"] for e in applied if e["verdict"] == verdict))
+        for verdict, words in _IN_WORDS.items()
+    }
+    runs = _which(audit, evidence)
+    place = "on a run's folder"
+    if "records" in audit:
+        place = f"in a trial with {counted(audit['records'], 'record')}"
+        place += " of the same job" if runs else ""
+    were = "was" if len(applied) == 1 else "were"
+    return {
+        "title": audit["title"],
+        "runs": runs,
+        "text": f"{counted(len(applied), 'attack')} {were} tried {place}",
+        "found": [{"verdict": words, "attacks": names} for words, names in found.items() if names],
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
@@ -10,7 +10,7 @@ from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.core.identity import COORDINATOR
 from secagg.reports import dp_mechanisms, dp_plain_language, limitations
-from secagg.reports.numbers import counted, listing, probability, significant
+from secagg.reports.numbers import counted, listing
 
 
 def guarantee(evidence: AllEvidence) -> Section:
@@ -41,8 +41,9 @@ def guarantee(evidence: AllEvidence) -> Section:
 def _of_run(run: RunEvidence) -> list[Statement]:
     claims = run.claims
     if not claims.noised:
+        hidden = "Secure sums hide each site's contribution" if claims.hides_sites else ""
         text = (
-            f"{claims.sentence} Secure sums hide each site's contribution; they do not hide what "
+            f"{claims.sentence} {hidden}{'; they do not hide' if hidden else 'Nothing hides'} what "
             "the sums say about the records together."
         )
         return [Statement("one record", text, Status.PERSON, (run.at("privacy"),), run.name)]
@@ -58,8 +59,8 @@ def _ledgers(evidence: AllEvidence) -> list[Statement]:
     """Return what the ledgers say of all runs on each data set."""
     if evidence.ledgers is None:
         text = (
-            "No ledger is attached. So nothing here says which other runs used the same records, "
-            "and what all of them cost together."
+            "No ledger is attached, so nothing here says which other runs used the same records. "
+            "Nor does it say what all of them cost together."
         )
         return [Statement("all runs together", text, Status.MISSING)]
     by_dataset = dict[tuple[str, str], list[Mapping[str, Any]]]()
@@ -97,28 +98,3 @@ def unprotected(evidence: AllEvidence) -> Section:
         for topic, texts in limitations.unprotected(run.facts, run.claims)
     ]
     return Section(6, "What is not protected", "Deployments Registry tier 3", tuple(found))
-
-
-def strongest(runs: Sequence[RunEvidence]) -> str:
-    """Return the claim of all runs in one sentence, for the first page."""
-    if len(runs) == 1:
-        return runs[0].claims.sentence
-    held = [run for run in runs if run.claims.noised and run.claims.holds]
-    if len(held) < len(runs):
-        exact = sum(not run.claims.noised for run in runs)
-        void = len(runs) - len(held) - exact
-        parts = [f"{exact} of {len(runs)} runs released exact sums"] if exact else []
-        parts += [f"the noise of {void} of {len(runs)} runs guarantees nothing"] if void else []
-        text = f"{' and '.join(parts)}, so no bound holds for what all runs together reveal."
-        return text[0].upper() + text[1:]
-    guarantees = [run.claims.guarantee for run in held]
-    largest = max(each["epsilon"] for each in guarantees)
-    text = f"Each of the {len(runs)} runs has a guarantee with at most ε {significant(largest)}."
-    if len({(each["unit"], each["adjacency"]) for each in guarantees}) > 1:
-        return f"{text} They protect different units, so their ε do not add up to one guarantee."
-    epsilon, delta = (sum(each[key] for each in guarantees) for key in ("epsilon", "delta"))
-    return (
-        f"{text} For one {guarantees[0]['unit']} that is in all of them, they hold together with "
-        f"ε {significant(epsilon)} and δ {probability(delta)}, the sums; other runs on the same "
-        "records come on top."
-    )

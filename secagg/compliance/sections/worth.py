@@ -95,9 +95,9 @@ def residual(evidence: AllEvidence) -> Section:
     """Return section 10."""
     found = list[Statement]()
     for run in evidence.runs:
-        for banner in first_page.banners(run.facts, run.summary, run.claims):
-            text = f"{banner.title}. {banner.text}"
-            found.append(Statement("warning", text, Status.MISSING, (run.at(""),), run.name))
+        for title, text in warnings_of(run):
+            place = (run.at(""),)
+            found.append(Statement("warning", f"{title}. {text}", Status.MISSING, place, run.name))
         if run.claims.holds:
             found += [
                 Statement(topic, text, Status.PERSON, (run.at("privacy"),), run.name)
@@ -107,3 +107,11 @@ def residual(evidence: AllEvidence) -> Section:
         10, "Residual risks and hazards", "GDPR 35(7)(c), (d); NIST SP 800-226, hazards",
         (*answers(evidence, "judgement", ("residual", "groups")), *found),
     )  # fmt: skip
+
+
+def warnings_of(run: RunEvidence) -> list[tuple[str, str]]:
+    """Return the warnings of the run's own report: (title, text). There, it is `this page`."""
+    return [
+        (banner.title, banner.text.replace("his page", "he report of the run"))
+        for banner in first_page.banners(run.facts, run.summary, run.claims)
+    ]

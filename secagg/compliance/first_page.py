@@ -1,0 +1,160 @@
+"""The first page: what an officer asks first, as plain data.
+
+Runs for which the page has the same words share one entry. Runs with the weakest guarantee come
+first, so that nobody reads a strong one as that of all runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.first_questions import still_open
+from secagg.compliance.plain_guarantees import plain_guarantee, strongest
+from secagg.compliance.sections.adversarial import tried
+from secagg.compliance.sections.worth import warnings_of
+from secagg.compliance.statements import Section, Status
+from secagg.contracts.reporting import ASKED_ONCE
+from secagg.reports import limitations
+from secagg.reports.numbers import count, counted, listing
+
+_GAPS = (
+    "A dishonest coordinator", "One record", "One person", "One event", "Colluding sites",
+    "Dishonest data", "The result",
+)  # fmt: skip
+
+_IN_SHORT = {  # the same with and without noise, so that runs share it
+    "Dishonest data": "A site may contribute invented numbers within its declared bounds. Nobody "
+    "can detect them.",
+    "The result": "It is published on purpose. Nothing limits what it reveals about groups of "
+    "people.",
+}
+
+
+def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
+    """Return the first page. sections: all sections of the report"""
+    runs = evidence.runs
+    titles = list(dict.fromkeys(run.facts["title"] for run in runs))
+    counts = {
+        section.title: dict(Counter(s.status.value for s in section.statements))
+        for section in sections
+    }
+    weakest_first = sorted(runs, key=_strength)
+    return {
+        "title": titles[0] if len(titles) == 1 else f"{len(runs)} runs: {listing(titles)}",
+        "purpose": evidence.form.purpose.purpose,
+        "permit": evidence.form.purpose.permit,
+        "runs": [
+            {"run": run.name, "title": run.facts["title"], "records": _records(run)} for run in runs
+        ],
+        "claim": strongest(runs),
+        "warnings": _warnings(runs),
+        "guarantees": _shared(weakest_first, lambda run: {"points": plain_guarantee(run)}),
+        "who_sees": _shared(weakest_first, _who_sees),
+        "where": _shared(weakest_first, lambda run: {"text": _gap("One computer", run)}),
+        "hidden": _shared(weakest_first, lambda run: {"text": _hidden(run)}),
+        "tried": tried(evidence),
+        "not_protected": _not_protected(weakest_first),
+        "open": still_open(evidence, sections),
+        "statuses": counts,
+        "total": {s.value: sum(c.get(s.value, 0) for c in counts.values()) for s in Status},
+    }
+
+
+def _strength(run: RunEvidence) -> float:
+    """Return a number that is larger for a stronger guarantee."""
+    return -float(run.claims.guarantee["epsilon"]) if run.claims.holds else -math.inf
+
+
+def _records(run: RunEvidence) -> str:
+    about = "about " if run.claims.noised else ""
+    sites = counted(len(run.facts["cohort"]), "site")
+    return f"{about}{count(run.records)} records at {sites}"
+
+
+def _shared(
+    runs: Sequence[RunEvidence], of_run: Callable[[RunEvidence], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what a function says of each run, with the names of the runs that share it."""
+    found = list[dict[str, Any]]()
+    for run in runs:
+        said = of_run(run)
+        same = next((each for each in found if said.items() <= each.items()), None)
+        if same is None:
+            found.append({"runs": [run.name], **said})
+        else:
+            same["runs"].append(run.name)
+    return found
+
+
+def _warnings(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
+    found = dict[tuple[str, str], list[str]]()
+    for run in runs:
+        for title, text in warnings_of(run):
+            found.setdefault((title, text), []).append(run.name)
+    return [{"runs": names, "title": title, "text": text} for (title, text), names in found.items()]
+
+
+def _who_sees(run: RunEvidence) -> dict[str, Any]:
+    return {
+        "sites": len(run.facts["cohort"]),
+        "opened": _opened(run),
+        "roles": [{"role": role, "sees": sees} for role, sees in run.claims.sees.items()],
+    }
+
+
+def _hidden(run: RunEvidence) -> str:
+    """Return whether the coordinator could read a single site's contribution."""
+    claims = run.claims
+    if not claims.secret_randomness:
+        return "Anybody who knows the seed of this run can compute each site's contribution."
+    if not claims.hides_sites:
+        noise = " It has the site's noise." if claims.noised else ""
+        return f"The coordinator read each site's own contribution.{noise}"
+    return (
+        "Each site computed contributions from its records. The protocol hides a single site's "
+        "contribution from the coordinator."
+    )
+
+
+def _opened(run: RunEvidence) -> str:
+    """Return how many sums were opened, and how many parties may collude."""
+    releases, numbers = run.facts["releases"], run.facts["protocol"]["in_numbers"]
+    smallest = min(len(release["contributors"]) for release in releases)
+    text = (
+        f"{counted(len(releases), 'sum')}{' with noise' if run.claims.noised else ''}, over at "
+        f"least {counted(smallest, 'site')}."
+    )
+    return f"{text} What the protocol withstands: {numbers}." if run.claims.hides_sites else text
+
+
+def _not_protected(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
+    """Return the gaps of all runs by topic, each text once."""
+    found = list[dict[str, Any]]()
+    for topic in _GAPS:
+        texts = dict[str, list[str]]()
+        for run in runs:
+            if text := _gap(topic, run):
+                texts.setdefault(text, []).append(run.name)
+        if texts:
+            each = [{"runs": names, "text": text} for text, names in texts.items()]
+            found.append({"topic": topic, "texts": each})
+    return found
+
+
+def _gap(topic: str, run: RunEvidence) -> str:
+    """Return a gap of section 6 in short; "" if the run does not have it."""
+    text = " ".join(dict(limitations.unprotected(run.facts, run.claims)).get(topic, ()))
+    if not text or text.startswith(ASKED_ONCE):  # that text states a protection, not a gap
+        return ""
+    if topic == "Colluding sites":  # without how they do it, and sums that the run did not open
+        return f"{text.split('. ')[1].rstrip('.')}."
+    if topic.startswith("One ") and topic != "One computer" and run.claims.holds:
+        return (
+            "Noise limits what the released numbers reveal about one "
+            f"{run.claims.guarantee['unit']}, but does not exclude it."
+        )
+    return _IN_SHORT.get(topic, text)

@@ -1,0 +1,90 @@
+"""What is still open, for the first page: the form, missing evidence, questions to judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from secagg.compliance.evidence import AllEvidence
+from secagg.compliance.statements import Section, Statement, Status
+
+# Topic of a statement that needs a person; the key of the form that answers it, "" if none; the
+# question. The form has the answer, or the page asks.
+_QUESTIONS = (
+    ("where it ran", "", "Who could use the computer or computers on which the parties ran?"),
+    ("collusion", "trust/separate", "Are the parties that must not collude independent?"),
+    ("ε or δ is too large for a useful guarantee", "judgement/epsilon",
+     "Is the guarantee strong enough for these records?"),
+    ("one record", "judgement/epsilon", "May sums without noise be released for this purpose?"),
+    ("The unit is less than a person", "data/rows_per_person",
+     "Does each person have only one record? If not, the person has less protection."),
+    ("Somebody derived bounds or settings from the records", "data/bounds",
+     "Were all bounds and settings chosen without looking at the records?"),
+    ("expected error", "judgement/utility", "Is the result exact enough for its purpose?"),
+    ("all sums together", "judgement/residual",
+     "The sums together may reveal single sites: is this acceptable?"),
+    ("groups", "judgement/groups",
+     "Could what the result says about groups harm people?"),
+)  # fmt: skip
+_LABELS = {  # keys that say too little without their question
+    "coordinator": "who runs the coordinator", "sites": "who runs the sites",
+    "aggregators": "who runs the aggregators", "separate": "why the parties are independent",
+    "epsilon": "why the guarantee is adequate", "utility": "why the result is exact enough",
+    "residual": "remaining risks", "groups": "harm to groups", "tuning": "choice of settings",
+    "contact": "who answers questions", "bounds": "choice of bounds",
+    "necessity": "why each column is needed", "source": "source of the records",
+    "population": "whose records they are", "rows_per_person": "records of a person",
+}  # fmt: skip
+_LONG = 120  # characters; of a longer text, only the first sentence
+
+
+def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
+    """Return what a person must still do: fill in, get, judge."""
+    asked = {
+        f"{table}/{key}": answer
+        for table in type(evidence.form).model_fields
+        for key, (_, answer) in evidence.form.questions(table).items()
+    }
+    placed = [
+        (f"{section.number}.{i}", statement)
+        for section in sections
+        for i, statement in enumerate(section.statements, start=1)
+    ]
+    first = dict[str, str]()  # section 6 has what is not protected, which the page shows as such
+    for identity, statement in placed:
+        if statement.status is Status.PERSON and not identity.startswith("6."):
+            first.setdefault(statement.topic, identity)
+    leaks = [
+        {"id": identity, "text": f"Is this leak acceptable: {statement.topic}?"}
+        for identity, statement in placed
+        if identity.startswith("8.") and statement.status is Status.PERSON
+    ]
+    judge = [
+        (key, {"id": first[topic], "text": question})
+        for topic, key, question in _QUESTIONS
+        if topic in first and not (key and asked[key])
+    ]
+    left = [key for key, answer in asked.items() if not answer]
+    return {
+        "judge": leaks + [question for _, question in judge],
+        "form": [_label(key) for key in left if key not in {key for key, _ in judge}],
+        "answers": len(asked) - len(left),
+        "missing": [
+            {"id": identity, "text": _short(each.text)}
+            for identity, each in placed
+            if each.status is Status.MISSING and not _elsewhere(identity, each)
+        ],
+    }
+
+
+def _label(key: str) -> str:
+    name = key.split("/")[1]
+    return _LABELS.get(name, name.replace("_", " "))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text.split('. ', maxsplit=1)[0].rstrip('.')}."
+
+
+def _elsewhere(identity: str, statement: Statement) -> bool:
+    """Return whether the page has it already: a warning, or an attack that was tried."""
+    return statement.topic == "warning" or (identity.startswith("8.") and bool(statement.evidence))

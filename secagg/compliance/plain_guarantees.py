@@ -1,0 +1,121 @@
+"""What each run guarantees, in a few sentences for a reader without special knowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from secagg.compliance.evidence import RunEvidence
+from secagg.reports.dp_claims import all_others, epsilon_of_two_units
+from secagg.reports.dp_plain_language import right_guesses
+from secagg.reports.numbers import counted, probability, significant
+
+NO_NOISE = (
+    "No limit on what the released sums reveal about one record. The sums are exact: they have no "
+    "noise."
+)
+SAME = ("unit", "adjacency")  # what guarantees must have in common, so that their ε can be added
+
+
+def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
+    """Return the guarantee of a run by topics; only the first topic if there is none."""
+    claims = run.claims
+    if not claims.noised:
+        return [_point("What", NO_NOISE)]
+    if not claims.holds:
+        return [_point("What", claims.sentence)]
+    guarantee = claims.guarantee
+    what = (
+        f"A limit on what the released numbers reveal about one {guarantee['unit']}, by noise "
+        f"(random numbers added on purpose). There is no limit for many {guarantee['unit']}s "
+        "together: to learn from them is the purpose of the run."
+    )
+    return [
+        _point("What", what),
+        _point("Who is protected", _who(guarantee)),
+        _point("Against whom", _against(guarantee, len(run.facts["cohort"]))),
+        _point("How strong", _how_strong(guarantee)),
+        _point("The measure", f"{claims.epsilon_and_delta}. ε 0 would be perfect; smaller is "
+               "stronger. δ is a small probability on top."),
+        _point("For experts", claims.sentence),
+    ]  # fmt: skip
+
+
+def _point(topic: str, text: str) -> dict[str, str]:
+    return {"topic": topic, "text": text}
+
+
+def _who(guarantee: Mapping[str, Any]) -> str:
+    two = epsilon_of_two_units(guarantee)
+    if guarantee["unit"] == "record":
+        return (
+            "Each record, that is, each row of a site's table. A person with several records has "
+            f"less protection: with two, {two}."
+        )
+    if guarantee["unit"] == "event":
+        return (
+            "Each event, that is, the values of a series at one step. A person with many events "
+            f"has less protection: with two, {two}."
+        )
+    return (
+        f"Each person with at most {counted(guarantee['records_per_person'], 'record')} at a site, "
+        f"at no more than {counted(guarantee['sites_per_person'], 'site')}."
+    )
+
+
+def _against(guarantee: Mapping[str, Any], sites: int) -> str:
+    everybody = (
+        f"Everybody who sees the released numbers, even somebody who knows {all_others(guarantee)}."
+    )
+    if guarantee["placement"] == "site":
+        return f"{everybody} Also all other sites together with the coordinator."
+    if guarantee["colluding"] == 0:
+        return f"{everybody} But not against the sites: each knows its own share of the noise."
+    return (
+        f"{everybody} Also the coordinator together with up to {guarantee['colluding']} of the "
+        f"{counted(sites, 'site')}; with more sites, the guarantee is weaker."
+    )
+
+
+def _how_strong(guarantee: Mapping[str, Any]) -> str:
+    unit = guarantee["unit"]
+    guess = f"whether one {unit} is in the data"
+    if guarantee["adjacency"] == "replace":
+        guess = f"which of two {unit}s is in the data"
+    return (
+        f"Suppose that an attacker knows {all_others(guarantee)} and guesses {guess}. Without the "
+        "released numbers, both answers are equally likely to the attacker, and 50 of 100 guesses "
+        f"are right. With them, at most {right_guesses(guarantee)} of 100 are right. An attacker "
+        "who knows more starts from a higher number than 50."
+    )
+
+
+def strongest(runs: Sequence[RunEvidence]) -> str:
+    """Return the claim of all runs in one sentence."""
+    if len(runs) == 1:
+        return runs[0].claims.sentence
+    exact = sum(not run.claims.noised for run in runs)
+    if exact:
+        return (
+            f"{exact} of {len(runs)} runs released exact sums, so no bound holds for what all runs "
+            "together reveal about one record."
+        )
+    if broken := sum(not run.claims.holds for run in runs):
+        return (
+            f"{broken} of {len(runs)} runs {'claims' if broken == 1 else 'claim'} no differential "
+            "privacy, so no bound holds for what all runs together reveal about one record."
+        )
+    guarantees = [run.claims.guarantee for run in runs]
+    largest = significant(max(each["epsilon"] for each in guarantees))
+    if len({tuple(each[key] for key in SAME) for each in guarantees}) > 1:
+        return (
+            f"Each of the {len(runs)} runs has a guarantee, of at most ε {largest}. They protect "
+            "different things, so this report does not add them up."
+        )
+    total = significant(sum(each["epsilon"] for each in guarantees))
+    delta = probability(sum(each["delta"] for each in guarantees))
+    return (
+        f"Each of the {len(runs)} runs bounds the effect of one {guarantees[0]['unit']} by at most "
+        f"ε {largest}. Together they bound it by ε {total} and δ {delta}, the sums; other runs on "
+        "the same records come on top."
+    )
