@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.models.graphs.metrics import compare_graphs
 from secagg.experiments.simulated_graphs import (
     edge_weights,
     erdos_renyi_dag,
@@ -16,6 +15,7 @@ from secagg.experiments.simulated_graphs import (
     mlp_rows,
     split_rows,
 )
+from secagg.models.graphs.metrics import compare_graphs
 
 Matrix = NDArray[np.float64]
 

@@ -44,20 +44,17 @@ def experiment(
     folder = out or Path("experiments") / sweep.stem
     check_folder(folder, read.title)
     planned = plan_experiment(read)
-    with progress(quiet=as_json) as (started, finished):
-        if plan:
-            once = compute_experiment(
-                planned.pilot, lambda *_: {}, folder, processes, started, finished
-            )
-        else:
-            done = compute_experiment(planned, write, folder, processes, started, finished)
     if plan:
+        with progress(quiet=as_json) as bar:
+            once = compute_experiment(planned.pilot, lambda *_: {}, folder, processes, *bar)
         estimate = planned.estimate(once.outcomes)
         if as_json:
             print_json(estimate | {"jobs": processes})
         else:
             show_plan(estimate, processes)
         return
+    with progress(quiet=as_json) as bar:
+        done = compute_experiment(planned, write, folder, processes, *bar)
     summary = summarise(planned, done)
     if as_json:
         files = [str(file) for file in done.files]
