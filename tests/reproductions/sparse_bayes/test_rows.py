@@ -98,14 +98,13 @@ def test_a_study_is_reported_when_all_its_fits_exist() -> None:
     came, missing = study_tables(study, {one: good})
     assert came is None and missing == ["other: pending"]
     assert study_tables(study, {one: good, other: bad})[1] == ["other: failed: Why"]
-    page = write(study, Done({one: good, other: bad}, ("v",), 2.0))["md"]
+    page = write(study, Done({one: good, other: bad}, ("v",), 2.0))["toy.md"]
     assert "Not finished" in page and "- other: failed: Why" in page and "A table" not in page
     files = write(study, Done(dict.fromkeys(study.cells(), good), ("v",), 2.0))
-    assert set(files) == {"md", "json"}
-    assert (
-        "## A table\n\nA note.\n\n| fit | value |" in files["md"] and "- Of nothing." in files["md"]
-    )
-    numbers = json.loads(files["json"])
+    assert set(files) == {"toy.md", "toy.json"}
+    text = files["toy.md"]
+    assert "## A table\n\nA note.\n\n| fit | value |" in text and "- Of nothing." in text
+    numbers = json.loads(files["toy.json"])
     assert numbers["fits"] == {"one": {"toy": {"value": 1.0}}, "other": {"toy": {"value": 1.0}}}
 
 
