@@ -21,7 +21,7 @@ from secagg.compliance.evidence import FOLDER, AllEvidence, digests, gather, wel
 from secagg.compliance.signatures import Signed, read_signatures
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
-from secagg.reports.compliance import compliance_page
+from secagg.reports.compliance.page import compliance_page
 
 _UNCHECKED = ("report.pdf", "timestamp.tsr")
 _PARTS = ("report.html", "report.json", FOLDER, "signatures", *_UNCHECKED)

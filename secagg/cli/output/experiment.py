@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output.terminal import standard_output
-from secagg.reports.experiments import number_rows, recommendation_lines, refused_by_reason
+from secagg.reports.experiments.page import number_rows, recommendation_lines, refused_by_reason
 from secagg.reports.numbers import counted
 
 

@@ -11,7 +11,7 @@ from secagg.compliance.statements import Evidence, Section, Statement, Status, T
 from secagg.reports import summary as first_page
 from secagg.reports.dp_hazards import hazards
 from secagg.reports.expected_utility import expected
-from secagg.reports.experiments import number_rows, recommendation_lines
+from secagg.reports.experiments.page import number_rows, recommendation_lines
 from secagg.reports.numbers import listing
 
 
