@@ -38,8 +38,8 @@ Not protected: a coordinator that logs false sums during the run and computes it
 and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
 the keys in the roster with those of the sites, or keep the final head elsewhere and pass it as
 `head`. `secagg run` prints it at its end, and a run between computers notes it in log.txt of the
-coordinator's home. Ask for it over another channel than that of the folder, which contains it, too:
-whoever writes the folder anew writes this copy anew. The head in report.html does not
+coordinator's home. Ask for it over another channel: run.json contains it, too, but a person who
+writes the folder anew also writes this copy. The head in report.html does not
 serve: it is the head before the page was written, so it does not bind the page.
 
 A folder of an earlier version of secagg has neither digests of sums nor countersignatures: only

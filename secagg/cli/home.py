@@ -136,7 +136,8 @@ def approve(
 ) -> None:
     """Approve a job: this party takes part in it, as often as its rules and its ledger allow.
 
-    If they would refuse it now, this says so. It is approved all the same: rules may change.
+    The job is approved even if they would refuse it now, because rules may change. The command
+    names each such refusal.
     """
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415

@@ -10,8 +10,8 @@ Guarantees: nobody without the private key can make a signature that `verify` ac
 report, or for a key that a run's roster lists.
 
 Not protected: a name or a role beside a key that no roster lists; `verify` says so. Nor does a
-roster prove whose keys it lists: whoever writes a whole new run with new keys signs with them, too.
-Compare keys over a second channel.
+roster prove whose keys it lists: a person who makes a whole new run with new keys can sign with
+them. Compare keys over a second channel.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def plan_experiment(sweep: Sweep) -> Planned:
         raise UsageError(str(sweep.job), f"every point is refused; the first: {refused[0].why}")
     places = {point.across: point.records for point in every}
     if len(drawn) == 1:
-        places = {0.0: sweep.records.model_copy(update=next(iter(drawn)).model_dump())}
+        places = {0.0: next(iter(drawn))}
     baselines = {
         across: {seed: make.run(None, records, seed) for seed in seeds}
         for across, records in places.items()

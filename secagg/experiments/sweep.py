@@ -72,7 +72,7 @@ class Measure(_Table):
 
 
 class Records(_Table):
-    """Which records the runs use. Its keys may be axes, too: `"records.sites" = [2, 4, 8]`."""
+    """Which records the runs use. A key may be the first axis: `"records.sites" = [2, 4, 8]`."""
 
     draw: Literal["bootstrap", "same"] = "bootstrap"
     """`"bootstrap"`: each run draws the records of each site anew from its records, with
@@ -146,6 +146,9 @@ class Sweep(_Table):
         for key in (*self.axes, *(key for line in self.lines for key in line.keys)):
             if key == "sites" or key.startswith(_PLACES):
                 raise ValueError(f"{key} cannot differ between the runs of an experiment")
+        for key in (*list(self.axes)[1:], *(key for line in self.lines for key in line.keys)):
+            if key.startswith(_RECORDS):  # baselines are computed along the first axis only
+                raise ValueError(f"{key} can be the first axis only")
         names = [line.name for line in self.lines]
         if not all(text.isprintable() for text in (self.title, *names)):
             raise ValueError("title and names of lines must have printable characters only")

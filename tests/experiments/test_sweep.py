@@ -67,6 +67,8 @@ def test_a_line_replaces_a_whole_table_and_keys_are_set_first(folder: Path) -> N
         (START + "repeat = 1\n" + AXES, "repeat"),
         (START + AXES + '[goal]\nmetrics = "error"\nbelow = 1\n', "metric"),
         (START + AXES + '[[lines]]\nname = "a"\n[[lines]]\nname = "a"\n', "lines"),
+        (START + AXES + '[[lines]]\nname = "a"\n"records.sites" = 2\n', "records.sites"),
+        (START + AXES + '"records.sites" = [2, 3]\n', "records.sites"),
         (START + '[axes]\n"a.b" = [1, 1.0]\n', "axes"),
         (START + AXES + '[[lines]]\nname = "a\\u001b[31m"\n', "printable"),
         (START + '[axes]\n"a.b" = [1, nan]\n', "axes"),

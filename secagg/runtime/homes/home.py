@@ -223,7 +223,7 @@ class Home:
 
 
 def _check_records(records: Path | None, role: Role) -> None:
-    """Check what a new home is told about records. Raises `UsageError`."""
+    """Check the records that a new home is given. Raises `UsageError`."""
     if role is not Role.SITE:
         if records is not None:
             raise UsageError("--records", f"are a site's, and this is a home of the {role.value}")
