@@ -71,6 +71,11 @@ class RunEvidence:
         return self.at(f"line {seqs[0] + 1}" if seqs else "", "log.jsonl")
 
 
+def in_order(run: RunEvidence) -> tuple[str, str]:
+    """Return the key by which runs are sorted: oldest first."""
+    return str(run.facts["started"]), run.name
+
+
 @dataclass(frozen=True)
 class AllEvidence:
     """Everything that a report is computed from. ledgers: None if none was given"""
@@ -90,7 +95,7 @@ class AllEvidence:
         if not places:
             raise EvidenceError(str(folder / "runs"), "has no run")
         runs = [RunEvidence(place.name, RunFolder.open_finished(place)) for place in places]
-        runs.sort(key=lambda run: (str(run.facts["started"]), run.name))
+        runs.sort(key=in_order)
         ledgers = folder / "ledgers.json"
         return cls(
             folder, tuple(runs), _json_files(folder / "audits"),

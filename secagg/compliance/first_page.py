@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.evidence import AllEvidence, RunEvidence, in_order
 from secagg.compliance.first_questions import still_open
-from secagg.compliance.plain_guarantees import plain_guarantee, strongest
+from secagg.compliance.plain_guarantees import plain_guarantee, short_guarantee, strongest
 from secagg.compliance.sections.adversarial import tried
+from secagg.compliance.sections.ledgers import all_runs_together
 from secagg.compliance.sections.worth import warnings_of
 from secagg.compliance.statements import Section, Status
 from secagg.contracts.reporting import ASKED_ONCE
@@ -26,6 +27,9 @@ _GAPS = (
     "Dishonest data", "The result",
 )  # fmt: skip
 
+_IN_ORDER = ("site", "aggregator", "coordinator")
+_RESULT = "only numbers that were computed from the sums"
+
 _IN_SHORT = {  # the same with and without noise, so that runs share it
     "Dishonest data": "A site may contribute invented numbers within its declared bounds. Nobody "
     "can detect them.",
@@ -36,7 +40,8 @@ _IN_SHORT = {  # the same with and without noise, so that runs share it
 
 def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
     """Return the first page. sections: all sections of the report"""
-    runs = evidence.runs
+    runs, together = evidence.runs, _together(evidence)
+    points = plain_guarantee if len(runs) == 1 else short_guarantee
     titles = list(dict.fromkeys(run.facts["title"] for run in runs))
     counts = {
         section.title: dict(Counter(s.status.value for s in section.statements))
@@ -50,10 +55,17 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         "runs": [
             {"run": run.name, "title": run.facts["title"], "records": _records(run)} for run in runs
         ],
-        "claim": strongest(runs),
+        "claim": strongest(runs, together),
+        "together": together,
         "warnings": _warnings(runs),
-        "guarantees": _shared(weakest_first, lambda run: {"points": plain_guarantee(run)}),
-        "who_sees": _shared(weakest_first, _who_sees),
+        "guarantees": _shared(weakest_first, lambda run: {"points": points(run)}),
+        "opened": _shared(weakest_first, lambda run: {"text": _opened(run)}),
+        "who_sees": _shared(
+            weakest_first,  # of several runs, those with and without noise share the drawing
+            lambda r: _who_sees(
+                r, r.claims.sees if len(runs) == 1 else r.facts["protocol"]["sees"]
+            ),
+        ),
         "where": _shared(weakest_first, lambda run: {"text": _gap("One computer", run)}),
         "hidden": _shared(weakest_first, lambda run: {"text": _hidden(run)}),
         "tried": tried(evidence),
@@ -64,15 +76,21 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
     }
 
 
+def _together(evidence: AllEvidence) -> str:
+    """Return what the ledgers bound for all runs on these records; "" if nothing."""
+    runs = evidence.runs
+    adjacencies = {run.claims.guarantee["adjacency"] for run in runs if run.claims.holds}
+    same = len(adjacencies) == 1 and all(run.claims.holds for run in runs)
+    return all_runs_together(evidence, adjacencies.pop()) if same else ""
+
+
 def _strength(run: RunEvidence) -> float:
     """Return a number that is larger for a stronger guarantee."""
     return -float(run.claims.guarantee["epsilon"]) if run.claims.holds else -math.inf
 
 
 def _records(run: RunEvidence) -> str:
-    about = "about " if run.claims.noised else ""
-    sites = counted(len(run.facts["cohort"]), "site")
-    return f"{about}{count(run.records)} records at {sites}"
+    return f"{'about ' if run.claims.noised else ''}{count(run.records)} records"
 
 
 def _shared(
@@ -87,6 +105,9 @@ def _shared(
             found.append({"runs": [run.name], **said})
         else:
             same["runs"].append(run.name)
+    order = [run.name for run in sorted(runs, key=in_order)]
+    for each in found:
+        each["runs"].sort(key=order.index)
     return found
 
 
@@ -98,11 +119,14 @@ def _warnings(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
     return [{"runs": names, "title": title, "text": text} for (title, text), names in found.items()]
 
 
-def _who_sees(run: RunEvidence) -> dict[str, Any]:
+def _who_sees(run: RunEvidence, sees: Mapping[str, str]) -> dict[str, Any]:
+    """Return who saw what, in the order in which numbers pass: from the sites to everybody."""
+    order = [*_IN_ORDER, *(role for role in sees if role not in _IN_ORDER)]
+    roles = [{"role": role, "sees": sees[role]} for role in order if role in sees]
+    withstands = run.facts["protocol"]["in_numbers"] if run.claims.hides_sites else ""
     return {
-        "sites": len(run.facts["cohort"]),
-        "opened": _opened(run),
-        "roles": [{"role": role, "sees": sees} for role, sees in run.claims.sees.items()],
+        "withstands": withstands,
+        "roles": [*roles, {"role": "reader", "sees": _RESULT}],
     }
 
 
@@ -121,14 +145,11 @@ def _hidden(run: RunEvidence) -> str:
 
 
 def _opened(run: RunEvidence) -> str:
-    """Return how many sums were opened, and how many parties may collude."""
-    releases, numbers = run.facts["releases"], run.facts["protocol"]["in_numbers"]
+    """Return how many sums were opened."""
+    releases = run.facts["releases"]
     smallest = min(len(release["contributors"]) for release in releases)
-    text = (
-        f"{counted(len(releases), 'sum')}{' with noise' if run.claims.noised else ''}, over at "
-        f"least {counted(smallest, 'site')}."
-    )
-    return f"{text} What the protocol withstands: {numbers}." if run.claims.hides_sites else text
+    noise = " with noise" if run.claims.noised else ""
+    return f"{counted(len(releases), 'sum')}{noise}, over at least {counted(smallest, 'site')}"
 
 
 def _not_protected(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
@@ -150,11 +171,19 @@ def _gap(topic: str, run: RunEvidence) -> str:
     text = " ".join(dict(limitations.unprotected(run.facts, run.claims)).get(topic, ()))
     if not text or text.startswith(ASKED_ONCE):  # that text states a protection, not a gap
         return ""
-    if topic == "Colluding sites":  # without how they do it, and sums that the run did not open
-        return f"{text.split('. ')[1].rstrip('.')}."
+    if topic == "A dishonest coordinator":
+        return f"{text.split('. ')[0].rstrip('.')}. Section 6 says what one could learn."
+    if topic == "Colluding sites":
+        return _colluding(run)
     if topic.startswith("One ") and topic != "One computer" and run.claims.holds:
         return (
             "Noise limits what the released numbers reveal about one "
             f"{run.claims.guarantee['unit']}, but does not exclude it."
         )
     return _IN_SHORT.get(topic, text)
+
+
+def _colluding(run: RunEvidence) -> str:
+    others = f"All {len(run.facts['cohort']) - 1} other sites together could compute"
+    text = f"{others} the contribution of the remaining one"
+    return f"{text}, with the noise of that site alone." if run.claims.noised else f"{text}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from secagg.compliance.evidence import AllEvidence
@@ -34,7 +35,14 @@ _LABELS = {  # keys that say too little without their question
     "necessity": "why each column is needed", "source": "source of the records",
     "population": "whose records they are", "rows_per_person": "records of a person",
 }  # fmt: skip
-_LONG = 120  # characters; of a longer text, only the first sentence
+_MISSING = {  # topics of statements whose evidence is missing: what to attach
+    "all runs together": "the ledgers of these records",
+    "runs without a line": "ledgers with lines of every run",
+    "attacks": "an audit: attacks on every job",
+    "experiment": "an experiment: what privacy costs",
+    "job of the experiment": "an experiment with a job of this report",
+    "tuning": "settings that were not chosen on private records",
+}
 
 
 def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
@@ -54,7 +62,7 @@ def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         if statement.status is Status.PERSON and not identity.startswith("6."):
             first.setdefault(statement.topic, identity)
     leaks = [
-        {"id": identity, "text": f"Is this leak acceptable: {statement.topic}?"}
+        {"id": identity, "text": f"Is this leak acceptable: {statement.text.split(': leak')[0]}?"}
         for identity, statement in placed
         if identity.startswith("8.") and statement.status is Status.PERSON
     ]
@@ -69,20 +77,24 @@ def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         "form": [_label(key) for key in left if key not in {key for key, _ in judge}],
         "answers": len(asked) - len(left),
         "missing": [
-            {"id": identity, "text": _short(each.text)}
-            for identity, each in placed
-            if each.status is Status.MISSING and not _elsewhere(identity, each)
+            {"id": identity, "text": _MISSING.get(topic, topic)}
+            for topic, identity in _missing(placed).items()
         ],
     }
+
+
+def _missing(placed: Sequence[tuple[str, Statement]]) -> dict[str, str]:
+    """Return each topic of which evidence is missing, with its first statement."""
+    found = dict[str, str]()
+    for identity, each in placed:
+        if each.status is Status.MISSING and not _elsewhere(identity, each):
+            found.setdefault(each.topic, identity)
+    return found
 
 
 def _label(key: str) -> str:
     name = key.split("/")[1]
     return _LABELS.get(name, name.replace("_", " "))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONG else f"{text.split('. ', maxsplit=1)[0].rstrip('.')}."
 
 
 def _elsewhere(identity: str, statement: Statement) -> bool:

@@ -14,6 +14,7 @@ NO_NOISE = (
     "No limit on what the released sums reveal about one record. The sums are exact: they have no "
     "noise."
 )
+SHORT = ("What is protected", "Right guesses of 100", "Against whom")
 SAME = ("unit", "adjacency")  # what guarantees must have in common, so that their ε can be added
 
 
@@ -26,9 +27,9 @@ def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
         return [_point("What", claims.sentence)]
     guarantee = claims.guarantee
     what = (
-        f"A limit on what the released numbers reveal about one {guarantee['unit']}, by noise "
-        f"(random numbers added on purpose). There is no limit for many {guarantee['unit']}s "
-        "together: to learn from them is the purpose of the run."
+        f"Noise (random numbers added on purpose) limits what the released numbers reveal about "
+        f"one {guarantee['unit']}. Nothing limits what they reveal about many "
+        f"{guarantee['unit']}s together: to learn that is the purpose of the run."
     )
     return [
         _point("What", what),
@@ -39,6 +40,27 @@ def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
                "stronger. δ is a small probability on top."),
         _point("For experts", claims.sentence),
     ]  # fmt: skip
+
+
+def short_guarantee(run: RunEvidence) -> list[dict[str, str]]:
+    """Return the guarantee of a run as the cells of a row, for reports on several runs."""
+    claims = run.claims
+    if not claims.holds:
+        why = "the facts support no guarantee" if claims.noised else "the sums are exact"
+        return _row(f"none: {why}", "up to 100", "nobody")
+    guarantee = claims.guarantee
+    others = "everybody"
+    if guarantee["placement"] == "site":
+        others = "everybody; also all other sites with the coordinator"
+    elif colluding := guarantee["colluding"]:
+        sites = counted(len(run.facts["cohort"]), "site")
+        others = f"everybody; also the coordinator with up to {colluding} of {sites}"
+    what = f"one {guarantee['unit']}, by noise: {claims.epsilon_and_delta}"
+    return _row(what, f"at most {right_guesses(guarantee)}", others)
+
+
+def _row(what: str, guesses: str, against: str) -> list[dict[str, str]]:
+    return [_point(*cell) for cell in zip(SHORT, (what, guesses, against), strict=True)]
 
 
 def _point(topic: str, text: str) -> dict[str, str]:
@@ -83,15 +105,17 @@ def _how_strong(guarantee: Mapping[str, Any]) -> str:
     if guarantee["adjacency"] == "replace":
         guess = f"which of two {unit}s is in the data"
     return (
-        f"Suppose that an attacker knows {all_others(guarantee)} and guesses {guess}. Without the "
-        "released numbers, both answers are equally likely to the attacker, and 50 of 100 guesses "
-        f"are right. With them, at most {right_guesses(guarantee)} of 100 are right. An attacker "
-        "who knows more starts from a higher number than 50."
+        f"An attacker who knows {all_others(guarantee)} guesses {guess}. Without the released "
+        "numbers, both answers are equally likely, and 50 of 100 guesses are right. With them, at "
+        f"most {right_guesses(guarantee)} of 100 are right. Who knows more starts above 50."
     )
 
 
-def strongest(runs: Sequence[RunEvidence]) -> str:
-    """Return the claim of all runs in one sentence."""
+def strongest(runs: Sequence[RunEvidence], together: str) -> str:
+    """Return the claim of all runs in a sentence or two.
+
+    together: what the ledgers bound; "" if they bound nothing
+    """
     if len(runs) == 1:
         return runs[0].claims.sentence
     exact = sum(not run.claims.noised for run in runs)
@@ -112,10 +136,15 @@ def strongest(runs: Sequence[RunEvidence]) -> str:
             f"Each of the {len(runs)} runs has a guarantee, of at most ε {largest}. They protect "
             "different things, so this report does not add them up."
         )
+    each = (
+        f"Each of the {len(runs)} runs bounds the effect of one {guarantees[0]['unit']} by at most "
+        f"ε {largest}."
+    )
+    if together:
+        return f"{each} {together}"
     total = significant(sum(each["epsilon"] for each in guarantees))
     delta = probability(sum(each["delta"] for each in guarantees))
     return (
-        f"Each of the {len(runs)} runs bounds the effect of one {guarantees[0]['unit']} by at most "
-        f"ε {largest}. Together they bound it by ε {total} and δ {delta}, the sums; other runs on "
-        "the same records come on top."
+        f"{each} Together they bound it by ε {total} and δ {delta}, the sums; other runs on the "
+        "same records come on top."
     )

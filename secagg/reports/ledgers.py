@@ -99,7 +99,9 @@ def _free(facts: Facts) -> bool:
     """Return whether a run with noise left what every site had spent before as it was."""
     spent = [site["spent"] for site in facts["sites"] or ()]
     known = facts["privacy"] is not None and bool(spent) and all(spent)
-    return known and all(each["before"] == each["after"] for each in spent)
+    return known and all(
+        each["before"] == each["after"] and not _unbounded(each["before"]) for each in spent
+    )
 
 
 def _spent(facts: Facts) -> Mapping[str, Any]:

@@ -258,6 +258,7 @@ def test_exact_sums_before_a_noised_run_are_reported(tmp_path: Path) -> None:
     assert (False, EXACT_BEFORE) in banners(page)
     assert statuses(page)[ADDED_UP] == "evidence missing"
     assert "no ε bounds the 2 runs together" in Page(page).text
+    assert "cost no privacy budget" not in Page(page).text  # ∞ before and after is not free
     (tmp_path / "ledgers/coordinator.ledger").unlink()  # then the sites' own ledgers tell
     (tmp_path / "ledgers/site 2.ledger").unlink()
     page = page_of(run(private_job("sum") | {"sites": sites}, out=tmp_path / "again"))

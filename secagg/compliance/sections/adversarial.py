@@ -95,9 +95,9 @@ def _table(name: str, audit: Mapping[str, Any]) -> Table:
 
 # In the order of the first page; what each verdict says, for readers without special knowledge.
 _IN_WORDS = {
-    "leak": "Succeeded, so there is a leak",
-    "inconclusive": "Inconclusive, so it shows nothing",
-    "no leak found": "Did not succeed",
+    "leak": "succeeded: there is a leak",
+    "inconclusive": "inconclusive: shows nothing",
+    "no leak found": "did not succeed",
 }
 
 
@@ -112,19 +112,23 @@ def tried(evidence: AllEvidence) -> dict[str, Any]:
 
 def _in_short(audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]:
     applied = [each for each in audit["attacks"] if each["verdict"] != "not applicable"]
-    found = {
-        words: list(dict.fromkeys(e["title"] for e in applied if e["verdict"] == verdict))
-        for verdict, words in _IN_WORDS.items()
-    }
+    found = list[dict[str, Any]]()
+    for verdict, words in _IN_WORDS.items():
+        titles = [each["title"] for each in applied if each["verdict"] == verdict]
+        if titles:
+            names = list(dict.fromkeys(titles))
+            found.append(
+                {"verdict": words, "leak": verdict == "leak", "number": len(titles),
+                 "attacks": names}
+            )  # fmt: skip
     runs = _which(audit, evidence)
     place = "on a run's folder"
     if "records" in audit:
         place = f"in a trial with {counted(audit['records'], 'record')}"
         place += " of the same job" if runs else ""
-    were = "was" if len(applied) == 1 else "were"
     return {
         "title": audit["title"],
         "runs": runs,
-        "text": f"{counted(len(applied), 'attack')} {were} tried {place}",
-        "found": [{"verdict": words, "attacks": names} for words, names in found.items() if names],
+        "text": f"{counted(len(applied), 'attack')}, {place}",
+        "found": found,
     }

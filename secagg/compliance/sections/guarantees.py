@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
+from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.sections.ledgers import ledger_statements
 from secagg.compliance.sections.people import answers
-from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
-from secagg.core.identity import COORDINATOR
+from secagg.compliance.statements import Section, Statement, Status, Table
 from secagg.reports import dp_mechanisms, dp_plain_language, limitations
-from secagg.reports.numbers import counted, listing
 
 
 def guarantee(evidence: AllEvidence) -> Section:
@@ -30,8 +26,9 @@ def guarantee(evidence: AllEvidence) -> Section:
                 Table(f"The noise of run {run.name}, by stage", (head[0], *head[1]), cells,
                       tuple(range(1, len(head[1]) + 1)), (run.at("privacy/mechanisms"),))
             )  # fmt: skip
-    with well_formed("ledgers.json"):
-        found += _ledgers(evidence)
+    of_ledgers, table = ledger_statements(evidence)
+    found += of_ledgers
+    shown += table
     return Section(
         5, "Guarantee", "NIST SP 800-226; Deployments Registry tiers 2 and 3",
         (*found, *answers(evidence, "judgement", ("epsilon", "tuning"))), tuple(shown),
@@ -52,41 +49,6 @@ def _of_run(run: RunEvidence) -> list[Statement]:
     if claims.holds:
         for topic, text in dp_plain_language.plain_words(claims, len(run.facts["cohort"])):
             found.append(Statement(topic.lower(), text, status, (run.at("privacy"),), run.name))
-    return found
-
-
-def _ledgers(evidence: AllEvidence) -> list[Statement]:
-    """Return what the ledgers say of all runs on each data set."""
-    if evidence.ledgers is None:
-        text = (
-            "No ledger is attached, so nothing here says which other runs used the same records. "
-            "Nor does it say what all of them cost together."
-        )
-        return [Statement("all runs together", text, Status.MISSING)]
-    by_dataset = dict[tuple[str, str], list[Mapping[str, Any]]]()
-    for row in evidence.ledgers:
-        if row["kind"] == "entry":
-            by_dataset.setdefault((row["party"], row["dataset"]), []).append(row)
-    found = list[Statement]()
-    known = {run.facts["session"] for run in evidence.runs}
-    in_ledgers = {str(row["session"]) for row in evidence.ledgers}
-    if absent := [run.name for run in evidence.runs if run.facts["session"] not in in_ledgers]:
-        text = f"The ledgers have no line of {counted(len(absent), 'run')}: {listing(absent)}."
-        place = (Evidence("ledgers.json"),)
-        found.append(Statement("runs without a line", text, Status.MISSING, place))
-    for (party, dataset), rows in sorted(by_dataset.items()):
-        sessions = dict.fromkeys(str(row["session"]) for row in rows)
-        other = [s for s in sessions if s not in known]
-        exact = sum(row["cost"]["epsilon_add_remove"] is None for row in rows)
-        words = f"The ledger of {party} has {counted(len(rows), 'release')} of {dataset}"
-        words += f" in {counted(len(sessions), 'run')}"
-        words += f", of which {len(other)} are not in this report" if other else ""
-        words += f"; {exact} of them exact, so no ε bounds them together." if exact else "."
-        status = Status.PERSON if other or exact else Status.ATTACHED
-        found.append(
-            Statement(f"ledger of {party}" if party != COORDINATOR else "coordinator's ledger",
-                      words, status, (Evidence("ledgers.json"),))
-        )  # fmt: skip
     return found
 
 

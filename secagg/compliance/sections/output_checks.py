@@ -1,8 +1,9 @@
 """Section 7: the checks of statistical disclosure control on what was released.
 
 The limits are those of output checkers of research data centres (SDC handbook; SACRO; DataSHIELD's
-filters; the rule of ten of the ABS): at least 10 records at each site, at most one parameter for
-three records, at least 10 residual degrees of freedom, no smallest or largest values.
+filters; the rule of ten of the ABS): at least 10 records at each site and in each cell of a table,
+at most one parameter for three records, at least 10 residual degrees of freedom, no smallest or
+largest values. A cell is a level of a column, or a pair of levels of two columns.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status
 from secagg.contracts import TableKind
+from secagg.jobs.data_sources import as_policy
+from secagg.jobs.job import Release
 from secagg.reports import results
 from secagg.reports.numbers import count, counted, significant
 
@@ -26,7 +29,9 @@ def output_checks(evidence: AllEvidence) -> Section:
 
 
 def _of_run(run: RunEvidence) -> list[Statement]:
-    facts, found = run.facts, [_smallest_site(run), _dominance(run), _extremes(run)]
+    facts, found = run.facts, [
+        _smallest_site(run), *_cells(run), _dominance(run), _extremes(run),
+    ]  # fmt: skip
     records = float(run.records)
     for block in results.blocks(facts, run.summary):
         name = block.title
@@ -51,6 +56,35 @@ def _smallest_site(run: RunEvidence) -> Statement:
     return Statement(
         "records at a site", text, status, (run.at("job/release/min_records"),), run.name
     )
+
+
+def _cells(run: RunEvidence) -> list[Statement]:
+    """Return what was checked of small cells, before the method's first sum was opened."""
+    if run.claims.noised:
+        return []
+    plan = run.facts["plan"]
+    places = (run.at("plan"), run.at("job/release"))
+    if not any(field["name"] == "levels" for stage in plan for field in stage["fields"]):
+        text = "No column has levels, so no cell has few records."
+        return [Statement("cells", text, Status.ATTACHED, places, run.name)]
+    rules = as_policy(Release.model_validate(run.facts["job"]["release"]))
+    records, sites = rules.min_cell_records or 1, rules.min_level_sites or 1
+    good = records >= MIN_RECORDS
+    cells = (
+        "Over all sites, each level of a column and each pair of levels has no records, or at "
+        f"least {records} ({'at least' if good else 'fewer than'} the {MIN_RECORDS} that output "
+        "checkers ask for). Otherwise the run would have been refused. The sums also show which "
+        "cells have no record."
+    )
+    levels = (
+        f"Each level occurs at no site or at {sites} or more. So the sums for one level are not "
+        "those of a single site."
+    )
+    return [
+        Statement("cells", cells, Status.ATTACHED if good else Status.PERSON, places, run.name),
+        Statement("levels at few sites", levels, Status.ATTACHED if sites > 1 else Status.PERSON,
+                  places, run.name),
+    ]  # fmt: skip
 
 
 def _parameters(
@@ -100,6 +134,4 @@ def _extremes(run: RunEvidence) -> Statement:
         "No stage asks for a smallest or largest value, a median or another quantile: every "
         f"released number is a sum over sites ({', '.join(sorted(kinds))})."
     )
-    if "count" in kinds and not run.claims.noised:
-        text += " Exact counts of levels show which levels no record has, or only one."
     return Statement("no extremes", text, Status.ATTACHED, (run.at("plan"),), run.name)

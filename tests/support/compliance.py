@@ -1,0 +1,36 @@
+"""Parts of a compliance report in tests: an experiment, a form, and its content."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FORM = """[purpose]
+purpose = "To plan beds."
+permit = "EK 12/2026"
+controller = "North Hospital"
+[judgement]
+epsilon = "The board decided on 4."
+"""
+
+
+def experiment() -> dict[str, Any]:
+    """Return the summary of an experiment, as far as a report reads it."""
+    mean = {"mean": 0.25, "low": 0.2, "high": 0.3, "runs": 20}
+    points = [{"across": 4.0, "metrics": {"error": mean}, "runs": 20}]
+    return {
+        "title": "A sweep", "repeat": 20, "public": True, "across": "privacy.epsilon",
+        "curves": [{"line": "sum", "points": points}], "baselines": {}, "baseline_curves": [],
+        "job": {"title": "A job", "method": "moments"},
+        "goal": {"metric": "error", "below": 0.5, "share": 0.9, "confidence": 0.9},
+        "recommendations": [{"line": "sum", "smallest": 3.5, "limits": [[4.0, 0.4]]}],
+    }  # fmt: skip
+
+
+def content(report: Path) -> Any:
+    return json.loads((report / "report.json").read_text())
+
+
+def statements(report: Path) -> dict[str, Any]:
+    return {s["id"]: s for section in content(report)["sections"] for s in section["statements"]}
