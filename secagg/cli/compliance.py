@@ -87,5 +87,5 @@ def sign(
     if (home is None) == (key is None):
         raise UsageError("sign", "needs --home or --key")
     identity = Home.open(home).identity if home else read_key(Path(str(key)), COORDINATOR)
-    verify_report(report)  # nobody should sign what does not hold
-    typer.echo(str(sign_report(report, identity)))
+    verified = verify_report(report)  # nobody should sign what does not hold
+    typer.echo(str(sign_report(report, bytes.fromhex(verified.digest), identity)))

@@ -31,6 +31,8 @@ from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 
 FOLDER = "evidence"
 _TRANSCRIPT = "transcript"
+_MOST_BYTES = 1 << 28
+"""Of an audit, an experiment or ledgers: others write these files."""
 Plain = Mapping[str, Any]
 
 
@@ -161,6 +163,8 @@ def _json_files(folder: Path) -> dict[str, Plain]:
 
 def _json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceError) -> Any:
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise kind(str(path), f"has more than {_MOST_BYTES >> 20} MiB")
         return json.loads(path.read_bytes())
     except OSError as error:
         raise kind(str(path), f"cannot be read ({error.strerror})") from None

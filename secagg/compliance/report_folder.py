@@ -8,6 +8,7 @@ timestamp.tsr              optional: an RFC 3161 time stamp of report.json, from
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import shutil
@@ -32,8 +33,11 @@ _PARTS = ("report.html", "report.json", FOLDER, "signatures", *_UNCHECKED)
 class VerifiedReport:
     """What was checked.
 
+    digest: SHA-256 of report.json as it was checked, in hexadecimal
     statements: how many were built again; signed: by whom; unchecked: files that nothing checks
     """
+
+    digest: str
 
     runs: int
     statements: int
@@ -114,7 +118,8 @@ def verify_report(folder: Path) -> VerifiedReport:
     signed = read_signatures(folder, [run.folder for run in evidence.runs])
     statements = sum(len(section["statements"]) for section in again["sections"])
     unchecked = tuple(name for name in _UNCHECKED if (folder / name).exists())
-    return VerifiedReport(len(evidence.runs), statements, len(known), signed, unchecked)
+    digest = hashlib.sha256(written).hexdigest()
+    return VerifiedReport(digest, len(evidence.runs), statements, len(known), signed, unchecked)
 
 
 def _compare_files(stated: dict[str, str], found: dict[str, str]) -> None:

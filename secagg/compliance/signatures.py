@@ -40,9 +40,11 @@ class Signed:
     known: bool
 
 
-def sign_report(report: Path, identity: Identity) -> Path:
-    """Sign a report with a party's keys; return the file. Raises `UsageError`."""
-    digest = digest_of(report)
+def sign_report(report: Path, digest: bytes, identity: Identity) -> Path:
+    """Sign a report with a party's keys; return the file. Raises `UsageError`.
+
+    digest: of the report.json that was verified, so that a file changed since then is not signed
+    """
     who = (identity.name, identity.role.value, identity.public.verify_key.hex())
     check_name("name", identity.name)  # it becomes a file's
     path = report / FOLDER / f"{identity.name}.json"

@@ -82,8 +82,10 @@ def show_verified_report(folder: Path, checked: VerifiedReport) -> None:
         f"from {counted(checked.files, 'file')} of evidence"
     )
     for each in checked.signed:
-        whose = "a key of the runs' rosters" if each.known else f"unknown key {each.key}"
-        typer.echo(f"signed by {each.name} ({whose})")
+        whose = f"{'a' if each.known else 'no'} roster of these runs has it"
+        typer.echo(f"signed as {each.name}, key {each.key} ({whose})")
+    if checked.signed:
+        typer.echo("compare each key with the party's own: whoever makes a run writes its roster")
     if checked.unchecked:
         typer.echo(f"not checked: {', '.join(checked.unchecked)}")
     if not checked.signed:
