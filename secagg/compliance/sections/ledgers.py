@@ -176,15 +176,15 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     known = {str(run.facts["session"]) for run in evidence.runs}
     if not known <= sessions or any(each.exact for each in every) or len(units) > 1:
         return ""
+    if sessions == known and len(known) == 1:
+        return "According to the attached ledgers, no other run used these records."
     kind = Adjacency(adjacency)
     most = max(every, key=lambda each: each.epsilon(kind))
-    text = (
-        f"According to the attached ledgers, all {counted(len(sessions), 'run')} on these records"
-    )
-    if others := len(sessions - known):
-        text += f", of which {others} {_are(others)} not in this report,"
+    others = len(sessions - known)
+    which = f", of which {others} {_are(others)} not in this report," if others else ""
     return (
-        f"{text} together bound the effect of one {units.pop()} by ε "
+        f"According to the attached ledgers, {counted(len(sessions), 'run')} on these "
+        f"records{which} together bound the effect of one {units.pop()} by ε "
         f"{significant(most.epsilon(kind))} at δ {probability(most.delta)}."
     )
 
