@@ -18,8 +18,10 @@ from secagg.compliance.sections.adversarial import tried
 from secagg.compliance.sections.ledgers import all_runs_together
 from secagg.compliance.sections.worth import warnings_of
 from secagg.compliance.statements import Section, Status
+from secagg.contracts import DisclosureKind
 from secagg.contracts.reporting import ASKED_ONCE
 from secagg.reports import limitations
+from secagg.reports.disclosure import disclosure_kind
 from secagg.reports.numbers import count, counted, listing
 
 _GAPS = (
@@ -53,7 +55,14 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         "purpose": evidence.form.purpose.purpose,
         "permit": evidence.form.purpose.permit,
         "runs": [
-            {"run": run.name, "title": run.facts["title"], "records": _records(run)} for run in runs
+            {
+                "run": run.name,
+                "title": run.facts["title"],
+                "records": _records(run),
+                "sites": list(run.facts["cohort"]),
+                "date": run.facts["finished"][:10],
+            }
+            for run in runs
         ],
         "claim": strongest(runs, together),
         "together": together,
@@ -66,7 +75,6 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
                 r, r.claims.sees if len(runs) == 1 else r.facts["protocol"]["sees"]
             ),
         ),
-        "where": _shared(weakest_first, lambda run: {"text": _gap("One computer", run)}),
         "hidden": _shared(weakest_first, lambda run: {"text": _hidden(run)}),
         "tried": tried(evidence),
         "not_protected": _not_protected(weakest_first),
@@ -114,7 +122,10 @@ def _shared(
 def _warnings(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
     found = dict[tuple[str, str], list[str]]()
     for run in runs:
-        for title, text in warnings_of(run):
+        where = ("Where it ran", _gap("One computer", run))
+        if "pinned_roster" not in run.facts["engine"]:
+            where = ("One person could read all records", where[1])
+        for title, text in (where, *warnings_of(run)):
             found.setdefault((title, text), []).append(run.name)
     return [{"runs": names, "title": title, "text": text} for (title, text), names in found.items()]
 
@@ -138,10 +149,10 @@ def _hidden(run: RunEvidence) -> str:
     if not claims.hides_sites:
         noise = " It has the site's noise." if claims.noised else ""
         return f"The coordinator read each site's own contribution.{noise}"
-    return (
-        "Each site computed contributions from its records. The protocol hides a single site's "
-        "contribution from the coordinator."
-    )
+    hidden = "The protocol hides a single site's contribution from the coordinator."
+    if disclosure_kind(run.facts) is DisclosureKind.POOLED:
+        return hidden
+    return f"{hidden} But all sums together may reveal parts of it (section 4)."
 
 
 def _opened(run: RunEvidence) -> str:
@@ -184,6 +195,8 @@ def _gap(topic: str, run: RunEvidence) -> str:
 
 
 def _colluding(run: RunEvidence) -> str:
-    others = f"All {len(run.facts['cohort']) - 1} other sites together could compute"
-    text = f"{others} the contribution of the remaining one"
-    return f"{text}, with the noise of that site alone." if run.claims.noised else f"{text}."
+    return (
+        f"Under any protocol, all other sites together ({len(run.facts['cohort']) - 1}) can "
+        "subtract their own numbers from a sum. Then they have those of the remaining site, with "
+        "its noise if it has added any."
+    )

@@ -38,9 +38,9 @@ _LABELS = {  # keys that say too little without their question
 _MISSING = {  # topics of statements whose evidence is missing: what to attach
     "all runs together": "the ledgers of these records",
     "runs without a line": "ledgers with lines of every run",
-    "attacks": "an audit: attacks on every job",
-    "experiment": "an experiment: what privacy costs",
-    "job of the experiment": "an experiment with a job of this report",
+    "attacks": "an audit (`secagg audit`): attacks on every job",
+    "experiment": "an experiment (`secagg experiment`): how exact the result is",
+    "job of the experiment": "an experiment (`secagg experiment`) with the job of a run",
     "tuning": "settings that were not chosen on private records",
 }
 

@@ -37,7 +37,8 @@ def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
         _point("Against whom", _against(guarantee, len(run.facts["cohort"]))),
         _point("How strong", _how_strong(guarantee)),
         _point("The measure", f"{claims.epsilon_and_delta}. ε 0 would be perfect; smaller is "
-               "stronger. δ is a small probability on top."),
+               "stronger. ε limits each single guess, except with a probability of about δ; the "
+               "number above is the average over guesses."),
         _point("For experts", claims.sentence),
     ]  # fmt: skip
 
@@ -69,15 +70,17 @@ def _point(topic: str, text: str) -> dict[str, str]:
 
 def _who(guarantee: Mapping[str, Any]) -> str:
     two = epsilon_of_two_units(guarantee)
+    if guarantee["mu"] is not None:
+        two = f"at most {right_guesses(guarantee, 2)} of 100 right guesses (see below; {two})"
     if guarantee["unit"] == "record":
         return (
             "Each record, that is, each row of a site's table. A person with several records has "
-            f"less protection: with two, {two}."
+            f"less protection. With two: {two}."
         )
     if guarantee["unit"] == "event":
         return (
             "Each event, that is, the values of a series at one step. A person with many events "
-            f"has less protection: with two, {two}."
+            f"has less protection. With two: {two}."
         )
     return (
         f"Each person with at most {counted(guarantee['records_per_person'], 'record')} at a site, "
@@ -87,7 +90,9 @@ def _who(guarantee: Mapping[str, Any]) -> str:
 
 def _against(guarantee: Mapping[str, Any], sites: int) -> str:
     everybody = (
-        f"Everybody who sees the released numbers, even somebody who knows {all_others(guarantee)}."
+        "Everybody who sees the released numbers, even somebody who knows "
+        f"{all_others(guarantee)}. Not against somebody who controls a computer that has the "
+        "records."
     )
     if guarantee["placement"] == "site":
         return f"{everybody} Also all other sites together with the coordinator."
@@ -107,7 +112,8 @@ def _how_strong(guarantee: Mapping[str, Any]) -> str:
     return (
         f"An attacker who knows {all_others(guarantee)} guesses {guess}. Without the released "
         "numbers, both answers are equally likely, and 50 of 100 guesses are right. With them, at "
-        f"most {right_guesses(guarantee)} of 100 are right. Who knows more starts above 50."
+        f"most {right_guesses(guarantee)} of 100 are right. An attacker who suspects more "
+        "starts above 50, and may end above this."
     )
 
 

@@ -68,10 +68,10 @@ class Additive:
         hides_from_coordinator=True,
         dropouts="any site may drop out; every aggregator must stay",
         sees={
-            "coordinator": "sealed shares it cannot read, and the sum",
-            "aggregator": "one share of each contribution (a single share is random), the cohort, "
-            "and each site's own threshold",
-            "site": "the cohort, the total number of records, and the method's messages",
+            "coordinator": "encrypted shares, which it cannot read, and the sum",
+            "aggregator": "one share of each contribution (a random number if alone), which sites "
+            "took part, and how many each of them requires",
+            "site": "which sites took part, the total number of records, and the method's messages",
         },
         unprotected=(
             "If all aggregators pool their shares, they read every site's contribution.",

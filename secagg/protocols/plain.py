@@ -38,7 +38,7 @@ class Plain:
         dropouts="any site may drop out before it sends its contribution",
         sees={
             "coordinator": "every site's own contribution, in clear",
-            "site": "the cohort, the total number of records, and the method's messages",
+            "site": "which sites took part, the total number of records, and the method's messages",
         },
         unprotected=(
             "Nothing is protected: the coordinator reads each site's contribution. Use this "

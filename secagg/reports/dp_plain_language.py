@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 
-from secagg.privacy.accounting.events import delta_of
+from secagg.privacy.accounting.events import delta_of, with_less_noise
 from secagg.reports.dp_claims import (
     Facts,
     PrivacyClaims,
@@ -28,10 +28,16 @@ from secagg.reports.dp_claims import (
 from secagg.reports.numbers import count, counted, power_of_e, probability, significant
 
 
-def right_guesses(guarantee: Facts) -> int:
-    """Return the bound (1) in percent, rounded up."""
-    apart = delta_of(events_of(guarantee, guarantee["adjacency"]), 0.0)
-    chance = (1 + apart) / 2 + distance(guarantee)
+def right_guesses(guarantee: Facts, units: int = 1) -> int:
+    """Return the bound (1) in percent, rounded up.
+
+    units: 2 for two records or persons together, which is known if the guarantee has a mu
+    """
+    events = events_of(guarantee, guarantee["adjacency"])
+    if units > 1:
+        events = [with_less_noise(event, float(units)) for event in events]
+    apart = delta_of(events, 0.0)
+    chance = (1 + apart) / 2 + units * distance(guarantee)
     return min(100, math.ceil(100 * chance))
 
 

@@ -23,7 +23,14 @@ def adversarial(evidence: AllEvidence) -> Section:
         with well_formed(f"audits/{name}"):
             found += _of_audit(name, audit, evidence)
             shown.append(_table(name, audit))
-    if not found:
+    attacked = {run for audit in evidence.audits.values() for run in _which(audit, evidence)}
+    if found:
+        found += [
+            Statement("attacks", "No attached audit has the job of this run.", Status.MISSING,
+                      run=run.name)
+            for run in evidence.runs if run.name not in attacked
+        ]  # fmt: skip
+    else:
         text = (
             "No audit is attached, so no attack on these jobs was tried. `secagg audit JOB --out "
             "DIR` tries all that are known."
@@ -112,15 +119,16 @@ def tried(evidence: AllEvidence) -> dict[str, Any]:
 
 def _in_short(audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]:
     applied = [each for each in audit["attacks"] if each["verdict"] != "not applicable"]
-    found = list[dict[str, Any]]()
-    for verdict, words in _IN_WORDS.items():
-        titles = [each["title"] for each in applied if each["verdict"] == verdict]
-        if titles:
-            names = list(dict.fromkeys(titles))
-            found.append(
-                {"verdict": words, "leak": verdict == "leak", "number": len(titles),
-                 "attacks": names}
-            )  # fmt: skip
+    worst = dict[str, str]()  # an attack is tried from several views
+    for verdict in _IN_WORDS:
+        for each in applied:
+            if each["verdict"] == verdict:
+                worst.setdefault(each["title"], verdict)
+    found = [
+        {"verdict": words, "leak": verdict == "leak",
+         "attacks": [title for title, of in worst.items() if of == verdict]}
+        for verdict, words in _IN_WORDS.items() if verdict in worst.values()
+    ]  # fmt: skip
     runs = _which(audit, evidence)
     place = "on a run's folder"
     if "records" in audit:
@@ -129,6 +137,6 @@ def _in_short(audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]
     return {
         "title": audit["title"],
         "runs": runs,
-        "text": f"{counted(len(applied), 'attack')}, {place}",
+        "text": f"{counted(len(worst), 'attack')}, {place}",
         "found": found,
     }

@@ -177,7 +177,10 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     if not known <= sessions or any(each.exact for each in every) or len(units) > 1:
         return ""
     if sessions == known and len(known) == 1:
-        return "According to the attached ledgers, no other run used these records."
+        return (
+            "The attached ledgers list no other run on these records. Ask the sites whether there "
+            "are other ledgers, or releases by other software."
+        )
     kind = Adjacency(adjacency)
     most = max(every, key=lambda each: each.epsilon(kind))
     others = len(sessions - known)

@@ -116,11 +116,11 @@ class Masked:
         "as more than (sites + colluding sites) / 2 remain; with more, up to the fraction "
         "“dropping”; a later sum needs all sites of the first sum, within the engine's deadline",
         sees={
-            "coordinator": "masked contributions (a single one is random), the sum, and who took "
+            "coordinator": "masked contributions (a random number if alone), the sum, and who took "
             "part; for a site that drops out of the first sum, the key of its pairwise masks in "
             "that sum",
-            "site": "the cohort, the total number of records, the method's messages, and shares of "
-            "its neighbours' secrets (too few to recover one)",
+            "site": "which sites took part, the total number of records, the method's messages, "
+            "and shares of its neighbours' secrets (too few to recover one)",
         },
         unprotected=(
             "The coordinator could read a contribution if more sites collude with it than the "

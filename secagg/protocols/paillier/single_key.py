@@ -78,8 +78,8 @@ class Paillier(PaillierPhases):
         dropouts="any site may drop out, as long as one contributing site remains to decrypt",
         sees={
             "coordinator": "ciphertexts it cannot read, and the sum",
-            "site": "the cohort, the total number of records, the method's messages, and, if it is "
-            "asked to decrypt, the sum (every site holds the private key)",
+            "site": "which sites took part, the total number of records, the method's messages, "
+            "and, if it is asked to decrypt, the sum (every site holds the private key)",
         },
         unprotected=(
             "All sites hold the private key: the coordinator together with any one site could read "

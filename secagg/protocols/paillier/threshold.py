@@ -107,8 +107,9 @@ class ThresholdPaillier(PaillierPhases):
         sees={
             "coordinator": "ciphertexts it cannot read, the sum, and the product of the "
             "ciphertexts' randomisers, which reveals nothing about a single contribution",
-            "site": "the cohort, the total number of records, the method's messages, and, if it is "
-            "asked to decrypt, the ciphertexts of all contributors, which it cannot read",
+            "site": "which sites took part, the total number of records, the method's messages, "
+            "and, if it is asked to decrypt, the ciphertexts of all contributors, which it cannot "
+            "read",
         },
         unprotected=(
             "As many sites as the threshold, together with the coordinator, could read every "

@@ -57,7 +57,7 @@ class LastSite(Attack):
     """Subtract the colluding sites' own contributions."""
 
     name: ClassVar[str] = "last_site"
-    title: ClassVar[str] = "The last site's contribution, if the other sites collude"
+    title: ClassVar[str] = "Whether fewer than all other sites, if they collude, expose a site"
     source: ClassVar[str] = "Bonawitz and others (2017), section 6"
     knows: ClassVar[str] = "the records of the colluding sites, and their own noise"
     views: ClassVar[tuple[Who, ...]] = (Who.COALITION,)
