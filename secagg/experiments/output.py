@@ -14,7 +14,8 @@ from secagg.errors import UsageError
 from secagg.experiments.experiment import Planned
 from secagg.experiments.runner.experiment import Done
 from secagg.experiments.summary import as_csv, summarise
-from secagg.reports.experiments.page import experiment_page, pictures
+from secagg.reports.experiments.page import experiment_page
+from secagg.reports.experiments.pictures import pictures
 
 
 def check_folder(folder: Path, title: str) -> None:

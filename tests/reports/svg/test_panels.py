@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from secagg.reports.svg.panels import WIDTH, At, Panel, panels_picture
+from secagg.reports.svg.panels import Panel, panels_picture
+from secagg.reports.svg.plot import WIDTH, At
 
 SVG = "{http://www.w3.org/2000/svg}"
 
