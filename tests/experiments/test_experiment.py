@@ -116,7 +116,7 @@ def test_curves_are_shown_side_by_side_by_the_metric_of_the_goal(summary: Any) -
     two = {**summary, "curves": [curve, other], "goal": {**summary["goal"], "metric": "width"}}
     caption, picture = pictures(two)["placement"]
     assert label_of("width") in caption and label_of("width") in picture and ">site<" in picture
-    assert list(pictures(two)) == ["utility", "placement", "cost"]
+    assert list(pictures(two)) == ["placement", "utility", "cost"]
     caption, _ = pictures({**two, "goal": None})["placement"]
     assert label_of("error") in caption  # the first metric
 

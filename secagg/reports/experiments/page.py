@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from secagg.reports.experiments.attacks import attack_rows, round_rows
 from secagg.reports.experiments.metrics import (
     METRICS,
     Summary,
@@ -57,7 +58,7 @@ def recommendation_lines(summary: Summary) -> list[str]:
 
 def experiment_page(summary: Summary) -> str:
     """Return the page."""
-    style, digest = style_of("audit.css", "")
+    style, digest = style_of("experiment.css", "")
     metrics = metrics_of(summary)
     points = [(curve["line"], p) for curve in summary["curves"] for p in curve["points"]]
     shown = [m for m in metrics if not is_cost(m)]
@@ -74,6 +75,9 @@ def experiment_page(summary: Summary) -> str:
             rows=number_rows(summary)[1],
             differences=list(_differences(summary, shown)),
             difference_head=[label_of(m) for m in shown],
+            attacks=attack_rows(summary),
+            by_rounds=round_rows(summary),
+            attack_words=summary["attack_words"],
             baselines=_BASELINES,
             runs=counted(sum(p["runs"] for _, p in points), "run"),
             failures=[

@@ -34,11 +34,11 @@ from secagg.reports.svg.plot import (
     vertical_scale,
 )
 
-_GAP, _BOTTOM = 48.0, 40.0
+_GAP, _NOTE, _BOTTOM = 48.0, 22.0, 40.0
 _TICK = 20.0  # between the middles of two labels
 _CHARACTER = 7.4
 
-Curves = Sequence[tuple[str, Sequence[At]]]
+Curve = tuple[str, Sequence[At]]
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,14 @@ class Panel:
 
     references: dashed lines by name, each with its value, or with values along the axis
     top: the largest value that is possible, at which the vertical axis ends
+    note: what the label means, in smaller letters
     """
 
     label: str
-    curves: Curves
+    curves: Sequence[Curve]
     references: Sequence[tuple[str, float | Sequence[At]]] = ()
     top: float = math.inf
+    note: str = ""
 
 
 def panels_picture(title: str, across: str, panels: Sequence[Panel]) -> Markup:
@@ -61,7 +63,8 @@ def panels_picture(title: str, across: str, panels: Sequence[Panel]) -> Markup:
     names = list(dict.fromkeys(name for panel in panels for name, _ in panel.curves))
     lines = list(dict.fromkeys(name for panel in panels for name, _ in panel.references))
     legend, top = legend_places([*names, *lines])
-    height = top + len(panels) * (PLOT + _GAP) + _BOTTOM
+    gap = _GAP + (_NOTE if any(panel.note for panel in panels) else 0.0)
+    height = top + len(panels) * (PLOT + gap) + _BOTTOM
     described = " ".join(_described(panel, across) for panel in panels)
     drawing = ground(height, title, described)
     for name, (at, y) in zip([*names, *lines], legend, strict=True):
@@ -71,7 +74,7 @@ def panels_picture(title: str, across: str, panels: Sequence[Panel]) -> Markup:
         text(drawing, name, at + 33, y + 4, "start")
     x = _horizontal(places)
     for row, panel in enumerate(panels):
-        base = top + row * (PLOT + _GAP) + _GAP + PLOT
+        base = top + row * (PLOT + gap) + gap + PLOT
         _plot(drawing, panel, x, base, (names, lines))
     text(drawing, across, (x.start + x.end) / 2, height - 8)
     return elements.markup(drawing)
@@ -112,8 +115,10 @@ def _plot(
     names, lines = known
     references = [(name, _along(of, x)) for name, of in panel.references]
     points = [at for _, curve in panel.curves for at in curve]
-    y = vertical_scale(points, [v for _, of in references for _, v in of], panel.top, base)
-    axis(drawing, panel.label, y, (x.start, x.end))
+    fixed = [value for _, value in panel.references if isinstance(value, float | int)]
+    along = [at.y for _, of in panel.references if not isinstance(of, float | int) for at in of]
+    y = vertical_scale(points, fixed, panel.top, base, along)
+    axis(drawing, panel.label, y, (x.start, x.end), panel.note)
     for value, label in x.ticks:
         stroke(drawing, [(x(value), base), (x(value), base + 5)], INK, "", 1.0)
         text(drawing, label, x(value), base + 18)

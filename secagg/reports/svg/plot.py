@@ -61,17 +61,25 @@ class Scale:
 
 
 def vertical_scale(
-    points: Iterable[At], references: Iterable[float], top: float, base: float
+    points: Iterable[At],
+    references: Iterable[float],
+    top: float,
+    base: float,
+    along: Iterable[float] = (),
 ) -> Scale:
     """Return the vertical scale of a panel whose horizontal axis is at `base`.
 
-    references: further values that it contains; top: where it ends, if that is finite
+    references: further values that it contains; but a logarithmic axis begins near the smallest
+        point, so that a reference of 10^-16 does not press all points together
+    along: values of lines that change along the horizontal axis, which count as points
+    top: where it ends, if that is finite
     """
     drawn = list(points)
     values = [v for at in drawn for v in (at.y, at.low, at.high) if math.isfinite(v)]
     lines = [value for value in references if math.isfinite(value)]
-    values += lines
-    means = [at.y for at in drawn if math.isfinite(at.y)] or lines
+    changing = [value for value in along if math.isfinite(value)]
+    values += lines + changing
+    means = [at.y for at in drawn if math.isfinite(at.y)] + changing or lines
     largest, least = max(values, default=1.0), min(means, default=0.0)
     if math.isfinite(top):
         marks = [top * i / 4 for i in range(5)]
@@ -80,17 +88,14 @@ def vertical_scale(
         powers = range(math.floor(math.log10(least)), math.ceil(math.log10(largest)) + 1)
         every = math.ceil(len(powers) / 8)
         shown = [p for p in powers if p % every == 0]
-        ticks = [(10.0**power, _power(power)) for power in shown]
+        plain = all(-5 < power < 7 for power in powers)
+        ticks = [(10.0**p, f"{10.0**p:,g}" if plain else power_of_ten(p)) for p in shown]
         return Scale(10.0 ** powers[0], 10.0 ** powers[-1], base, base - PLOT, True, ticks)
     bottom = min(0.0, min(values, default=0.0))
     step = round_step((largest - bottom) or 1.0, 5)
     count = range(math.floor(bottom / step), math.ceil(largest / step - 1e-9) + 1)
     ticks = [(i * step, f"{i * step:,.6g}") for i in (count if len(count) > 1 else range(2))]
     return Scale(ticks[0][0], ticks[-1][0], base, base - PLOT, False, ticks)
-
-
-def _power(power: int) -> str:
-    return f"{10.0**power:,g}" if -5 < power < 7 else power_of_ten(power)
 
 
 def ground(height: float, title: str, description: str) -> elements.Element:
@@ -118,9 +123,13 @@ def legend_places(names: Sequence[str]) -> tuple[list[tuple[float, float]], floa
     return found, TOP + (row + 1) * _LEGEND
 
 
-def axis(drawing: elements.Element, label: str, y: Scale, ends: tuple[float, float]) -> None:
-    """Draw a panel's label, and the ticks of its vertical axis with lines between the ends."""
-    text(drawing, label, 8, y.end - 12, "start", weight="600")
+def axis(
+    drawing: elements.Element, label: str, y: Scale, ends: tuple[float, float], note: str = ""
+) -> None:
+    """Draw a panel's label with a note, and the vertical axis's ticks, with lines between ends."""
+    text(drawing, label, 8, y.end - (28 if note else 12), "start", weight="600")
+    if note:
+        text(drawing, note, 8, y.end - 12, "start", size="12")
     for value, mark_label in y.ticks:
         stroke(drawing, [(ends[0], y(value)), (ends[1], y(value))], GRID, "", 1.0)
         text(drawing, mark_label, LEFT - 7, y(value) + 4, "end")

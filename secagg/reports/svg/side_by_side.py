@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from secagg.reports.numbers import significant
 from secagg.reports.svg import elements
-from secagg.reports.svg.panels import Curves, Panel
+from secagg.reports.svg.panels import Curve, Panel
 from secagg.reports.svg.plot import (
     GRID,
     LEFT,
@@ -51,9 +51,9 @@ def side_by_side_picture(title: str, across: str, panel: Panel) -> Markup:
     under = [(max(map(len, row)) + 1) * _LINE + 22 for row in names]
     height = top + len(rows) * (PLOT + _GAP) + sum(under) + _BOTTOM
     drawing = ground(height, title, _described(panel, across))
-    for i, ((name, _), (at, y)) in enumerate(zip(lines, legend, strict=True)):
-        stroke(drawing, [(at, y), (at + 26, y)], *reference_look(i))
-        text(drawing, name, at + 33, y + 4, "start")
+    for i, ((name, _), (left, above)) in enumerate(zip(lines, legend, strict=True)):
+        stroke(drawing, [(left, above), (left + 26, above)], *reference_look(i))
+        text(drawing, name, left + 33, above + 4, "start")
     places = _some_places(panel.curves, width)
     points = [at for _, curve in panel.curves for at in curve if at.x in places]
     base, first = top, 0
@@ -94,7 +94,7 @@ def _marked(drawing: elements.Element, index: int, x: float, at: Sequence[float]
     mark(drawing, index, x, middle)
 
 
-def _some_places(curves: Curves, width: float) -> list[float]:
+def _some_places(curves: Sequence[Curve], width: float) -> list[float]:
     """Return as many places as have room in a column, evenly chosen, the ends among them."""
     places = sorted({at.x for _, curve in curves for at in curve})
     room = max(2, int(width / (_SMALL * max(len(f"{x:g}") for x in places) + 4)))
