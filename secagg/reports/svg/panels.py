@@ -144,11 +144,15 @@ def _plot(
 
 def _along(reference: float | Sequence[At], x: Scale) -> list[tuple[float, float]]:
     """Return where a reference is drawn: pixels from the left, and values that exist."""
+    values = [] if isinstance(reference, float | int) else [(x(at.x), at.y) for at in reference]
+    values = [(at, value) for at, value in values if math.isfinite(value)]
     if isinstance(reference, float | int):
-        ends = [(x.start, float(reference)), (x.end, float(reference))]
+        reference = float(reference)
+    elif len(values) == 1:  # a single place is no line
+        reference = values[0][1]
     else:
-        ends = [(x(at.x), at.y) for at in reference]
-    return [(at, value) for at, value in ends if math.isfinite(value)]
+        return values
+    return [(x.start, reference), (x.end, reference)] if math.isfinite(reference) else []
 
 
 def _look(name: str, names: Sequence[str], lines: Sequence[str]) -> tuple[str, str, float]:

@@ -35,7 +35,7 @@ from secagg.reports.svg.plot import (
 )
 
 _IN_A_ROW = 4  # columns; further curves have rows of their own
-_GAP, _BOTTOM, _LINE = 48.0, 14.0, 16.0
+_GAP, _BOTTOM, _LINE = 48.0, 26.0, 16.0
 _SMALL, _CHARACTER = 6.6, 8.2  # width of a character of the places, and of the names
 _CAP = 3.5
 
@@ -48,7 +48,7 @@ def side_by_side_picture(title: str, across: str, panel: Panel) -> Markup:
     rows = [panel.curves[i : i + _IN_A_ROW] for i in range(0, len(panel.curves), _IN_A_ROW)]
     width = (WIDTH - LEFT - RIGHT) / len(rows[0])
     names = [[_wrapped(name, width) for name, _ in row] for row in rows]
-    under = [(max(map(len, row)) + 1) * _LINE + 22 for row in names]
+    under = [max(map(len, row)) * _LINE + 28 for row in names]
     height = top + len(rows) * (PLOT + _GAP) + sum(under) + _BOTTOM
     drawing = ground(height, title, _described(panel, across))
     for i, ((name, _), (left, above)) in enumerate(zip(lines, legend, strict=True)):
@@ -76,8 +76,8 @@ def side_by_side_picture(title: str, across: str, panel: Panel) -> Markup:
                     _marked(drawing, first + k, middle, [y(v) for v in (at.y, at.low, at.high)])
             for line, words in enumerate(wrapped[k]):
                 text(drawing, words, left + width / 2, base + 36 + line * _LINE, weight="600")
-        text(drawing, across, LEFT - 7, base + 16, "end", size="11")
         base, first = base + below, first + len(row)
+    text(drawing, across, (LEFT + WIDTH - RIGHT) / 2, height - 8)
     return elements.markup(drawing)
 
 

@@ -86,6 +86,13 @@ def test_a_reference_may_change_along_the_axis_and_then_counts_as_a_curve() -> N
     assert "10⁻⁸" in labels and "0.01" not in labels  # powers of ten, if one of them needs it
 
 
+def test_a_reference_at_a_single_place_is_drawn_over_the_whole_panel() -> None:
+    picture = drawn(Panel("error", [("a", [At(3.0, 0.5)])], [("limit", [At(3.0, 0.7)])]))
+    _, line = (numbers(p.attrib["d"]) for p in picture.iter(f"{SVG}path")
+               if "stroke-dasharray" in p.attrib)  # fmt: skip
+    assert line[2] - line[0] > WIDTH / 2
+
+
 def test_a_note_stands_between_label_and_panel() -> None:
     with_note = Panel("error", [("a", curve(1.0, 2.0))], note="what it is")
     texts = {t.text: float(t.attrib["y"]) for t in drawn(with_note).iter(f"{SVG}text")}
