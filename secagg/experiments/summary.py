@@ -116,15 +116,20 @@ def _number(value: float) -> float | None:
 
 
 def _attacks(planned: Planned, done: Done) -> list[dict[str, Any]]:
-    rows = list[dict[str, Any]]()
+    rows, attacks = list[dict[str, Any]](), planned.sweep.attacks
+    names = attacks.names if attacks else ()
+
+    def order(found: tuple[str, Any]) -> tuple[int, str]:  # of the file; stored ones are sorted
+        return names.index(found[0].partition(" ")[0].rstrip(":")), found[0]
+
     for line, along in planned.attacked.items():
         for across, cell in along.items():
             outcome = done.outcomes.get(cell)
             if outcome is None:
                 continue
             numbers = {
-                name: {k: _number(v) for k, v in each.items()}
-                for name, each in (outcome.numbers or {}).items()
+                name: {k: _number(v) for k, v in sorted(each.items())}
+                for name, each in sorted((outcome.numbers or {}).items(), key=order)
             }
             by_rounds = dict[str, list[dict[str, Any]]]()
             for name, each in numbers.items():

@@ -80,8 +80,10 @@ def done(planned: Planned, folder: Path) -> Computed:
 
 
 @pytest.fixture(scope="module")
-def summary(planned: Planned, done: Computed) -> dict[str, Any]:
-    return summarise(planned, done)
+def summary(planned: Planned, done: Computed, folder: Path) -> dict[str, Any]:
+    """Of stored results, whose numbers are in the order of their names."""
+    assert done.computed
+    return summarise(planned, compute_experiment(planned, write, folder / "out", 1))
 
 
 def test_attacks_are_tried_at_the_places_that_are_named(planned: Planned) -> None:
@@ -111,6 +113,12 @@ def test_the_page_has_a_picture_by_sums_and_all_numbers(
     assert len(round_rows(summary)) == 6 and len(attack_rows(summary)) == 2
     assert {row[-1] for row in round_rows(summary)} == {"leak", "no leak found"}
     json.loads((folder / "out" / "summary.json").read_text())
+
+
+def test_a_second_start_writes_the_same(
+    planned: Planned, done: Computed, summary: dict[str, Any]
+) -> None:
+    assert json.dumps(summarise(planned, done)) == json.dumps(summary)
 
 
 def test_other_numbers_of_sums_are_another_cell(planned: Planned, tmp_path: Path) -> None:
