@@ -137,15 +137,14 @@ def test_an_attack_that_reads_more_than_sums_is_refused_before_a_run(
 
 
 def test_an_estimate_has_the_attacks(planned: Planned, done: Computed) -> None:
-    estimate = planned.estimate(done.outcomes)
-    attacks = [done.outcomes[cell].seconds for of in planned.attacked.values()
-               for cell in of.values()]  # fmt: skip
-    assert estimate["attack_seconds"] == pytest.approx(sum(attacks)) and estimate["seconds"] > sum(
-        attacks
-    )
-    assert {cell for of in planned.attacked.values() for cell in of.values()} <= set(
-        planned.pilot.cells()
-    )
+    estimate, pilot = planned.estimate(done.outcomes), planned.pilot.cells()
+    attacked = [cell for along in planned.attacked.values() for cell in along.values()]
+    assert set(attacked) <= set(pilot)
+    attacks = sum(done.outcomes[cell].seconds for cell in attacked)
+    baselines = done.outcomes[pilot[0]].seconds * sum(map(len, planned.baselines.values()))
+    runs = sum(row["seconds"] * row["runs"] for row in estimate["curves"])
+    assert estimate["attack_seconds"] == pytest.approx(attacks)
+    assert estimate["seconds"] == pytest.approx(baselines + runs + attacks)
 
 
 # --- what is drawn of made-up numbers -------------------------------------------------------------
