@@ -210,7 +210,7 @@ def _computed(
     progress(done, total, "the job and its control")
     with tempfile.TemporaryDirectory(prefix="secagg-audit-") as scratch:
         if jobs == 1 or len(tasks) == 1:
-            runs = _both(*about, scratch)
+            runs = both_runs(*about, scratch)
             for name, who in tasks:
                 progress(done, total, f"{name} ({who})")
                 yield (name, who), _attack(runs, name, who, seed)
@@ -225,7 +225,7 @@ def _computed(
                 yield (name, who), finished.result()
 
 
-def _both(job: Job, kept: Tables, aside: Tables, seed: int, scratch: str) -> Runs:
+def both_runs(job: Job, kept: Tables, aside: Tables, seed: int, scratch: str) -> Runs:
     """Return the run and its control. Transcripts exist only until they are read."""
     with tempfile.TemporaryDirectory(dir=scratch) as place:
         try:
@@ -258,7 +258,7 @@ def _attack(runs: Runs, name: str, who: Who, seed: int) -> Outcome:
 
 def _begin(job: Job, kept: Tables, aside: Tables, seed: int, scratch: str) -> None:
     try:
-        _runs.append(_both(job, kept, aside, seed, scratch))
+        _runs.append(both_runs(job, kept, aside, seed, scratch))
     except SecaggError as error:
         _runs.append(error)  # an error here would end the pool without its text
 

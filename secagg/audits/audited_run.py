@@ -65,6 +65,10 @@ class AuditedRun:
 
         return cls(replace(view, open_session=open_session), truth, deployment)
 
+    def first(self, sums: int) -> AuditedRun:
+        """Return the run as its coordinator saw it after the first sums of the method."""
+        return replace(self, view=self.view.first(sums))
+
     @contextmanager
     def seen_by(self, who: Who, colluding: int) -> Iterator[View]:
         """Give the view of a party; of a coalition with so many of the largest sites.

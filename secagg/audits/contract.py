@@ -114,6 +114,9 @@ class Attack(ABC):
     """The name of the number, as in a file of limits."""
     meaning: ClassVar[str]
     """What the number is, as a phrase."""
+    from_sums_only: ClassVar[bool] = False
+    """Whether it reads nothing of a run but its sums and contributions, whichever of them there
+    are. Then it can be tried on the first sums of a run (`secagg.audits.by_rounds`)."""
     rates: ClassVar[Mapping[str, float]] = {}
     """Rates in a finding's details, as (number, low, high), for which a file of limits may set a
     limit; and what a guess finds."""

@@ -144,6 +144,10 @@ class View:
         """Return the view of the coordinator together with these sites."""
         return replace(self, who=Who.COALITION, own=own)
 
+    def first(self, sums: int) -> View:
+        """Return the view after the first sums of the method: no result yet, and no frames."""
+        return replace(self, rounds=self.rounds[:sums], messages=(), result=Result({}))
+
     def alone(self, site: str) -> View:
         """Return the view of a coordinator to which one site's contributions are the sums."""
         rounds = tuple(replace(seen, total=seen.parts[site]) for seen in self.rounds)

@@ -55,7 +55,7 @@ def report(
         raise UsageError("report", "needs the folders of runs, and --out", "See --help.")
     written = write_report(out, runs, audits or (), experiments or (), ledgers, form)
     if pdf:
-        from secagg.compliance.pdf import print_pdf  # noqa: PLC0415
+        from secagg.core.browser import print_pdf  # noqa: PLC0415
 
         print_pdf(out / "report.html", out / "report.pdf")
     if as_json:

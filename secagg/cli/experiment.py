@@ -25,6 +25,9 @@ def experiment(
     plan: Annotated[
         bool, typer.Option("--plan", help="Run each curve once, and estimate the time of all.")
     ] = False,
+    png: Annotated[
+        bool, typer.Option("--png", help="Also draw PNG files, with an installed Chromium.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a job many times over records at hand, and show what privacy costs.
@@ -34,8 +37,9 @@ def experiment(
     """
     from secagg.cli.output.cells import progress  # noqa: PLC0415  # each command loads what it needs
     from secagg.cli.output.experiment import show, show_plan  # noqa: PLC0415
+    from secagg.core.browser import find_browser  # noqa: PLC0415
     from secagg.experiments.experiment import plan_experiment  # noqa: PLC0415
-    from secagg.experiments.output import check_folder, write  # noqa: PLC0415
+    from secagg.experiments.output import check_folder, draw_pngs, write  # noqa: PLC0415
     from secagg.experiments.runner.experiment import compute_experiment  # noqa: PLC0415
     from secagg.experiments.summary import summarise  # noqa: PLC0415
     from secagg.experiments.sweep import read_sweep  # noqa: PLC0415
@@ -43,6 +47,8 @@ def experiment(
     read, processes = read_sweep(sweep), jobs or os.cpu_count() or 1
     folder = out or Path("experiments") / sweep.stem
     check_folder(folder, read.title)
+    if png:
+        find_browser("--png")  # before hours of runs
     planned = plan_experiment(read)
     if plan:
         with progress(quiet=as_json) as bar:
@@ -56,10 +62,11 @@ def experiment(
     with progress(quiet=as_json) as bar:
         done = compute_experiment(planned, write, folder, processes, *bar)
     summary = summarise(planned, done)
+    written = [*done.files, *(draw_pngs(done.files) if png else ())]
     if as_json:
-        files = [str(file) for file in done.files]
+        files = [str(file) for file in written]
         print_json({"files": files, "computed": done.computed, **summary})
         return
     show(summary)
-    for file in done.files:
+    for file in written:
         typer.echo(str(file))

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from secagg.audits.audited_run import in_memory
+from secagg.audits.by_rounds import check_from_sums_only
 from secagg.audits.catalogue import ATTACKS, make_attacks
 from secagg.errors import SecaggError, UsageError
 from secagg.experiments.records import Tables, digest_of, read_tables
@@ -71,17 +72,14 @@ class Planned:
 
     @property
     def pilot(self) -> Pilot:
-        """One run of each curve, and the baselines once."""
+        """One run of each curve with its attacks, and the baselines once."""
         first = [next(iter(next(iter(along.values())).values())) for along in self.runs.values()]
         once = next(iter(next(iter(self.baselines.values())).values()))
-        return Pilot((once, *first))
+        return Pilot((once, *first, *map(_first, self.attacked.values())))
 
     def estimate(self, outcomes: Mapping[Cell, Outcome]) -> dict[str, Any]:
-        """Return the number of cells and the processor time, from the outcomes of the pilot.
-
-        Attacks are not estimated.
-        """
-        once, *first = self.pilot.chosen
+        """Return the number of cells and the processor time, from the outcomes of the pilot."""
+        once, *first = self.pilot.chosen[: len(self.runs) + 1]
         total, curves = (
             outcomes[once].seconds * sum(map(len, self.baselines.values())),
             list[dict[str, Any]](),
@@ -91,10 +89,18 @@ class Planned:
             seconds = None if outcome.failed else outcome.seconds
             total += (seconds or 0.0) * runs
             curves.append({"line": line, "points": len(along), "runs": runs, "seconds": seconds})
+        attacks = sum(
+            outcomes[_first(along)].seconds * len(along) for along in self.attacked.values()
+        )
         return {
-            "cells": len(self.cells()), "seconds": total, "curves": curves,
+            "cells": len(self.cells()), "seconds": total + attacks, "curves": curves,
+            "attack_seconds": attacks,
             "refused": [r.plain() for r in self.refused],
         }  # fmt: skip
+
+
+def _first(along: Mapping[float, Cell]) -> Cell:
+    return next(iter(along.values()))
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,8 @@ def plan_experiment(sweep: Sweep) -> Planned:
     every = points(sweep)
     if sweep.attacks is not None:
         make_attacks(sweep.attacks.names)  # refuses unknown ones
+        if sweep.attacks.rounds:
+            check_from_sums_only(sweep.attacks.names)
     keys = {k: v for k, v in sweep.keys.items() if k.partition(".")[0] not in _NOT_REFERENCE}
     base = load_job(sweep.job).model_copy(update={"privacy": Privacy()})
     reference = changed(base, keys, sweep.title)
@@ -134,7 +142,7 @@ def plan_experiment(sweep: Sweep) -> Planned:
             continue
         along = runs.setdefault(point.line, {})
         along[point.across] = {seed: make.run(job, records, seed) for seed in seeds}
-        if sweep.attacks is not None:
+        if sweep.attacks is not None and point.across in (sweep.attacks.at or [point.across]):
             attacked.setdefault(point.line, {})[point.across] = make.audit(job, records)
     if not runs:
         raise UsageError(str(sweep.job), f"every point is refused; the first: {refused[0].why}")
@@ -213,6 +221,8 @@ class _Cells:
             "names": ",".join(attacks.names), "set_aside": attacks.set_aside,
             "code": "".join([str(dict(like.settings)["code"]), *code]),
         }  # fmt: skip
+        if attacks.rounds:
+            settings["rounds"] = ",".join(map(str, attacks.rounds))
         return replace(cell(ATTACK_TASK, 10.0, **settings), place=self.place, late=True)
 
 

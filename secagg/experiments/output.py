@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 
+from secagg.core.browser import draw_png
+from secagg.core.private_files import write_private
 from secagg.errors import UsageError
 from secagg.experiments.experiment import Planned
 from secagg.experiments.runner.experiment import Done
 from secagg.experiments.summary import as_csv, summarise
-from secagg.reports.experiments.page import experiment_page, pictures
+from secagg.reports.experiments.page import experiment_page
+from secagg.reports.experiments.pictures import pictures
 
 
 def check_folder(folder: Path, title: str) -> None:
@@ -39,6 +42,16 @@ def write(planned: Planned, done: Done) -> Mapping[str, str | bytes]:
         **_parquet(as_csv(planned, done)),
         **drawn,
     }
+
+
+def draw_pngs(files: Iterable[Path]) -> list[Path]:
+    """Draw a PNG file beside each SVG file. Raises `UsageError` without a browser."""
+    found = list[Path]()
+    for svg in files:
+        if svg.suffix == ".svg":
+            found.append(svg.with_suffix(".png"))
+            write_private(found[-1], draw_png(svg.read_text(encoding="utf-8")))
+    return found
 
 
 def _parquet(rows: str) -> dict[str, bytes]:

@@ -114,7 +114,7 @@ def _point(cells: Mapping[int, Cell], outcomes: Outcomes, name: str) -> PointRes
         seconds[seed] = outcome.seconds
         for metric, value in outcome.numbers.get(name, {}).items():
             values.setdefault(metric, {})[seed] = value
-    return PointResult(values, failed, waiting, seconds)
+    return PointResult(dict(sorted(values.items())), failed, waiting, seconds)
 
 
 def paired_difference(one: PointResult, other: PointResult, metric: str) -> Mean | None:

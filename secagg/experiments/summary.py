@@ -8,8 +8,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from secagg.audits.catalogue import make_attacks
 from secagg.core.version import __version__
 from secagg.experiments.experiment import Planned
+from secagg.experiments.one_audit import AFTER, ROUNDS
 from secagg.experiments.one_run import BASELINES, NO_NOISE
 from secagg.experiments.runner.experiment import Done
 from secagg.experiments.statistics import (
@@ -72,6 +74,7 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
                                      between=sweep.across == EPSILON)]
         ],
         "attacks": _attacks(planned, done),
+        "attack_words": _attack_words(planned),
         "refused": [r.plain() for r in planned.refused],
     }  # fmt: skip
 
@@ -113,17 +116,39 @@ def _number(value: float) -> float | None:
 
 
 def _attacks(planned: Planned, done: Done) -> list[dict[str, Any]]:
-    rows = list[dict[str, Any]]()
+    rows, attacks = list[dict[str, Any]](), planned.sweep.attacks
+    names = attacks.names if attacks else ()
+
+    def order(found: tuple[str, Any]) -> tuple[int, str]:  # of the file; stored ones are sorted
+        return names.index(found[0].partition(" ")[0].rstrip(":")), found[0]
+
     for line, along in planned.attacked.items():
         for across, cell in along.items():
             outcome = done.outcomes.get(cell)
             if outcome is None:
                 continue
+            numbers = {
+                name: {k: _number(v) for k, v in sorted(each.items())}
+                for name, each in sorted((outcome.numbers or {}).items(), key=order)
+            }
+            by_rounds = dict[str, list[dict[str, Any]]]()
+            for name, each in numbers.items():
+                if ROUNDS in each:
+                    by_rounds.setdefault(name.rpartition(AFTER)[0], []).append(each)
+            for several in by_rounds.values():
+                several.sort(key=lambda each: each[ROUNDS])
+            found = {name: each for name, each in numbers.items() if ROUNDS not in each}
             rows.append(
-                {"line": line, "across": across, "failed": outcome.failed,
-                 "found": {k: dict(v) for k, v in (outcome.numbers or {}).items()}}
+                {"line": line, "across": across, "failed": outcome.failed, "found": found,
+                 "by_rounds": by_rounds}
             )  # fmt: skip
     return rows
+
+
+def _attack_words(planned: Planned) -> dict[str, str]:
+    """Return what the number of each attack is."""
+    attacks = planned.sweep.attacks
+    return {} if attacks is None else {a.name: a.meaning for a in make_attacks(attacks.names)}
 
 
 def as_csv(planned: Planned, done: Done) -> str:

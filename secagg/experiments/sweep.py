@@ -106,6 +106,10 @@ class Attacks(_Table):
 
     names: tuple[str, ...] = Field(min_length=1)
     set_aside: float = Field(default=0.5, gt=0, lt=1)
+    at: tuple[float, ...] = ()
+    """Places on the horizontal axis at which they are tried; all, if there are none."""
+    rounds: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = ()
+    """Also after so many sums of the method, for attacks that read sums only."""
 
 
 class Sweep(_Table):
@@ -149,6 +153,9 @@ class Sweep(_Table):
         for key in (*list(self.axes)[1:], *(key for line in self.lines for key in line.keys)):
             if key.startswith(_RECORDS):  # baselines are computed along the first axis only
                 raise ValueError(f"{key} can be the first axis only")
+        wanted = self.attacks.at if self.attacks else ()
+        if not set(wanted) <= set(map(float, self.across_values)):
+            raise ValueError(f"attacks.at must be values of axes.{self.across}")
         names = [line.name for line in self.lines]
         if not all(text.isprintable() for text in (self.title, *names)):
             raise ValueError("title and names of lines must have printable characters only")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
+from secagg.errors import UsageError
 
 JOB = """title = "A graph"
 [sites]
@@ -66,3 +68,23 @@ def test_a_plan_runs_each_curve_once_and_the_experiment_the_rest(sweep: Path) ->
     assert "refused: too few sites, 20" in shown.replace("\n", "")
     assert "not private" in shown  # the sweep does not say that its records are public
     assert str(out / "report.html") in shown.replace("\n", "")
+
+
+def test_pictures_as_png_need_a_browser_before_the_first_run(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError) as caught:
+        call(sweep, "--out", sweep.parent / "out", "--png")
+    assert caught.value.where == "--png" and not (sweep.parent / "out").exists()
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_each_picture_is_also_drawn_as_png(sweep: Path) -> None:
+    out = sweep.parent / "out"
+    found: Any = json.loads(call(sweep, "--out", out, "--jobs", "1", "--png", "--json"))
+    pictures = {Path(file).stem for file in found["files"] if file.endswith(".svg")}
+    drawn = [Path(file) for file in found["files"] if file.endswith(".png")]
+    assert {file.stem for file in drawn} == pictures >= {"utility", "cost"}
+    for file in drawn:
+        assert file.read_bytes().startswith(b"\x89PNG") and file.stat().st_mode & 0o077 == 0

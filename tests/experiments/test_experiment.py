@@ -22,6 +22,8 @@ from secagg.experiments.runner.cells import code_version, compute, key
 from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.sweep import read_sweep
 from secagg.jobs.job import Job, load_job
+from secagg.reports.experiments.metrics import label_of
+from secagg.reports.experiments.pictures import pictures
 
 JOB = """title = "Weights"
 [sites]
@@ -105,6 +107,18 @@ def test_every_file_is_written(done: Computed) -> None:
     names = {path.name for path in done.files} - {"results.parquet"}  # of an extra
     assert names == {"report.html", "summary.json", "results.csv", "utility.svg", "cost.svg"}
     assert done.computed == 6
+
+
+def test_curves_are_shown_side_by_side_by_the_metric_of_the_goal(summary: Any) -> None:
+    assert "placement" not in pictures(summary)  # of one curve
+    (curve,) = summary["curves"]
+    other = {**curve, "line": "site"}
+    two = {**summary, "curves": [curve, other], "goal": {**summary["goal"], "metric": "width"}}
+    caption, picture = pictures(two)["placement"]
+    assert label_of("width") in caption and label_of("width") in picture and ">site<" in picture
+    assert list(pictures(two)) == ["placement", "utility", "cost"]
+    caption, _ = pictures({**two, "goal": None})["placement"]
+    assert label_of("error") in caption  # the first metric
 
 
 def test_more_privacy_costs_accuracy(summary: Any) -> None:

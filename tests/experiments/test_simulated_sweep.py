@@ -10,7 +10,8 @@ from secagg.experiments.experiment import plan_experiment
 from secagg.experiments.runner.experiment import compute_experiment
 from secagg.experiments.summary import summarise
 from secagg.experiments.sweep import read_sweep
-from secagg.reports.experiments.page import experiment_page, pictures
+from secagg.reports.experiments.page import experiment_page
+from secagg.reports.experiments.pictures import pictures
 
 JOB = """title = "A graph"
 [sites]

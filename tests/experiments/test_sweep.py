@@ -78,6 +78,9 @@ def test_a_line_replaces_a_whole_table_and_keys_are_set_first(folder: Path) -> N
         (START + AXES + '[goal]\nmetric = "auc"\nbelow = 1\n', "metric"),
         (START + AXES + '[goal]\nmetric = "eror"\nbelow = 1\n', "metric"),
         (START + AXES + '[goal]\nmetric = "error"\nbelow = inf\n', "below"),
+        (START + AXES + '[attacks]\nnames = ["tracing"]\nat = [3]\n', "attacks.at"),
+        (START + AXES + '[attacks]\nnames = ["tracing"]\nrounds = [0]\n', "attacks.rounds"),
+        (START + AXES + '[attacks]\nname = ["tracing"]\n', "names"),
     ],
 )
 def test_a_wrong_file_is_refused_by_a_line_that_names_the_key(

@@ -5,79 +5,23 @@ The page makes no request and runs no script. Its pictures are also files of the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from markupsafe import Markup
 
+from secagg.reports.experiments.attacks import attack_rows, round_rows
+from secagg.reports.experiments.metrics import (
+    METRICS,
+    Summary,
+    across_of,
+    is_cost,
+    label_of,
+    metrics_of,
+)
+from secagg.reports.experiments.pictures import pictures
 from secagg.reports.numbers import counted, listing, significant
 from secagg.reports.page import environment, style_of
-from secagg.reports.svg.panels import At, Panel, panels_picture
-
-Summary = Mapping[str, Any]
-
-METRICS: Mapping[str, tuple[str, str]] = {
-    "error": (
-        "relative error of the slopes",
-        "the distance of the slopes from the true ones, each slope "
-        "times the standard deviation of its variable, divided by the length of the "
-        "latter; 0 is exact, and 1 is no better than slopes of zero",
-    ),
-    "coverage": (
-        "coverage of the intervals",
-        "the share of slopes whose interval contains the true one",
-    ),
-    "width": (
-        "width of the intervals",
-        "the median width of the slopes' intervals, each for one standard deviation of "
-        "its variable, in units of the outcome",
-    ),
-    "pip_error": (
-        "error of inclusion probabilities",
-        "the mean distance of the posterior inclusion probabilities from the true ones",
-    ),
-    "auc": (
-        "AUC on other records",
-        "the share of pairs of a case and another record in which the case has the larger "
-        "prediction, over records that took no part; 0.5 is a guess",
-    ),
-    "unexplained": (
-        "unexplained variance on other records",
-        "the variance of outcome minus prediction, divided by that of the outcome, over "
-        "records that took no part; 1 is no better than the mean",
-    ),
-    "shd": (
-        "structural Hamming distance",
-        "the number of edges to add, to remove or to turn until the graph is the true one; "
-        "directions count only if every edge of the true graph has one",
-    ),
-    "tpr": (
-        "true positive rate",
-        "the share of the true edges that were found",
-    ),
-    "fdr": (
-        "false discovery rate",
-        "the share of the found edges that are wrong",
-    ),
-    "rounds": (
-        "rounds",
-        "the number of sums that were opened",
-    ),
-    "seconds": (
-        "processor seconds",
-        "of all parties together, on the computer of the experiment",
-    ),
-}
-"""Metrics, in the order in which they are shown: name on an axis, and meaning."""
-_COSTS = ("seconds", "rounds")
-_SHARES = ("coverage", "auc", "tpr", "fdr")
-
-
-def is_cost(metric: str) -> bool:
-    """Return whether a metric says what a run takes, and not what its result is worth."""
-    return metric in _COSTS or metric.startswith("bytes")
-
 
 _BASELINES = {
     "no noise": "the same job without differential privacy, at all sites",
@@ -85,80 +29,6 @@ _BASELINES = {
     "each site alone": "the same job at each site alone, without noise; the mean over the sites",
     "nothing learned": "slopes of zero, or a graph without edges",
 }
-
-
-def label_of(metric: str) -> str:
-    """Return a metric's name on an axis."""
-    return METRICS[metric][0] if metric in METRICS else metric
-
-
-def _across(summary: Summary) -> str:
-    return "ε" if summary["across"] == "privacy.epsilon" else str(summary["across"])
-
-
-def pictures(summary: Summary) -> dict[str, tuple[str, Markup]]:
-    """Return the pictures: name of the file -> caption and picture."""
-    metrics = metrics_of(summary)
-    costs = [m for m in metrics if is_cost(m)]
-    utility = [m for m in metrics if not is_cost(m)]
-    found = {
-        "utility": ("What the result is worth", [_panel(summary, m) for m in utility]),
-        "leakage": ("What attacks found", list(_attack_panels(summary))),
-        "cost": ("What a run takes", [_panel(summary, m) for m in costs]),
-    }
-    return {
-        name: (caption, panels_picture(f"{summary['title']}: {caption}", _across(summary), panels))
-        for name, (caption, panels) in found.items()
-        if panels
-    }
-
-
-def metrics_of(summary: Summary) -> list[str]:
-    """Return the metrics of all curves, in the order of `METRICS`."""
-    names = {m for c in summary["curves"] for point in c["points"] for m in point["metrics"]}
-    order = list(METRICS)
-    return sorted(names, key=lambda m: (order.index(m) if m in order else len(order), m))
-
-
-def _panel(summary: Summary, metric: str) -> Panel:
-    curves = [
-        (
-            curve["line"] or summary["title"],
-            [
-                _at(p["across"], p["metrics"][metric])
-                for p in curve["points"]
-                if metric in p["metrics"]
-            ],
-        )
-        for curve in summary["curves"]
-    ]
-    references = [
-        (name, means[metric]["mean"])
-        for name, means in summary["baselines"].items()
-        if metric in means and not is_cost(metric) and means[metric]["mean"] is not None
-    ]
-    top = 1.0 if metric in _SHARES else math.inf
-    return Panel(label_of(metric), curves, references, top)
-
-
-def _at(across: float, mean: Mapping[str, Any]) -> At:
-    def number(name: str) -> float:
-        return math.nan if mean[name] is None else float(mean[name])
-
-    return At(across, number("mean"), number("low"), number("high"))
-
-
-def _attack_panels(summary: Summary) -> Iterator[Panel]:
-    names = dict.fromkeys(name for row in summary["attacks"] for name in row["found"])
-    for name in names:
-        curves = dict[str, list[At]]()
-        references = dict[str, float]()
-        for row in summary["attacks"]:
-            if name in row["found"]:
-                found = row["found"][name]
-                curves.setdefault(row["line"], []).append(At(row["across"], found["value"]))
-                references |= {k: found[k] for k in ("limit", "control") if k in found}
-        yield Panel(name, list(curves.items()), list(references.items()))
 
 
 def recommendation_lines(summary: Summary) -> list[str]:
@@ -178,17 +48,17 @@ def recommendation_lines(summary: Summary) -> list[str]:
         smallest, places = each["smallest"], [x for x, _ in each["limits"]]
         if smallest is None:
             largest = f"{max(places):g}" if places else "none"
-            lines.append(f"{name}: no {_across(summary)} up to {largest} gives {what}.")
+            lines.append(f"{name}: no {across_of(summary)} up to {largest} gives {what}.")
             continue
         at_most = "at most " if smallest == min(places) else ""
-        words = f"the smallest {_across(summary)} with {what} is {at_most}{smallest:g}"
+        words = f"the smallest {across_of(summary)} with {what} is {at_most}{smallest:g}"
         lines.append(f"{name}: {words}.")
     return lines
 
 
 def experiment_page(summary: Summary) -> str:
     """Return the page."""
-    style, digest = style_of("audit.css", "")
+    style, digest = style_of("experiment.css", "")
     metrics = metrics_of(summary)
     points = [(curve["line"], p) for curve in summary["curves"] for p in curve["points"]]
     shown = [m for m in metrics if not is_cost(m)]
@@ -197,7 +67,7 @@ def experiment_page(summary: Summary) -> str:
         .get_template("experiment.html")
         .render(
             summary=summary,
-            across=_across(summary),
+            across=across_of(summary),
             recommendations=recommendation_lines(summary),
             pictures=list(pictures(summary).values()),
             metrics=[(label_of(m), METRICS[m][1]) for m in metrics if m in METRICS],
@@ -205,6 +75,9 @@ def experiment_page(summary: Summary) -> str:
             rows=number_rows(summary)[1],
             differences=list(_differences(summary, shown)),
             difference_head=[label_of(m) for m in shown],
+            attacks=attack_rows(summary),
+            by_rounds=round_rows(summary),
+            attack_words=summary["attack_words"],
             baselines=_BASELINES,
             runs=counted(sum(p["runs"] for _, p in points), "run"),
             failures=[
@@ -230,7 +103,7 @@ def refused_by_reason(found: Summary) -> dict[tuple[str, str], str]:
 def number_rows(summary: Summary, *, costs: bool = True) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of the table of means; costs: also what a run takes."""
     metrics = [m for m in metrics_of(summary) if costs or not is_cost(m)]
-    head = ["curve", _across(summary), *map(label_of, metrics)]
+    head = ["curve", across_of(summary), *map(label_of, metrics)]
     return head, list(_rows(summary, metrics))
 
 

@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from secagg.reports.svg.panels import WIDTH, At, Panel, panels_picture
+from secagg.reports.svg.panels import Panel, panels_picture
+from secagg.reports.svg.plot import WIDTH, At
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -69,6 +70,33 @@ def test_the_ticks_of_an_axis(values: tuple[float, ...], top: float, labels: set
     picture = drawn(Panel("y", [("a", curve(*values))], top=top))
     ticks = {t.text for t in picture.iter(f"{SVG}text") if t.attrib.get("text-anchor") == "end"}
     assert labels <= ticks
+
+
+def test_a_reference_may_change_along_the_axis_and_then_counts_as_a_curve() -> None:
+    changing = [At(1.0, 3e-9), At(2.0, math.nan), At(4.0, 3e-9)]
+    panel = Panel(
+        "error", [("a", curve(0.5, 0.25, 0.2))], [("control", changing), ("fixed", 1e-30)]
+    )
+    picture = drawn(panel)
+    ends = [numbers(p.attrib["d"]) for p in picture.iter(f"{SVG}path")
+            if "stroke-dasharray" in p.attrib]  # fmt: skip
+    _, _, control, fixed = ends  # two in the legend, two in the panel
+    assert len(control) == 4 and control[1] == control[3] < fixed[1]
+    labels = {t.text for t in picture.iter(f"{SVG}text") if t.attrib.get("text-anchor") == "end"}
+    assert "10⁻⁸" in labels and "0.01" not in labels  # powers of ten, if one of them needs it
+
+
+def test_a_reference_at_a_single_place_is_drawn_over_the_whole_panel() -> None:
+    picture = drawn(Panel("error", [("a", [At(3.0, 0.5)])], [("limit", [At(3.0, 0.7)])]))
+    _, line = (numbers(p.attrib["d"]) for p in picture.iter(f"{SVG}path")
+               if "stroke-dasharray" in p.attrib)  # fmt: skip
+    assert line[2] - line[0] > WIDTH / 2
+
+
+def test_a_note_stands_between_label_and_panel() -> None:
+    with_note = Panel("error", [("a", curve(1.0, 2.0))], note="what it is")
+    texts = {t.text: float(t.attrib["y"]) for t in drawn(with_note).iter(f"{SVG}text")}
+    assert texts["error"] < texts["what it is"] < texts["0"]
 
 
 def test_a_value_that_does_not_exist_leaves_a_gap() -> None:

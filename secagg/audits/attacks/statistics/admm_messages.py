@@ -27,7 +27,7 @@ import numpy as np
 from secagg.audits.attacks.statistics.admm_view import (
     admm_rounds,
     covariance_of,
-    is_static,
+    why_not_admm,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_errors import mean_errors, relative_errors
@@ -42,12 +42,13 @@ class AdmmMessages(Attack):
     title: ClassVar[str] = "One message of NOTEARS-ADMM, solved for the site's covariance matrix"
     source: ClassVar[str] = "Ng and Zhang (2022), equation (10)"
     knows: ClassVar[str] = "the method's settings"
+    from_sums_only: ClassVar[bool] = True
     metric: ClassVar[str] = "covariance_error"
     meaning: ClassVar[str] = "smallest relative error of a site's covariance matrix"
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
-        return view.why_not_readable if is_static(view) else "for notears_admm without lags"
+        return why_not_admm(view) or view.why_not_readable
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

@@ -27,8 +27,8 @@ from secagg.audits.attacks.statistics.admm_covariance import (
 from secagg.audits.attacks.statistics.admm_view import (
     admm_rounds,
     covariance_of,
-    is_static,
     response_rounding,
+    why_not_admm,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_errors import errors_by_site, mean_errors, order_of, relative_errors
@@ -49,13 +49,14 @@ class AdmmSums(Attack):
     title: ClassVar[str] = "The sums of NOTEARS-ADMM, solved for every site's covariance matrix"
     source: ClassVar[str] = "secagg.audits.attacks.statistics.admm_covariance"
     knows: ClassVar[str] = "the method's settings"
+    from_sums_only: ClassVar[bool] = True
     metric: ClassVar[str] = "covariance_error"
     meaning: ClassVar[str] = "smallest relative error of a site's covariance matrix"
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
-        if not is_static(view):
-            return "for notears_admm without lags"
+        if why := why_not_admm(view):
+            return why
         d = len(admm_rounds(view)[0].W)
         unknown = len(view.sites) * d * (d + 1) // 2
         if unknown > _MOST_UNKNOWNS:

@@ -18,6 +18,13 @@ def is_static(view: View) -> bool:
     return isinstance(method, NotearsAdmm) and not method.lags
 
 
+def why_not_admm(view: View) -> str:
+    """Return why there is no round of linear NOTEARS-ADMM to attack; "" if there is one."""
+    if not is_static(view):
+        return "for notears_admm without lags"
+    return "" if admm_rounds(view) else "the sums before the first round hold no response"
+
+
 def admm_rounds(view: View) -> list[AdmmRound]:
     """Return W, rho2 and the sum of every round."""
     method = view.planned.method

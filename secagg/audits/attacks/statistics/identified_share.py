@@ -87,6 +87,7 @@ class IdentifiedShare(Attack):
     source: ClassVar[str] = "Fisher information of the sums; equation (1) of the module"
     knows: ClassVar[str] = "the method's settings; the derivatives are taken at the true records"
     views: ClassVar[tuple[Who, ...]] = (Who.COORDINATOR, Who.COALITION)
+    from_sums_only: ClassVar[bool] = True
     metric: ClassVar[str] = "excess_share"
     meaning: ClassVar[str] = "identified beyond one sum of moments; 1: everything"
 

@@ -1,0 +1,86 @@
+"""The metrics of an experiment: their names, meanings and order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Summary = Mapping[str, Any]
+
+METRICS: Mapping[str, tuple[str, str]] = {
+    "error": (
+        "relative error of the slopes",
+        "the distance of the slopes from the true ones, each slope "
+        "times the standard deviation of its variable, divided by the length of the "
+        "latter; 0 is exact, and 1 is no better than slopes of zero",
+    ),
+    "coverage": (
+        "coverage of the intervals",
+        "the share of slopes whose interval contains the true one",
+    ),
+    "width": (
+        "width of the intervals",
+        "the median width of the slopes' intervals, each for one standard deviation of "
+        "its variable, in units of the outcome",
+    ),
+    "pip_error": (
+        "error of inclusion probabilities",
+        "the mean distance of the posterior inclusion probabilities from the true ones",
+    ),
+    "auc": (
+        "AUC on other records",
+        "the share of pairs of a case and another record in which the case has the larger "
+        "prediction, over records that took no part; 0.5 is a guess",
+    ),
+    "unexplained": (
+        "unexplained variance on other records",
+        "the variance of outcome minus prediction, divided by that of the outcome, over "
+        "records that took no part; 1 is no better than the mean",
+    ),
+    "shd": (
+        "structural Hamming distance",
+        "the number of edges to add, to remove or to turn until the graph is the true one; "
+        "directions count only if every edge of the true graph has one",
+    ),
+    "tpr": (
+        "true positive rate",
+        "the share of the true edges that were found",
+    ),
+    "fdr": (
+        "false discovery rate",
+        "the share of the found edges that are wrong",
+    ),
+    "rounds": (
+        "rounds",
+        "the number of sums that were opened",
+    ),
+    "seconds": (
+        "processor seconds",
+        "of all parties together, on the computer of the experiment",
+    ),
+}
+"""Metrics, in the order in which they are shown: name on an axis, and meaning."""
+_COSTS = ("seconds", "rounds")
+SHARES = ("coverage", "auc", "tpr", "fdr")
+
+
+def is_cost(metric: str) -> bool:
+    """Return whether a metric says what a run takes, and not what its result is worth."""
+    return metric in _COSTS or metric.startswith("bytes")
+
+
+def label_of(metric: str) -> str:
+    """Return a metric's name on an axis."""
+    return METRICS[metric][0] if metric in METRICS else metric
+
+
+def across_of(summary: Summary) -> str:
+    """Return the name of the horizontal axis."""
+    return "ε" if summary["across"] == "privacy.epsilon" else str(summary["across"])
+
+
+def metrics_of(summary: Summary) -> list[str]:
+    """Return the metrics of all curves, in the order of `METRICS`."""
+    names = {m for c in summary["curves"] for point in c["points"] for m in point["metrics"]}
+    order = list(METRICS)
+    return sorted(names, key=lambda m: (order.index(m) if m in order else len(order), m))
