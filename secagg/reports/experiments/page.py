@@ -60,6 +60,12 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "false discovery rate",
         "the share of the found edges that are wrong",
     ),
+    "neg_log_pl": (
+        "negative log pseudo-likelihood on other records",
+        "over records that took no part, the mean of minus the log pseudo-likelihood, in nats: the "
+        "sum over columns of the log probability, or density in own units, of the column given "
+        "all others; less is better, and only differences have a meaning",
+    ),
     "rounds": (
         "rounds",
         "the number of sums that were opened",
@@ -83,7 +89,8 @@ _BASELINES = {
     "no noise": "the same job without differential privacy, at all sites",
     "pooled": "the same job over all records in one place, without noise",
     "each site alone": "the same job at each site alone, without noise; the mean over the sites",
-    "nothing learned": "slopes of zero, or a graph without edges",
+    "nothing learned": "slopes of zero, or a graph without edges; for networks, each column on its "
+    "own, without noise",
 }
 
 
