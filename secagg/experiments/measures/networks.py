@@ -70,5 +70,6 @@ def at_one_site(method: Method, public: PublicFacts) -> tuple[Method, PublicFact
 
 def is_measured(job: Job, records: Records) -> bool:
     """Return whether a job's result can be measured on such records: networks need other ones."""
-    tested = records.draw == "bootstrap" or bool(records.simulate)
-    return tested or not graph_is_given(make_method(job.method))
+    if records.draw == "bootstrap" or records.simulate or job.method.name != FedNgm.name:
+        return True
+    return bool(job.method.settings.get("edges", "votes") == "votes")  # then its graph is measured
