@@ -1,4 +1,4 @@
-"""Write births in North Carolina as the tables of three sites that differ.
+"""Write births in the United States as the tables of three sites that differ.
 
     python examples/births/make_data.py FOLDER
 
