@@ -16,6 +16,7 @@ from secagg.audits.audited_run import in_memory
 from secagg.audits.by_rounds import check_from_sums_only
 from secagg.audits.catalogue import ATTACKS, make_attacks
 from secagg.errors import SecaggError, UsageError
+from secagg.experiments.measures.networks import is_measured
 from secagg.experiments.records import Tables, digest_of, read_tables
 from secagg.experiments.reference import Reference
 from secagg.experiments.runner.cells import Cell, Outcome, cell, code_version
@@ -135,6 +136,7 @@ def plan_experiment(sweep: Sweep) -> Planned:
         if records not in drawn:
             of_them = Reference(any_sites(reference, records), sweep.measure, records, tables)
             drawn[records] = of_them.draw(sweep.seed).tables
+            plan_job(in_memory(of_them.job), drawn[records])  # raises, if baselines are refused
         job = in_memory(any_sites(point.job, records))
         _check_draw(job, records)
         if why := _refusal(job, drawn[records]):
@@ -157,7 +159,13 @@ def plan_experiment(sweep: Sweep) -> Planned:
 
 
 def _check_draw(job: Job, records: Records) -> None:
-    """Refuse to draw or deal out single records where a person has several."""
+    """Refuse records that cannot be drawn, or on which the job's result cannot be measured.
+
+    Single records are neither drawn nor dealt out where a person has several.
+    """
+    if not is_measured(job, records):
+        what = "leaves no other records, on which a network could be tested"
+        raise UsageError("records.draw", what, 'Set records.draw = "bootstrap".')
     apart = records.draw == "bootstrap" or records.sites
     if job.privacy.person is not None and not records.simulate and apart:
         what = "are drawn singly, but privacy.person protects all records of a person"

@@ -8,7 +8,8 @@ The baselines of a seed, on the same records:
 no noise         the sweep's job without [privacy], at all sites
 pooled           the same over all records as if they were one site's
 each site alone  the same at each site; the mean over the sites at which it succeeds
-nothing learned  slopes of zero, or a graph without edges
+nothing learned  slopes of zero, or a graph without edges. For `fedngm`, a network without edges:
+                 each column on its own, fitted without noise. For `fedngr`, there is none
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from secagg.contracts import SiteRecords
 from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
 from secagg.experiments.measures.found import Found
+from secagg.experiments.measures.graphs import Graph
+from secagg.experiments.measures.networks import at_one_site, without_edges
 from secagg.experiments.records import Drawn
 from secagg.experiments.reference import Reference
 from secagg.experiments.runner.types import Numbers, Settings
 from secagg.jobs.job import Job
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate_planned
-from secagg.runs.site_baselines import fit_site_only
+from secagg.runs.site_baselines import fit_one_site
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import Planned, plan_job
 
@@ -53,7 +56,7 @@ def compute(settings: Settings) -> Numbers:
     job = Job.model_validate_json(str(settings["job"]))
     finished = run(job, drawn.tables, random=replayable_random(seed))
     planned = plan_job(job, drawn.tables)
-    found = reference.found(planned.method, planned.public, finished.result.summary)
+    found = reference.found(planned, finished.result)
     sent = {
         f"bytes sent by each {row['role']}": row["sent_bytes"] / row["parties"]
         for row in finished.facts["traffic"]
@@ -64,14 +67,16 @@ def compute(settings: Settings) -> Numbers:
 
 def _baselines(reference: Reference, drawn: Drawn, seed: int) -> dict[str, dict[str, float]]:
     planned = plan_job(reference.job, drawn.tables)
-    method, public = planned.method, planned.public
+    public = planned.public
     rows = {name: read_records(planned, source) for name, source in planned.sources.items()}
 
     def alone(records: SiteRecords, who: Planned) -> dict[str, float]:
-        summary = fit_site_only(method, who.public, records, replayable_random(seed))
-        return reference.metrics(reference.found(method, who.public, summary), drawn)
+        method, facts = at_one_site(who.method, who.public)
+        result = fit_one_site(method, facts, records, replayable_random(seed))
+        return reference.metrics(reference.found(who, result), drawn)
 
     result, _ = simulate_planned(planned, random=replayable_random(seed))
+    found = reference.found(planned, result)
     everything = SiteRecords(
         np.concatenate([each.values for each in rows.values()]), 0,
         np.zeros(len(public.columns)), clipped_share=np.zeros(len(public.columns)),
@@ -84,10 +89,12 @@ def _baselines(reference: Reference, drawn: Drawn, seed: int) -> dict[str, dict[
         except SecaggError:  # too few records, or a constant column
             continue
     baselines = {
-        NO_NOISE: reference.metrics(reference.found(method, public, result.summary), drawn),
+        NO_NOISE: reference.metrics(found, drawn),
         POOLED: alone(everything, replace(planned, public=larger)),
-        NOTHING: reference.metrics(_nothing(reference.truth(drawn)), drawn),
     }
+    nothing = _nothing(reference, found, drawn, seed)
+    if nothing is not None:
+        baselines[NOTHING] = reference.metrics(nothing, drawn)
     if each_site:
         shared = set.intersection(*map(set, each_site))
         means = {name: float(np.mean([m[name] for m in each_site])) for name in sorted(shared)}
@@ -95,13 +102,27 @@ def _baselines(reference: Reference, drawn: Drawn, seed: int) -> dict[str, dict[
     return baselines
 
 
-def _nothing(true: Found) -> Found:
-    """Return what a method finds that learns nothing."""
+def _nothing(reference: Reference, found: Found, drawn: Drawn, seed: int) -> Found | None:
+    """Return what a method finds that learns nothing; None if there is no such network.
+
+    found: by the sweep's job without noise
+    """
+    if found.network is not None:
+        job = without_edges(reference.job)
+        if job is None:
+            return None
+        planned = plan_job(job, drawn.tables)
+        result, _ = simulate_planned(planned, random=replayable_random(seed))
+        empty = reference.found(planned, result)
+        return replace(empty, graph=found.graph and _empty(found.graph))
+    true = reference.truth(drawn)
     coefficients, graph = true.coefficients, true.graph
     if coefficients is not None:
         none = np.zeros_like(coefficients.slopes)
         coefficients = replace(coefficients, slopes=none, low=None, high=None, inclusion=None)
-    if graph is not None:
-        empty = np.zeros_like(graph.directed)
-        graph = replace(graph, directed=empty, undirected=empty)
-    return replace(true, coefficients=coefficients, graph=graph)
+    return replace(true, coefficients=coefficients, graph=graph and _empty(graph))
+
+
+def _empty(graph: Graph) -> Graph:
+    none = np.zeros_like(graph.directed)
+    return replace(graph, directed=none, undirected=none)

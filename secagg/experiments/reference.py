@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
-from secagg.contracts import Method, PublicFacts
+from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
 from secagg.errors import UsageError
 from secagg.experiments.measures.coefficients import Coefficients, distances, read_coefficients
 from secagg.experiments.measures.found import Found
 from secagg.experiments.measures.graphs import Graph, graph_distances, graph_of, read_graph
+from secagg.experiments.measures.networks import graph_is_given, predictions, read_network
 from secagg.experiments.measures.predictions import area_under_curve, unexplained_share
 from secagg.experiments.records import Design, Drawn, Tables, digest_of, draw, read_tables
 from secagg.experiments.simulators import Simulated
@@ -28,9 +28,7 @@ from secagg.experiments.sweep import Measure, Records
 from secagg.jobs.job import Job
 from secagg.jobs.registry import settings_of
 from secagg.runs.simulate import simulate_planned
-from secagg.runtime.planned_job import plan_job
-
-Summary = Mapping[str, Any]
+from secagg.runtime.planned_job import Planned, plan_job
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Reference:
         """What the job finds in all records; or the graph that it names."""
         planned = plan_job(self.job, self.tables)
         result, _ = simulate_planned(planned, random=replayable_random(0))
-        found = self.found(planned.method, planned.public, result.summary)
+        found = self.found(planned, result)
         if self.measure.truth == "records":
             return found
         edges = settings_of(planned.method).get("truth")
@@ -98,9 +96,11 @@ class Reference:
         """Each variable's standard deviation over all records."""
         return Design.of(self.job, self.tables).deviations
 
-    def found(self, method: Method, public: PublicFacts, summary: Summary) -> Found:
+    def found(self, planned: Planned, result: Result) -> Found:
         """Return what is measured of a result. Raises `UsageError` if it is not clear what."""
-        parts = list(zip(summary.get("analyses", [summary]), method.tables(public), strict=True))
+        method, summary = planned.method, result.summary
+        tables = method.tables(planned.public)
+        parts = list(zip(summary.get("analyses", [summary]), tables, strict=True))
         kinds = [str(part.get("method")) for part, _ in parts]
         if len(parts) > 1:
             parts = [part for part in parts if part[0].get("method") == self.measure.analysis]
@@ -111,8 +111,9 @@ class Reference:
         if "failed" in part:
             raise UsageError(kinds[0], str(part["failed"]))
         return Found(
-            read_coefficients(part, table.kind), read_graph(part, table.kind),
-            str(part.get("outcome", "")),
+            read_coefficients(part, table.kind),
+            None if graph_is_given(method) else read_graph(part, table.kind),
+            str(part.get("outcome", "")), read_network(planned.job, result),
         )  # fmt: skip
 
     def metrics(self, found: Found, drawn: Drawn) -> dict[str, float]:
@@ -120,6 +121,9 @@ class Reference:
 
         Raises `UsageError` if the result cannot be compared with the truth.
         """
+        of_network = {} if found.network is None else predictions(found.network, drawn.test)
+        if of_network and found.graph is None:
+            return of_network
         true = self.truth(drawn)
         match found, true:
             case Found(Coefficients() as one), Found(Coefficients() as other):
@@ -130,7 +134,7 @@ class Reference:
                     return of_slopes | self._predictions(one, true.outcome, drawn)
             case Found(graph=Graph() as one), Found(graph=Graph() as other):
                 if one.names == other.names:
-                    return graph_distances(one, other)
+                    return graph_distances(one, other) | of_network
         what = "its result cannot be compared with that of the sweep's job"
         advice = "Both need coefficients of the same predictors, or graphs of the same columns."
         raise UsageError(self.job.title, what, advice)

@@ -94,7 +94,7 @@ class Records(_Table):
 class Goal(_Table):
     """What is good enough: the largest value of a metric. The page then recommends an epsilon."""
 
-    metric: Literal["error", "width", "pip_error", "unexplained", "shd", "fdr"]
+    metric: Literal["error", "width", "pip_error", "unexplained", "shd", "fdr", "neg_log_pl"]
     """Only metrics of which less is better."""
     below: float = Field(gt=0, allow_inf_nan=False)
     share: float = Field(default=0.9, gt=0, lt=1)

