@@ -28,6 +28,7 @@ from secagg.runs.checks.expected_refusals import expected_refusals
 from secagg.runtime.planned_job import plan_job
 
 TASK, ATTACK_TASK = "secagg.experiments.one_run", "secagg.experiments.one_audit"
+EPSILON = "privacy.epsilon"
 _NOT_REFERENCE = ("privacy", "records")
 """Tables whose keys the reference does not have."""
 
@@ -51,6 +52,7 @@ class Planned:
     refused: points without cells
     runs: line -> place on the horizontal axis -> seed -> cell
     baselines: place -> seed -> cell; one place, 0, if the records are the same everywhere
+    exact: line -> seed -> cell of its job without noise, if that is not the reference; along epsilon
     attacked: line -> place -> cell
     """
 
@@ -59,6 +61,7 @@ class Planned:
     tables: Tables
     runs: Mapping[str, Mapping[float, Mapping[int, Cell]]]
     baselines: Mapping[float, Mapping[int, Cell]]
+    exact: Mapping[str, Mapping[int, Cell]]
     attacked: Mapping[str, Mapping[float, Cell]]
     refused: tuple[Refused, ...]
 
@@ -67,6 +70,7 @@ class Planned:
         found = list[Cell]()
         for line in (self.baselines, *self.runs.values()):
             found += [cell for seeds in line.values() for cell in seeds.values()]
+        found += [cell for seeds in self.exact.values() for cell in seeds.values()]
         for along in self.attacked.values():
             found += along.values()
         return list(dict.fromkeys(found))
@@ -88,7 +92,7 @@ class Planned:
         for (line, along), run in zip(self.runs.items(), first, strict=True):
             outcome, runs = outcomes[run], sum(map(len, along.values()))
             seconds = None if outcome.failed else outcome.seconds
-            total += (seconds or 0.0) * runs
+            total += (seconds or 0.0) * (runs + len(self.exact.get(line, ())))
             curves.append({"line": line, "points": len(along), "runs": runs, "seconds": seconds})
         attacks = sum(
             outcomes[_first(along)].seconds * len(along) for along in self.attacked.values()
@@ -129,6 +133,10 @@ def plan_experiment(sweep: Sweep) -> Planned:
     tables = {} if sweep.records.simulate else read_tables(reference)
     make = _Cells(sweep, reference, digest_of(tables))
     runs, attacked = dict[str, dict[float, dict[int, Cell]]](), dict[str, dict[float, Cell]]()
+    exact, bare_reference = (
+        dict[str, dict[int, Cell]](),
+        in_memory(any_sites(reference, sweep.records)).agreed,
+    )
     refused, drawn = list[Refused](), dict[Records, Tables]()
     seeds = range(sweep.seed, sweep.seed + sweep.repeat)
     for point in every:
@@ -142,6 +150,10 @@ def plan_experiment(sweep: Sweep) -> Planned:
         if why := _refusal(job, drawn[records]):
             refused.append(Refused(point, why))
             continue
+        if sweep.across == EPSILON and point.line not in runs:
+            bare = job.model_copy(update={"privacy": Privacy()})
+            if bare.agreed != bare_reference and not _refusal(bare, drawn[records]):
+                exact[point.line] = {seed: make.run(bare, records, seed) for seed in seeds}
         along = runs.setdefault(point.line, {})
         along[point.across] = {seed: make.run(job, records, seed) for seed in seeds}
         if sweep.attacks is not None and point.across in (sweep.attacks.at or [point.across]):
@@ -155,7 +167,7 @@ def plan_experiment(sweep: Sweep) -> Planned:
         across: {seed: make.run(None, records, seed) for seed in seeds}
         for across, records in places.items()
     }
-    return Planned(sweep, reference, tables, runs, baselines, attacked, tuple(refused))
+    return Planned(sweep, reference, tables, runs, baselines, exact, attacked, tuple(refused))
 
 
 def _check_draw(job: Job, records: Records) -> None:

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from secagg.experiments.experiment import Planned
-from secagg.experiments.one_run import BASELINES, RUN
+from secagg.experiments.experiment import EPSILON, Planned
+from secagg.experiments.one_run import BASELINES, NO_NOISE, RUN
 from secagg.experiments.runner.cells import Cell, Outcome
 
 LEVEL = 0.95
@@ -97,6 +97,17 @@ def baselines(planned: Planned, outcomes: Outcomes) -> dict[str, dict[float, Poi
     return {
         name: {place: _point(cells, outcomes, name) for place, cells in planned.baselines.items()}
         for name in BASELINES
+    }
+
+
+def without_noise(planned: Planned, outcomes: Outcomes) -> dict[str, PointResult]:
+    """Return what each line's own job finds without noise; empty if the axis is not epsilon."""
+    if planned.sweep.across != EPSILON:
+        return {}
+    ((_, same),) = baselines(planned, outcomes)[NO_NOISE].items()
+    return {
+        line: _point(planned.exact[line], outcomes, RUN) if line in planned.exact else same
+        for line in planned.runs
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from secagg.audits.catalogue import make_attacks
 from secagg.core.version import __version__
-from secagg.experiments.experiment import Planned
+from secagg.experiments.experiment import EPSILON, Planned
 from secagg.experiments.one_audit import AFTER, ROUNDS
 from secagg.experiments.one_run import BASELINES, NO_NOISE
 from secagg.experiments.runner.experiment import Done
@@ -23,11 +23,11 @@ from secagg.experiments.statistics import (
     paired_difference,
     recommendation,
     results,
+    without_noise,
 )
 
 SCHEMA = 1
 SECONDS = "seconds"
-EPSILON = "privacy.epsilon"
 
 
 def summarise(planned: Planned, done: Done) -> dict[str, Any]:
@@ -39,11 +39,14 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
     )
     goal = sweep.goal
     exact, along_axis = base[NO_NOISE], set(planned.baselines) != {0.0}
+    own = without_noise(planned, done.outcomes)
 
     def curves(of: Mapping[str, Mapping[float, PointResult]]) -> list[dict[str, Any]]:
         return [
-            {"line": line, "points": [_point(x, r, exact.get(x, exact.get(0.0)))
-                                      for x, r in along.items()]}
+            {"line": line,
+             "points": [_point(x, r, own.get(line, exact.get(x, exact.get(0.0))))
+                        for x, r in along.items()],
+             "no_noise": _point(None, own[line], None) if line in own else None}
             for line, along in of.items()
         ]  # fmt: skip
 
@@ -79,7 +82,9 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _point(across: float, result: PointResult, no_noise: PointResult | None) -> dict[str, Any]:
+def _point(
+    across: float | None, result: PointResult, no_noise: PointResult | None
+) -> dict[str, Any]:
     differences = {
         metric: _mean(difference)
         for metric in result.values
@@ -162,6 +167,8 @@ def as_csv(planned: Planned, done: Done) -> str:
     for line, along in results(planned, done.outcomes).items():
         for across, result in along.items():
             _rows(writer, (line, f"{across:g}"), result)
+    for line in planned.exact:
+        _rows(writer, (line, "inf"), without_noise(planned, done.outcomes)[line])
     return text.getvalue()
 
 

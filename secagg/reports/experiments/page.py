@@ -113,9 +113,11 @@ def _rows(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
         costless = {m: v for m, v in means.items() if not is_cost(m)}
         yield [name, "–", *(_cell(costless.get(m)) for m in metrics)]
     for curve in (*summary["baseline_curves"], *summary["curves"]):
-        for point in curve["points"]:
-            cells = [_cell(point["metrics"].get(m)) for m in metrics]
-            yield [curve["line"] or summary["title"], f"{point['across']:g}", *cells]
+        for point in (*curve["points"], curve["no_noise"]):
+            if point is not None:
+                cells = [_cell(point["metrics"].get(m)) for m in metrics]
+                where = "no noise" if point["across"] is None else f"{point['across']:g}"
+                yield [curve["line"] or summary["title"], where, *cells]
 
 
 def _differences(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:

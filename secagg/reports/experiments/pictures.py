@@ -98,9 +98,9 @@ def _panel(summary: Summary, metric: str) -> Panel:
         (
             curve["line"] or summary["title"],
             [
-                _at(p["across"], p["metrics"][metric])
-                for p in curve["points"]
-                if metric in p["metrics"]
+                _at(math.inf if p["across"] is None else p["across"], p["metrics"][metric])
+                for p in (*curve["points"], curve["no_noise"])
+                if p is not None and metric in p["metrics"]
             ],
         )
         for curve in summary["curves"]

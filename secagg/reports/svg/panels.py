@@ -18,6 +18,7 @@ from secagg.reports.svg.marks import COLOURS
 from secagg.reports.svg.plot import (
     INK,
     LEFT,
+    NO_NOISE,
     PLOT,
     RIGHT,
     WIDTH,
@@ -28,6 +29,7 @@ from secagg.reports.svg.plot import (
     ground,
     legend_places,
     mark,
+    place_label,
     reference_look,
     stroke,
     text,
@@ -35,6 +37,7 @@ from secagg.reports.svg.plot import (
 )
 
 _GAP, _NOTE, _BOTTOM = 48.0, 22.0, 40.0
+_BEYOND = 70.0  # room for the place without noise
 _TICK = 20.0  # between the middles of two labels
 _CHARACTER = 7.4
 
@@ -82,7 +85,7 @@ def panels_picture(title: str, across: str, panels: Sequence[Panel]) -> Markup:
 
 def _described(panel: Panel, across: str) -> str:
     def ends(curve: Sequence[At]) -> str:
-        return "; ".join(f"{significant(a.y)} at {a.x:g}" for a in (curve[0], curve[-1]))
+        return "; ".join(f"{significant(a.y)} at {place_label(a.x)}" for a in (curve[0], curve[-1]))
 
     def value(reference: float | Sequence[At]) -> str:
         return significant(reference) if isinstance(reference, float | int) else ends(reference)
@@ -93,18 +96,23 @@ def _described(panel: Panel, across: str) -> str:
 
 
 def _horizontal(places: Sequence[float]) -> Scale:
+    endless, places = places[-1] == math.inf, [place for place in places if place < math.inf]
     low, high = places[0], places[-1]
+    right = WIDTH - RIGHT - (_BEYOND if endless else 0.0)
     log = low > 0 and high / low > 4
     margin = (high / low) ** 0.04 if log else 0.04 * (high - low or 1.0)
     ends = (low / margin, high * margin) if log else (low - margin, high + margin)
-    every = Scale(*ends, LEFT, WIDTH - RIGHT, log, [(place, f"{place:g}") for place in places])
+    every = Scale(*ends, LEFT, right, log, [(place, place_label(place)) for place in places])
     ticks, free = list[tuple[float, str]](), -math.inf
     for value, label in every.ticks:  # labels that would lie on each other are left out
         half = max(_TICK, _CHARACTER * len(label)) / 2
         if every(value) - half >= free:
             ticks.append((value, label))
             free = every(value) + half
-    return Scale(*ends, LEFT, WIDTH - RIGHT, log, ticks)
+    if not endless:
+        return Scale(*ends, LEFT, right, log, ticks)
+    beyond = WIDTH - RIGHT - _BEYOND / 2
+    return Scale(*ends, LEFT, right, log, [*ticks, (math.inf, NO_NOISE)], beyond)
 
 
 def _plot(
@@ -118,7 +126,7 @@ def _plot(
     fixed = [value for _, value in panel.references if isinstance(value, float | int)]
     along = [at.y for _, of in panel.references if not isinstance(of, float | int) for at in of]
     y = vertical_scale(points, fixed, panel.top, base, along)
-    axis(drawing, panel.label, y, (x.start, x.end), panel.note)
+    axis(drawing, panel.label, y, (x.start, WIDTH - RIGHT), panel.note)
     for value, label in x.ticks:
         stroke(drawing, [(x(value), base), (x(value), base + 5)], INK, "", 1.0)
         text(drawing, label, x(value), base + 18)
@@ -127,7 +135,7 @@ def _plot(
             drawn = [(at, y(value)) for at, value in line]
             stroke(drawing, drawn, *_look(name, names, lines))
     for name, curve in panel.curves:
-        band = [at for at in curve if at.has_interval]
+        band = [at for at in curve if at.has_interval and at.x < math.inf]
         if len(band) > 1:
             corners = [(x(at.x), y(at.high)) for at in band]
             corners += [(x(at.x), y(at.low)) for at in reversed(band)]
@@ -135,11 +143,12 @@ def _plot(
             colour = COLOURS[names.index(name) % len(COLOURS)]
             elements.add(drawing, "path", d=f"M{path}z", fill=colour, fill_opacity="0.15")
     for name, curve in panel.curves:
-        drawn = [(x(at.x), y(at.y)) for at in curve if math.isfinite(at.y)]
-        if len(drawn) > 1:
-            stroke(drawing, drawn, *_look(name, names, lines))
-        for point in drawn:
-            mark(drawing, names.index(name), *point)
+        drawn = [at for at in curve if math.isfinite(at.y)]
+        joined = [(x(at.x), y(at.y)) for at in drawn if at.x < math.inf]
+        if len(joined) > 1:
+            stroke(drawing, joined, *_look(name, names, lines))
+        for at in drawn:
+            mark(drawing, names.index(name), x(at.x), y(at.y))
 
 
 def _along(reference: float | Sequence[At], x: Scale) -> list[tuple[float, float]]:
@@ -152,7 +161,7 @@ def _along(reference: float | Sequence[At], x: Scale) -> list[tuple[float, float
         reference = values[0][1]
     else:
         return values
-    return [(x.start, reference), (x.end, reference)] if math.isfinite(reference) else []
+    return [(x.start, reference), (WIDTH - RIGHT, reference)] if math.isfinite(reference) else []
 
 
 def _look(name: str, names: Sequence[str], lines: Sequence[str]) -> tuple[str, str, float]:

@@ -18,6 +18,7 @@ from secagg.reports.svg.marks import COLOURS, DASHES, MARKERS
 WIDTH, PLOT = 520.0, 170.0
 LEFT, RIGHT, TOP = 62.0, 18.0, 10.0
 INK, GRID = "#222222", "#dddddd"
+NO_NOISE = "no noise"
 _LEGEND, _CHARACTER = 20.0, 7.4  # wide enough for the usual fonts
 _FONT = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 _LOG_RATIO = 30.0
@@ -26,7 +27,10 @@ _LOG_RATIO = 30.0
 
 @dataclass(frozen=True)
 class At:
-    """A point of a curve, with the ends of its interval; nan if it has none."""
+    """A point of a curve, with the ends of its interval; nan if it has none.
+
+    x: inf stands for no noise, to the right of all numbers
+    """
 
     x: float
     y: float
@@ -41,7 +45,7 @@ class At:
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to pixels; ticks have values and labels."""
+    """From values to pixels; ticks have values and labels. beyond: pixels of an infinite value"""
 
     low: float
     high: float
@@ -49,8 +53,11 @@ class Scale:
     end: float
     log: bool
     ticks: Sequence[tuple[float, str]]
+    beyond: float = math.nan
 
     def __call__(self, value: float) -> float:
+        if value == math.inf and not math.isnan(self.beyond):
+            return self.beyond
         value = min(max(value, self.low), self.high)
         share = (
             math.log(value / self.low) / math.log(self.high / self.low)
@@ -58,6 +65,11 @@ class Scale:
             else (value - self.low) / (self.high - self.low)
         )
         return self.start + share * (self.end - self.start)
+
+
+def place_label(x: float) -> str:
+    """Return the label of a place on the horizontal axis."""
+    return NO_NOISE if x == math.inf else f"{x:g}"
 
 
 def vertical_scale(

@@ -28,6 +28,7 @@ from secagg.reports.svg.plot import (
     ground,
     legend_places,
     mark,
+    place_label,
     reference_look,
     stroke,
     text,
@@ -72,7 +73,13 @@ def side_by_side_picture(title: str, across: str, panel: Panel) -> Markup:
             for at in curve:
                 if at.x in places:
                     middle = left + width * (places.index(at.x) + 0.5) / len(places)
-                    text(drawing, f"{at.x:g}", middle, base + 16, size="11")
+                    text(
+                        drawing,
+                        "none" if at.x == math.inf else f"{at.x:g}",
+                        middle,
+                        base + 16,
+                        size="11",
+                    )
                     _marked(drawing, first + k, middle, [y(v) for v in (at.y, at.low, at.high)])
             for line, words in enumerate(wrapped[k]):
                 text(drawing, words, left + width / 2, base + 36 + line * _LINE, weight="600")
@@ -109,7 +116,9 @@ def _wrapped(name: str, width: float) -> list[str]:
 
 def _described(panel: Panel, across: str) -> str:
     def ends(curve: Sequence[At]) -> str:
-        return "; ".join(f"{significant(a.y)} at {across} {a.x:g}" for a in (curve[0], curve[-1]))
+        return "; ".join(
+            f"{significant(a.y)} at {across} {place_label(a.x)}" for a in (curve[0], curve[-1])
+        )
 
     curves = ". ".join(f"{name}: {ends(curve)}" for name, curve in panel.curves if curve)
     return f"{panel.label} by curve. {curves}."
