@@ -64,7 +64,7 @@ def test_stored_outcomes_are_not_computed_again(
 ) -> None:
     first = found(cache=tmp_path / "out" / "cache")
     with monkeypatch.context() as broken:
-        broken.setattr(audits, "_both", lambda *_: pytest.fail("it runs the job again"))
+        broken.setattr(audits, "both_runs", lambda *_: pytest.fail("it runs the job again"))
         assert found(cache=tmp_path / "out" / "cache") == first
         limits = {"excess_share": Limit(-1.0)}  # limits judge stored outcomes, too
         leaks = found(cache=tmp_path / "out" / "cache", limits=limits)
@@ -73,7 +73,7 @@ def test_stored_outcomes_are_not_computed_again(
     assert mode == 0o700 == (tmp_path / "out").stat().st_mode & 0o777
     changed = tables(3, 2)
     changed["s0"].iloc[0, 0] += 0.5
-    monkeypatch.setattr(audits, "_both", lambda *_: 1 / 0)
+    monkeypatch.setattr(audits, "both_runs", lambda *_: 1 / 0)
     for data, seed in ((changed, 0), (tables(3, 2), 1)):  # computed again
         with pytest.raises(ZeroDivisionError):
             audit_job(
