@@ -52,7 +52,8 @@ class Planned:
     refused: points without cells
     runs: line -> place on the horizontal axis -> seed -> cell
     baselines: place -> seed -> cell; one place, 0, if the records are the same everywhere
-    exact: line -> seed -> cell of its job without noise, if that is not the reference; along epsilon
+    exact: line -> seed -> cell of its job without noise, if that is not the reference. Only
+        if the horizontal axis is epsilon
     attacked: line -> place -> cell
     """
 
@@ -133,10 +134,8 @@ def plan_experiment(sweep: Sweep) -> Planned:
     tables = {} if sweep.records.simulate else read_tables(reference)
     make = _Cells(sweep, reference, digest_of(tables))
     runs, attacked = dict[str, dict[float, dict[int, Cell]]](), dict[str, dict[float, Cell]]()
-    exact, bare_reference = (
-        dict[str, dict[int, Cell]](),
-        in_memory(any_sites(reference, sweep.records)).agreed,
-    )
+    exact = dict[str, dict[int, Cell]]()
+    without_noise = in_memory(any_sites(reference, sweep.records)).agreed
     refused, drawn = list[Refused](), dict[Records, Tables]()
     seeds = range(sweep.seed, sweep.seed + sweep.repeat)
     for point in every:
@@ -152,7 +151,7 @@ def plan_experiment(sweep: Sweep) -> Planned:
             continue
         if sweep.across == EPSILON and point.line not in runs:
             bare = job.model_copy(update={"privacy": Privacy()})
-            if bare.agreed != bare_reference and not _refusal(bare, drawn[records]):
+            if bare.agreed != without_noise and not _refusal(bare, drawn[records]):
                 exact[point.line] = {seed: make.run(bare, records, seed) for seed in seeds}
         along = runs.setdefault(point.line, {})
         along[point.across] = {seed: make.run(job, records, seed) for seed in seeds}

@@ -85,6 +85,7 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
 def _point(
     across: float | None, result: PointResult, no_noise: PointResult | None
 ) -> dict[str, Any]:
+    """Return a point. across: None for the place without noise"""
     differences = {
         metric: _mean(difference)
         for metric in result.values

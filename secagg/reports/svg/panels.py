@@ -143,11 +143,11 @@ def _plot(
             colour = COLOURS[names.index(name) % len(COLOURS)]
             elements.add(drawing, "path", d=f"M{path}z", fill=colour, fill_opacity="0.15")
     for name, curve in panel.curves:
-        drawn = [at for at in curve if math.isfinite(at.y)]
-        joined = [(x(at.x), y(at.y)) for at in drawn if at.x < math.inf]
+        exist = [at for at in curve if math.isfinite(at.y)]
+        joined = [(x(at.x), y(at.y)) for at in exist if at.x < math.inf]
         if len(joined) > 1:
             stroke(drawing, joined, *_look(name, names, lines))
-        for at in drawn:
+        for at in exist:
             mark(drawing, names.index(name), x(at.x), y(at.y))
 
 

@@ -73,13 +73,7 @@ def side_by_side_picture(title: str, across: str, panel: Panel) -> Markup:
             for at in curve:
                 if at.x in places:
                     middle = left + width * (places.index(at.x) + 0.5) / len(places)
-                    text(
-                        drawing,
-                        "none" if at.x == math.inf else f"{at.x:g}",
-                        middle,
-                        base + 16,
-                        size="11",
-                    )
+                    text(drawing, _short(at.x), middle, base + 16, size="11")
                     _marked(drawing, first + k, middle, [y(v) for v in (at.y, at.low, at.high)])
             for line, words in enumerate(wrapped[k]):
                 text(drawing, words, left + width / 2, base + 36 + line * _LINE, weight="600")
@@ -104,10 +98,14 @@ def _marked(drawing: elements.Element, index: int, x: float, at: Sequence[float]
 def _some_places(curves: Sequence[Curve], width: float) -> list[float]:
     """Return as many places as have room in a column, evenly chosen, the ends among them."""
     places = sorted({at.x for _, curve in curves for at in curve})
-    room = max(2, int(width / (_SMALL * max(len(f"{x:g}") for x in places) + 4)))
+    room = max(2, int(width / (_SMALL * max(len(_short(x)) for x in places) + 4)))
     if len(places) <= room:
         return places
     return [places[round(i * (len(places) - 1) / (room - 1))] for i in range(room)]
+
+
+def _short(place: float) -> str:
+    return "none" if place == math.inf else f"{place:g}"
 
 
 def _wrapped(name: str, width: float) -> list[str]:
