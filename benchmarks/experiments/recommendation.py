@@ -48,7 +48,7 @@ def main() -> None:
             done = compute_experiment(planned, lambda *_: {}, Path(scratch), given.jobs)
         ((result,),) = (along.values() for along in results(planned, done.outcomes).values())
         values = list(result.values[sweep.goal.metric].values())
-        share = sum(value < sweep.goal.below for value in values) / given.fresh
+        share = sum(sweep.goal.loss(value) < sweep.goal.limit for value in values) / given.fresh
         error = math.sqrt(share * (1 - share) / given.fresh)
         print(
             f"| {each['line']} | {each['smallest']:g} | {share:.2f} ± {error:.2f} | "

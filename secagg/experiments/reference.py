@@ -68,7 +68,7 @@ class Reference:
         """The outcome of the regression that is measured; "" if it is none."""
         settings = self.job.method.model_extra or {}
         analyses = settings.get("analyses", [])
-        kinds = [each for each in analyses if each.get("kind") == self.measure.analysis]
+        kinds = [each for each in analyses if self.measure.analysis in (None, each.get("kind"))]
         return str((kinds[0] if kinds else settings).get("outcome", ""))
 
     def truth(self, drawn: Drawn) -> Found:

@@ -13,7 +13,8 @@ Values with zeros or ties, such as numbers of edges, are not normal. Their limit
 distribution: the smallest order statistic r with P(Binomial(n, p) < r) >= 90 %, which exists from
 n = 22 on for p = 0.9. The smallest epsilon from which on all limits are below x is recommended,
 with a straight line between the logarithms of limits and of epsilons at two neighbouring points.
-On other axes, only points are recommended.
+On other axes, only points are recommended. If more is better, as of an AUC a, then 1 - a is the
+metric, and the goal "above x" is that it is below 1 - x.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from scipy import stats
 from secagg.experiments.experiment import EPSILON, Planned
 from secagg.experiments.one_run import BASELINES, NO_NOISE, RUN
 from secagg.experiments.runner.cells import Cell, Outcome
+from secagg.experiments.sweep import Goal
 
 LEVEL = 0.95
 CONFIDENCE = 0.9
@@ -76,7 +78,8 @@ class PointResult:
 class Recommendation:
     """The smallest epsilon that reaches the goal on a curve; None if no point does.
 
-    limits: at each epsilon, the upper tolerance limit of the metric
+    limits: at each epsilon, the tolerance limit of the metric: the upper one, or the lower one of a
+        share of which more is better
     """
 
     line: str
@@ -154,9 +157,8 @@ def upper_limit(values: Sequence[float], share: float) -> float:
 
 
 def recommendation(
-    line: str, along: Mapping[float, PointResult], metric: str, below: float, share: float,
-    *, between: bool = True,
-) -> Recommendation:  # fmt: skip
+    line: str, along: Mapping[float, PointResult], goal: Goal, *, between: bool = True
+) -> Recommendation:
     """Return the smallest place on the axis from which on the goal is reached (see above).
 
     between: also places between two points. A run that failed, or has no value, does not reach
@@ -165,18 +167,18 @@ def recommendation(
     limits = dict[float, float]()
     for epsilon in sorted(along):
         point = along[epsilon]
-        values = list(point.values.get(metric, {}).values())
+        values = [goal.loss(value) for value in point.values.get(goal.metric, {}).values()]
         whole = not point.failed and len(values) >= len(point.seconds)
-        limits[epsilon] = upper_limit(values, share) if whole else math.inf
+        limits[epsilon] = upper_limit(values, goal.share) if whole else math.inf
     found: float | None = None
     for epsilon, limit in sorted(limits.items(), reverse=True):
-        if limit < below:
+        if limit < goal.limit:
             found = epsilon
             continue
         if found is not None and between and math.isfinite(limit) and limits[found] > 0:
-            found = _crossing(epsilon, limit, found, limits[found], below)
+            found = _crossing(epsilon, limit, found, limits[found], goal.limit)
         break
-    return Recommendation(line, found, limits)
+    return Recommendation(line, found, {x: goal.loss(limit) for x, limit in limits.items()})
 
 
 def _crossing(low: float, above: float, high: float, under: float, below: float) -> float:

@@ -73,8 +73,7 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
             {"line": line, "smallest": r.epsilon,
              "limits": [[x, _number(limit)] for x, limit in r.limits.items()]}
             for line, along in found.items()
-            for r in [recommendation(line, along, goal.metric, goal.below, goal.share,
-                                     between=sweep.across == EPSILON)]
+            for r in [recommendation(line, along, goal, between=sweep.across == EPSILON)]
         ],
         "attacks": _attacks(planned, done),
         "attack_words": _attack_words(planned),

@@ -40,6 +40,8 @@ from secagg.jobs.job import Job, load_job, parse_job
 _RECORDS = "records."
 _PLACES = ("sites.folder", "sites.table", "sites.site_column", "sites.ledgers", "engine")
 """Keys that cannot differ between runs: all use the same records, in one process."""
+MORE_IS_BETTER = ("coverage", "auc", "tpr")
+"""Shares of which more is better."""
 MAX_POINTS = 10_000
 _LARGEST = 1e300
 
@@ -92,13 +94,38 @@ class Records(_Table):
 
 
 class Goal(_Table):
-    """What is good enough: the largest value of a metric. The page then recommends an epsilon."""
+    """What is good enough: the largest value of a metric, or the smallest of a share.
 
-    metric: Literal["error", "width", "pip_error", "unexplained", "shd", "fdr", "neg_log_pl"]
-    """Only metrics of which less is better."""
-    below: float = Field(gt=0, allow_inf_nan=False)
+    The page then recommends an epsilon.
+    """
+
+    metric: Literal[
+        "error", "width", "pip_error", "unexplained", "shd", "fdr", "neg_log_pl",
+        "coverage", "auc", "tpr",
+    ]  # fmt: skip
+    below: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Of a metric of which less is better."""
+    above: float | None = Field(default=None, ge=0, lt=1)
+    """Of a share of which more is better."""
     share: float = Field(default=0.9, gt=0, lt=1)
     """The share of runs that must reach it."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Goal:
+        wanted = "above" if self.metric in MORE_IS_BETTER else "below"
+        other = {"above": "below", "below": "above"}[wanted]
+        if getattr(self, wanted) is None or getattr(self, other) is not None:
+            raise ValueError(f"a goal of {self.metric} has `{wanted}`, and not `{other}`")
+        return self
+
+    def loss(self, value: float) -> float:
+        """Return the metric as a number of which less is better."""
+        return value if self.above is None else 1.0 - value
+
+    @property
+    def limit(self) -> float:
+        """What `loss` must be below."""
+        return self.below if self.below is not None else 1.0 - (self.above or 0.0)
 
 
 class Attacks(_Table):

@@ -22,6 +22,7 @@ from secagg.experiments.runner.cells import code_version, compute, key
 from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.sweep import read_sweep
 from secagg.jobs.job import Job, load_job
+from secagg.jobs.privacy import Privacy
 from secagg.reports.experiments.metrics import label_of
 from secagg.reports.experiments.pictures import pictures
 
@@ -181,6 +182,31 @@ def test_no_ledger_is_written(done: Computed, folder: Path) -> None:
     assert sorted(path.name for path in (folder / "data").iterdir()) == [
         "ada.csv", "bea.csv", "cleo.csv",
     ]  # fmt: skip
+
+
+def test_each_curve_has_its_own_method_without_noise(folder: Path) -> None:
+    text = SWEEP.replace('name = "too few"', 'name = "rounds"').replace(
+        '"privacy.placement" = "sum"\n"release.min_sites" = 9',
+        '"privacy.placement" = "round"\nmethod = { name = "gradient", family = "gaussian", '
+        'outcome = "weight", predictors = ["age", "sex"], rounds = 5 }',
+    )
+    (folder / "own.toml").write_text(text)
+    planned = plan_experiment(read_sweep(folder / "own.toml"))
+    assert list(planned.exact) == ["rounds"]  # the other line's is the baseline
+    job = Job.model_validate_json(dict(planned.exact["rounds"][1].settings)["job"])
+    assert (job.method.name, job.privacy) == ("gradient", Privacy())
+    done = compute_experiment(planned, write, folder / "own", 2)
+    found = json.loads((folder / "own" / "summary.json").read_text())
+    first, second = found["curves"]
+    assert first["no_noise"]["metrics"]["error"] == found["baselines"]["no noise"]["error"]
+    own = second["no_noise"]["metrics"]["error"]["mean"]
+    more = second["points"][1]["more_than_no_noise"]["error"]["mean"]
+    assert second["points"][1]["metrics"]["error"]["mean"] == pytest.approx(own + more)
+    assert own != first["no_noise"]["metrics"]["error"]["mean"]
+    page = (folder / "own" / "report.html").read_text()
+    assert page.count('<td class="n">no noise</td>') == 2
+    assert "rounds,inf,1,error," in (folder / "own" / "results.csv").read_text()
+    assert done.computed == len(planned.cells()) == 2 * 2 + 2 * 2 + 2 + 2
 
 
 def test_the_bootstrap_splits_each_site_in_drawn_records_and_others(folder: Path) -> None:

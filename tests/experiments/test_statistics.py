@@ -16,6 +16,7 @@ from secagg.experiments.statistics import (
     tolerance_factor,
     upper_limit,
 )
+from secagg.experiments.sweep import Goal
 
 
 def result(values: list[float], failed: int = 0) -> PointResult:
@@ -62,12 +63,27 @@ def test_a_value_that_is_no_number_has_no_limit(bad: float) -> None:
 
 def test_a_run_without_the_value_does_not_reach_the_goal() -> None:
     point = PointResult({"error": {1: 0.1, 2: 0.11}}, {}, 0, {1: 1.0, 2: 1.0, 3: 1.0})
-    assert recommendation("a", {1: point}, "error", 5.0, 0.9).epsilon is None
+    assert recommendation("a", {1: point}, goal(5.0)).epsilon is None
 
 
 def test_other_axes_than_epsilon_have_no_places_between_points() -> None:
     along = curve({0: 1.6, 4: 0.1})
-    assert recommendation("a", along, "error", 0.5, 0.9, between=False).epsilon == 4
+    assert recommendation("a", along, goal(0.5), between=False).epsilon == 4
+
+
+def goal(below: float) -> Goal:
+    return Goal(metric="error", below=below, share=0.9)
+
+
+def test_a_share_of_which_more_is_better_has_a_lower_limit() -> None:
+    along = {x: PointResult({"auc": {1: a, 2: a + 0.01}}, {}, 0, {1: 1.0, 2: 1.0})
+             for x, a in ((1, 0.5), (4, 0.9))}  # fmt: skip
+    found = recommendation("a", along, Goal(metric="auc", above=0.6, share=0.5))
+    losses = [upper_limit([0.1, 0.09], 0.5), upper_limit([0.5, 0.49], 0.5)]
+    assert found.limits == pytest.approx({1: 1 - losses[1], 4: 1 - losses[0]})
+    assert found.epsilon is not None and 1 < found.epsilon < 4
+    nothing = recommendation("a", along, Goal(metric="auc", above=0.95, share=0.5))
+    assert nothing.epsilon is None
 
 
 def curve(limits: dict[float, float]) -> dict[float, PointResult]:
@@ -81,14 +97,14 @@ def curve(limits: dict[float, float]) -> dict[float, PointResult]:
 
 
 def recommended(limits: dict[float, float], below: float) -> float | None:
-    return recommendation("a", curve(limits), "error", below, 0.9).epsilon
+    return recommendation("a", curve(limits), goal(below)).epsilon
 
 
 def test_the_smallest_epsilon_lies_on_a_line_between_two_points_and_is_rounded_up() -> None:
     # log 0.4 is half way between log 1.6 and log 0.1, so epsilon is the geometric mean of 1 and 4
     assert recommended({1: 1.6, 4: 0.1}, 0.4) == pytest.approx(2.0)
     assert recommended({1: 1.6, 4: 0.1}, 0.39) == 2.1
-    found = recommendation("a", curve({1: 1.6, 4: 0.1}), "error", 0.4, 0.9)
+    found = recommendation("a", curve({1: 1.6, 4: 0.1}), goal(0.4))
     assert found.limits == pytest.approx({1: 1.6, 4: 0.1})
 
 
@@ -101,4 +117,4 @@ def test_no_epsilon_is_recommended_above_a_point_that_misses_the_goal() -> None:
 def test_a_point_with_a_failed_run_does_not_reach_the_goal() -> None:
     along = curve({1: 0.1, 2: 0.1, 4: 0.1})
     along[2] = result([0.1, 0.1], failed=1)
-    assert recommendation("a", along, "error", 0.5, 0.9).epsilon == 4
+    assert recommendation("a", along, goal(0.5)).epsilon == 4

@@ -21,9 +21,10 @@ def experiment() -> dict[str, Any]:
     points = [{"across": 4.0, "metrics": {"error": mean}, "runs": 20}]
     return {
         "title": "A sweep", "repeat": 20, "public": True, "across": "privacy.epsilon",
-        "curves": [{"line": "sum", "points": points, "no_noise": None}], "baselines": {}, "baseline_curves": [],
+        "curves": [{"line": "sum", "points": points, "no_noise": None}],
+        "baselines": {}, "baseline_curves": [],
         "job": {"title": "A job", "method": "moments"},
-        "goal": {"metric": "error", "below": 0.5, "share": 0.9, "confidence": 0.9},
+        "goal": {"metric": "error", "below": 0.5, "above": None, "share": 0.9, "confidence": 0.9},
         "recommendations": [{"line": "sum", "smallest": 3.5, "limits": [[4.0, 0.4]]}],
     }  # fmt: skip
 

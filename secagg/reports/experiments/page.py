@@ -37,9 +37,8 @@ def recommendation_lines(summary: Summary) -> list[str]:
     goal = summary["goal"]
     if goal is None:
         return []
-    what = (
-        f"{label_of(goal['metric'])} below {goal['below']:g} in {100 * goal['share']:g} % of runs"
-    )
+    reached = f"below {goal['below']:g}" if goal["above"] is None else f"above {goal['above']:g}"
+    what = f"{label_of(goal['metric'])} {reached} in {100 * goal['share']:g} % of runs"
     measured = {m for c in summary["curves"] for p in c["points"] for m in p["metrics"]}
     if goal["metric"] not in measured:
         return [f"No run has the goal's metric, {label_of(goal['metric'])}."]

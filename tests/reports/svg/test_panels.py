@@ -102,3 +102,12 @@ def test_a_note_stands_between_label_and_panel() -> None:
 def test_a_value_that_does_not_exist_leaves_a_gap() -> None:
     picture = drawn(Panel("y", [("a", [At(1, 1.0), At(2, math.nan), At(4, 2.0)])]))
     assert "nan" not in ET.tostring(picture, encoding="unicode")
+
+
+def test_no_noise_is_to_the_right_of_all_numbers_and_not_joined() -> None:
+    at = [At(1.0, 2.0, 1.5, 2.5), At(8.0, 1.0, 0.5, 1.5), At(math.inf, 0.5, 0.4, 0.6)]
+    drawn = panels_picture("t", "x", [Panel("y", [("a", at)])])
+    places = [float(x) for x in re.findall(r"translate\(([0-9.]+) ", drawn)]
+    assert places[1:] == sorted(places[1:]) and "no noise" in drawn  # the first is the legend's
+    (curve,) = re.findall(r'd="M([^"z]+)" fill="none" stroke="#0072B2" stroke-width="2"', drawn)[1:]
+    assert curve.count("L") == 1
