@@ -41,12 +41,20 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
     exact, along_axis = base[NO_NOISE], set(planned.baselines) != {0.0}
     own = without_noise(planned, done.outcomes)
 
+    def no_noise(line: str) -> dict[str, Any] | None:
+        if line not in own:
+            return None
+        point = _point(None, own[line], None)
+        if line not in planned.exact:  # the time of a cell of all baselines is not that of a run
+            point["metrics"].pop(SECONDS, None)
+        return point
+
     def curves(of: Mapping[str, Mapping[float, PointResult]]) -> list[dict[str, Any]]:
         return [
             {"line": line,
              "points": [_point(x, r, own.get(line, exact.get(x, exact.get(0.0))))
                         for x, r in along.items()],
-             "no_noise": _point(None, own[line], None) if line in own else None}
+             "no_noise": no_noise(line)}
             for line, along in of.items()
         ]  # fmt: skip
 

@@ -199,6 +199,8 @@ def test_each_curve_has_its_own_method_without_noise(folder: Path) -> None:
     found = json.loads((folder / "own" / "summary.json").read_text())
     first, second = found["curves"]
     assert first["no_noise"]["metrics"]["error"] == found["baselines"]["no noise"]["error"]
+    assert "seconds" not in first["no_noise"]["metrics"]  # that cell has all baselines
+    assert "seconds" in second["no_noise"]["metrics"]
     own = second["no_noise"]["metrics"]["error"]["mean"]
     more = second["points"][1]["more_than_no_noise"]["error"]["mean"]
     assert second["points"][1]["metrics"]["error"]["mean"] == pytest.approx(own + more)
