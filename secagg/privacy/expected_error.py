@@ -154,7 +154,15 @@ class Feasibility:
         line += f"at most {percent(USABLE_ERROR)} needs epsilon {two_digits(self.least_epsilon)}"
         if self.verdict is Verdict.RED:
             line += f", or {two_digits(self.least_records)} records"
-        return line if self.least_rounds is None else f"{line}; better: {more}"
+        return f"{line}; better: {more}" if self._ends_too_early else line
+
+    @property
+    def _ends_too_early(self) -> bool:
+        """Whether more rounds help: the search's end costs more than the noise.
+
+        With more rounds, the noise of each is larger.
+        """
+        return self.least_rounds is not None and 2 * (self.left or 0.0) ** 2 > self.error**2
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields, and the line from `words`, as plain data."""

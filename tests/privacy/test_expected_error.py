@@ -166,6 +166,11 @@ def test_the_plan_states_the_expected_error():
     few = feasibility(Assumptions(10**6, 10, 0, 10.0), rounds)
     assert few.verdict is Verdict.RED and few.least_epsilon is few.least_records is None
     assert few.words().endswith(f"raise method.rounds to {few.least_rounds}")
+    # more rounds have more noise in each: no advice if the noise costs more than the search's end
+    noisy = dataclasses.replace(few, error=2 * few.error, least_epsilon=1.0, least_records=10)
+    assert "raise method.rounds" not in noisy.words()
+    early = dataclasses.replace(noisy, left=noisy.error)
+    assert f"better: raise method.rounds to {few.least_rounds}" in early.words()
 
 
 def test_the_rounded_advice_is_still_enough():
