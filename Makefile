@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements study audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples placements study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -45,6 +45,25 @@ flower-demo: .venv-flower/.flower  ## the same over Flower, slowly; report in ru
 
 study: .venv/.run  ## what privacy costs at the four hospitals; page in runs/study
 	$(BIN)/secagg experiment examples/heart-disease/study.toml --out runs/study
+
+REPORT_RUN = $(BIN)/secagg run --set sites.ledgers=$(CURDIR)/runs/report/ledgers
+REPORTS := $(addprefix runs/report/,private at-sites logistic linear sparse)
+report: .venv/.run  ## run and attack the hospitals' jobs, and write two compliance reports; into runs/report
+	rm -rf runs/report && mkdir -p runs/report
+	$(REPORT_RUN) examples/heart-disease/private.toml --out runs/report/private
+	$(BIN)/secagg audit examples/heart-disease/private.toml --out runs/report/audit-private
+	$(BIN)/secagg report runs/report/private --ledgers runs/report/ledgers --audit runs/report/audit-private \
+	  $(addprefix --experiment ,$(wildcard runs/study)) --out runs/report/one-run
+	$(REPORT_RUN) examples/heart-disease/private.toml --set privacy.placement=site --set privacy.epsilon=4 \
+	  --set "title=Maximum heart rate, noise at each site" --out runs/report/at-sites
+	for job in logistic linear sparse; do \
+	  $(REPORT_RUN) examples/heart-disease/$$job.toml --out runs/report/$$job || exit; done
+	-for job in logistic linear; do \
+	  $(BIN)/secagg audit examples/heart-disease/$$job.toml --out runs/report/audit-$$job; done
+	$(BIN)/secagg report $(REPORTS) --ledgers runs/report/ledgers $(foreach job,private logistic linear,--audit \
+	  runs/report/audit-$(job)) $(addprefix --experiment ,$(wildcard runs/study)) --out runs/report/five-runs
+	$(BIN)/secagg verify runs/report/one-run
+	$(BIN)/secagg verify runs/report/five-runs
 
 audit: .venv/.neural  ## attack small runs of every method; writes docs/audits.md (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audits/page.py --cache runs/audits --jobs 2 --write
