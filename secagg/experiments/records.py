@@ -61,7 +61,9 @@ def draw(job: Job, outcome: str, records: Records, tables: Tables, seed: int) ->
         made = simulate_regression(job, outcome, sites or 4, records.each, records.spread, seed)
         return Drawn(made.tables, made.test, made)
     if records.simulate == "graph":
-        made = simulate_graph(job, sites or 4, records.each, records.edges, seed)
+        made = simulate_graph(
+            job, sites or 4, records.each, records.edges, seed, causes_first=records.causes_first
+        )
         return Drawn(made.tables, made.test, made)
     drawn, others = dict(tables), dict[str, pd.DataFrame]()
     if records.draw == "bootstrap":

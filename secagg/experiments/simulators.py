@@ -71,10 +71,18 @@ def simulate_regression(
     return Simulated(tables, test, found)
 
 
-def simulate_graph(job: Job, sites: int, each: int, edges: int, seed: int) -> Simulated:
-    """Return `sites` tables of `each` records of a random graph. edges: 0 for one a column"""
+def simulate_graph(
+    job: Job, sites: int, each: int, edges: int, seed: int, *, causes_first: bool = False
+) -> Simulated:
+    """Return `sites` tables of `each` records of a random graph.
+
+    edges: 0 for one a column; causes_first: in the order of the job's columns
+    """
     rng, names = np.random.default_rng(seed), list(_scales(job))
     truth = erdos_renyi_dag(len(names), edges or len(names), rng)
+    if causes_first:
+        order = _causes_first(truth)
+        truth = truth[np.ix_(order, order)]
     signs = rng.choice([-1.0, 1.0], truth.shape)
     weights = np.where(truth, rng.uniform(*_WEIGHTS, truth.shape) * signs, 0.0)
     X = np.zeros((sites * each, len(names)))

@@ -89,6 +89,8 @@ class Records(_Table):
     """Number of simulated records of each site."""
     edges: int = Field(default=0, ge=0)
     """Number of edges of a simulated graph; 0 for one for each column."""
+    causes_first: bool = False
+    """Whether the columns of a simulated graph stand in the job after their causes."""
     spread: float = Field(default=0.0, ge=0)
     """Standard deviation of the differences of simulated slopes between sites."""
 

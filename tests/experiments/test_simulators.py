@@ -60,6 +60,14 @@ def test_equal_seeds_give_equal_records_and_others_do_not() -> None:
     assert len(one.edges) == 4
 
 
+def test_columns_of_a_graph_may_stand_after_their_causes() -> None:
+    made = simulate_graph(job(), 2, 20, 5, seed=3, causes_first=True)
+    names = list(made.tables["site_1"])
+    assert all(names.index(cause) < names.index(effect) for cause, effect in made.edges)
+    other = simulate_graph(job(), 2, 20, 5, seed=3)
+    assert any(names.index(cause) > names.index(effect) for cause, effect in other.edges)
+
+
 def test_only_continuous_columns_can_be_simulated() -> None:
     with pytest.raises(UsageError):
         simulate_graph(job(sex={"type": "binary"}), 2, 50, 0, 1)

@@ -1,7 +1,9 @@
 """How far a learned graph is from the true one: SHD, TPR, FDR (`secagg.models.graphs.metrics`).
 
 If the true graph has edges without a direction, or arrows both ways, directions are left out: only
-pairs of variables are compared.
+pairs of variables are compared. A Markov network joins pairs that depend on each other given all
+others. So it is compared with the pairs of the moral graph of a directed truth: edges, and causes
+of one variable (Lauritzen 1996, *Graphical Models*, section 3.2.2).
 """
 
 from __future__ import annotations
@@ -21,11 +23,23 @@ Edges = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Graph:
-    """directed, undirected: shape (variables, variables), [i, j] for i -> j; no edge is in both."""
+    """directed, undirected: shape (variables, variables), [i, j] for i -> j; no edge is in both.
+
+    markov: whether it is a Markov network
+    """
 
     names: tuple[str, ...]
     directed: Edges
     undirected: Edges
+    markov: bool = False
+
+    @property
+    def moral(self) -> Edges:
+        """The pairs of the moral graph; symmetric."""
+        arrows = self.directed.astype(np.int64)
+        either: Edges = self.pairs | (arrows @ arrows.T > 0)
+        np.fill_diagonal(either, val=False)
+        return either
 
     @property
     def pairs(self) -> Edges:
@@ -61,7 +75,8 @@ def read_graph(summary: Mapping[str, Any], kind: TableKind) -> Graph | None:
             directed[i, j] = True
         else:
             undirected[i, j] = undirected[j, i] = True
-    return Graph(names, directed & ~undirected, undirected)
+    markov = kind is TableKind.POSTERIOR_GRAPH and "pairs" in summary
+    return Graph(names, directed & ~undirected, undirected, markov)
 
 
 def graph_of(names: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> Graph:
@@ -74,9 +89,10 @@ def graph_of(names: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> Graph:
 
 def graph_distances(found: Graph, true: Graph) -> dict[str, float]:
     """Return SHD, TPR and FDR of a graph."""
-    if true.is_directed:
+    if true.is_directed and not found.markov:
         both = found.directed & found.directed.T
         of = compare_graphs(found.directed & ~both, true.directed, found.undirected | both)
     else:  # any order of the variables makes a DAG of the true pairs
-        of = compare_graphs(np.zeros_like(true.directed), np.triu(true.pairs, 1), found.pairs)
+        pairs = true.moral if found.markov else true.pairs
+        of = compare_graphs(np.zeros_like(true.directed), np.triu(pairs, 1), found.pairs)
     return {"shd": float(of.shd), "tpr": of.tpr, "fdr": of.fdr}

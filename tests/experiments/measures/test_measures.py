@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,3 +116,13 @@ def test_without_directions_in_the_truth_only_pairs_count() -> None:
     turned = graph_of([[0, 0, 0], [1, 0, 0], [0, 0, 0]])
     assert graph_distances(turned, true) == {"shd": 1.0, "tpr": 0.5, "fdr": 0.0}
     assert graph_distances(true, true)["shd"] == 0.0
+
+
+def test_a_markov_network_is_compared_with_the_moral_graph() -> None:
+    true = graph_of([[0, 0, 1], [0, 0, 1], [0, 0, 0]])  # a -> c <- b: given c, a and b depend
+    pairs = [{"between": list(names), "edge": True} for names in ("ab", "ac", "bc")]
+    found = read_graph({"names": ["a", "b", "c"], "pairs": pairs}, TableKind.POSTERIOR_GRAPH)
+    assert found is not None and found.markov
+    assert graph_distances(found, true) == {"shd": 0.0, "tpr": 1.0, "fdr": 0.0}
+    as_lines = replace(found, markov=False)
+    assert graph_distances(as_lines, true)["shd"] == 3.0  # two without direction, and one too many
