@@ -16,8 +16,8 @@ only costs more rounds. With noise, L_t is the mean of the noisy sums over all r
 two standard deviations of this mean.
 
 Without noise, the estimate is the last b. With noise, it is the mean of the points v in the last
-half of the rounds (Polyak & Juditsky 1992). The noise partly cancels in this mean. While the noise of
-a round is small beside the gradients, the remaining error hardly depends on the number of rounds
+half of the rounds (Polyak & Juditsky 1992). The noise partly cancels in this mean. While the noise
+of a round is small beside the gradients, the remaining error hardly depends on the number of rounds
 that share the budget. At a small epsilon it is not: with 853 records and epsilon 1, the error of a
 logistic regression is 0.6 after 20 rounds and 3.0 after 180 (docs/studies/four-hospitals.md).
 

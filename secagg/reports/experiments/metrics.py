@@ -40,8 +40,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "shd": (
         "structural Hamming distance",
         "the number of edges to add, to remove or to turn until the graph is the true one; "
-        "directions count only if every edge of the true graph has one. A Markov network is compared "
-        "with the pairs of edges and of causes of one column",
+        "directions count only if every edge of the true graph has one. A Markov network is "
+        "compared with the pairs of edges and of causes of one column",
     ),
     "tpr": (
         "true positive rate",
