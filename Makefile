@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples placements study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -30,9 +30,9 @@ examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over ei
 	for job in network admm; do \
 	  $(BIN)/secagg run examples/sachs/$$job.toml --out runs/sachs-$$job --overwrite || exit; done
 
-placements: .venv/.test  ## print what differential privacy costs, by method and place of the noise
-	OMP_NUM_THREADS=1 $(BIN)/python examples/heart-disease/placements.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods_under_noise.py
+methods-under-noise: .venv/.test  ## what privacy costs under every method; pages in runs/
+	for kind in regressions graphs; do \
+	  $(BIN)/secagg experiment benchmarks/experiments/$$kind.toml --out runs/$$kind || exit; done
 
 deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; report in runs/deploy-demo
 	$(BIN)/python examples/nvflare/demo.py

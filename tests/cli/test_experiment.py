@@ -8,26 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.simulated_graph import GRAPH_JOB
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.errors import UsageError
 
-JOB = """title = "A graph"
-[sites]
-max_rows = 5000
-[columns]
-x0 = { type = "continuous", low = -5, high = 5 }
-x1 = { type = "continuous", low = -5, high = 5 }
-[method]
-name = "moments"
-analyses = [{ kind = "notears" }]
-[protocol]
-name = "plain"
-[release]
-min_sites = 2
-min_records = 5
-"""
 SWEEP = """title = "Records"
 job = "job.toml"
 repeat = 2
@@ -46,7 +32,7 @@ name = "too few sites"
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
-    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "job.toml").write_text(GRAPH_JOB)
     (tmp_path / "sweep.toml").write_text(SWEEP)
     return tmp_path / "sweep.toml"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.simulated_graph import GRAPH_JOB
 
 from secagg.experiments.experiment import plan_experiment
 from secagg.experiments.runner.experiment import compute_experiment
@@ -13,27 +14,10 @@ from secagg.experiments.sweep import read_sweep
 from secagg.reports.experiments.page import experiment_page
 from secagg.reports.experiments.pictures import pictures
 
-JOB = """title = "A graph"
-[sites]
-max_rows = 5000
-[columns]
-x0 = { type = "continuous", low = -5, high = 5 }
-x1 = { type = "continuous", low = -5, high = 5 }
-x2 = { type = "continuous", low = -5, high = 5 }
-[method]
-name = "moments"
-analyses = [{ kind = "notears" }]
-[protocol]
-name = "masked"
-[release]
-min_sites = 2
-min_records = 5
-"""
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "job.toml").write_text(GRAPH_JOB)
     return tmp_path
 
 
