@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.serial_pool import serial_pool
 from support.simulated_graph import GRAPH_JOB
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.errors import UsageError
+
+__all__ = ["serial_pool"]  # a fixture
+pytestmark = pytest.mark.usefixtures("serial_pool")
 
 SWEEP = """title = "Records"
 job = "job.toml"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.serial_pool import serial_pool
 
 from secagg.errors import UsageError
 from secagg.experiments.experiment import Planned, plan_experiment
@@ -20,6 +21,9 @@ from secagg.experiments.sweep import read_sweep
 from secagg.reports.experiments.attacks import attack_rows, round_rows
 from secagg.reports.experiments.page import experiment_page
 from secagg.reports.experiments.pictures import pictures
+
+__all__ = ["serial_pool"]  # a fixture
+pytestmark = pytest.mark.usefixtures("serial_pool")
 
 JOB = """title = "A graph"
 [sites]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.serial_pool import serial_pool
 
 import secagg
 from secagg.core.randomness import replayable_random
@@ -25,6 +26,9 @@ from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
 from secagg.reports.experiments.metrics import label_of
 from secagg.reports.experiments.pictures import pictures
+
+__all__ = ["serial_pool"]  # a fixture
+pytestmark = pytest.mark.usefixtures("serial_pool")
 
 JOB = """title = "Weights"
 [sites]

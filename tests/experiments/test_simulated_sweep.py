@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.serial_pool import serial_pool
 from support.simulated_graph import GRAPH_JOB
 
 from secagg.experiments.experiment import plan_experiment
@@ -13,6 +14,9 @@ from secagg.experiments.summary import summarise
 from secagg.experiments.sweep import read_sweep
 from secagg.reports.experiments.page import experiment_page
 from secagg.reports.experiments.pictures import pictures
+
+__all__ = ["serial_pool"]  # a fixture
+pytestmark = pytest.mark.usefixtures("serial_pool")
 
 
 @pytest.fixture
