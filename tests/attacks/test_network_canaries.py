@@ -1,11 +1,10 @@
 """Canaries in whole private runs of networks: what the released sums tell about who took part.
 
 Steinke, Nasr and Jagielski (2023): each canary record is put into the run with probability 1/2, and
-the auditor guesses from the releases which were in (`secagg.audits.one_run`). The auditor knows all
-records and canaries. Each canary is alone at the upper bound of one predictor, so the gradient of
-this predictor's weight is its own. Without noise, the same auditor finds them: the positive control
-(epsilon None). With -s, the bounds are shown.
-"""
+the auditor guesses from the releases which were in (`secagg.audits.epsilon.one_run`). The auditor
+knows all records and canaries. Each canary is alone at the upper bound of one predictor, so the
+gradient of this predictor's weight is its own. Without noise, the same auditor finds them: the
+positive control (epsilon None). With -s, the bounds are shown."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from secagg.audits.one_run import one_run_epsilon
+from secagg.audits.epsilon.one_run import one_run_epsilon
 from secagg.core.randomness import replayable_random
 from secagg.jobs.job import parse_job
 from secagg.runs.released_sums import SUMS_FILE, read_sums

@@ -14,7 +14,7 @@ from support.audited import attacked, tables
 from secagg.audits.attacks.guarantees import keys_and_masks
 from secagg.audits.audit import Attacked
 from secagg.audits.contract import Verdict
-from secagg.audits.neighbours import messages_of, worst_neighbours
+from secagg.audits.epsilon.neighbours import messages_of, worst_neighbours
 from secagg.jobs import design_matrix
 from secagg.jobs.job import parse_job
 from secagg.protocols.masked import masks

@@ -16,7 +16,7 @@ from secagg.audits.attacks.records.tracing import Released, traces
 from secagg.audits.attacks.statistics.admm_messages import AdmmMessages
 from secagg.audits.attacks.statistics.admm_view import admm_rounds, covariance_of
 from secagg.audits.audited_run import AuditedRun, in_memory, split
-from secagg.audits.epsilon_lower_bound import bound_epsilon
+from secagg.audits.epsilon.lower_bound import bound_epsilon
 from secagg.audits.membership import area_under_roc
 from secagg.jobs.job import read_job
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon

@@ -28,8 +28,8 @@ import pytest
 from secagg.audits.attacks.guarantees import many_run_epsilon
 from secagg.audits.audit import Attacked, audit_job
 from secagg.audits.contract import Verdict
-from secagg.audits.epsilon_lower_bound import EpsilonBound, bound_epsilon
-from secagg.audits.repeated_runs import Runs, play
+from secagg.audits.epsilon.lower_bound import EpsilonBound, bound_epsilon
+from secagg.audits.epsilon.repeated_runs import Runs, play
 from secagg.contracts.noise import Noise, Placement
 from secagg.jobs import design_matrix
 from secagg.jobs.job import parse_job

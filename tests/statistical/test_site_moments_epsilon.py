@@ -2,7 +2,7 @@
 
 The pair of data sets attains the bound of `secagg.models.common.clipped_moments`: the added record
 has the largest norm. Both data sets have the same noise in each pair of runs, which the bound
-allows (`secagg.audits.epsilon_lower_bound`).
+allows (`secagg.audits.epsilon.lower_bound`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from support.jobs import raw_job, table
 from support.ledger_runs import FIVE, noised
 
-from secagg.audits.epsilon_lower_bound import EpsilonBound, bound_epsilon
+from secagg.audits.epsilon.lower_bound import EpsilonBound, bound_epsilon
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from support.time_series import time_series
 
 import secagg
-from secagg.audits.epsilon_lower_bound import bound_epsilon
+from secagg.audits.epsilon.lower_bound import bound_epsilon
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import CapabilityError, JobError

@@ -1,8 +1,8 @@
 """A14: canaries in one run of a private job, as a lower bound on its epsilon.
 
-Steinke, Nasr and Jagielski (NeurIPS 2023), theorem 5.2 (`secagg.audits.one_run`). Each of m canary
-records takes part with probability 1/2. The auditor guesses from the opened sums which took part.
-The bound on epsilon, at error 10^-3, is divided by the epsilon that the job claims.
+Steinke, Nasr and Jagielski (NeurIPS 2023), theorem 5.2 (`secagg.audits.epsilon.one_run`). Each of m
+canary records takes part with probability 1/2. The auditor guesses from the opened sums which took
+part. The bound on epsilon, at error 10^-3, is divided by the epsilon that the job claims.
 
 The audited job has no canaries. So its job is run once more, by the product's own code, on records
 that are made for the purpose: shared ones near the middle of the bounds, and canaries at random
@@ -41,9 +41,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.audits.contract import Attack, Finding, Limit, Truth
-from secagg.audits.neighbours import Record, corners, made_tables
-from secagg.audits.one_run import one_run_epsilon
-from secagg.audits.repeated_runs import (
+from secagg.audits.epsilon.neighbours import Record, corners, made_tables
+from secagg.audits.epsilon.one_run import one_run_epsilon
+from secagg.audits.epsilon.repeated_runs import (
     NOISE_STAYS_AT_SITES,
     method_stage,
     with_less_noise,

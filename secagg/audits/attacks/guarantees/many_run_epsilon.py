@@ -2,15 +2,15 @@
 
 Nasr et al., *Tight auditing of differentially private machine learning* (2023), for Gaussian
 differential privacy; Jagielski, Ullman and Oprea, *Auditing differentially private machine
-learning* (2020), for the older threshold bound. `secagg.audits.epsilon_lower_bound` derives both.
+learning* (2020), for the older threshold bound. `secagg.audits.epsilon.lower_bound` derives both.
 The metric is the larger of the two lower bounds, divided by the epsilon that the job claims. Above
 1, the claim is refuted.
 
-What is played. Records are made for the purpose (`secagg.audits.neighbours`): two data sets that
-differ in one unit, chosen to move the sums as far as the job promises at most. Everything else is
-the audited job: its columns, clip, method, sites, placement, calibration, parties, ledgers and
-noise (`secagg.audits.repeated_runs`). So it is the auditor's calculation, and reads no record of
-the job's own.
+What is played. Records are made for the purpose (`secagg.audits.epsilon.neighbours`): two data sets
+that differ in one unit, chosen to move the sums as far as the job promises at most. Everything else
+is the audited job: its columns, clip, method, sites, placement, calibration, parties, ledgers and
+noise (`secagg.audits.epsilon.repeated_runs`). So it is the auditor's calculation, and reads no
+record of the job's own.
 
 Cases. The guarantee must hold in each of these, if the job's settings allow it:
 
@@ -46,15 +46,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from secagg.audits.contract import Attack, Finding, Limit, Truth
-from secagg.audits.epsilon_lower_bound import EpsilonBound, bound_epsilon
-from secagg.audits.neighbours import (
+from secagg.audits.epsilon.lower_bound import EpsilonBound, bound_epsilon
+from secagg.audits.epsilon.neighbours import (
     Extra,
     Neighbours,
     made_tables,
     messages_of,
     worst_neighbours,
 )
-from secagg.audits.repeated_runs import (
+from secagg.audits.epsilon.repeated_runs import (
     method_stage,
     play,
     why_not_repeated,
@@ -136,7 +136,7 @@ class ManyRunEpsilon(Attack):
 class _Case:
     """Two neighbouring data sets, what the coordinator does, and who looks on.
 
-    known: sites that collude; see `secagg.audits.repeated_runs.play` for the rest
+    known: sites that collude; see `secagg.audits.epsilon.repeated_runs.play` for the rest
     jobs: how many jobs on the same records
     """
 

@@ -7,9 +7,10 @@ computes v from the calibrated variance V and the paper rule: V at each site wit
 else V / (sites - colluding), rounded up, over the sites of the sum (`min_sites` for the count of
 records).
 
-Each site's noise is what it sends in many runs at once (`secagg.audits.repeated_runs`), less its
-contribution. So parties, ledgers, seeds and codec are those of the job. Short vectors are drawn by
-another sampler in a job than in many runs. So that sampler is called, too, with the same variances.
+Each site's noise is what it sends in many runs at once (`secagg.audits.epsilon.repeated_runs`),
+less its contribution. So parties, ledgers, seeds and codec are those of the job. Short vectors are
+drawn by another sampler in a job than in many runs. So that sampler is called, too, with the same
+variances.
 
 The tests, each with a p-value that holds for any number n of draws:
 
@@ -45,8 +46,8 @@ from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
 from secagg.audits.contract import Attack, Finding, Limit, Truth
-from secagg.audits.neighbours import made_tables, messages_of
-from secagg.audits.repeated_runs import (
+from secagg.audits.epsilon.neighbours import made_tables, messages_of
+from secagg.audits.epsilon.repeated_runs import (
     method_stage,
     play,
     why_not_repeated,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from secagg.audits.one_run import one_run_epsilon
+from secagg.audits.epsilon.one_run import one_run_epsilon
 from secagg.contracts import Field, Kind, Stage
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import UsageError

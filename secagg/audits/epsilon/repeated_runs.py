@@ -13,7 +13,7 @@ noise, coordinator. Four things are different. None of them changes the distribu
 3. The coordinator's messages are fixed beforehand, the same in all runs. A coordinator may send
    them, so a guarantee must hold for them.
 4. Random numbers are replayable. With the same seed, the releases on two data sets have the same
-   noise: they are coupled, which `secagg.audits.epsilon_lower_bound` allows and gains by.
+   noise: they are coupled, which `secagg.audits.epsilon.lower_bound` allows and gains by.
 
 The sites' rules on numbers of records are not those of the job, because the records are made for
 the purpose. Rules that decide about noise (`min_sites`, `colluding`) are kept.

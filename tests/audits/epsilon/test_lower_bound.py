@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secagg.audits import epsilon_lower_bound
-from secagg.audits.epsilon_lower_bound import Floats, bound_epsilon
+from secagg.audits.epsilon import lower_bound
+from secagg.audits.epsilon.lower_bound import Floats, bound_epsilon
 from secagg.errors import UsageError
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 
@@ -121,8 +121,8 @@ def test_the_older_bound_is_tight_for_randomised_response() -> None:
 def test_limits_equal_those_of_clopper_and_pearson(k: int) -> None:
     part = 0.01
     exact = stats.binomtest(k, 1000).proportion_ci(1 - 2 * part, method="exact")
-    assert epsilon_lower_bound._low(k, 1000, part) == pytest.approx(exact.low, rel=1e-9)
-    assert epsilon_lower_bound._high(k, 1000, part) == pytest.approx(exact.high, rel=1e-9)
+    assert lower_bound._low(k, 1000, part) == pytest.approx(exact.low, rel=1e-9)
+    assert lower_bound._high(k, 1000, part) == pytest.approx(exact.high, rel=1e-9)
 
 
 def test_the_verdict_states_the_numbers() -> None:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from secagg.audits.repeated_runs import method_stage
+from secagg.audits.epsilon.repeated_runs import method_stage
 from secagg.contracts import Body, SiteRecords
 from secagg.contracts.noise import Adjacency
 from secagg.core.arrays import Array
