@@ -49,6 +49,7 @@ _IN_SHORT = {  # the same with and without noise, so that runs share it
 def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
     """Return the first page. sections: all sections of the report"""
     runs, together = evidence.runs, _together(evidence)
+    alike = len({run.claims.noised for run in runs}) == 1
     points = plain_guarantee if len(runs) == 1 else short_guarantee
     titles = list(dict.fromkeys(run.facts["title"] for run in runs))
     counts = {
@@ -78,9 +79,7 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         "opened": _shared(weakest_first, lambda run: {"text": _opened(run)}),
         "who_sees": _shared(
             weakest_first,  # of several runs, those with and without noise share the drawing
-            lambda r: _who_sees(
-                r, r.claims.sees if len(runs) == 1 else r.facts["protocol"]["sees"]
-            ),
+            lambda r: _who_sees(r, r.claims.sees if alike else r.facts["protocol"]["sees"]),
         ),
         "hidden": _shared(weakest_first, lambda run: {"text": _hidden(run)}),
         "tried": tried(evidence),
@@ -92,7 +91,7 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
 
 
 def _together(evidence: AllEvidence) -> str:
-    """Return what the ledgers bound for all runs on these records; "" if nothing."""
+    """Return what the ledgers say of all runs on these records; "" if nothing."""
     runs = evidence.runs
     if not all(run.claims.holds for run in runs):
         return ""

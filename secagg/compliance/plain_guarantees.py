@@ -136,7 +136,7 @@ def how_to_read(runs: Sequence[RunEvidence]) -> str:
 def strongest(runs: Sequence[RunEvidence], together: str) -> str:
     """Return the claim of all runs in a sentence or two.
 
-    together: what the ledgers bound; "" if they bound nothing
+    together: what the ledgers say of all runs; "" if nothing
     """
     if len(runs) == 1:
         return runs[0].claims.sentence

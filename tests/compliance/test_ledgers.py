@@ -84,7 +84,9 @@ def test_a_release_that_hides_nothing_leaves_no_bound(tmp_path: Path, without: s
         job = raw_job(protocol={"name": "masked"}, sites=sites) | {"privacy": PRIVATE}
         secagg.run(job, tables(60), random=replayable_random(1))
     write_report(tmp_path / "r", [tmp_path / "a"], ledgers=tmp_path / "ledgers")
-    assert content(tmp_path / "r")["first_page"]["together"] == ""
+    said = content(tmp_path / "r")["first_page"]["together"]
+    assert "1 run on these records released sums without noise" in said
+    assert said in (tmp_path / "r" / "report.html").read_text()
     for each in of_ledgers(tmp_path / "r"):
         if each["topic"].startswith("ledger of"):  # the coordinator does not know sites' seeds
             assert each["status"] == "needs a person" and "no ε bounds them" in each["text"]
@@ -138,13 +140,17 @@ def test_runs_on_other_records_are_not_counted(tmp_path: Path) -> None:
     said = together(tmp_path / "a", ledgers=tmp_path / "ledgers", out=tmp_path / "r")
     assert said.startswith("The attached ledgers list no other run on these records.")
     assert "incomplete" not in said
+    for site in tmp_path.glob("ledgers/[!c]*.ledger"):
+        site.unlink()
+    said = together(tmp_path / "a", ledgers=tmp_path / "ledgers", out=tmp_path / "s")
+    assert said.startswith("The attached ledgers list no other run") and "are missing" in said
 
 
 def test_ledgers_that_are_not_attached_are_named(place: Path, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     shutil.copy2(place / "ledgers" / "coordinator.ledger", tmp_path / "one")
     said = together(place / "a", ledgers=tmp_path / "one", out=tmp_path / "r")
-    assert "3 runs, of which 2 are not in this report, together bound" in said
+    assert "3 runs of these sites, of which 2 are not in this report, together bound" in said
     assert "The ledgers of north, south and west are missing or incomplete" in said
     shutil.copy2(place / "ledgers" / "north.ledger", tmp_path / "one")
     said = together(place / "a", ledgers=tmp_path / "one", out=tmp_path / "s")
@@ -212,3 +218,22 @@ def test_a_unit_that_no_ledger_has_is_named(place: Path, tmp_path: Path) -> None
     path.write_text(json.dumps(rows))
     with pytest.raises(EvidenceError, match=r"ledgers\.json"):
         totals(AllEvidence.read(tmp_path / "r"))
+
+
+def test_no_sum_of_epsilons_hides_that_other_runs_were_exact(tmp_path: Path) -> None:
+    run(tmp_path, "a", privacy=PRIVATE)
+    run(tmp_path, "b", privacy=PRIVATE)
+    run(tmp_path, "c")
+    write_report(tmp_path / "r", [tmp_path / "a", tmp_path / "b"], ledgers=tmp_path / "ledgers")
+    claim = content(tmp_path / "r")["first_page"]["claim"]
+    assert claim.endswith("So no ε bounds all runs together.") and "the sums" not in claim
+
+
+def test_runs_that_protect_different_things_are_not_added_up(tmp_path: Path) -> None:
+    data = tables(60)
+    for site in data.values():
+        site["who"] = [f"p{i}" for i in range(60)]  # type: ignore[assignment]
+    run(tmp_path, "a", data, privacy=PRIVATE)
+    run(tmp_path, "b", data, privacy=PRIVATE | {"person": "who"})
+    said = together(tmp_path / "a", ledgers=tmp_path / "ledgers", out=tmp_path / "r")
+    assert "protect different things (person and record)" in said

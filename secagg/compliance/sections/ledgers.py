@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -71,6 +71,12 @@ class Total:
     def exact(self) -> int:
         """The number of releases without noise, or with noise that a seed gives again."""
         return exact_releases(self.costs)
+
+    @property
+    def exact_sessions(self) -> set[str]:
+        """The sessions of these releases."""
+        exact = (line for _, line in self.lines if exact_releases(Counter([_cost(line)])))
+        return {str(line["session"]) for line in exact}
 
     @cached_property
     def units(self) -> list[str]:
@@ -209,7 +215,7 @@ def _no_bound_or(epsilon: float) -> str:
 
 
 def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
-    """Return for the first page what the ledgers bound; "" if they do not bound all runs.
+    """Return for the first page what the ledgers say of all runs; "" if they lack one.
 
     A record is at one site, so the largest total of a site bounds all runs, if each site's ledger
     is complete. Otherwise, and for persons, who may be at several sites, all releases of all
@@ -220,13 +226,25 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     every, known = totals(evidence), {str(run.facts["session"]) for run in evidence.runs}
     cohorts = {str(run.facts["session"]): set(run.facts["cohort"]) for run in evidence.runs}
     sites = set().union(*cohorts.values())
-    used = [each for each in every if known & set(each.sessions)]
+    used = [of for each in every if known & set(each.sessions) if (of := _at(each, sites)).lines]
     incomplete = _incomplete(evidence, every, cohorts)
     if not incomplete:
         used = [each for each in used if each.party != COORDINATOR]
     sessions = {session for each in used for session in each.sessions}
     units = {unit for each in used for unit in each.units}
-    if not known <= sessions or any(each.exact for each in used) or len(units) > 1:
+    where = " of these sites" if incomplete else " on these records"
+    if exact := {session for each in used for session in each.exact_sessions}:
+        return (
+            f"According to the attached ledgers, {counted(len(exact), 'run')}{where} "
+            "released sums without noise, or with noise that anybody who knows its seed can "
+            "subtract. So no ε bounds all runs together."
+        )
+    if len(units) > 1:
+        return (
+            f"The runs{where} in the attached ledgers protect different things "
+            f"({listing(sorted(units))}), so this report does not add them up."
+        )
+    if not known <= sessions:
         return ""
     words = _not_counted(incomplete, [e for e in every if e.party in sites and e not in used])
     if sessions == known and len(known) == 1:
@@ -244,12 +262,24 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
         return ""
     others = len(sessions - known)
     which = f", of which {others} {_are(others)} not in this report," if others else ""
-    where = "" if incomplete else " on these records"
     return (
         f"According to the attached ledgers, {counted(len(sessions), 'run')}{where}{which} "
         f"together bound the effect of one {unit} by ε {rounded_up(most)} at δ "
         f"{probability(delta)}.{words}"
     )
+
+
+def _at(total: Total, sites: Collection[str]) -> Total:
+    """Return a total; of the coordinator's, what it released of these sites."""
+    if total.party != COORDINATOR:
+        return total
+
+    def about(line: Line) -> bool:
+        cohort = set(map(str, line["content"]["cohort"]))
+        return not cohort or not cohort.isdisjoint(sites)
+
+    lines = tuple((i, line) for i, line in total.lines if about(line))
+    return replace(total, lines=lines, repeats=tuple(filter(about, total.repeats)))
 
 
 def _incomplete(
