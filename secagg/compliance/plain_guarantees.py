@@ -53,12 +53,13 @@ def short_guarantee(run: RunEvidence) -> list[dict[str, str]]:
         why = "the facts support no guarantee" if claims.noised else "the sums are exact"
         return _row(f"none: {why}", "up to 100", "nobody")
     guarantee = claims.guarantee
-    others = "everybody"
     if guarantee["placement"] == "site":
         others = "everybody; also all other sites with the coordinator"
     elif colluding := guarantee["colluding"]:
         sites = counted(len(run.facts["cohort"]), "site")
         others = f"everybody; also the coordinator with up to {colluding} of {sites}"
+    else:
+        others = "everybody but the sites, which know their own noise"
     what = f"one {guarantee['unit']}, by noise: {claims.epsilon_and_delta}"
     return _row(what, f"at most {right_guesses(guarantee)}", others)
 
@@ -100,7 +101,10 @@ def _against(guarantee: Mapping[str, Any], sites: int) -> str:
     if guarantee["placement"] == "site":
         return f"{everybody} Also all other sites together with the coordinator."
     if guarantee["colluding"] == 0:
-        return f"{everybody} But not against the sites: each knows its own share of the noise."
+        return (
+            f"{everybody} But not against the sites: each knows its own share of the noise, and "
+            "must not tell anybody."
+        )
     return (
         f"{everybody} Also the coordinator together with up to {guarantee['colluding']} of the "
         f"{counted(sites, 'site')}; with more sites, the guarantee is weaker."

@@ -278,3 +278,19 @@ def test_how_to_read_the_guesses_follows_from_the_guarantees(tmp_path: Path) -> 
     assert "the other site can subtract its own numbers" in gaps["Colluding sites"]
     write_report(tmp_path / "s", [tmp_path / "b"])
     assert content(tmp_path / "s")["first_page"]["how_to_read"] == ""
+
+
+def test_noise_that_every_site_knows_a_share_of_does_not_protect_against_sites(
+    tmp_path: Path,
+) -> None:
+    private = {"placement": "sum", "epsilon": 4, "delta": 1e-5, "record_norm": 1.5}
+    for name, colluding in (("a", 0), ("b", 1)):
+        job = raw_job(protocol={"name": "masked"}, privacy={**private, "colluding": colluding})
+        secagg.run(job, tables(60), out=tmp_path / name)
+    write_report(tmp_path / "r", [tmp_path / "a", tmp_path / "b"])
+    rows = content(tmp_path / "r")["first_page"]["guarantees"]
+    against = {each["points"][2]["text"] for each in rows}
+    assert against == {
+        "everybody but the sites, which know their own noise",
+        "everybody; also the coordinator with up to 1 of 3 sites",
+    }
