@@ -210,11 +210,12 @@ def test_counts_of_records_are_not_copied_from_ledgers(tmp_path: Path) -> None:
     assert "question" not in copied and '"records"' not in copied
 
 
-def test_a_unit_that_no_ledger_has_is_named(place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "bad"), [("unit", "\x1b[2Jnobody"), ("delta", 1)])
+def test_what_no_ledger_has_is_named(place: Path, tmp_path: Path, key: str, bad: object) -> None:
     write_report(tmp_path / "r", [place / "a"], ledgers=place / "ledgers")
     path = tmp_path / "r" / "evidence" / "ledgers.json"
     rows = json.loads(path.read_text())
-    rows[0]["content"]["unit"] = "\x1b[2Jnobody"
+    rows[0]["content"][key] = bad
     path.write_text(json.dumps(rows))
     with pytest.raises(EvidenceError, match=r"ledgers\.json"):
         totals(AllEvidence.read(tmp_path / "r"))

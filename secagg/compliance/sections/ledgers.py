@@ -65,7 +65,10 @@ class Total:
     @cached_property
     def delta(self) -> float:
         """The largest δ of the releases; 0 if none has noise."""
-        return max(float(line["content"]["delta"]) for _, line in self.lines)
+        largest = max(float(line["content"]["delta"]) for _, line in self.lines)
+        if not 0 <= largest < 1:
+            raise ValueError(largest)  # with it, ε would be 0
+        return largest
 
     @cached_property
     def exact(self) -> int:
