@@ -44,6 +44,7 @@ def report(
     """Write a compliance report: statements with their evidence, for a person who decides."""
     from importlib import resources  # noqa: PLC0415
 
+    from secagg.cli.failures import printable  # noqa: PLC0415
     from secagg.compliance.report_folder import write_report  # noqa: PLC0415
     from secagg.compliance.signatures import digest_of  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
@@ -62,7 +63,7 @@ def report(
         print_json(written)
         return
     total = written["first_page"]["total"]
-    typer.echo(written["first_page"]["claim"])
+    typer.echo(printable(written["first_page"]["claim"]))
     typer.echo(", ".join(f"{number} {status}" for status, number in total.items()))
     typer.echo(f"{out / 'report.html'}\nsha256 of report.json: {digest_of(out).hex()}")
 

@@ -37,11 +37,16 @@ class InterruptedRun(SecaggError):
     code = "interrupted"
 
 
+def printable(text: str) -> str:
+    """Return a text that may quote files of others, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def exit_with(error: SecaggError, exit_code: int | None = None) -> None:
     """Print the error, as one line or as JSON, and exit with its code."""
     if "--json" in sys.argv:
         fields = {k: getattr(error, k) for k in ("code", "where", "what", "advice")}
-        typer.echo(json.dumps({"error": fields}, ensure_ascii=False), err=True)
+        typer.echo(json.dumps({"error": fields}, ensure_ascii=True), err=True)
     else:
-        typer.echo(f"secagg: {error.line()}".replace("\n", " "), err=True)
+        typer.echo(f"secagg: {printable(error.line())}", err=True)
     sys.exit(error.exit_code if exit_code is None else exit_code)

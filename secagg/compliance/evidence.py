@@ -3,7 +3,7 @@
 evidence/runs/SESSION/     a run's folder, without its transcript
 evidence/audits/N.json     an audit (`secagg audit --out`)
 evidence/experiments/N.json  the summary of an experiment (`secagg experiment`)
-evidence/ledgers.json      the lines of ledgers (`secagg budget history`), with the sites' consent
+evidence/ledgers.json      the releases in ledgers (`secagg budget history`), without record counts
 evidence/form.toml         the officer's form
 """
 
@@ -31,6 +31,8 @@ from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 
 FOLDER = "evidence"
 _TRANSCRIPT = "transcript"
+_OF_RELEASES = ("party", "stage", "placement", "cohort", "cost", "delta", "adjacency", "unit")
+"""What is copied of a ledger's entry. Not its question, which has the site's number of records."""
 _MOST_BYTES = 1 << 28
 """Of an audit, an experiment or ledgers: others write these files."""
 Plain = Mapping[str, Any]
@@ -141,7 +143,11 @@ def gather(
             (folder / name).mkdir(exist_ok=True)
             shutil.copyfile(path, folder / name / f"{i}.json")
     if ledgers is not None:
-        rows = [row for row in history(ledgers) if row["kind"] != "decision"]
+        rows = [
+            {**row, "content": {k: v for k, v in row["content"].items() if k in _OF_RELEASES}}
+            for row in history(ledgers)
+            if row["kind"] in ("entry", "use", "cohort")
+        ]
         write_private(folder / "ledgers.json", json_bytes(rows))  # an infinite epsilon is null
     write_private(folder / "form.toml", b"" if form is None else form.read_bytes())
 
@@ -151,7 +157,7 @@ def well_formed(file: str) -> Iterator[None]:
     """Turn the errors of malformed content into an `EvidenceError` that names the file."""
     try:
         yield
-    except MALFORMED_ERRORS as error:
+    except (*MALFORMED_ERRORS, OverflowError) as error:
         raise EvidenceError(f"{FOLDER}/{file}".rstrip("/"), "is malformed") from error
 
 
@@ -165,7 +171,11 @@ def _json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceErr
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise kind(str(path), f"has more than {_MOST_BYTES >> 20} MiB")
-        return json.loads(path.read_bytes())
+        if not path.is_file():
+            raise kind(str(path), "is not a file")
+        found = json.loads(path.read_bytes())
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # also no half characters
+        return found
     except OSError as error:
         raise kind(str(path), f"cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError):

@@ -13,7 +13,13 @@ from typing import Any
 
 from secagg.compliance.evidence import AllEvidence, RunEvidence, in_order
 from secagg.compliance.first_questions import still_open
-from secagg.compliance.plain_guarantees import plain_guarantee, short_guarantee, strongest
+from secagg.compliance.plain_guarantees import (
+    SAME,
+    how_to_read,
+    plain_guarantee,
+    short_guarantee,
+    strongest,
+)
 from secagg.compliance.sections.adversarial import tried
 from secagg.compliance.sections.ledgers import all_runs_together
 from secagg.compliance.sections.worth import warnings_of
@@ -43,6 +49,7 @@ _IN_SHORT = {  # the same with and without noise, so that runs share it
 def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
     """Return the first page. sections: all sections of the report"""
     runs, together = evidence.runs, _together(evidence)
+    alike = len({run.claims.noised for run in runs}) == 1
     points = plain_guarantee if len(runs) == 1 else short_guarantee
     titles = list(dict.fromkeys(run.facts["title"] for run in runs))
     counts = {
@@ -68,12 +75,11 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         "together": together,
         "warnings": _warnings(runs),
         "guarantees": _shared(weakest_first, lambda run: {"points": points(run)}),
+        "how_to_read": how_to_read(runs) if len(runs) > 1 else "",
         "opened": _shared(weakest_first, lambda run: {"text": _opened(run)}),
         "who_sees": _shared(
             weakest_first,  # of several runs, those with and without noise share the drawing
-            lambda r: _who_sees(
-                r, r.claims.sees if len(runs) == 1 else r.facts["protocol"]["sees"]
-            ),
+            lambda r: _who_sees(r, r.claims.sees if alike else r.facts["protocol"]["sees"]),
         ),
         "hidden": _shared(weakest_first, lambda run: {"text": _hidden(run)}),
         "tried": tried(evidence),
@@ -85,11 +91,13 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
 
 
 def _together(evidence: AllEvidence) -> str:
-    """Return what the ledgers bound for all runs on these records; "" if nothing."""
+    """Return what the ledgers say of all runs on these records; "" if nothing."""
     runs = evidence.runs
-    adjacencies = {run.claims.guarantee["adjacency"] for run in runs if run.claims.holds}
-    same = len(adjacencies) == 1 and all(run.claims.holds for run in runs)
-    return all_runs_together(evidence, adjacencies.pop()) if same else ""
+    if not all(run.claims.holds for run in runs):
+        return ""
+    kinds = {tuple(run.claims.guarantee.get(key) for key in SAME) for run in runs}
+    same = len(kinds) == 1
+    return all_runs_together(evidence, runs[0].claims.guarantee["adjacency"]) if same else ""
 
 
 def _strength(run: RunEvidence) -> float:
@@ -195,8 +203,11 @@ def _gap(topic: str, run: RunEvidence) -> str:
 
 
 def _colluding(run: RunEvidence) -> str:
+    others = len(run.facts["cohort"]) - 1
+    who, whose = f"all other sites together ({others})", "their"
+    if others == 1:
+        who, whose = "the other site", "its"
     return (
-        f"Under any protocol, all other sites together ({len(run.facts['cohort']) - 1}) can "
-        "subtract their own numbers from a sum. Then they have those of the remaining site, with "
-        "its noise if it has added any."
+        f"Under any protocol, {who} can subtract {whose} own numbers from a sum. What remains are "
+        "those of one site, with its noise if it has added any."
     )

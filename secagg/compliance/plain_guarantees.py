@@ -7,15 +7,18 @@ from typing import Any
 
 from secagg.compliance.evidence import RunEvidence
 from secagg.reports.dp_claims import all_others, epsilon_of_two_units
-from secagg.reports.dp_plain_language import right_guesses
-from secagg.reports.numbers import counted, probability, significant
+from secagg.reports.dp_plain_language import guess_of, right_guesses
+from secagg.reports.numbers import counted, probability, rounded_up
 
 NO_NOISE = (
     "No limit on what the released sums reveal about one record. The sums are exact: they have no "
     "noise."
 )
 SHORT = ("What is protected", "Right guesses of 100", "Against whom")
-SAME = ("unit", "adjacency")  # what guarantees must have in common, so that their ε can be added
+SAME = (
+    "unit", "adjacency", "person", "records_per_person", "records_per_event", "sites_per_person",
+)  # fmt: skip
+"""What guarantees must have in common, so that their ε can be added."""
 
 
 def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
@@ -50,12 +53,13 @@ def short_guarantee(run: RunEvidence) -> list[dict[str, str]]:
         why = "the facts support no guarantee" if claims.noised else "the sums are exact"
         return _row(f"none: {why}", "up to 100", "nobody")
     guarantee = claims.guarantee
-    others = "everybody"
     if guarantee["placement"] == "site":
         others = "everybody; also all other sites with the coordinator"
     elif colluding := guarantee["colluding"]:
         sites = counted(len(run.facts["cohort"]), "site")
         others = f"everybody; also the coordinator with up to {colluding} of {sites}"
+    else:
+        others = "everybody but the sites, which know their own noise"
     what = f"one {guarantee['unit']}, by noise: {claims.epsilon_and_delta}"
     return _row(what, f"at most {right_guesses(guarantee)}", others)
 
@@ -97,7 +101,10 @@ def _against(guarantee: Mapping[str, Any], sites: int) -> str:
     if guarantee["placement"] == "site":
         return f"{everybody} Also all other sites together with the coordinator."
     if guarantee["colluding"] == 0:
-        return f"{everybody} But not against the sites: each knows its own share of the noise."
+        return (
+            f"{everybody} But not against the sites: each knows its own share of the noise, and "
+            "must not tell anybody."
+        )
     return (
         f"{everybody} Also the coordinator together with up to {guarantee['colluding']} of the "
         f"{counted(sites, 'site')}; with more sites, the guarantee is weaker."
@@ -105,22 +112,35 @@ def _against(guarantee: Mapping[str, Any], sites: int) -> str:
 
 
 def _how_strong(guarantee: Mapping[str, Any]) -> str:
-    unit = guarantee["unit"]
-    guess = f"whether one {unit} is in the data"
-    if guarantee["adjacency"] == "replace":
-        guess = f"which of two {unit}s is in the data"
     return (
-        f"An attacker who knows {all_others(guarantee)} guesses {guess}. Without the released "
-        "numbers, both answers are equally likely, and 50 of 100 guesses are right. With them, at "
-        f"most {right_guesses(guarantee)} of 100 are right. An attacker who suspects more "
+        f"An attacker who knows {all_others(guarantee)} guesses {guess_of(guarantee)}. Without the "
+        "released numbers, both answers are equally likely, and 50 of 100 guesses are right. With "
+        f"them, at most {right_guesses(guarantee)} of 100 are right. An attacker who suspects more "
         "starts above 50, and may end above this."
     )
+
+
+def how_to_read(runs: Sequence[RunEvidence]) -> str:
+    """Return what a guess is in the rows of `short_guarantee`; "" if no run has a guarantee."""
+    guarantees = [run.claims.guarantee for run in runs if run.claims.holds]
+    if not guarantees:
+        return ""
+    guesses = sorted({guess_of(each) for each in guarantees})
+    known = {all_others(each) for each in guarantees}
+    few = {"record": "records", "event": "events"}
+    less = sorted({few[unit] for each in guarantees if (unit := each["unit"]) in few})
+    return " ".join((
+        f"An attacker who knows {known.pop() if len(known) == 1 else 'all others'} guesses "
+        f"{' or '.join(guesses)}. Without the released numbers, 50 of 100 guesses are right.",
+        *(f"A person with several {each} has less protection." for each in less),
+        "Nothing limits what is learned about many people together.",
+    ))  # fmt: skip
 
 
 def strongest(runs: Sequence[RunEvidence], together: str) -> str:
     """Return the claim of all runs in a sentence or two.
 
-    together: what the ledgers bound; "" if they bound nothing
+    together: what the ledgers say of all runs; "" if nothing
     """
     if len(runs) == 1:
         return runs[0].claims.sentence
@@ -136,8 +156,8 @@ def strongest(runs: Sequence[RunEvidence], together: str) -> str:
             "privacy, so no bound holds for what all runs together reveal about one record."
         )
     guarantees = [run.claims.guarantee for run in runs]
-    largest = significant(max(each["epsilon"] for each in guarantees))
-    if len({tuple(each[key] for key in SAME) for each in guarantees}) > 1:
+    largest = rounded_up(max(each["epsilon"] for each in guarantees))
+    if len({tuple(each.get(key) for key in SAME) for each in guarantees}) > 1:
         return (
             f"Each of the {len(runs)} runs has a guarantee, of at most ε {largest}. They protect "
             "different things, so this report does not add them up."
@@ -148,7 +168,7 @@ def strongest(runs: Sequence[RunEvidence], together: str) -> str:
     )
     if together:
         return f"{each} {together}"
-    total = significant(sum(each["epsilon"] for each in guarantees))
+    total = rounded_up(sum(each["epsilon"] for each in guarantees))
     delta = probability(sum(each["delta"] for each in guarantees))
     return (
         f"{each} Together they bound it by ε {total} and δ {delta}, the sums; other runs on the "

@@ -80,7 +80,9 @@ def _built(folder: Path) -> tuple[AllEvidence, dict[str, Any]]:
     """Return the evidence in a report's folder, and the report. Raises `EvidenceError`."""
     with well_formed(""):
         evidence = AllEvidence.read(folder)
-        return evidence, build(evidence)
+        report = build(evidence)
+        as_bytes(report)  # of text and finite numbers only
+        return evidence, report
 
 
 def as_bytes(report: dict[str, Any]) -> bytes:
@@ -94,15 +96,18 @@ def verify_report(folder: Path) -> VerifiedReport:
     Raises `EvidenceError` that names the first file or statement that differs.
     """
     for path in sorted(folder.rglob("*")):
+        where = path.relative_to(folder).as_posix()
         if path.is_symlink():  # what it leads to is outside, and could change after a signature
-            raise EvidenceError(path.relative_to(folder).as_posix(), "is a symbolic link")
+            raise EvidenceError(where, "is a symbolic link")
+        if not (path.is_file() or path.is_dir()):  # a pipe, on which reading would wait
+            raise EvidenceError(where, "is neither a file nor a folder")
     for path in sorted(folder.iterdir()):
         if path.name not in _PARTS:
             raise EvidenceError(path.name, "was added: a report has no such file")
     try:
         written = (folder / "report.json").read_bytes()
         stated = json.loads(written)
-        known = stated["evidence"] if stated["schema"] == SCHEMA else None
+        known = dict(stated["evidence"]) if stated["schema"] == SCHEMA else None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         raise EvidenceError("report.json", "is malformed") from None
     if known is None:

@@ -74,8 +74,10 @@ def digest_of(report: Path) -> bytes:
 def read_signatures(report: Path, runs: Sequence[RunFolder]) -> tuple[Signed, ...]:
     """Return the signatures of a report. Raises `EvidenceError` for one that is not valid."""
     folder, found = report / FOLDER, list[Signed]()
-    if not folder.is_dir():
+    if not folder.exists():
         return ()
+    if not folder.is_dir():
+        raise EvidenceError(FOLDER, "is not a folder")
     keys = ("name", "role", "key")
     rosters = [party for run in runs for party in run.facts["roster"]]
     known = {(party["name"], party["role"], party["verify_key"]) for party in rosters}

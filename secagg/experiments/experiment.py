@@ -52,8 +52,8 @@ class Planned:
     refused: points without cells
     runs: line -> place on the horizontal axis -> seed -> cell
     baselines: place -> seed -> cell; one place, 0, if the records are the same everywhere
-    exact: line -> seed -> cell of its job without noise, if that is not the reference. Only
-        if the horizontal axis is epsilon
+    exact: line -> seed -> cell of its job without noise, if that is not the reference; no seed if
+        it is refused. Only if the horizontal axis is epsilon
     attacked: line -> place -> cell
     """
 
@@ -151,8 +151,9 @@ def plan_experiment(sweep: Sweep) -> Planned:
             continue
         if sweep.across == EPSILON and point.line not in runs:
             bare = job.model_copy(update={"privacy": Privacy()})
-            if bare.agreed != without_noise and not _refusal(bare, drawn[records]):
-                exact[point.line] = {seed: make.run(bare, records, seed) for seed in seeds}
+            if bare.agreed != without_noise:
+                allowed = () if _refusal(bare, drawn[records]) else seeds
+                exact[point.line] = {seed: make.run(bare, records, seed) for seed in allowed}
         along = runs.setdefault(point.line, {})
         along[point.across] = {seed: make.run(job, records, seed) for seed in seeds}
         if sweep.attacks is not None and point.across in (sweep.attacks.at or [point.across]):

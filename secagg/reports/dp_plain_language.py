@@ -48,21 +48,24 @@ def factor(guarantee: Facts) -> str:
     return f"{power_of_e(guarantee['epsilon'])}, about {about} times"
 
 
+def guess_of(guarantee: Facts) -> str:
+    """Return what an attacker guesses: what differs between neighbours."""
+    if guarantee["adjacency"] == "replace":
+        return f"which of two {guarantee['unit']}s is in the data"
+    return f"whether one {guarantee['unit']} is in the data"
+
+
 def explain_epsilon(claims: PrivacyClaims) -> str:
     """Return what epsilon means for somebody who guesses; "" if no guarantee holds."""
     if not claims.holds:
         return ""
     guarantee = claims.guarantee
-    unit = guarantee["unit"]
-    guess = f"whether one {unit} is in the data"
-    if guarantee["adjacency"] == "replace":
-        guess = f"which of two {unit}s is in the data"
     return (
         f"The factor is {factor(guarantee)}. It bounds every attack; it is not the expected gain "
         f"of an attack. Suppose that an attacker knows {all_others(guarantee)}, sees all releases "
-        f"of this run and guesses {guess}. If both answers were equally likely before, the guess "
-        f"is right in at most {right_guesses(guarantee)} of 100 cases; without the releases, in "
-        "50. An attacker with more prior knowledge starts from a higher number."
+        f"of this run and guesses {guess_of(guarantee)}. If both answers were equally likely "
+        f"before, the guess is right in at most {right_guesses(guarantee)} of 100 cases; without "
+        "the releases, in 50. An attacker with more prior knowledge starts from a higher number."
     )
 
 

@@ -40,6 +40,15 @@ def significant(x: float | None, digits: int = 4) -> str:
     return _times_power(mantissa, power)
 
 
+def rounded_up(x: float, digits: int = 4) -> str:
+    """Write an upper bound as `significant` does, but never below it."""
+    if not math.isfinite(x) or x <= 0:
+        return significant(x, digits)
+    power = math.floor(math.log10(x)) - digits + 1
+    step = 10.0**power
+    return significant(math.ceil(x / step * (1 - 1e-12)) * step, digits)
+
+
 def _times_power(mantissa: str, power: int) -> str:
     return f"{mantissa.replace('-', '−')} × {power_of_ten(power)}"
 

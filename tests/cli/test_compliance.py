@@ -14,6 +14,7 @@ from support.jobs import raw_job, tables
 from typer.testing import CliRunner
 
 import secagg
+from secagg.cli.failures import exit_with
 from secagg.cli.main import app
 from secagg.errors import EvidenceError, UsageError
 
@@ -84,3 +85,16 @@ def test_a_report_is_printed(run: Path, tmp_path: Path) -> None:
     call("report", run, "--out", tmp_path / "report", "--pdf")
     assert (tmp_path / "report" / "report.pdf").read_bytes().startswith(b"%PDF")
     call("verify", tmp_path / "report")
+
+
+def test_names_in_a_folder_of_others_reach_no_terminal(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call("report", run, "--out", tmp_path / "report")
+    (tmp_path / "report" / "\x1b[2J\x9b.txt").touch()
+    with pytest.raises(EvidenceError) as caught:
+        call("verify", tmp_path / "report")
+    with pytest.raises(SystemExit):
+        exit_with(caught.value)
+    said = capsys.readouterr().err
+    assert "was added" in said and said.rstrip("\n").isprintable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,9 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a link": (
         lambda report: (report / "report.pdf").symlink_to(report / "report.html"), "report.pdf",
     ),
+    "a pipe": (lambda report: os.mkfifo(report / "evidence" / "audits" / "2.json"), "2.json"),
+    "a file in place of signatures": (added("signatures"), "signatures"),
+    "no digests": (in_json("evidence", value=["a"]), "report.json"),
 }  # fmt: skip
 
 

@@ -152,6 +152,29 @@ def test_malformed_evidence_is_named_in_a_line(
     assert f"{kind}/1.json" in caught.value.line()
 
 
+HALF, HUGE = '"\\ud800"', "1" + "0" * 400
+
+
+@pytest.mark.parametrize(
+    ("where", "bad"),
+    [('"title": "A small job"', HALF), ('"records": 144', "1e999"), ('"low": 0.2', "NaN"),
+     ('"low": 0.2', HUGE)],
+)  # fmt: skip
+def test_values_that_no_report_can_have_are_named_in_a_line(
+    folders: Path, tmp_path: Path, where: str, bad: str
+) -> None:
+    """Half a character, and numbers that are infinite or too large for a computer's."""
+    kind, file = ("audits", "audit/audit.json")
+    if "low" in where:
+        kind, file = "experiments", "experiment/summary.json"
+    text = (folders / file).read_text()
+    assert where in text
+    (tmp_path / "bad.json").write_text(text.replace(where, f"{where.partition(':')[0]}: {bad}", 1))
+    with pytest.raises((EvidenceError, UsageError)) as caught:
+        write_report(tmp_path / "r", [folders / "exact"], **{kind: [tmp_path / "bad.json"]})
+    assert "json" in caught.value.line() and [*tmp_path.iterdir()] == [tmp_path / "bad.json"]
+
+
 def test_a_form_that_cannot_be_read_is_a_usage_error(folders: Path, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(UsageError):
@@ -231,3 +254,43 @@ def test_a_wrong_form_is_refused_by_a_line_that_names_the_key(
         write_report(tmp_path / "r", [folders / "exact"], form=tmp_path / "form.toml")
     assert named in caught.value.line()
     assert [path.name for path in tmp_path.iterdir()] == ["form.toml"]
+
+
+def test_how_to_read_the_guesses_follows_from_the_guarantees(tmp_path: Path) -> None:
+    """With one unit and adjacency for all runs, and with two; for two sites, one is the other."""
+    private = {"placement": "site", "epsilon": 4, "delta": 1e-5, "record_norm": 1.5}
+    rules = {"min_sites": 2, "min_records": 2}
+    data = {site: table for site, table in tables(60).items() if site != "west"}
+    for table in data.values():
+        table["who"] = [f"p{i}" for i in range(60)]  # type: ignore[assignment]
+    for name, changes in (("a", {"adjacency": "replace"}), ("b", {"person": "who"})):
+        job = raw_job(release=rules, privacy=private | changes)
+        secagg.run(job, data, out=tmp_path / name)
+    write_report(tmp_path / "r", [tmp_path / "a", tmp_path / "b"])
+    page = content(tmp_path / "r")["first_page"]
+    assert (
+        "all others guesses whether one person is in the data or which of two records is"
+        in (page["how_to_read"])
+    )
+    assert page["how_to_read"] in (tmp_path / "r" / "report.html").read_text()
+    assert "They protect different things" in page["claim"]
+    gaps = {gap["topic"]: gap["texts"][0]["text"] for gap in page["not_protected"]}
+    assert "the other site can subtract its own numbers" in gaps["Colluding sites"]
+    write_report(tmp_path / "s", [tmp_path / "b"])
+    assert content(tmp_path / "s")["first_page"]["how_to_read"] == ""
+
+
+def test_noise_that_every_site_knows_a_share_of_does_not_protect_against_sites(
+    tmp_path: Path,
+) -> None:
+    private = {"placement": "sum", "epsilon": 4, "delta": 1e-5, "record_norm": 1.5}
+    for name, colluding in (("a", 0), ("b", 1)):
+        job = raw_job(protocol={"name": "masked"}, privacy={**private, "colluding": colluding})
+        secagg.run(job, tables(60), out=tmp_path / name)
+    write_report(tmp_path / "r", [tmp_path / "a", tmp_path / "b"])
+    rows = content(tmp_path / "r")["first_page"]["guarantees"]
+    against = {each["points"][2]["text"] for each in rows}
+    assert against == {
+        "everybody but the sites, which know their own noise",
+        "everybody; also the coordinator with up to 1 of 3 sites",
+    }

@@ -215,6 +215,26 @@ def test_each_curve_has_its_own_method_without_noise(folder: Path) -> None:
     assert done.computed == len(planned.cells()) == 2 * 2 + 2 * 2 + 2 + 2
 
 
+def test_a_curve_whose_job_is_refused_without_noise_has_no_place_without_noise(
+    folder: Path,
+) -> None:
+    """The job of another curve without noise is not its own."""
+    text = SWEEP.replace('name = "too few"', 'name = "plain"').replace(
+        '"privacy.placement" = "sum"\n"release.min_sites" = 9',
+        '"privacy.placement" = "site"\n"protocol.name" = "plain"',
+    )
+    (folder / "plain.toml").write_text(text)
+    refused = "secagg.experiments.experiment._refusal"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refused, lambda job, _: "" if job.privacy.placement != "none" else "no")
+        planned = plan_experiment(read_sweep(folder / "plain.toml"))
+    done = compute_experiment(planned, write, folder / "plain", 2)
+    first, second = json.loads((folder / "plain" / "summary.json").read_text())["curves"]
+    assert first["no_noise"]["metrics"] and first["points"][0]["more_than_no_noise"]
+    assert not second["no_noise"]["metrics"] and not second["points"][0]["more_than_no_noise"]
+    assert done.computed == len(planned.cells())
+
+
 def test_the_bootstrap_splits_each_site_in_drawn_records_and_others(folder: Path) -> None:
     tables = read_tables(load_job(folder / "job.toml"))
     drawn, others = bootstrap(tables, 7)

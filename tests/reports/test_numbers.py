@@ -193,3 +193,10 @@ def test_a_ratio_is_never_written_as_zero(x: float, error: float) -> None:
 )  # fmt: skip
 def test_durations_have_whole_units(seconds: float, text: str) -> None:
     assert written.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("x", "text"), [(3.72251, "3.723"), (6.0, "6.000"), (0.1 + 0.2, "0.3000"), (0.12341, "0.1235")]
+)
+def test_a_bound_is_rounded_up(x: float, text: str) -> None:
+    assert written.rounded_up(x) == text

@@ -86,7 +86,8 @@ def _tuning(name: str, experiment: Mapping[str, Any]) -> Statement:
         return Statement("tuning", text, Status.PERSON, (place,))
     text = (
         "The experiment read private records outside every ledger. If settings were chosen from "
-        "it, the guarantee does not cover that choice."
+        "it, the guarantee does not cover that choice. This report has its numbers, some of them "
+        "without noise, so the guarantee of a run does not cover readers of this report."
     )
     return Statement("tuning", text, Status.MISSING, (place,))
 
