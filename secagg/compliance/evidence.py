@@ -23,6 +23,7 @@ from secagg.compliance.form import Form, read_form
 from secagg.compliance.statements import Evidence
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
+from secagg.experiments.summary import SCHEMA
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.results import records_of
 from secagg.runs.ledger_history import history
@@ -33,7 +34,7 @@ FOLDER = "evidence"
 _TRANSCRIPT = "transcript"
 _OF_RELEASES = ("party", "stage", "placement", "cohort", "cost", "delta", "adjacency", "unit")
 """What is copied of a ledger's entry. Not its question, which has the site's number of records."""
-_MOST_BYTES = 1 << 28
+MOST_BYTES = 1 << 28
 """Of an audit, an experiment or ledgers: others write these files."""
 Plain = Mapping[str, Any]
 
@@ -139,7 +140,9 @@ def gather(
     ):  # fmt: skip
         for i, place in enumerate(places, start=1):
             path = place / file if place.is_dir() else place
-            _json(path, UsageError)  # readable
+            content = _json(path, UsageError)  # readable
+            if name == "experiments":
+                _check_version(path, content)
             (folder / name).mkdir(exist_ok=True)
             shutil.copyfile(path, folder / name / f"{i}.json")
     if ledgers is not None:
@@ -150,6 +153,13 @@ def gather(
         ]
         write_private(folder / "ledgers.json", json_bytes(rows))  # an infinite epsilon is null
     write_private(folder / "form.toml", b"" if form is None else form.read_bytes())
+
+
+def _check_version(path: Path, summary: Any) -> None:
+    version = summary.get("schema") if isinstance(summary, dict) else None
+    if version != SCHEMA and isinstance(version, int):
+        what = f"has schema {version}, and this version of secagg reads {SCHEMA}"
+        raise UsageError(str(path), what, "Run `secagg experiment` again: its results are kept.")
 
 
 @contextmanager
@@ -169,8 +179,8 @@ def _json_files(folder: Path) -> dict[str, Plain]:
 
 def _json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceError) -> Any:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise kind(str(path), f"has more than {_MOST_BYTES >> 20} MiB")
+        if path.stat().st_size > MOST_BYTES:
+            raise kind(str(path), f"has more than {MOST_BYTES >> 20} MiB")
         if not path.is_file():
             raise kind(str(path), "is not a file")
         found = json.loads(path.read_bytes())

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.compliance.document import SCHEMA, build
-from secagg.compliance.evidence import FOLDER, AllEvidence, digests, gather, well_formed
+from secagg.compliance.evidence import FOLDER, MOST_BYTES, AllEvidence, digests, gather, well_formed
 from secagg.compliance.signatures import Signed, read_signatures
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
@@ -105,6 +105,8 @@ def verify_report(folder: Path) -> VerifiedReport:
         if path.name not in _PARTS:
             raise EvidenceError(path.name, "was added: a report has no such file")
     try:
+        if (folder / "report.json").stat().st_size > MOST_BYTES:
+            raise EvidenceError("report.json", "is too large")
         written = (folder / "report.json").read_bytes()
         stated = json.loads(written)
         known = dict(stated["evidence"]) if stated["schema"] == SCHEMA else None
@@ -114,6 +116,7 @@ def verify_report(folder: Path) -> VerifiedReport:
         what = f"has the schema {stated['schema']!r}"
         raise UsageError("report.json", what, f"This version reads {SCHEMA!r}.")
     _compare_files(known, digests(folder / FOLDER))
+    _check_empty(folder / FOLDER)
     evidence, again = _built(folder)
     for where in differences(stated, again):
         raise EvidenceError(f"report.json, {where}", "does not follow from the evidence")
@@ -135,6 +138,13 @@ def _compare_files(stated: dict[str, str], found: dict[str, str]) -> None:
             raise EvidenceError(f"{FOLDER}/{name}", "was added after the report was written")
         if stated[name] != found[name]:
             raise EvidenceError(f"{FOLDER}/{name}", "was changed after the report was written")
+
+
+def _check_empty(folder: Path) -> None:
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() and not any(path.iterdir()):
+            where = f"{FOLDER}/{path.relative_to(folder).as_posix()}"
+            raise EvidenceError(where, "was added: an empty folder")
 
 
 def _compare_page(path: Path, page: str) -> None:

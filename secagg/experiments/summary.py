@@ -26,7 +26,7 @@ from secagg.experiments.statistics import (
     without_noise,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 SECONDS = "seconds"
 
 

@@ -96,6 +96,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "the result": (text_in(f"{RUN}/result.json", '"n"', '"m"'), "result.json"),
     "the run's report": (text_in(f"{RUN}/report.html", "secagg", "Secagg"), "report.html"),
     "a file of evidence is gone": (removed("evidence/experiments/1.json"), "experiments/1.json"),
+    "an empty folder": (lambda report: (report / "evidence/notes").mkdir(), "evidence/notes"),
     "a further audit": (added("evidence/audits/2.json"), "audits/2.json"),
     "a further file": (added("notes.txt"), "notes.txt"),
     "the page is gone": (removed("report.html"), "report.html"),

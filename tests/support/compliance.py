@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from secagg.experiments.summary import SCHEMA
+
 FORM = """[purpose]
 purpose = "To plan beds."
 permit = "EK 12/2026"
@@ -20,7 +22,8 @@ def experiment() -> dict[str, Any]:
     mean = {"mean": 0.25, "low": 0.2, "high": 0.3, "runs": 20}
     points = [{"across": 4.0, "metrics": {"error": mean}, "runs": 20}]
     return {
-        "title": "A sweep", "repeat": 20, "public": True, "across": "privacy.epsilon",
+        "schema": SCHEMA, "title": "A sweep",
+        "repeat": 20, "public": True, "across": "privacy.epsilon",
         "curves": [{"line": "sum", "points": points, "no_noise": None}],
         "baselines": {}, "baseline_curves": [],
         "job": {"title": "A job", "method": "moments"},

@@ -1,159 +1,22 @@
-"""What the ledgers say of all runs on each data set together, whether this report has them or not.
-
-The total of a ledger is composed from the costs of its releases, as a cap composes them
-(`secagg.privacy.accounting`), and not from what runs claim. It includes what discrete noise adds.
-It is at the largest δ of its releases.
-"""
+"""What the ledgers say of all runs on each data set, whether this report has them or not."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
-from secagg.compliance.evidence import FOLDER, AllEvidence, well_formed
+from secagg.compliance.evidence import AllEvidence
+from secagg.compliance.ledger_totals import FILE, Line, Total, are, cost_of, total_epsilon, totals
 from secagg.compliance.statements import Evidence, Statement, Status, Table
 from secagg.contracts.noise import Adjacency
 from secagg.core.identity import COORDINATOR
-from secagg.errors import EvidenceError, UsageError
-from secagg.privacy.accounting.budget import FREE, Cost
-from secagg.privacy.accounting.calibration import epsilon_at
-from secagg.privacy.accounting.events import times
+from secagg.privacy.accounting.budget import Cost
 from secagg.privacy.ledger.records import RECORD
-from secagg.reports.numbers import (
-    ADJACENCIES,
-    counted,
-    listing,
-    probability,
-    rounded_up,
-)
-from secagg.runs.budgets import exact_releases
+from secagg.reports.numbers import ADJACENCIES, counted, listing, probability, rounded_up
 
-FILE = "ledgers.json"
 _FEW = 5  # sessions that a sentence names
-_UNITS = (RECORD, "person", "event")
-Line = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Total:
-    """All releases of one data set in one ledger.
-
-    lines: positions in the file, and its entries; repeats: the lines of releases that were repeated
-    with the same noise, at no cost
-    """
-
-    party: str
-    dataset: str
-    lines: tuple[tuple[int, Line], ...]
-    repeats: tuple[Line, ...] = ()
-
-    @cached_property
-    def sessions(self) -> list[str]:
-        """The sessions of the releases and of their repetitions, oldest first."""
-        entries = (line for _, line in self.lines)
-        return list(dict.fromkeys(str(line["session"]) for line in (*entries, *self.repeats)))
-
-    @cached_property
-    def costs(self) -> Counter[Cost]:
-        """How often each cost was paid."""
-        return Counter(_cost(line) for _, line in self.lines)
-
-    @cached_property
-    def delta(self) -> float:
-        """The largest δ of the releases; 0 if none has noise."""
-        largest = max(float(line["content"]["delta"]) for _, line in self.lines)
-        if not 0 <= largest < 1:
-            raise ValueError(largest)  # with it, ε would be 0
-        return largest
-
-    @cached_property
-    def exact(self) -> int:
-        """The number of releases without noise, or with noise that a seed gives again."""
-        return exact_releases(self.costs)
-
-    @property
-    def exact_sessions(self) -> set[str]:
-        """The sessions of these releases."""
-        exact = (line for _, line in self.lines if exact_releases(Counter([_cost(line)])))
-        return {str(line["session"]) for line in exact}
-
-    @cached_property
-    def units(self) -> list[str]:
-        """What the releases with a cost protect: records, persons or events."""
-        paid = {_unit(line) for _, line in self.lines if _cost(line) != FREE}
-        return sorted(paid) or [RECORD]
-
-    def epsilon(self, adjacency: Adjacency) -> float:
-        """Return the ε of all releases together; inf if there is none."""
-        return _epsilon(self.costs, adjacency, self.delta)
-
-    @property
-    def ends(self) -> list[str]:
-        """The places of its first and last entries in the file."""
-        return list(dict.fromkeys(str(self.lines[i][0]) for i in (0, -1)))
-
-    @property
-    def together(self) -> str:
-        """What all releases together guarantee, in a sentence."""
-        if self.exact:
-            are = _are(self.exact)
-            return f"{self.exact} of the releases {are} exact, so no ε bounds them together."
-        if len(self.units) > 1:
-            return f"They protect different things ({listing(self.units)}), so no ε is given."
-        each = (
-            f"ε {rounded_up(self.epsilon(a))} ({ADJACENCIES[a.value].format(self.units[0])})"
-            for a in Adjacency
-        )
-        return f"Together they cost {' or '.join(each)} at δ {probability(self.delta)}."
-
-
-def _cost(line: Line) -> Cost:
-    return Cost.of(line["content"]["cost"])
-
-
-def _unit(line: Line) -> str:
-    unit = str(line["content"].get("unit", RECORD))
-    if unit not in _UNITS:
-        raise ValueError(unit)  # the page would show it
-    return unit
-
-
-def _epsilon(costs: Counter[Cost], adjacency: Adjacency, delta: float) -> float:
-    """Return the ε of releases together, with what discrete noise adds; inf if there is none."""
-    if exact_releases(costs):
-        return math.inf
-    events = [times(cost.event(adjacency), number) for cost, number in costs.items()]
-    discrete = math.fsum(number * cost.distance for cost, number in costs.items())
-    return epsilon_at(events, delta, discrete)
-
-
-def totals(evidence: AllEvidence) -> list[Total]:
-    """Return the total of each data set in each ledger. Raises `EvidenceError`."""
-    found = dict[tuple[str, str], list[tuple[int, Line]]]()
-    again = dict[tuple[str, str], list[Line]]()
-    with well_formed(FILE):
-        for i, line in enumerate(evidence.ledgers or ()):
-            where = str(line["party"]), str(line["dataset"])
-            if line["kind"] == "entry":
-                found.setdefault(where, []).append((i, line))
-            elif line["kind"] == "use":
-                again.setdefault(where, []).append(line)
-        made = [
-            Total(*where, tuple(lines), tuple(again.get(where, ())))
-            for where, lines in sorted(found.items())
-        ]
-        try:
-            for each in made:  # reads every cost
-                assert each.units
-                each.epsilon(Adjacency.REPLACE)
-                Counter(map(_cost, each.repeats))
-        except UsageError as error:
-            raise EvidenceError(f"{FOLDER}/{FILE}", error.what) from None
-    return made
 
 
 def ledger_statements(evidence: AllEvidence) -> tuple[list[Statement], list[Table]]:
@@ -186,7 +49,7 @@ def _of_ledger(total: Total, known: Collection[str]) -> Statement:
     )
     if others:
         few = listing(others[:_FEW]) + (" and others" if len(others) > _FEW else "")
-        number = f"{len(others)} of these {_are(len(others))} not in this report"
+        number = f"{len(others)} of these {are(len(others))} not in this report"
         words += f" {number}: {few}."
     words += f" {total.together}"
     bounded = not total.exact and len(total.units) == 1
@@ -207,7 +70,7 @@ def _table(every: Sequence[Total]) -> Table:
     ]  # fmt: skip
     words = [ADJACENCIES[each.value].format("unit") for each in Adjacency]
     return Table(
-        "All releases of each ledger together: ε at the largest δ of the releases",
+        "All releases of each ledger together",
         ("Ledger", "Data set", "Runs", "Releases", "Exact", *(f"ε, {w}" for w in words), "δ"),
         rows, tuple(range(2, 8)), (Evidence(FILE),),
     )  # fmt: skip
@@ -255,16 +118,16 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
             "The attached ledgers list no other run on these records. Ask the sites whether there "
             f"are other ledgers, or releases by other software.{words}"
         )
-    (unit,), kind, delta = units, Adjacency(adjacency), max(each.delta for each in used)
+    (unit,), kind, delta = units, Adjacency(adjacency), used[0].delta
     of_sites = dict[str, Counter[Cost]]()
     for each in used:  # a site may have the same records under two names
         of_sites[each.party] = of_sites.get(each.party, Counter()) + each.costs
     costs = list(of_sites.values()) if unit == RECORD and not incomplete else [_each_once(used)]
-    most = max(_epsilon(each, kind, delta) for each in costs)
+    most = max(total_epsilon(each, kind, delta) for each in costs)
     if math.isinf(most):
-        return ""
+        return "The attached ledgers give no finite ε for all runs on these records together."
     others = len(sessions - known)
-    which = f", of which {others} {_are(others)} not in this report," if others else ""
+    which = f", of which {others} {are(others)} not in this report," if others else ""
     return (
         f"According to the attached ledgers, {counted(len(sessions), 'run')}{where}{which} "
         f"together bound the effect of one {unit} by ε {rounded_up(most)} at δ "
@@ -305,7 +168,7 @@ def _incomplete(
 def _each_once(used: Sequence[Total]) -> Counter[Cost]:
     """Return the costs of all releases, once for each sum, whichever ledgers have it."""
     lines = [line for each in used for line in (*(e for _, e in each.lines), *each.repeats)]
-    paid = {(str(line["session"]), str(line["round"]), _cost(line)) for line in lines}
+    paid = {(str(line["session"]), str(line["round"]), cost_of(line)) for line in lines}
     return Counter(cost for *_, cost in paid)
 
 
@@ -315,14 +178,10 @@ def _not_counted(incomplete: Sequence[str], others: Sequence[Total]) -> str:
     if incomplete:
         each = "ledger" if len(incomplete) == 1 else "ledgers"
         words += (
-            f" The {each} of {listing(incomplete)} {_are(len(incomplete))} missing or incomplete, "
+            f" The {each} of {listing(incomplete)} {are(len(incomplete))} missing or incomplete, "
             "so there may be further runs on these records."
         )
     if others:
         names = listing(sorted({repr(each.dataset) for each in others}))
         words += f" Not counted are releases of other data sets of these sites: {names}."
     return words
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
