@@ -38,6 +38,7 @@ def experiment(
     from secagg.cli.output.cells import progress  # noqa: PLC0415  # each command loads what it needs
     from secagg.cli.output.experiment import show, show_plan  # noqa: PLC0415
     from secagg.core.browser import find_browser  # noqa: PLC0415
+    from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.experiments.experiment import plan_experiment  # noqa: PLC0415
     from secagg.experiments.output import check_folder, draw_pngs, write  # noqa: PLC0415
     from secagg.experiments.runner.experiment import compute_experiment  # noqa: PLC0415
@@ -46,7 +47,7 @@ def experiment(
 
     read, processes = read_sweep(sweep), jobs or os.cpu_count() or 1
     folder = out or Path("experiments") / sweep.stem
-    check_folder(folder, read.title)
+    check_folder(folder, read.title, sweep.name)
     if png:
         find_browser("--png")  # before hours of runs
     planned = plan_experiment(read)
@@ -58,6 +59,8 @@ def experiment(
             print_json(estimate | {"jobs": processes})
         else:
             show_plan(estimate, processes)
+        if metric := estimate["without_goal"]:
+            raise UsageError("goal.metric", f"no run has {metric!r}", "Choose another metric.")
         return
     with progress(quiet=as_json) as bar:
         done = compute_experiment(planned, write, folder, processes, *bar)

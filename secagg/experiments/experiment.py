@@ -7,7 +7,7 @@ records and the code, so a changed file recomputes what it concerns and nothing 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -94,7 +94,10 @@ class Planned:
             outcome, runs = outcomes[run], sum(map(len, along.values()))
             seconds = None if outcome.failed else outcome.seconds
             total += (seconds or 0.0) * (runs + len(self.exact.get(line, ())))
-            curves.append({"line": line, "points": len(along), "runs": runs, "seconds": seconds})
+            curves.append(
+                {"line": line, "points": len(along), "runs": runs, "seconds": seconds,
+                 "failed": outcome.failed or ""}
+            )  # fmt: skip
         attacks = sum(
             outcomes[_first(along)].seconds * len(along) for along in self.attacked.values()
         )
@@ -102,7 +105,14 @@ class Planned:
             "cells": len(self.cells()), "seconds": total + attacks, "curves": curves,
             "attack_seconds": attacks,
             "refused": [r.plain() for r in self.refused],
+            "without_goal": self._without_goal([outcomes[run] for run in first]),
         }  # fmt: skip
+
+    def _without_goal(self, outcomes: Sequence[Outcome]) -> str:
+        """Return the metric of the goal if no run of the pilot has it, or ""."""
+        goal = self.sweep.goal
+        measured = {m for o in outcomes if o.numbers for m in o.numbers.get("run", {})}
+        return "" if goal is None or not measured or goal.metric in measured else goal.metric
 
 
 def _first(along: Mapping[float, Cell]) -> Cell:

@@ -20,14 +20,15 @@ from secagg.reports.experiments.page import experiment_page
 from secagg.reports.experiments.pictures import pictures
 
 
-def check_folder(folder: Path, title: str) -> None:
-    """Refuse a folder with the files of an experiment of another title. Raises `UsageError`."""
+def check_folder(folder: Path, title: str, file: str) -> None:
+    """Refuse a folder with the results of another title or another file. Raises `UsageError`."""
     try:
-        earlier = json.loads((folder / "summary.json").read_bytes())["title"]
-    except (OSError, ValueError, LookupError, TypeError):
+        earlier = json.loads((folder / "summary.json").read_bytes())
+        found = earlier["title"], earlier.get("file", file)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return
-    if earlier != title:
-        what = f"has another experiment: {earlier!r}"
+    if found != (title, file):
+        what = f"has another experiment: {found[0]!r}, of {found[1]!r}"
         raise UsageError(str(folder), what, "Give another --out, or remove its summary.json.")
 
 

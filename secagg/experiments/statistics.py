@@ -79,12 +79,13 @@ class Recommendation:
     """The smallest epsilon that reaches the goal on a curve; None if no point does.
 
     limits: at each epsilon, the tolerance limit of the metric: the upper one, or the lower one of a
-        share of which more is better
+        share of which more is better; reached: how many runs reached the goal
     """
 
     line: str
     epsilon: float | None
     limits: Mapping[float, float]
+    reached: Mapping[float, int]
 
 
 def results(planned: Planned, outcomes: Outcomes) -> dict[str, dict[float, PointResult]]:
@@ -144,6 +145,11 @@ def tolerance_factor(n: int, share: float, confidence: float = CONFIDENCE) -> fl
     return float(stats.nct.ppf(confidence, n - 1, math.sqrt(n) * z)) / math.sqrt(n)
 
 
+def fewest_runs(share: float) -> int:
+    """Return how many values a limit needs if some are zero or equal."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share) - 1e-9)
+
+
 def upper_limit(values: Sequence[float], share: float) -> float:
     """Return the upper tolerance limit of positive or zero values (see above); inf without one."""
     n = len(values)
@@ -164,10 +170,11 @@ def recommendation(
     between: also places between two points. A run that failed, or has no value, does not reach
     the goal; a point with such runs is therefore skipped.
     """
-    limits = dict[float, float]()
+    limits, reached = dict[float, float](), dict[float, int]()
     for epsilon in sorted(along):
         point = along[epsilon]
         values = [goal.loss(value) for value in point.values.get(goal.metric, {}).values()]
+        reached[epsilon] = sum(value < goal.limit for value in values)
         whole = not point.failed and len(values) >= len(point.seconds)
         limits[epsilon] = upper_limit(values, goal.share) if whole else math.inf
     found: float | None = None
@@ -178,7 +185,8 @@ def recommendation(
         if found is not None and between and math.isfinite(limit) and limits[found] > 0:
             found = _crossing(epsilon, limit, found, limits[found], goal.limit)
         break
-    return Recommendation(line, found, {x: goal.loss(limit) for x, limit in limits.items()})
+    of_metric = {x: goal.loss(limit) for x, limit in limits.items()}
+    return Recommendation(line, found, of_metric, reached)
 
 
 def _crossing(low: float, above: float, high: float, under: float, below: float) -> float:

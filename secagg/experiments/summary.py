@@ -20,6 +20,7 @@ from secagg.experiments.statistics import (
     Mean,
     PointResult,
     baselines,
+    fewest_runs,
     paired_difference,
     recommendation,
     results,
@@ -61,6 +62,7 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "title": sweep.title,
+        "file": sweep.file,
         "secagg": __version__,
         "versions": list(done.versions),
         "seconds": done.seconds,
@@ -76,10 +78,16 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
         "curves": curves(found),
         "baselines": {} if along_axis else {n: _means(b[0.0]) for n, b in base.items()},
         "baseline_curves": curves(base) if along_axis else [],
-        "goal": None if goal is None else {**goal.model_dump(), "confidence": CONFIDENCE},
+        "goal": None if goal is None else {
+            **goal.model_dump(), "confidence": CONFIDENCE, "fewest_runs": fewest_runs(goal.share),
+        },
         "recommendations": [] if goal is None else [
             {"line": line, "smallest": r.epsilon,
-             "limits": [[x, _number(limit)] for x, limit in r.limits.items()]}
+             "points": [
+                 {"across": x, "limit": _number(limit), "reached": r.reached[x],
+                  "runs": len(along[x].seconds) + len(along[x].failed)}
+                 for x, limit in r.limits.items()
+             ]}
             for line, along in found.items()
             for r in [recommendation(line, along, goal, between=sweep.across == EPSILON)]
         ],

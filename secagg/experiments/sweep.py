@@ -165,6 +165,8 @@ class Sweep(_Table):
     lines: tuple[Line, ...] = ()
     goal: Goal | None = None
     attacks: Attacks | None = None
+    file: str = ""
+    """The name of the file, which is not a key of it."""
 
     @model_validator(mode="after")
     def _check(self) -> Sweep:
@@ -221,6 +223,8 @@ def read_sweep(path: Path) -> Sweep:
         raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(str(path), f"is not TOML: {error}") from None
+    if "file" in raw:
+        raise UsageError(str(path), *unknown_key("", "file", _known_keys(())).args[1:])
     try:
         sweep = Sweep.model_validate(raw)
     except ValidationError as error:
@@ -230,14 +234,14 @@ def read_sweep(path: Path) -> Sweep:
             known = _known_keys(tuple(map(str, first["loc"][:-1])))
             raise UsageError(str(path), *unknown_key("", key, known).args[1:]) from None
         raise UsageError(str(path), describe(first, key or "sweep")) from None
-    return sweep.model_copy(update={"job": path.parent / sweep.job})
+    return sweep.model_copy(update={"job": path.parent / sweep.job, "file": path.name})
 
 
 def _known_keys(place: tuple[str, ...]) -> set[str]:
     tables: dict[tuple[str, ...], type[BaseModel]] = {
         ("measure",): Measure, ("records",): Records, ("goal",): Goal, ("attacks",): Attacks,
     }  # fmt: skip
-    return set(tables.get(place, Sweep).model_fields)
+    return set(tables.get(place, Sweep).model_fields) - {"file"}
 
 
 def points(sweep: Sweep) -> list[Point]:

@@ -25,6 +25,7 @@ from secagg.experiments.sweep import read_sweep
 from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
 from secagg.reports.experiments.metrics import label_of
+from secagg.reports.experiments.page import recommendation_lines
 from secagg.reports.experiments.pictures import pictures
 
 __all__ = ["serial_pool"]  # a fixture
@@ -235,6 +236,24 @@ def test_a_curve_whose_job_is_refused_without_noise_has_no_place_without_noise(
     assert done.computed == len(planned.cells())
 
 
+def test_too_few_runs_are_not_said_to_miss_the_goal(summary: Any, done: Computed) -> None:
+    (each,) = summary["recommendations"]
+    reached = [{"across": 1.0, "limit": None, "reached": 2, "runs": 2}]
+    found = {**summary, "recommendations": [{**each, "smallest": None, "points": reached}]}
+    (line,) = recommendation_lines(found)
+    assert "all 2 runs at 1 reached the goal" in line and "need 22" in line
+    missed = [{**reached[0], "reached": 1}]
+    found = {**summary, "recommendations": [{**each, "smallest": None, "points": missed}]}
+    assert "no ε up to 1" in recommendation_lines(found)[0]
+
+
+def test_a_goal_that_no_run_has_is_named_by_the_plan(folder: Path) -> None:
+    (folder / "auc.toml").write_text(SWEEP.replace('"error"\nbelow = 0.5', '"auc"\nabove = 0.5'))
+    planned = plan_experiment(read_sweep(folder / "auc.toml"))
+    once = compute_experiment(planned.pilot, lambda *_: {}, folder / "auc", 1)
+    assert planned.estimate(once.outcomes)["without_goal"] == "auc"
+
+
 def test_the_bootstrap_splits_each_site_in_drawn_records_and_others(folder: Path) -> None:
     tables = read_tables(load_job(folder / "job.toml"))
     drawn, others = bootstrap(tables, 7)
@@ -304,9 +323,10 @@ def test_records_that_change_during_the_experiment_are_not_used(planned: Planned
 
 
 def test_a_folder_keeps_one_experiment(done: Computed, folder: Path) -> None:
-    check_folder(folder / "out", "What privacy costs")
-    with pytest.raises(UsageError):
-        check_folder(folder / "out", "Another study")
+    check_folder(folder / "out", "What privacy costs", "study.toml")
+    for title, file in (("Another study", "study.toml"), ("What privacy costs", "other.toml")):
+        with pytest.raises(UsageError):
+            check_folder(folder / "out", title, file)
 
 
 def test_the_analysis_that_is_measured_must_be_named(folder: Path) -> None:

@@ -11,6 +11,7 @@ from scipy import stats
 from secagg.experiments.statistics import (
     Mean,
     PointResult,
+    fewest_runs,
     paired_difference,
     recommendation,
     tolerance_factor,
@@ -84,6 +85,18 @@ def test_a_share_of_which_more_is_better_has_a_lower_limit() -> None:
     assert found.epsilon is not None and 1 < found.epsilon < 4
     nothing = recommendation("a", along, Goal(metric="auc", above=0.95, share=0.5))
     assert nothing.epsilon is None
+
+
+def test_a_limit_of_equal_values_needs_so_many_runs() -> None:
+    for share in (0.5, 0.9, 0.95):
+        n = fewest_runs(share)
+        assert upper_limit([0.2] * n, share) == 0.2 and upper_limit([0.2] * (n - 1), share) > 1
+    assert fewest_runs(0.9) == 22
+
+
+def test_runs_that_reach_the_goal_are_counted() -> None:
+    along = {1: PointResult({"error": {1: 0.1, 2: 0.6}}, {}, 0, {1: 1.0, 2: 1.0})}
+    assert recommendation("a", along, goal(0.5)).reached == {1: 1}
 
 
 def curve(limits: dict[float, float]) -> dict[float, PointResult]:

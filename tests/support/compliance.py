@@ -27,8 +27,10 @@ def experiment() -> dict[str, Any]:
         "curves": [{"line": "sum", "points": points, "no_noise": None}],
         "baselines": {}, "baseline_curves": [],
         "job": {"title": "A job", "method": "moments"},
-        "goal": {"metric": "error", "below": 0.5, "above": None, "share": 0.9, "confidence": 0.9},
-        "recommendations": [{"line": "sum", "smallest": 3.5, "limits": [[4.0, 0.4]]}],
+        "goal": {"metric": "error", "below": 0.5, "above": None, "share": 0.9,
+                 "confidence": 0.9, "fewest_runs": 22},
+        "recommendations": [{"line": "sum", "smallest": 3.5, "points": [
+            {"across": 4.0, "limit": 0.4, "reached": 20, "runs": 20}]}],
     }  # fmt: skip
 
 

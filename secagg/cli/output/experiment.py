@@ -54,6 +54,10 @@ def show_plan(estimate: Mapping[str, Any], processes: int) -> None:
         table.add_row(escape(row["line"]), str(row["points"]), str(row["runs"]), seconds)
     out.print(table)
     _show_refused(estimate)
+    for row in estimate["curves"]:
+        if row["failed"]:
+            text = f"failed: {row['line']}: {row['failed']}"
+            out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
     minutes = estimate["seconds"] / 60 / processes
     out.print(
         f"{counted(estimate['cells'], 'cell')}, about {minutes:.1f} minutes with "

@@ -45,12 +45,19 @@ def recommendation_lines(summary: Summary) -> list[str]:
     lines = []
     for each in summary["recommendations"]:
         name = each["line"] or summary["title"]
-        smallest, places = each["smallest"], [x for x, _ in each["limits"]]
+        smallest, points = each["smallest"], each["points"]
+        if smallest is None and points and 0 < points[-1]["runs"] == points[-1]["reached"]:
+            why = f"all {points[-1]['runs']} runs at {points[-1]['across']:g} reached the goal"
+            needed = f"too few to say at which {across_of(summary)} further ones do"
+            if points[-1]["limit"] is None:
+                needed += f": values that are zero or equal need {goal['fewest_runs']}"
+            lines.append(f"{name}: {why} ({what}), but they are {needed}.")
+            continue
         if smallest is None:
-            largest = f"{max(places):g}" if places else "none"
+            largest = f"{points[-1]['across']:g}" if points else "none"
             lines.append(f"{name}: no {across_of(summary)} up to {largest} gives {what}.")
             continue
-        at_most = "at most " if smallest == min(places) else ""
+        at_most = "at most " if smallest == points[0]["across"] else ""
         words = f"the smallest {across_of(summary)} with {what} is {at_most}{smallest:g}"
         lines.append(f"{name}: {words}.")
     return lines
@@ -75,6 +82,7 @@ def experiment_page(summary: Summary) -> str:
             rows=number_rows(summary)[1],
             differences=list(_differences(summary, shown)),
             difference_head=[label_of(m) for m in shown],
+            goal_rows=list(_goal_rows(summary)),
             attacks=attack_rows(summary),
             by_rounds=round_rows(summary),
             attack_words=summary["attack_words"],
@@ -125,6 +133,14 @@ def _differences(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
             more = point["more_than_no_noise"]
             cells = [_cell(more.get(m)) for m in metrics]
             yield [curve["line"] or summary["title"], f"{point['across']:g}", *cells]
+
+
+def _goal_rows(summary: Summary) -> Iterator[list[str]]:
+    for each in summary["recommendations"]:
+        for point in each["points"]:
+            limit = "none" if point["limit"] is None else significant(point["limit"], 3)
+            reached = f"{point['reached']} of {point['runs']}"
+            yield [each["line"] or summary["title"], f"{point['across']:g}", reached, limit]
 
 
 def _cell(mean: Mapping[str, Any] | None) -> str:

@@ -110,6 +110,9 @@ def _panel(summary: Summary, metric: str) -> Panel:
         for name, means in summary["baselines"].items()
         if metric in means and not is_cost(metric) and means[metric]["mean"] is not None
     ]
+    goal = summary["goal"]
+    if goal is not None and goal["metric"] == metric:
+        references.append(("goal", goal["below"] if goal["above"] is None else goal["above"]))
     top = 1.0 if metric in SHARES else math.inf
     return Panel(label_of(metric), curves, references, top)
 
