@@ -23,7 +23,7 @@ noise cannot explain the difference, by three of its standard deviations."""
 _VERDICT_WORDS = {
     "green": "the noise has hardly any effect",
     "amber": "directions and large effects are visible",
-    "red": "the noise is larger than the effects",
+    "red": "the expected error is above 30 %",
 }
 _GRAPH_WORDS = {
     "green": "the noise hardly changes which edges are found",
@@ -44,7 +44,7 @@ def red_title(facts: Facts) -> str:
     """Return the heading of a warning about a red verdict."""
     if _of_a_graph(facts["feasibility"]):
         return "The planned noise can hide even large effects"
-    return "The planned noise was larger than the effects"
+    return "The plan expected a result that is too noisy"
 
 
 def fewer_records_than_expected(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:

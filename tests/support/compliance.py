@@ -26,7 +26,7 @@ def experiment() -> dict[str, Any]:
         "repeat": 20, "public": True, "across": "privacy.epsilon",
         "curves": [{"line": "sum", "points": points, "no_noise": None}],
         "baselines": {}, "baseline_curves": [],
-        "job": {"title": "A job", "method": "moments"},
+        "job": {"title": "A job", "method": "moments", "columns": []},
         "goal": {"metric": "error", "below": 0.5, "above": None, "share": 0.9,
                  "confidence": 0.9, "fewest_runs": 22},
         "recommendations": [{"line": "sum", "smallest": 3.5, "points": [

@@ -57,8 +57,10 @@ def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> lis
     verdicts = [each["verdict"] for each in attacks]
     applied = [each for each in attacks if each["verdict"] != "not applicable"]
     over = f"{audit['records']} records" if "records" in audit else f"session {audit['session']}"
+    titles = {each["title"] for each in applied}
     text = (
-        f"{counted(len(applied), 'attack')} on the job “{audit['title']}” ({over}): "
+        f"{counted(len(titles), 'attack')}, some of them from several views, on the job "
+        f"“{audit['title']}” ({over}). Of {counted(len(applied), 'view')}: "
         f"{counted(verdicts.count('leak'), 'leak')}, {verdicts.count('no leak found')} without a "
         f"leak, {verdicts.count('inconclusive')} inconclusive. That no leak was found shows only "
         "that these attacks did not succeed."

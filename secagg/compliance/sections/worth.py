@@ -8,11 +8,12 @@ from typing import Any
 from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.experiments.experiment import EPSILON
 from secagg.reports import summary as first_page
 from secagg.reports.dp_hazards import hazards
 from secagg.reports.expected_utility import expected
 from secagg.reports.experiments.page import number_rows, recommendation_lines
-from secagg.reports.numbers import listing
+from secagg.reports.numbers import listing, significant
 
 
 def utility(evidence: AllEvidence) -> Section:
@@ -53,12 +54,15 @@ def _of_experiment(
     name: str, experiment: Mapping[str, Any], evidence: AllEvidence
 ) -> list[Statement]:
     job, runs = experiment["job"], evidence.runs
-    same = [r.name for r in runs if (r.facts["title"], r.facts["method"]["name"])
-            == (job["title"], job["method"])]  # fmt: skip
-    which = f"as {listing(same)}" if same else "which no run of this report has"
+    same = [
+        run for run in runs
+        if (run.facts["method"]["name"], sorted(run.facts["job"]["columns"]))
+        == (job["method"], sorted(job["columns"]))
+    ]  # fmt: skip
+    which = f"those of {listing([run.name for run in same])}" if same else "those of no run here"
     text = (
         f"“{experiment['title']}” ran the job “{job['title']}” ({job['method']}), with changed "
-        f"settings: the title and method {which}."
+        f"settings. Its method and its columns are {which}."
     )
     place = Evidence(f"experiments/{name}", "job")
     status = Status.PERSON if same else Status.MISSING
@@ -68,7 +72,27 @@ def _of_experiment(
         Statement("experiment", line, Status.ATTACHED, (place,))
         for line in recommendation_lines(experiment)
     ]
+    found += [_below(name, experiment, run) for run in same if _is_below(experiment, run)]
     return [*found, _tuning(name, experiment)]
+
+
+def _is_below(experiment: Mapping[str, Any], run: RunEvidence) -> bool:
+    smallest = [r["smallest"] for r in experiment["recommendations"] if r["smallest"] is not None]
+    along_epsilon = experiment["across"] == EPSILON
+    return (
+        along_epsilon and bool(smallest) and run.claims.holds
+        and run.claims.guarantee["epsilon"] < min(smallest)
+    )  # fmt: skip
+
+
+def _below(name: str, experiment: Mapping[str, Any], run: RunEvidence) -> Statement:
+    epsilon = significant(run.claims.guarantee["epsilon"])
+    text = (
+        f"The run's ε, {epsilon}, is smaller than every ε at which “{experiment['title']}” reached "
+        "its goal. So the result may be less exact than that goal."
+    )
+    places = (Evidence(f"experiments/{name}", "recommendations"), run.at("privacy/epsilon"))
+    return Statement("ε against the experiment", text, Status.PERSON, places, run.name)
 
 
 def _table(name: str, experiment: Mapping[str, Any]) -> Table:
