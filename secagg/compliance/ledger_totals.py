@@ -19,8 +19,9 @@ from secagg.contracts.noise import Adjacency
 from secagg.errors import EvidenceError, UsageError
 from secagg.privacy.accounting.budget import FREE, Cost
 from secagg.privacy.accounting.calibration import epsilon_at
-from secagg.privacy.accounting.events import times
+from secagg.privacy.accounting.events import Event, times
 from secagg.privacy.ledger.records import RECORD
+from secagg.reports.dp_plain_language import percent_right
 from secagg.reports.numbers import ADJACENCIES, listing, probability, rounded_up
 from secagg.runs.budgets import exact_releases
 
@@ -111,9 +112,19 @@ def total_epsilon(costs: Counter[Cost], adjacency: Adjacency, delta: float) -> f
     """Return the ε of releases together, with what discrete noise adds; inf if there is none."""
     if exact_releases(costs):
         return math.inf
-    events = [times(cost.event(adjacency), number) for cost, number in costs.items()]
-    discrete = math.fsum(number * cost.distance for cost, number in costs.items())
+    events, discrete = _composed(costs, adjacency)
     return epsilon_at(events, delta, discrete)
+
+
+def total_right_guesses(costs: Counter[Cost], adjacency: Adjacency) -> int:
+    """Return how many of 100 guesses of an attacker are right at most; 100 if a sum is exact."""
+    return 100 if exact_releases(costs) else percent_right(*_composed(costs, adjacency))
+
+
+def _composed(costs: Counter[Cost], adjacency: Adjacency) -> tuple[list[Event], float]:
+    """Return the events of releases as if their noise were Gaussian, and what is discrete."""
+    events = [times(cost.event(adjacency), number) for cost, number in costs.items()]
+    return events, math.fsum(number * cost.distance for cost, number in costs.items())
 
 
 def _delta(evidence: AllEvidence, lines: Sequence[Line]) -> float:

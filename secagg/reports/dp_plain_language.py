@@ -15,8 +15,9 @@ stronger statement than e^epsilon alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from secagg.privacy.accounting.events import delta_of, with_less_noise
+from secagg.privacy.accounting.events import Event, delta_of, with_less_noise
 from secagg.reports.dp_claims import (
     Facts,
     PrivacyClaims,
@@ -36,8 +37,12 @@ def right_guesses(guarantee: Facts, units: int = 1) -> int:
     events = events_of(guarantee, guarantee["adjacency"])
     if units > 1:
         events = [with_less_noise(event, float(units)) for event in events]
-    apart = delta_of(events, 0.0)
-    chance = (1 + apart) / 2 + units * distance(guarantee)
+    return percent_right(events, units * distance(guarantee))
+
+
+def percent_right(events: Sequence[Event], discrete: float) -> int:
+    """Return the bound (1) of these releases together, in percent, rounded up. discrete: T"""
+    chance = (1 + delta_of(events, 0.0)) / 2 + discrete
     return min(100, math.ceil(100 * chance))
 
 

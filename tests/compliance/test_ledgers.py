@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import norm
 from support.compliance import content, statements
 from support.jobs import raw_job, tables
 
@@ -59,6 +60,8 @@ def test_the_total_is_composed_and_not_the_sum_of_epsilons(place: Path, tmp_path
     assert (
         f"3 runs on these records together bound the effect of one record by ε {together}" in claim
     )
+    right = math.ceil(100 * norm.cdf(math.sqrt(3) * mu / 2))
+    assert f"at most {right} of 100 right guesses" in claim
     assert "not in this report" not in claim and "6.000" not in claim
     for each in of_ledgers(tmp_path / "r"):
         assert each["status"] == "evidence attached" and f"ε {together} (one record" in each["text"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.compliance import content, statements
+from support.compliance import content, experiment, statements
 from support.jobs import raw_job, tables
 
 import secagg
@@ -294,3 +294,30 @@ def test_noise_that_every_site_knows_a_share_of_does_not_protect_against_sites(
         "everybody but the sites, which know their own noise",
         "everybody; also the coordinator with up to 1 of 3 sites",
     }
+
+
+def test_a_run_on_one_computer_contradicts_parties_that_are_apart(
+    folders: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "form.toml").write_text('[trust]\nseparate = "No common administrator."\n')
+    write_report(tmp_path / "r", [folders / "exact"], form=tmp_path / "form.toml")
+    (each,) = [s for s in statements(tmp_path / "r").values() if s["topic"] == "separate"]
+    assert each["status"] == "needs a person" and "ran on one computer" in each["text"]
+
+
+@pytest.mark.parametrize(("smallest", "said"), [(4.5, 1), (3.9, 0), (None, 0)])
+def test_an_epsilon_below_all_that_the_experiment_recommends_is_named(
+    folders: Path, tmp_path: Path, smallest: float | None, said: int
+) -> None:
+    found = experiment()
+    columns = list(json.loads((folders / "private/run.json").read_text())["job"]["columns"])
+    found["job"] = {"title": "Another title", "method": "moments", "columns": columns}
+    found["recommendations"][0]["smallest"] = smallest
+    (tmp_path / "summary.json").write_text(json.dumps(found))
+    write_report(tmp_path / "r", [folders / "private"], experiments=[tmp_path])
+    by_topic = [s["topic"] for s in statements(tmp_path / "r").values()]
+    assert by_topic.count("ε against the experiment") == said
+    (job,) = [
+        s for s in statements(tmp_path / "r").values() if s["topic"] == "job of the experiment"
+    ]
+    assert job["status"] == "needs a person"

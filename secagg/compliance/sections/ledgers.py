@@ -8,7 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from secagg.compliance.evidence import AllEvidence
-from secagg.compliance.ledger_totals import FILE, Line, Total, are, cost_of, total_epsilon, totals
+from secagg.compliance.ledger_totals import (
+    FILE,
+    Line,
+    Total,
+    are,
+    cost_of,
+    total_epsilon,
+    total_right_guesses,
+    totals,
+)
 from secagg.compliance.statements import Evidence, Statement, Status, Table
 from secagg.contracts.noise import Adjacency
 from secagg.core.identity import COORDINATOR
@@ -124,6 +133,7 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
         of_sites[each.party] = of_sites.get(each.party, Counter()) + each.costs
     costs = list(of_sites.values()) if unit == RECORD and not incomplete else [_each_once(used)]
     most = max(total_epsilon(each, kind, delta) for each in costs)
+    right = max(total_right_guesses(each, kind) for each in costs)
     if math.isinf(most):
         return "The attached ledgers give no finite ε for all runs on these records together."
     others = len(sessions - known)
@@ -131,7 +141,7 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     return (
         f"According to the attached ledgers, {counted(len(sessions), 'run')}{where}{which} "
         f"together bound the effect of one {unit} by ε {rounded_up(most)} at δ "
-        f"{probability(delta)}.{words}"
+        f"{probability(delta)} (at most {right} of 100 right guesses).{words}"
     )
 
 

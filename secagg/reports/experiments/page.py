@@ -26,8 +26,8 @@ from secagg.reports.page import environment, style_of
 _BASELINES = {
     "no noise": "the same job without differential privacy, at all sites",
     "pooled": "the same job over all records in one place, without noise",
-    "each site alone": "the same job at each site alone, without noise; the mean over the sites. If "
-    "records are drawn anew, a site's own sample counts as its population: chance differences "
+    "each site alone": "the same job at each site alone, without noise; the mean over the sites. "
+    "If records are drawn anew, a site's own sample counts as its population: chance differences "
     "between sites count as real ones",
     "nothing learned": "slopes of zero, or a graph without edges; for networks, each column on its "
     "own, without noise",
