@@ -50,6 +50,7 @@ def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
     asked = {
         f"{table}/{key}": answer
         for table in type(evidence.form).model_fields
+        if table != "registry"  # only for the draft entry, which lists what it lacks
         for key, (_, answer) in evidence.form.questions(table).items()
     }
     placed = [

@@ -81,6 +81,17 @@ class Judgement(_Table):
     """Whether settings were chosen by looking at the records, and how that was accounted for."""
 
 
+class Registry(_Table):
+    """What only the entry for the Deployments Registry asks."""
+
+    curator_type: str = ""
+    """What kind of organisation the controller is, such as a hospital or an agency."""
+    region: str = ""
+    """The region that the result is about."""
+    sector: str = ""
+    """The sector, such as health care."""
+
+
 class Form(_Table):
     """An officer's form. Every key may be left out; it is then flagged."""
 
@@ -88,6 +99,7 @@ class Form(_Table):
     data: DataUse = Field(default_factory=DataUse)
     trust: Trust = Field(default_factory=Trust)
     judgement: Judgement = Field(default_factory=Judgement)
+    registry: Registry = Field(default_factory=Registry)
 
     def questions(self, table: str) -> Mapping[str, tuple[str, str]]:
         """Return what a table asks: key -> (what is asked, the answer, "" if there is none)."""

@@ -31,12 +31,12 @@ def _entry(run: RunEvidence, evidence: AllEvidence) -> dict[str, Any]:
         "basic": {
             "name": facts["title"],
             "data_curators": [{"data_curator_name": form.purpose.controller,
-                               "data_curator_type": ""}],
+                               "data_curator_type": form.registry.curator_type}],
             "description": facts["method"]["title"],
             "intended_use": form.purpose.purpose,
             "data_product_type": "Summary statistics",
-            "data_product_region": "",
-            "data_product_sector": "",
+            "data_product_region": form.registry.region,
+            "data_product_sector": form.registry.sector,
             "publication_date": facts["finished"][:10],
         },
         "dp_variant": {
@@ -80,8 +80,8 @@ def _entry(run: RunEvidence, evidence: AllEvidence) -> dict[str, Any]:
         for key, value in fields.items()
         if value == ""
     ]
-    if not form.purpose.controller:
-        missing.append("basic.data_curators")
+    curator = deployment["basic"]["data_curators"][0]
+    missing += [f"basic.data_curators.{key}" for key, value in curator.items() if value == ""]
     return {
         "url_slug": f"secagg-{facts['session'][:16]}",
         "deployment": {
@@ -90,5 +90,5 @@ def _entry(run: RunEvidence, evidence: AllEvidence) -> dict[str, Any]:
                 "evidence_sources": {}, "status": "Draft", "registry_authors": [], "tier": 3,
             },
         },
-        "to_fill_in": sorted([*missing, "basic.data_curators.data_curator_type"]),
+        "to_fill_in": sorted(missing),
     }  # fmt: skip

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.checkout import ROOT
 from support.compliance import content, experiment, statements
 from support.jobs import raw_job, tables
 
@@ -128,8 +130,19 @@ def test_the_registry_entry_says_what_a_person_must_fill_in(written: Path) -> No
         "epsilon": 4.0, "delta": 1e-5,
     }  # fmt: skip
     assert entry["deployment"]["administrative"]["tier"] == 3
+    assert "basic.data_curators.data_curator_type" in entry["to_fill_in"]
     assert "implementation.utility" in entry["to_fill_in"]
     assert "basic.intended_use" not in entry["to_fill_in"]
+
+
+def test_an_entry_whose_form_is_filled_in_lacks_nothing(folders: Path, tmp_path: Path) -> None:
+    form = re.search(r"```toml\n(.*?)```", (ROOT / "docs/how-to/report.md").read_text(), re.S)
+    assert form is not None
+    (tmp_path / "form.toml").write_text(form[1])
+    write_report(tmp_path / "r", [folders / "private"], form=tmp_path / "form.toml")
+    (entry,) = content(tmp_path / "r")["registry"]
+    assert entry["to_fill_in"] == []
+    assert content(tmp_path / "r")["first_page"]["open"]["form"] == []
 
 
 def test_an_intact_report_is_verified(written: Path) -> None:
