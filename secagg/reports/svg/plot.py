@@ -101,13 +101,17 @@ def vertical_scale(
         every = math.ceil(len(powers) / 8)
         shown = [p for p in powers if p % every == 0]
         plain = all(-5 < power < 7 for power in powers)
-        ticks = [(10.0**p, f"{10.0**p:,g}" if plain else power_of_ten(p)) for p in shown]
+        ticks = [(10.0**p, _power(p) if plain else power_of_ten(p)) for p in shown]
         return Scale(10.0 ** powers[0], 10.0 ** powers[-1], base, base - PLOT, True, ticks)
-    bottom = min(0.0, min(values, default=0.0))
+    bottom = min(0.0, least, *lines)  # intervals of a positive number are cut at 0
     step = round_step((largest - bottom) or 1.0, 5)
     count = range(math.floor(bottom / step), math.ceil(largest / step - 1e-9) + 1)
     ticks = [(i * step, f"{i * step:,.6g}") for i in (count if len(count) > 1 else range(2))]
     return Scale(ticks[0][0], ticks[-1][0], base, base - PLOT, False, ticks)
+
+
+def _power(exponent: int) -> str:
+    return f"{10**exponent:,}" if exponent >= 0 else f"{10.0**exponent:g}"
 
 
 def ground(height: float, title: str, description: str) -> elements.Element:
