@@ -68,6 +68,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 """Metrics, in the order in which they are shown: name on an axis, and meaning."""
 _COSTS = ("seconds", "rounds")
+DIFFERENCES = ("neg_log_pl",)
+"""Metrics of which only differences have a meaning."""
 SHARES = ("coverage", "auc", "tpr", "fdr")
 
 

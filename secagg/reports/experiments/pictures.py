@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from secagg.reports.experiments.metrics import (
+    DIFFERENCES,
     SHARES,
     Summary,
     across_of,
@@ -114,7 +115,7 @@ def _panel(summary: Summary, metric: str) -> Panel:
     if goal is not None and goal["metric"] == metric:
         references.append(("goal", goal["below"] if goal["above"] is None else goal["above"]))
     top = 1.0 if metric in SHARES else math.inf
-    return Panel(label_of(metric), curves, references, top)
+    return Panel(label_of(metric), curves, references, top, from_zero=metric not in DIFFERENCES)
 
 
 def _at(across: float, mean: Mapping[str, Any]) -> At:

@@ -51,6 +51,7 @@ class Panel:
     references: dashed lines by name, each with its value, or with values along the axis
     top: the largest value that is possible, at which the vertical axis ends
     note: what the label means, in smaller letters
+    from_zero: whether the vertical axis has 0
     """
 
     label: str
@@ -58,6 +59,7 @@ class Panel:
     references: Sequence[tuple[str, float | Sequence[At]]] = ()
     top: float = math.inf
     note: str = ""
+    from_zero: bool = True
 
 
 def panels_picture(title: str, across: str, panels: Sequence[Panel]) -> Markup:
@@ -125,7 +127,7 @@ def _plot(
     points = [at for _, curve in panel.curves for at in curve]
     fixed = [value for _, value in panel.references if isinstance(value, float | int)]
     along = [at.y for _, of in panel.references if not isinstance(of, float | int) for at in of]
-    y = vertical_scale(points, fixed, panel.top, base, along)
+    y = vertical_scale(points, fixed, panel.top, base, along, from_zero=panel.from_zero)
     axis(drawing, panel.label, y, (x.start, WIDTH - RIGHT), panel.note)
     for value, label in x.ticks:
         stroke(drawing, [(x(value), base), (x(value), base + 5)], INK, "", 1.0)

@@ -78,6 +78,8 @@ def vertical_scale(
     top: float,
     base: float,
     along: Iterable[float] = (),
+    *,
+    from_zero: bool = True,
 ) -> Scale:
     """Return the vertical scale of a panel whose horizontal axis is at `base`.
 
@@ -85,6 +87,7 @@ def vertical_scale(
         point, so that a reference of 10^-16 does not press all points together
     along: values of lines that change along the horizontal axis, which count as points
     top: where it ends, if that is finite
+    from_zero: whether 0 is on it; not if only differences have a meaning
     """
     drawn = list(points)
     values = [v for at in drawn for v in (at.y, at.low, at.high) if math.isfinite(v)]
@@ -96,17 +99,18 @@ def vertical_scale(
     if math.isfinite(top):
         marks = [top * i / 4 for i in range(5)]
         return Scale(0.0, top, base, base - PLOT, False, [(mark, f"{mark:g}") for mark in marks])
-    if least > 0 and largest / least > _LOG_RATIO:
+    if from_zero and least > 0 and largest / least > _LOG_RATIO:
         powers = range(math.floor(math.log10(least)), math.ceil(math.log10(largest)) + 1)
         every = math.ceil(len(powers) / 8)
         shown = [p for p in powers if p % every == 0]
         plain = all(-5 < power < 7 for power in powers)
         ticks = [(10.0**p, _power(p) if plain else power_of_ten(p)) for p in shown]
         return Scale(10.0 ** powers[0], 10.0 ** powers[-1], base, base - PLOT, True, ticks)
-    bottom = min(0.0, least, *lines)  # intervals of a positive number are cut at 0
+    # Intervals of a positive number are cut at 0.
+    bottom = min(0.0, least, *lines) if from_zero else min(values, default=0.0)
     step = round_step((largest - bottom) or 1.0, 5)
     count = range(math.floor(bottom / step), math.ceil(largest / step - 1e-9) + 1)
-    ticks = [(i * step, f"{i * step:,.6g}") for i in (count if len(count) > 1 else range(2))]
+    ticks = [(i * step, f"{i * step:,.12g}") for i in (count if len(count) > 1 else range(2))]
     return Scale(ticks[0][0], ticks[-1][0], base, base - PLOT, False, ticks)
 
 

@@ -60,7 +60,9 @@ def side_by_side_picture(title: str, across: str, panel: Panel) -> Markup:
     base, first = top, 0
     for row, below, wrapped in zip(rows, under, names, strict=True):
         base += _GAP + PLOT
-        y = vertical_scale(points, [value for _, value in lines], panel.top, base)
+        y = vertical_scale(
+            points, [value for _, value in lines], panel.top, base, from_zero=panel.from_zero
+        )
         end = LEFT + width * len(row)
         axis(drawing, panel.label, y, (LEFT, end))
         for i, (_, value) in enumerate(lines):

@@ -111,3 +111,10 @@ def test_no_noise_is_to_the_right_of_all_numbers_and_not_joined() -> None:
     assert places[1:] == sorted(places[1:]) and "no noise" in drawn  # the first is the legend's
     (curve,) = re.findall(r'd="M([^"z]+)" fill="none" stroke="#0072B2" stroke-width="2"', drawn)[1:]
     assert curve.count("L") == 1
+
+
+def test_an_axis_of_differences_need_not_have_zero() -> None:
+    at = [At(1.0, 16.2, 16.0, 16.4), At(8.0, 15.7, 15.5, 15.9)]
+    drawn = panels_picture("t", "x", [Panel("y", [("a", at)], from_zero=False)])
+    assert ">16<" in drawn and ">0<" not in drawn
+    assert ">0<" in panels_picture("t", "x", [Panel("y", [("a", at)])])
