@@ -36,7 +36,7 @@ _GAPS = (
 )  # fmt: skip
 
 _IN_ORDER = ("site", "aggregator", "coordinator")
-_RESULT = "only numbers that were computed from the sums"
+_RESULT = "numbers that were computed from the sums"
 
 _IN_SHORT = {  # the same with and without noise, so that runs share it
     "Dishonest data": "A site may contribute invented numbers within its declared bounds. Nobody "
@@ -145,8 +145,14 @@ def _who_sees(run: RunEvidence, sees: Mapping[str, str]) -> dict[str, Any]:
     withstands = run.facts["protocol"]["in_numbers"] if run.claims.hides_sites else ""
     return {
         "withstands": withstands,
-        "roles": [*roles, {"role": "reader", "sees": _RESULT}],
+        "roles": [*roles, {"role": "reader", "sees": _of_readers(run)}],
     }
+
+
+def _of_readers(run: RunEvidence) -> str:
+    """Return what readers of the result saw; a simulation may also show each site's own result."""
+    alone = (run.facts["job"].get("simulation") or {}).get("site_alone")
+    return f"{_RESULT}{', and results of each site alone' if alone else ''}"
 
 
 def _hidden(run: RunEvidence) -> str:
@@ -157,7 +163,8 @@ def _hidden(run: RunEvidence) -> str:
     if not claims.hides_sites:
         noise = " It has the site's noise." if claims.noised else ""
         return f"The coordinator read each site's own contribution.{noise}"
-    hidden = "The protocol hides a single site's contribution from the coordinator."
+    apart = "" if "pinned_roster" in run.facts["engine"] else ", if they are on separate computers"
+    hidden = f"The protocol hides a single site's contribution from the coordinator{apart}."
     if disclosure_kind(run.facts) is DisclosureKind.POOLED:
         return hidden
     return f"{hidden} But all sums together may reveal parts of it (section 4)."

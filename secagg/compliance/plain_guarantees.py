@@ -41,7 +41,7 @@ def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
         _point("How strong", _how_strong(guarantee)),
         _point("The measure", f"{claims.epsilon_and_delta}. ε 0 would be perfect; smaller is "
                "stronger. ε limits each single guess, except with a probability of about δ; the "
-               "number above is the average over guesses."),
+               "number above is an average, and a single guess can be surer."),
         _point("For experts", claims.sentence),
     ]  # fmt: skip
 
@@ -51,13 +51,15 @@ def short_guarantee(run: RunEvidence) -> list[dict[str, str]]:
     claims = run.claims
     if not claims.holds:
         why = "the facts support no guarantee" if claims.noised else "the sums are exact"
-        return _row(f"none: {why}", "up to 100", "nobody")
+        return _row(f"none: {why}", "up to 100", "no protection against anybody")
     guarantee = claims.guarantee
     if guarantee["placement"] == "site":
-        others = "everybody; also all other sites with the coordinator"
+        others = "everybody who sees the result; also all other sites with the coordinator"
     elif colluding := guarantee["colluding"]:
         sites = counted(len(run.facts["cohort"]), "site")
-        others = f"everybody; also the coordinator with up to {colluding} of {sites}"
+        others = (
+            f"everybody who sees the result; also the coordinator with up to {colluding} of {sites}"
+        )
     else:
         others = "everybody but the sites, which know their own noise"
     what = f"one {guarantee['unit']}, by noise: {claims.epsilon_and_delta}"

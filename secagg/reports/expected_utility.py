@@ -44,7 +44,7 @@ def red_title(facts: Facts) -> str:
     """Return the heading of a warning about a red verdict."""
     if _of_a_graph(facts["feasibility"]):
         return "The planned noise can hide even large effects"
-    return "The plan expected a result that is too noisy"
+    return "The plan expected a result that is too inexact"
 
 
 def fewer_records_than_expected(facts: Facts, summary: Mapping[str, Any]) -> tuple[str, str] | None:

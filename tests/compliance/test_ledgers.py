@@ -230,7 +230,7 @@ def test_no_sum_of_epsilons_hides_that_other_runs_were_exact(tmp_path: Path) -> 
     run(tmp_path, "c")
     write_report(tmp_path / "r", [tmp_path / "a", tmp_path / "b"], ledgers=tmp_path / "ledgers")
     claim = content(tmp_path / "r")["first_page"]["claim"]
-    assert claim.endswith("So no ε bounds all runs together.") and "the sums" not in claim
+    assert claim.endswith("each guarantee is for its run alone.") and "the sums" not in claim
 
 
 def test_runs_that_protect_different_things_are_not_added_up(tmp_path: Path) -> None:

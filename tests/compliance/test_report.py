@@ -305,7 +305,7 @@ def test_noise_that_every_site_knows_a_share_of_does_not_protect_against_sites(
     against = {each["points"][2]["text"] for each in rows}
     assert against == {
         "everybody but the sites, which know their own noise",
-        "everybody; also the coordinator with up to 1 of 3 sites",
+        "everybody who sees the result; also the coordinator with up to 1 of 3 sites",
     }
 
 

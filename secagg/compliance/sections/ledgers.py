@@ -111,8 +111,8 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     if exact := {session for each in used for session in each.exact_sessions}:
         return (
             f"According to the attached ledgers, {counted(len(exact), 'run')}{where} "
-            "released sums without noise, or with noise that anybody who knows its seed can "
-            "subtract. So no ε bounds all runs together."
+            "released sums without noise, or with noise that is not secret. So no ε bounds all "
+            "runs together: each guarantee is for its run alone."
         )
     if len(units) > 1:
         return (
