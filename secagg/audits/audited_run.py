@@ -98,27 +98,27 @@ def in_memory(job: Job) -> Job:
 
 
 def control_of(job: Job, tables: Mapping[str, pd.DataFrame]) -> Job:
-    """Return the job of the control.
+    """Return the job of the control: in clear, and without noise."""
+    return without_noise(job.model_copy(update={"protocol": Named(name="plain")}), tables)
+
+
+def without_noise(job: Job, tables: Mapping[str, pd.DataFrame]) -> Job:
+    """Return the job without noise, with rules that refuse nothing. Raises `JobError`.
 
     Settings of the method that need [privacy], such as a clip, are left out.
     """
-    changed = {
-        "protocol": Named(name="plain"),
-        "privacy": Privacy(),
-        "release": Release(**_WEAKEST),
-    }
-    control = job.model_copy(update=changed)
+    exact = job.model_copy(update={"privacy": Privacy(), "release": Release(**_WEAKEST)})
     while True:
         try:
-            plan_job(control, tables)
-            return control
+            plan_job(exact, tables)
+            return exact
         except JobError as error:
             table, _, key = error.where.partition(".")
-            settings = control.method.settings
+            settings = exact.method.settings
             if table != "method" or settings.pop(key, None) is None:
                 raise
-        method = Named(name=control.method.name, **settings)
-        control = control.model_copy(update={"method": method})
+        method = Named(name=exact.method.name, **settings)
+        exact = exact.model_copy(update={"method": method})
 
 
 def split(

@@ -215,6 +215,6 @@ def _colluding(run: RunEvidence) -> str:
     if others == 1:
         who, whose = "the other site", "its"
     return (
-        f"Under any protocol, {who} can subtract {whose} own numbers from a sum. What remains are "
-        "those of one site, with its noise if it has added any."
+        f"Under any protocol, {who} can subtract {whose} own numbers from a sum. The rest are the "
+        "numbers of one site, with its noise if it has added any."
     )

@@ -98,6 +98,7 @@ class Total:
 
 
 def cost_of(line: Line) -> Cost:
+    """Return the cost of an entry. Raises `UsageError` if it is none."""
     return Cost.of(line["content"]["cost"])
 
 
@@ -156,8 +157,9 @@ def totals(evidence: AllEvidence) -> list[Total]:
             for where, lines in sorted(found.items())
         ]
         try:
-            for each in made:  # reads every cost
-                assert each.units
+            for each in made:  # reads every cost and every unit
+                for _, line in each.lines:
+                    _unit(line)
                 each.epsilon(Adjacency.REPLACE)
                 Counter(map(cost_of, each.repeats))
         except UsageError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from secagg.audits.audited_run import in_memory
+from secagg.audits.audited_run import in_memory, without_noise
 from secagg.audits.by_rounds import check_from_sums_only
 from secagg.audits.catalogue import ATTACKS, make_attacks
 from secagg.errors import SecaggError, UsageError
@@ -145,7 +145,6 @@ def plan_experiment(sweep: Sweep) -> Planned:
     make = _Cells(sweep, reference, digest_of(tables))
     runs, attacked = dict[str, dict[float, dict[int, Cell]]](), dict[str, dict[float, Cell]]()
     exact = dict[str, dict[int, Cell]]()
-    without_noise = in_memory(any_sites(reference, sweep.records)).agreed
     refused, drawn = list[Refused](), dict[Records, Tables]()
     seeds = range(sweep.seed, sweep.seed + sweep.repeat)
     for point in every:
@@ -160,10 +159,11 @@ def plan_experiment(sweep: Sweep) -> Planned:
             refused.append(Refused(point, why))
             continue
         if sweep.across == EPSILON and point.line not in runs:
-            bare = job.model_copy(update={"privacy": Privacy()})
-            if bare.agreed != without_noise:
-                allowed = () if _refusal(bare, drawn[records]) else seeds
-                exact[point.line] = {seed: make.run(bare, records, seed) for seed in allowed}
+            same = without_noise(in_memory(any_sites(reference, records)), drawn[records])
+            bare = _exact(job, drawn[records])
+            if bare is None or bare.agreed != same.agreed:
+                allowed = bare is not None and not _refusal(bare, drawn[records])
+                exact[point.line] = {s: make.run(bare, records, s) for s in seeds if allowed}
         along = runs.setdefault(point.line, {})
         along[point.across] = {seed: make.run(job, records, seed) for seed in seeds}
         if sweep.attacks is not None and point.across in (sweep.attacks.at or [point.across]):
@@ -178,6 +178,14 @@ def plan_experiment(sweep: Sweep) -> Planned:
         for across, records in places.items()
     }
     return Planned(sweep, reference, tables, runs, baselines, exact, attacked, tuple(refused))
+
+
+def _exact(job: Job, tables: Tables) -> Job | None:
+    """Return the job without noise; None if it cannot be planned."""
+    try:
+        return without_noise(job, tables)
+    except SecaggError:
+        return None
 
 
 def _check_draw(job: Job, records: Records) -> None:

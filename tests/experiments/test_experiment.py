@@ -25,7 +25,7 @@ from secagg.experiments.sweep import read_sweep
 from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
 from secagg.reports.experiments.metrics import label_of
-from secagg.reports.experiments.page import recommendation_lines
+from secagg.reports.experiments.page import experiment_page, recommendation_lines
 from secagg.reports.experiments.pictures import pictures
 
 __all__ = ["serial_pool"]  # a fixture
@@ -234,6 +234,25 @@ def test_a_curve_whose_job_is_refused_without_noise_has_no_place_without_noise(
     assert first["no_noise"]["metrics"] and first["points"][0]["more_than_no_noise"]
     assert not second["no_noise"]["metrics"] and not second["points"][0]["more_than_no_noise"]
     assert done.computed == len(planned.cells())
+
+
+def test_no_rule_and_no_setting_of_noise_refuses_a_curve_without_noise(folder: Path) -> None:
+    text = SWEEP.replace('name = "too few"', 'name = "rounds"').replace(
+        '"privacy.placement" = "sum"\n"release.min_sites" = 9',
+        '"privacy.placement" = "round"\n"release.min_cell_records" = 100000\nmethod = { name = '
+        '"gradient", family = "gaussian", outcome = "weight", predictors = ["age"], clip = 2.0 }',
+    )
+    (folder / "rules.toml").write_text(text)
+    planned = plan_experiment(read_sweep(folder / "rules.toml"))
+    job = Job.model_validate_json(dict(planned.exact["rounds"][1].settings)["job"])
+    assert job.release.min_cell_records == 1 and "clip" not in job.method.settings
+
+
+def test_runs_that_failed_without_noise_are_named(summary: Any) -> None:
+    (curve,) = summary["curves"]
+    failed = {**curve["no_noise"], "failures": 1, "failed": ["a planted reason"]}
+    page = experiment_page({**summary, "curves": [{**curve, "no_noise": failed}]})
+    assert "a planted reason" in page and "a planted reason" not in experiment_page(summary)
 
 
 def test_too_few_runs_are_not_said_to_miss_the_goal(summary: Any, done: Computed) -> None:

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output.terminal import standard_output
+from secagg.reports.experiments.metrics import all_points, place_of
 from secagg.reports.experiments.page import number_rows, recommendation_lines, refused_by_reason
 from secagg.reports.numbers import counted
 
@@ -26,9 +27,9 @@ def show(summary: Mapping[str, Any]) -> None:
     out.print(table)
     _show_refused(summary)
     for curve in summary["curves"]:
-        for point in curve["points"]:
+        for point in all_points(curve):
             for line in point["failed"]:
-                text = f"failed: {curve['line']}, {point['across']:g}: {line}"
+                text = f"failed: {curve['line']}, {place_of(point)}: {line}"
                 out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
     for line in recommendation_lines(summary):
         out.print(f"[bold]{escape(line)}[/]", soft_wrap=True)

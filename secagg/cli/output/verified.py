@@ -85,7 +85,10 @@ def show_verified_report(folder: Path, checked: VerifiedReport) -> None:
         whose = f"{'a' if each.known else 'no'} roster of these runs has it"
         typer.echo(f"signed as {each.name}, key {each.key} ({whose})")
     if checked.signed:
-        typer.echo("compare each key with the party's own: whoever makes a run writes its roster")
+        typer.echo(
+            "compare each key with the party's own: a person who makes a whole run also writes its "
+            "roster"
+        )
     if checked.unchecked:
         typer.echo(f"not checked: {', '.join(checked.unchecked)}")
     if not checked.signed:

@@ -73,8 +73,9 @@ def _cells(run: RunEvidence) -> list[Statement]:
     cells = (
         "Over all sites, each level of a column and each pair of levels has no records, or at "
         f"least {records} ({'at least' if good else 'fewer than'} the {MIN_RECORDS} that output "
-        "checkers ask for). Otherwise the run would have been refused. The sums also show which "
-        "cells have no record."
+        "checkers ask for). The coordinator's program counts them first, and ends the run "
+        "otherwise; a dishonest coordinator could go on. The sums also show which cells have no "
+        "record."
     )
     levels = (
         f"Each level occurs at no site or at {sites} or more. So the sums for one level are not "

@@ -93,3 +93,13 @@ def metrics_of(summary: Summary) -> list[str]:
     names = {m for c in summary["curves"] for point in c["points"] for m in point["metrics"]}
     order = list(METRICS)
     return sorted(names, key=lambda m: (order.index(m) if m in order else len(order), m))
+
+
+def all_points(curve: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the points of a curve, and at the end that without noise if there is one."""
+    return [*curve["points"], *([curve["no_noise"]] if curve["no_noise"] else [])]
+
+
+def place_of(point: Mapping[str, Any]) -> str:
+    """Return the place of a point on the horizontal axis."""
+    return "no noise" if point["across"] is None else f"{point['across']:g}"

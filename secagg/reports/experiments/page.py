@@ -15,9 +15,11 @@ from secagg.reports.experiments.metrics import (
     METRICS,
     Summary,
     across_of,
+    all_points,
     is_cost,
     label_of,
     metrics_of,
+    place_of,
 )
 from secagg.reports.experiments.pictures import pictures
 from secagg.reports.numbers import counted, listing, significant
@@ -91,10 +93,13 @@ def experiment_page(summary: Summary) -> str:
             baselines=_BASELINES,
             runs=counted(sum(p["runs"] for _, p in points), "run"),
             failures=[
-                (c["line"], p) for c in summary["curves"] for p in c["points"] if p["failures"]
+                (c["line"], place_of(p), p)
+                for c in summary["curves"]
+                for p in all_points(c)
+                if p["failures"]
             ],
             refused=refused_by_reason(summary),
-            waiting=sum(p["waiting"] for c in summary["curves"] for p in c["points"]),
+            waiting=sum(p["waiting"] for c in summary["curves"] for p in all_points(c)),
             style=Markup(style),  # noqa: S704  # from this package; must not be escaped
             style_hash=digest,
         )
@@ -122,11 +127,9 @@ def _rows(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
         costless = {m: v for m, v in means.items() if not is_cost(m)}
         yield [name, "–", *(_cell(costless.get(m)) for m in metrics)]
     for curve in (*summary["baseline_curves"], *summary["curves"]):
-        for point in (*curve["points"], curve["no_noise"]):
-            if point is not None:
-                cells = [_cell(point["metrics"].get(m)) for m in metrics]
-                where = "no noise" if point["across"] is None else f"{point['across']:g}"
-                yield [curve["line"] or summary["title"], where, *cells]
+        for point in all_points(curve):
+            cells = [_cell(point["metrics"].get(m)) for m in metrics]
+            yield [curve["line"] or summary["title"], place_of(point), *cells]
 
 
 def _differences(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:

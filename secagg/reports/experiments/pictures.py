@@ -14,6 +14,7 @@ from secagg.reports.experiments.metrics import (
     SHARES,
     Summary,
     across_of,
+    all_points,
     is_cost,
     label_of,
     metrics_of,
@@ -100,8 +101,8 @@ def _panel(summary: Summary, metric: str) -> Panel:
             curve["line"] or summary["title"],
             [
                 _at(math.inf if p["across"] is None else p["across"], p["metrics"][metric])
-                for p in (*curve["points"], curve["no_noise"])
-                if p is not None and metric in p["metrics"]
+                for p in all_points(curve)
+                if metric in p["metrics"]
             ],
         )
         for curve in summary["curves"]
