@@ -111,15 +111,13 @@ def _unit(line: Line) -> str:
 
 def total_epsilon(costs: Counter[Cost], adjacency: Adjacency, delta: float) -> float:
     """Return the ε of releases together, with what discrete noise adds; inf if there is none."""
-    if exact_releases(costs):
-        return math.inf
     events, discrete = _composed(costs, adjacency)
     return epsilon_at(events, delta, discrete)
 
 
 def total_right_guesses(costs: Counter[Cost], adjacency: Adjacency) -> int:
     """Return how many of 100 guesses of an attacker are right at most; 100 if a sum is exact."""
-    return 100 if exact_releases(costs) else percent_right(*_composed(costs, adjacency))
+    return percent_right(*_composed(costs, adjacency))
 
 
 def _composed(costs: Counter[Cost], adjacency: Adjacency) -> tuple[list[Event], float]:
