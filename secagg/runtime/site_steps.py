@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     Body,
-    HasRecordWeights,
-    HasSiteResult,
     Method,
+    MethodFacts,
     PublicFacts,
     SiteRecords,
     Stage,
     State,
-    TrainsWithNoise,
     Update,
+    facts_of,
 )
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.frames import MAX_COUNT, is_whole
@@ -75,9 +74,9 @@ class SiteContext:
         return self.load()
 
     @cached_property
-    def own_result(self) -> HasSiteResult | None:
-        """The method, if it has a result of the site's own."""
-        return self.method if isinstance(self.method, HasSiteResult) else None
+    def facts(self) -> MethodFacts:
+        """The facts of the method."""
+        return facts_of(self.method)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -230,9 +229,9 @@ class SiteSteps:
             site.guard is not None
             and not site.public.site_moments
             and request.stage != COHORT
-            and isinstance(site.method, HasRecordWeights)
+            and callable(weights_of := site.facts.weights)
         ):
-            weights = site.method.record_weights(site.rows, request.message, site.public)
+            weights = weights_of(site.rows, request.message, site.public)
             site.guard.check_weights(contribution, weights)
 
     def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
@@ -265,7 +264,8 @@ class SiteSteps:
     ) -> tuple[RingVector, State]:
         """Return the contribution of a training with the noise of this seed, and the memory."""
         site, plan = self.context, self.plans.of(request.stage)
-        assert isinstance(site.method, TrainsWithNoise)
+        train = site.facts.train
+        assert train is not None  # a method that declares `Stage.training` has it
         variance = self._planned_release(contribution, request.message).variance
         random = seeded_random(seed)
         noise_random = seeded_random(random(32))
@@ -274,7 +274,7 @@ class SiteSteps:
             return sample_weighted(variance, (), numbers, noise_random)
 
         with self._any_error(), single_threaded_blas():
-            update, memory = site.method.train(
+            update, memory = train(
                 request.stage, site.rows, request.message, memory, site.public, random, noise
             )
             return encode(plan, update), memory

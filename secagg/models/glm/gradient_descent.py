@@ -43,15 +43,20 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     ANY_MESSAGE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
+    Family,
     Field,
     Kind,
+    MethodFacts,
     PublicFacts,
     RecordCount,
+    Regression,
     Result,
     ResultTable,
+    SingleRecords,
     SiteRecords,
     Stage,
     State,
@@ -66,7 +71,7 @@ from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
 from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.clipped_gradients import (
-    Family,
+    FamilyName,
     residuals,
     site_sums,
 )
@@ -89,7 +94,7 @@ class Gradient:
     `"gaussian"`."""
     predictors: tuple[str, ...]
     """The predictors: at least one column. An intercept is added."""
-    family: Family
+    family: FamilyName
     """Least squares (`"gaussian"`) or logistic regression (`"binomial"`)."""
     rounds: int = 100
     """Number of rounds. With noise, all of them are run, and the budget is divided among them.
@@ -120,19 +125,17 @@ class Gradient:
     )
 
     @property
-    def columns_used(self) -> frozenset[str]:
-        """The columns of the regression."""
-        return frozenset((self.outcome, *self.predictors))
-
-    @property
-    def logistic(self) -> bool:
-        """Whether the outcome is binary."""
-        return self.family == "binomial"
-
-    @property
-    def own_at_sites(self) -> bool:
-        """No: the coefficients are common to all sites."""
-        return False
+    def facts(self) -> MethodFacts:
+        """One regression by sums over records, whose residuals depend on the coefficients sent."""
+        return MethodFacts(
+            weights=self.record_weights,
+            reads=SingleRecords(reason="sums gradients of single records", repeatable=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=Regression(Family(self.family), frozenset((self.outcome, *self.predictors))),
+            edge_rule=None,
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the layout of a regression."""

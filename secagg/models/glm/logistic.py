@@ -36,16 +36,21 @@ from scipy.special import chdtrc
 
 from secagg.contracts import (
     ANY_MESSAGE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
+    Family,
     Field,
     Kind,
     Label,
+    MethodFacts,
     PublicFacts,
     RecordCount,
+    Regression,
     Result,
     ResultTable,
+    SingleRecords,
     SiteRecords,
     Stage,
     State,
@@ -122,6 +127,19 @@ class Logistic:
         "over sites.",
         ANY_MESSAGE,
     )
+
+    @property
+    def facts(self) -> MethodFacts:
+        """One regression by sums over records, whose weights depend on the coefficients sent."""
+        return MethodFacts(
+            weights=self.record_weights,
+            reads=SingleRecords(reason="sums derivatives of single records", repeatable=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=Regression(Family.BINOMIAL, frozenset((self.outcome, *self.predictors))),
+            edge_rule=None,
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the layout of a regression."""
