@@ -51,8 +51,8 @@ def make_party(
         if stand_in is None:
             stages = [s for name, s in planned.plans.stages.items() if name != COHORT]
             guard = make_guard(
-                planned.job, stages, planned.private, source, roster, session, random,
-                lambda declared: reread_rows(declared, source.read(), source.name),
+                planned.job, planned.facts, stages, planned.private, source, roster, session,
+                random, lambda declared: reread_rows(declared, source.read(), source.name),
             )  # fmt: skip
         load = functools.partial(read_records, planned, source, stand_in)
         site = SiteContext(planned.method, planned.public, load, guard, method_random)

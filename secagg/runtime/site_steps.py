@@ -38,7 +38,8 @@ from secagg.core.randomness import RandomBytes, seeded_random, system_random
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SecaggError
-from secagg.privacy.policy.guard import ContributionRequest, Guard, PlannedRelease
+from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease
+from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_invitation, check_records
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.attestations import digest_request
@@ -52,6 +53,7 @@ from secagg.runtime.site_moments import (
     site_moments_facts,
     site_moments_spec,
 )
+from secagg.runtime.sum_rules import check_sum
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,13 @@ class SiteSteps:
             return replace(state, method=memory), vector
         with attempt.step(Step.METHOD), self._counted(contribution):
             vector, memory = self._compute(request, state.method)
-            self._check_weights(request, contribution)
+            if (site := self.context).guard is not None and request.stage != COHORT:
+                spec, message = self.plans.stages[request.stage].spec, request.message
+                answered = check_sum(
+                    site.guard, site.facts, site.rows, site.public, contribution, spec, message,
+                    state.answered,
+                )  # fmt: skip
+                state = replace(state, answered=answered)
         with attempt.step(Step.LEDGER):
             self._release(contribution, request.message, vector)
         return state if memory is state.method else replace(state, method=memory), vector
@@ -221,18 +229,6 @@ class SiteSteps:
         if contribution.cohort != state.cohort:
             raise PolicyRefusal(self.me, "the sites changed after the first release")
         return state
-
-    def _check_weights(self, request: SiteRequest, contribution: ContributionRequest) -> None:
-        """Refuse a sum that depends mostly on a few of the site's records."""
-        site = self.context
-        if (
-            site.guard is not None
-            and not site.public.site_moments
-            and request.stage != COHORT
-            and callable(weights_of := site.facts.weights)
-        ):
-            weights = weights_of(site.rows, request.message, site.public)
-            site.guard.check_weights(contribution, weights)
 
     def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
         """Return the encoded contribution, and the new state of the method."""
