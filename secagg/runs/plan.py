@@ -59,6 +59,7 @@ from secagg.runs.budgets import exact_releases
 from secagg.runs.checks.earlier_draws import moments_drawn_before
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.checks.lost_rule import lost_rule_remarks
+from secagg.runs.checks.planned_numbers import planned_numbers
 from secagg.runs.facts import counted_variance, method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import own_rules
@@ -182,6 +183,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "totals": planned_totals(planned, drawn),
         "moments_drawn_before": drawn,
         "differential_privacy": _guarantee(planned),
+        "exact_numbers": planned_numbers(planned),
         "warnings": [
             *_warnings(planned),
             *lost_rule_remarks(planned.job),

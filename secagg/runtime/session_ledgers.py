@@ -113,8 +113,14 @@ def contribution_request(
         min_cell_records=rules.min_cell_records or 1,
         min_level_sites=rules.min_level_sites or 1,
         chosen_weights=weights.reason if isinstance(weights, ChosenWeights) else "",
-        numbers=NO_NUMBERS if question is None else PlannedNumbers.of(facts, stages),
+        numbers=NO_NUMBERS if question is None else planned_numbers(job, facts, stages),
     )
+
+
+def planned_numbers(job: Job, facts: MethodFacts, stages: Sequence[Stage]) -> PlannedNumbers:
+    """Return the exact numbers of a job beyond moments. stages: those of the method."""
+    asks = encoding.digest([query_digest(job, None), canonical_json(job.agreed["method"])])
+    return PlannedNumbers.of(facts, stages, asks.hex())
 
 
 def request_before_data(
@@ -123,16 +129,16 @@ def request_before_data(
 ) -> PolicyRequest:  # fmt: skip
     """Return the request that a site will decide on before a run, as its ledger stands now."""
     answers = ledger.answers(source.dataset, source.policy.refusal_days)
+    terms = None if private is None else private.terms
+    request = contribution_request(job, facts, stages, source, key, terms)
     return replace(
-        contribution_request(
-            job, facts, stages, source, key, None if private is None else private.terms
-        ),
+        request,
         cohort=sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
         asked=tuple(Question.of(each.question) for each in ledger.questions(source.dataset, "")),
         refusals=len(answers.refused),
         unreleased=len(answers.unreleased - {job_digest(job)}),
-        released_numbers=ledger.numbers(source.dataset, "").other_jobs(job_digest(job)),
+        released_numbers=ledger.numbers(source.dataset, "").other_jobs(request.numbers.job),
     )
 
 

@@ -57,6 +57,8 @@ def show_plan(plan: Mapping[str, Any]) -> None:
             "since, it costs nothing",
             soft_wrap=True,
         )
+    if plan["exact_numbers"] is not None:
+        _show_numbers(out, plan["exact_numbers"])
     noised = plan["differential_privacy"]["placement"] != "none"
     first = plan["stages"][0]["sees"]
     show_disclosure(out, first, plan["disclosure"], noised=noised)
@@ -82,6 +84,22 @@ def show_plan(plan: Mapping[str, Any]) -> None:
 
 def _rules(rules: Mapping[str, Any]) -> str:
     return ", ".join(f"{k} {any_setting(v)}" for k, v in rules.items() if v is not None)
+
+
+def _show_numbers(out: Console, numbers: Mapping[str, Any]) -> None:
+    """Print how many exact numbers are released, and the records that sites need for them."""
+    words = f"exact numbers: {count(numbers['moments'])} moments of the columns"
+    if numbers["rounds"]:
+        words += f", and up to {count(numbers['rounds'])} in rounds"
+    out.print(words, soft_wrap=True)
+    for each in numbers["sites"]:
+        words = f"{count(each['records_to_begin'])} records to begin"
+        if each["records_for_all"] > each["records_to_begin"]:
+            words += f", {count(each['records_for_all'])} for all rounds"
+        out.print(
+            f"{escape(each['site'])} needs {words} (max_exact_share {each['max_exact_share']:g})",
+            soft_wrap=True,
+        )
 
 
 def _show_guarantee(out: Console, guarantee: Mapping[str, Any], protocol: str) -> None:

@@ -67,21 +67,23 @@ class PlannedNumbers:
 
     least: those of the first rounds of each stage; all: those of all rounds; 0 if moments are all
     repeatable: as for `secagg.contracts.SingleRecords`
+    job: digest of what decides the numbers: columns, method and its settings
     """
 
     least: int = 0
     all: int = 0
     repeatable: bool = False
+    job: str = ""
 
     @classmethod
-    def of(cls, facts: MethodFacts, stages: Iterable[Stage]) -> PlannedNumbers:
-        """Return those of an exact job; stages: of the method."""
+    def of(cls, facts: MethodFacts, stages: Iterable[Stage], job: str) -> PlannedNumbers:
+        """Return those of an exact job. stages: of the method; job: as for the class."""
         if not isinstance(facts.reads, SingleRecords):
             return cls()
         sizes = [(round_numbers(stage), stage.max_rounds) for stage in stages]
         least = sum(size * min(rounds, FEWEST_ROUNDS) for size, rounds in sizes)
         every = sum(size * rounds for size, rounds in sizes)
-        return cls(least, every, facts.reads.repeatable)
+        return cls(least, every, facts.reads.repeatable, job)
 
 
 NO_NUMBERS: Final = PlannedNumbers()

@@ -107,9 +107,9 @@ class Guard:
 
     @cached_property
     def _numbers(self) -> NumberCount:
-        planned, job = self.template.numbers, self.job.hex()
+        job = self.template.numbers
         return NumberCount(
-            lambda: self.ledger, self.dataset, self.session, job, planned.all, planned.repeatable
+            lambda: self.ledger, self.dataset, self.session, job.job, job.all, job.repeatable
         )
 
     def close(self) -> None:
@@ -336,7 +336,7 @@ class Guard:
                 self._answers.unreleased - {self.job.hex(), self._asks(request)}
             ),
             asked=tuple(Question.of(each.question) for each in self._questions()),
-            released_numbers=self._numbers.known.other_jobs(self.job.hex()),
+            released_numbers=self._numbers.known.other_jobs(self.template.numbers.job),
         )  # fmt: skip
 
     def _write(self, request: ContributionRequest, decisions: Sequence[Decision]) -> None:

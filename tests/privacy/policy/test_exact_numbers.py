@@ -101,11 +101,11 @@ def test_planned_numbers_are_those_of_all_rounds_unless_moments_are_all() -> Non
     named = Named(name="logistic", outcome="y", predictors=["x"])
     facts = make_method(named).facts
     assert isinstance(facts.reads, SingleRecords)
-    found = PlannedNumbers.of(facts, [stage(3, 60), stage(9, 1)])
-    assert found == PlannedNumbers(4 * FEWEST_ROUNDS + 10, 4 * 60 + 10, repeatable=True)
+    found = PlannedNumbers.of(facts, [stage(3, 60), stage(9, 1)], "j")
+    assert found == PlannedNumbers(4 * FEWEST_ROUNDS + 10, 4 * 60 + 10, repeatable=True, job="j")
     moments = make_method(Named(name="moments")).facts
     assert isinstance(moments.reads, MomentsOnly)
-    assert PlannedNumbers.of(moments, [stage(3, 60)]) == PlannedNumbers()
+    assert PlannedNumbers.of(moments, [stage(3, 60)], "j") == PlannedNumbers()
 
 
 # --- the ledger ----------------------------------------------------------------------------------
