@@ -218,6 +218,8 @@ class ContributeBatched(Protocol):
 class MethodFacts:
     """The facts of a method with its settings.
 
+    derivation: the module whose docstring derives what all sums together determine. The attacks
+        that carry it out are named in `Disclosure.attacks`
     weights: the weights of records in a sum; or why no message can make them unequal; or what can
     reads: what contributions are functions of. It decides how many exact numbers a run releases
         (`secagg.privacy.policy.exact_numbers`)
@@ -232,6 +234,7 @@ class MethodFacts:
         then another algorithm
     """
 
+    derivation: str
     weights: RecordWeights | EqualWeights | ChosenWeights
     reads: MomentsOnly | SingleRecords
     windows: Windows
@@ -247,8 +250,8 @@ class MethodFacts:
     def __post_init__(self) -> None:
         """Check the types of what security rests on. Raises `TypeError`."""
         kinds: dict[str, type | tuple[type, ...]] = {
-            "reads": (MomentsOnly, SingleRecords), "windows": Windows, "named_code": tuple,
-            "network": bool, "regression": (Regression, type(None)),
+            "derivation": str, "reads": (MomentsOnly, SingleRecords), "windows": Windows,
+            "named_code": tuple, "network": bool, "regression": (Regression, type(None)),
             "edge_rule": (EdgeRule, str, type(None)), "title_under_noise": str,
         }  # fmt: skip
         for name, kind in kinds.items():

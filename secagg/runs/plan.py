@@ -91,6 +91,7 @@ class _Zeros:
     title: ClassVar[str] = "zeros"
     disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "nothing", ASKED_ONCE)
     facts: ClassVar[MethodFacts] = MethodFacts(
+        derivation=__name__,
         weights=EqualWeights("Contributions are zeros."), reads=MomentsOnly(noise_at_site=False),
         windows=NO_WINDOWS, named_code=(), network=False, regression=None, edge_rule=None,
     )  # fmt: skip

@@ -6,6 +6,7 @@ state what is not true.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,13 +135,13 @@ def test_an_error_in_the_users_settings_stays_this_error() -> None:
 
 def test_every_fact_is_required() -> None:
     """Of these, none has a default: who adds a fact decides for every method."""
-    required = {"weights", "reads", "windows", "named_code", "network", "regression", "edge_rule"}
     whole: dict[str, Any] = {
-        "weights": EqualWeights("."), "reads": MomentsOnly(), "windows": NO_WINDOWS,
-        "named_code": (), "network": False, "regression": None, "edge_rule": None,
+        "derivation": __name__, "weights": EqualWeights("."), "reads": MomentsOnly(),
+        "windows": NO_WINDOWS, "named_code": (), "network": False, "regression": None,
+        "edge_rule": None,
     }  # fmt: skip
-    assert whole.keys() == required and MethodFacts(**whole).moments_only
-    for fact in required:
+    assert MethodFacts(**whole).moments_only
+    for fact in whole:
         with pytest.raises(TypeError):
             MethodFacts(**{k: v for k, v in whole.items() if k != fact})
         if fact not in ("regression", "edge_rule"):
@@ -149,6 +150,12 @@ def test_every_fact_is_required() -> None:
 
 
 # --- facts that are not true ----------------------------------------------------------------------
+
+
+def test_the_named_module_derives_what_all_sums_determine(name: str) -> None:
+    facts = played(name).method.facts
+    derived = importlib.import_module(facts.derivation).__doc__ or ""
+    assert "transcript determines" in derived
 
 
 def repeats(play_: Played) -> bool:

@@ -56,6 +56,7 @@ class UpperShare:
     def facts(self) -> MethodFacts:
         """One count, of single records."""
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=EqualWeights("Sites are asked once, with an empty message."),
             reads=SingleRecords(reason="counts records with a high value", repeatable=True),
             windows=NO_WINDOWS,

@@ -55,6 +55,7 @@ class SumNumbers:
     title: ClassVar[str] = "Sums of numbers"
     disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "the sum", ASKED_ONCE)
     facts: ClassVar[MethodFacts] = MethodFacts(
+        derivation=__name__,
         weights=EqualWeights("All numbers have the weight 1."),
         reads=SingleRecords(reason="sums single numbers", repeatable=True),
         windows=NO_WINDOWS, named_code=(), network=False, regression=None, edge_rule=None,

@@ -5,7 +5,7 @@ f_k(phi) of the shared parameters; `prior` chooses p(theta_k | phi). Expectation
 normal densities, q_k for f_k and q for p(phi | all records). At the end every site draws from its
 own posterior, equation (8), in which the cavity q / q_k stands for all other sites' records.
 
-Guarantees. All sums of a run determine the following, and nothing else about the records.
+What the transcript determines (Guarantees: only this)
     * Counts, pooled means, standard deviations and noise variance. At the end, sums over sites of
       posterior means, their squares and squared prediction errors, and inclusion counts. Under
       noise once at the site, if the method knows it, noisy cross products of predictors.

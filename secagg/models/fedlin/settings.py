@@ -64,6 +64,7 @@ class FedLinSettings(ABC):
         columns = None if self.predictors is None else frozenset((self.outcome, *self.predictors))
         reason = self.needs_records
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=EqualWeights(
                 "A site's contribution is a function of its moments or, with batches and held-out "
                 "records, of the moments of records that the site chooses."

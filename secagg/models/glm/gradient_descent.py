@@ -128,6 +128,7 @@ class Gradient:
     def facts(self) -> MethodFacts:
         """One regression by sums over records, whose residuals depend on the coefficients sent."""
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=self.record_weights,
             reads=SingleRecords(reason="sums gradients of single records", repeatable=True),
             windows=NO_WINDOWS,

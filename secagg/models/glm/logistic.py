@@ -132,6 +132,7 @@ class Logistic:
     def facts(self) -> MethodFacts:
         """One regression by sums over records, whose weights depend on the coefficients sent."""
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=self.record_weights,
             reads=SingleRecords(reason="sums derivatives of single records", repeatable=True),
             windows=NO_WINDOWS,

@@ -157,6 +157,7 @@ class LocalGraphs:
         """A graph of each site's own records, which are moments unless networks learn it."""
         network = self.learner == "notears_mlp"
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=EqualWeights("Sites are asked once, with an empty message."),
             reads=SingleRecords(
                 reason='has learner = "notears_mlp"',

@@ -122,6 +122,7 @@ class PooledMoments:
     def facts(self) -> MethodFacts:
         """Moments, from which any number of analyses are computed."""
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=EqualWeights("Sites are asked once, with an empty message."),
             reads=MomentsOnly(noise_at_site=False),
             windows=NO_WINDOWS,

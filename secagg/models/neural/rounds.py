@@ -71,10 +71,15 @@ Penalty = Callable[[Array, float], tuple[float, Array]]
 
 
 def network_facts(
-    *, repeatable: bool, named_code: tuple[str, ...] = (), train: Train | None = None
+    derivation: str,
+    *,
+    repeatable: bool,
+    named_code: tuple[str, ...] = (),
+    train: Train | None = None,
 ) -> MethodFacts:
     """Return the facts of a method that sums gradients of a network at parameters that it sends."""
     return MethodFacts(
+        derivation=derivation,
         weights=ChosenWeights(
             "Sites compute gradients at parameters that they are sent. At some parameters, the "
             "gradient is that of a few records."

@@ -117,6 +117,7 @@ class TorchModule(NetworkRounds):
     def facts(self) -> MethodFacts:
         """A network, which may be one that does not come with secagg."""
         return network_facts(
+            type(self).__module__,
             repeatable=self.algorithm == "fedsgd",
             named_code=() if self.module in BUILT_IN else (self.module,),
         )

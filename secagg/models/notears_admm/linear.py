@@ -219,17 +219,17 @@ class NotearsAdmm:
         columns = None if self.variables is None else frozenset(sum(self.lags, self.variables))
         rule = EdgeRule(columns, self.penalty, self.threshold, pooled=True)
         return MethodFacts(
+            derivation=type(self).__module__, reads=MomentsOnly(), named_code=(), network=False,
             weights=EqualWeights("A site's responses are functions of its moments."),
-            reads=MomentsOnly(), windows=Windows(1 + len(self.lags), columns), named_code=(),
-            network=False, regression=None, edge_rule=rule if self._standardised else OWN_UNITS,
+            windows=Windows(1 + len(self.lags), columns), regression=None,
+            edge_rule=rule if self._standardised else OWN_UNITS,
         )  # fmt: skip
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
-        table = linear_table(
-            self.title, standardised=self._standardised, labels=STATIONARITY_LABELS,
-            converged=CONVERGED,
-        )  # fmt: skip
+        standardised, labels = self._standardised, STATIONARITY_LABELS
+        table = linear_table(self.title, standardised=standardised, labels=labels,
+                             converged=CONVERGED)  # fmt: skip
         return (table,)
 
     @cached_property

@@ -145,6 +145,7 @@ class NotearsMlpAdmm(MlpSettings):
     def facts(self) -> MethodFacts:
         """A nonlinear graph from networks of single records."""
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=ChosenWeights(
                 "Sites compute slopes at networks near those they are sent. Where a network's "
                 "units are saturated for all records but a few, the slopes are those of the few."

@@ -87,6 +87,7 @@ class SparseSettings(ABC):
         """Draws at each site, from its moments unless `needs_records` says otherwise."""
         reason = self.needs_records
         return MethodFacts(
+            derivation=type(self).__module__,
             weights=ChosenWeights(
                 f"A site's draws depend on the common draws sent, and it {reason}."
             )

@@ -30,8 +30,7 @@ same (party, session, round), other content         `PeerError`: an invalid requ
 placement `site`: same records and query, any run   same seed, no cost, re-use is recorded
 placement `site`: same records under another name   `PolicyRefusal`: one data set, one name
 the release, or the rest of its job, exceeds a cap  `PolicyRefusal` with what would fit; no cost
-`check_budget` passes, others record meanwhile      `record_release` decides: a check reserves
-                                                    nothing
+`check_budget` passes, others record meanwhile      `record_release` decides
 no source of random bytes (the coordinator)         no seed
 replayable noise                                    marked "privacy: void"; its cost is recorded
 clock set back                                      entries dated in the future still count
@@ -197,7 +196,6 @@ class Ledger:
         """
         if not costs:
             return
-
         tally, now = self._tally(dataset), self._now()
 
         def spent_under(cap: Cap) -> Counter[Cost]:
@@ -323,13 +321,8 @@ class Ledger:
     def questions(self, dataset: str, session: str) -> tuple[AskedQuestion, ...]:
         """Return the questions of the exact releases of all other sessions, in order."""
         condition = "dataset = ? AND kind = 'entry' AND session <> ? AND content LIKE ?"
-        return tuple(
-            AskedQuestion(
-                line.content["question"], line.content["question"]["records"], line.seed,
-                str(line.content["bound"]),
-            )
-            for line in self._where(condition, dataset, session, '%"question": {%')
-        )  # fmt: skip
+        found = self._where(condition, dataset, session, '%"question": {%')
+        return tuple(AskedQuestion.of(line.content, line.seed) for line in found)
 
     def history(self, dataset: str) -> tuple[Line, ...]:
         """Return all lines of a data set, in order, without their seeds."""

@@ -115,6 +115,12 @@ class AskedQuestion:
     _seed: bytes = field(repr=False)
     _bound: str = field(repr=False)
 
+    @classmethod
+    def of(cls, content: Mapping[str, Any], seed: bytes) -> AskedQuestion:
+        """Return the question in an entry of the ledger."""
+        question = content["question"]
+        return cls(question, question["records"], seed, str(content["bound"]))
+
     def same_records(self, digest: str) -> bool:
         """Return whether the records of the release had this digest."""
         return hmac.compare_digest(self._bound, bound(self._seed, digest))

@@ -133,7 +133,9 @@ class FedNgm(NgmSettings):
     def facts(self) -> MethodFacts:
         """Networks of all columns, with a training at sites under noise."""
         return network_facts(
-            repeatable=self.algorithm == "fedsgd" and self.learn_from == "records", train=self.train
+            type(self).__module__,
+            repeatable=self.algorithm == "fedsgd" and self.learn_from == "records",
+            train=self.train,
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:

@@ -166,7 +166,7 @@ class FedNgr:
     @property
     def facts(self) -> MethodFacts:
         """One network of all columns."""
-        return network_facts(repeatable=self.learn_from == "records")
+        return network_facts(type(self).__module__, repeatable=self.learn_from == "records")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of a network."""
