@@ -54,11 +54,7 @@ def report(
         return
     if not runs or out is None:
         raise UsageError("report", "needs the folders of runs, and --out", "See --help.")
-    written = write_report(out, runs, audits or (), experiments or (), ledgers, form)
-    if pdf:
-        from secagg.core.browser import print_pdf  # noqa: PLC0415
-
-        print_pdf(out / "report.html", out / "report.pdf")
+    written = write_report(out, runs, audits or (), experiments or (), ledgers, form, pdf=pdf)
     if as_json:
         print_json(written)
         return

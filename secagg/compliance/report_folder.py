@@ -2,6 +2,7 @@
 
 report.html, report.json   the report, and its twin for programs
 evidence/                  everything that it is computed from (`secagg.compliance.evidence`)
+report.pdf                 optional: the page, printed; report.json has its digest
 signatures/NAME.json       signatures of the digest of report.json
 timestamp.tsr              optional: an RFC 3161 time stamp of report.json, from an authority
 """
@@ -21,12 +22,15 @@ from typing import Any
 from secagg.compliance.document import SCHEMA, build
 from secagg.compliance.evidence import FOLDER, MOST_BYTES, AllEvidence, digests, gather, well_formed
 from secagg.compliance.signatures import Signed, read_signatures
+from secagg.core.browser import print_pdf
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
 from secagg.reports.compliance.page import compliance_page
+from secagg.runs.run_files import file_digest
 
-_UNCHECKED = ("report.pdf", "timestamp.tsr")
-_PARTS = ("report.html", "report.json", FOLDER, "signatures", *_UNCHECKED)
+_PDF = "report.pdf"
+_UNCHECKED = ("timestamp.tsr",)
+_PARTS = ("report.html", "report.json", _PDF, FOLDER, "signatures", *_UNCHECKED)
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,13 @@ def write_report(
     experiments: Sequence[Path] = (),
     ledgers: Path | None = None,
     form: Path | None = None,
+    *,
+    pdf: bool = False,
 ) -> dict[str, Any]:
     """Write a new report, and return it as plain data.
 
     runs, audits, experiments: folders of finished ones; ledgers: a folder or a file of ledgers;
-    form: the officer's answers
+    form: the officer's answers; pdf: also print report.pdf
     Raises `UsageError`, and `EvidenceError` if a run's folder was changed.
     """
     if folder.exists():
@@ -67,13 +73,23 @@ def write_report(
     try:
         gather(scratch, runs, audits, experiments, ledgers, form)
         report = _built(scratch)[1]
-        write_private(scratch / "report.json", as_bytes(report))
         write_private(scratch / "report.html", compliance_page(report).encode())
+        if pdf:
+            print_pdf(scratch / "report.html", scratch / _PDF)
+            report |= {"pdf": file_digest(scratch / _PDF)}
+        write_private(scratch / "report.json", as_bytes(report))
+        _make_private(scratch)
         scratch.rename(folder)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return report
+
+
+def _make_private(folder: Path) -> None:
+    """Give all files and folders the modes of private ones: copies kept those of others."""
+    for path in folder.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _built(folder: Path) -> tuple[AllEvidence, dict[str, Any]]:
@@ -118,16 +134,24 @@ def verify_report(folder: Path) -> VerifiedReport:
     _compare_files(known, digests(folder / FOLDER))
     _check_empty(folder / FOLDER)
     evidence, again = _built(folder)
+    if (folder / _PDF).exists():
+        again |= {"pdf": file_digest(folder / _PDF)}
+    if again["pdf"] != stated.get("pdf"):
+        what = "is missing" if not again["pdf"] else "was changed or added after the report"
+        raise EvidenceError(_PDF, what)
     for where in differences(stated, again):
         raise EvidenceError(f"report.json, {where}", "does not follow from the evidence")
     if as_bytes(again) != written:
         raise EvidenceError("report.json", "is not as secagg writes it")
     _compare_page(folder / "report.html", compliance_page(again))
-    signed = read_signatures(folder, [run.folder for run in evidence.runs])
+    runs = [run.folder for run in evidence.runs]
+    digest = hashlib.sha256(written).digest()
+    signed = read_signatures(folder / "signatures", "signatures", digest, runs)
     statements = sum(len(section["statements"]) for section in again["sections"])
     unchecked = tuple(name for name in _UNCHECKED if (folder / name).exists())
-    digest = hashlib.sha256(written).hexdigest()
-    return VerifiedReport(digest, len(evidence.runs), statements, len(known), signed, unchecked)
+    return VerifiedReport(
+        digest.hex(), len(evidence.runs), statements, len(known), signed, unchecked
+    )
 
 
 def _compare_files(stated: dict[str, str], found: dict[str, str]) -> None:
