@@ -1,9 +1,9 @@
 """audit.json: an audit as plain data, and reading such a file of somebody else.
 
-`as_plain` writes what was measured: numbers, intervals, limits and controls, the job, the seed. All
-else in the file follows from these: verdicts, reasons, names, the texts of the attacks, the limits
-of the program. `read_audit` computes what follows again and refuses a file in which anything
-differs, with the place and both values.
+`as_plain` writes what was measured: numbers, intervals, limits and controls, the job, the seed, and
+where the records were (`local`). All else in the file follows from these: verdicts, reasons, names,
+the texts of the attacks, the limits of the program. `read_audit` computes what follows again and
+refuses a file in which anything differs, with the place and both values.
 
 | in the file                                | what `read_audit` does                             |
 |--------------------------------------------|----------------------------------------------------|
@@ -45,6 +45,7 @@ from secagg.runtime.planned_job import plan_sites
 SCHEMA = 2
 _NUMBERS = ("value", "low", "high", "baseline")
 _REASONS = ("failed", "bound", "why_not")
+_PLACE = ("folder", "table", "site_column")
 _MEASURED = ("sites", "records", "set_aside", "share", "seed", "session", "with_messages")
 
 
@@ -52,7 +53,8 @@ def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:
     """Return the audit as plain data for JSON."""
     given = {n: v for n, v in vars(audit).items() if n in _MEASURED}
     rows = [_plain(each) for each in audit.attacked]
-    about = _about(audit.job) | {"secagg": __version__}
+    place = {key: audit.job.local["sites"].get(key) for key in _PLACE}
+    about = _about(audit.job) | {"secagg": __version__, "local": place}
     return dict(finite(plain(about | given | {"attacks": rows})))
 
 

@@ -120,10 +120,9 @@ class AllEvidence:
             for kind, files in (("audits", audits), ("experiments", experiments))
             for name in files
         }
-        return cls(
-            folder, tuple(runs), audits, experiments,
-            _json(ledgers) if ledgers.exists() else None, read_form(folder / "form.toml"), signed,
-        )  # fmt: skip
+        form = read_form(folder / "form.toml")
+        kept = read_json(ledgers) if ledgers.exists() else None
+        return cls(folder, tuple(runs), audits, experiments, kept, form, signed)
 
     def stated_by(self, file: str) -> tuple[str, Status]:
         """Return who stands for an audit or an experiment, and the status that this gives it."""
@@ -168,7 +167,7 @@ def gather(
     ):  # fmt: skip
         for i, place in enumerate(places, start=1):
             path = place / file if place.is_dir() else place
-            content = _json(path, UsageError)  # readable
+            content = read_json(path, UsageError)  # readable
             if name == "experiments":
                 _check_version(path, content)
             (folder / name).mkdir(exist_ok=True)
@@ -215,10 +214,11 @@ def well_formed(file: str) -> Iterator[None]:
 def _json_files(folder: Path) -> dict[str, Plain]:
     if not folder.is_dir():
         return {}
-    return {path.name: _json(path) for path in sorted(folder.iterdir())}
+    return {path.name: read_json(path) for path in sorted(folder.iterdir())}
 
 
-def _json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceError) -> Any:
+def read_json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceError) -> Any:
+    """Return the content of a file of others. Raises an error of this kind."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise kind(str(path), f"has more than {MOST_BYTES >> 20} MiB")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.compliance.again import measure_again
 from secagg.compliance.document import SCHEMA, build
 from secagg.compliance.evidence import FOLDER, MOST_BYTES, AllEvidence, digests, gather, well_formed
 from secagg.compliance.signatures import Signed, read_signatures
@@ -39,6 +40,7 @@ class VerifiedReport:
 
     digest: SHA-256 of report.json as it was checked, in hexadecimal
     statements: how many were built again; signed: by whom; unchecked: files that nothing checks
+    again: what was run anew, or why not (`secagg.compliance.again`); empty if it was not asked for
     """
 
     digest: str
@@ -48,6 +50,7 @@ class VerifiedReport:
     files: int
     signed: tuple[Signed, ...]
     unchecked: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
 
 def write_report(
@@ -106,9 +109,10 @@ def as_bytes(report: dict[str, Any]) -> bytes:
     return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def verify_report(folder: Path) -> VerifiedReport:
+def verify_report(folder: Path, again: Sequence[Path] | None = None) -> VerifiedReport:
     """Build the report again from its evidence, and compare every part.
 
+    again: also run audits and experiments anew, with the records of these jobs and experiments
     Raises `EvidenceError` that names the first file or statement that differs.
     """
     for path in sorted(folder.rglob("*")):
@@ -133,24 +137,25 @@ def verify_report(folder: Path) -> VerifiedReport:
         raise UsageError("report.json", what, f"This version reads {SCHEMA!r}.")
     _compare_files(known, digests(folder / FOLDER))
     _check_empty(folder / FOLDER)
-    evidence, again = _built(folder)
+    evidence, built = _built(folder)
     if (folder / _PDF).exists():
-        again |= {"pdf": file_digest(folder / _PDF)}
-    if again["pdf"] != stated.get("pdf"):
-        what = "is missing" if not again["pdf"] else "was changed or added after the report"
+        built |= {"pdf": file_digest(folder / _PDF)}
+    if built["pdf"] != stated.get("pdf"):
+        what = "is missing" if not built["pdf"] else "was changed or added after the report"
         raise EvidenceError(_PDF, what)
-    for where in differences(stated, again):
+    for where in differences(stated, built):
         raise EvidenceError(f"report.json, {where}", "does not follow from the evidence")
-    if as_bytes(again) != written:
+    if as_bytes(built) != written:
         raise EvidenceError("report.json", "is not as secagg writes it")
-    _compare_page(folder / "report.html", compliance_page(again))
+    compare_page(folder / "report.html", compliance_page(built))
     runs = [run.folder for run in evidence.runs]
     digest = hashlib.sha256(written).digest()
     signed = read_signatures(folder / "signatures", "signatures", digest, runs)
-    statements = sum(len(section["statements"]) for section in again["sections"])
+    statements = sum(len(section["statements"]) for section in built["sections"])
     unchecked = tuple(name for name in _UNCHECKED if (folder / name).exists())
+    measured = () if again is None else tuple(measure_again(evidence, again))
     return VerifiedReport(
-        digest.hex(), len(evidence.runs), statements, len(known), signed, unchecked
+        digest.hex(), len(evidence.runs), statements, len(known), signed, unchecked, measured
     )
 
 
@@ -171,7 +176,7 @@ def _check_empty(folder: Path) -> None:
             raise EvidenceError(where, "was added: an empty folder")
 
 
-def _compare_page(path: Path, page: str) -> None:
+def compare_page(path: Path, page: str) -> None:
     """Compare the page byte by byte; name the first line that differs."""
     try:
         found = path.read_bytes()
