@@ -36,7 +36,7 @@ from secagg.audits.outcomes import Outcome, plain
 from secagg.audits.views import View, Who
 from secagg.contracts import Result
 from secagg.core.version import __version__
-from secagg.errors import EvidenceError, SecaggError
+from secagg.errors import EvidenceError, SecaggError, UsageError
 from secagg.jobs.job import Job, parse_job
 from secagg.runs.run_files import finite, job_digest
 from secagg.runs.run_reader import MALFORMED_ERRORS
@@ -131,7 +131,10 @@ def _rows(rows: Sequence[Any], view: View | None, where: str) -> Iterator[dict[s
         (attack,) = make_attacks([str(name)])
         main = group[0]
         limits = {row["metric"]: Limit.of_text(row["limit"]) for row in group if "limit" in row}
-        found = judged(attack, Who(who), _outcome(main, f"{where}, {place}"), limits)
+        try:
+            found = judged(attack, Who(who), _outcome(main, f"{where}, {place}"), limits)
+        except UsageError as error:
+            raise EvidenceError(f"{where}, {place}", error.what) from None
         if len(found) != len(group):
             raise EvidenceError(where, f"{place} has not one row for each limit")
         for row, each in zip(group, found, strict=True):
