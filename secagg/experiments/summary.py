@@ -27,7 +27,7 @@ from secagg.experiments.statistics import (
     without_noise,
 )
 
-SCHEMA = 2
+SCHEMA = 3
 SECONDS = "seconds"
 
 
@@ -137,6 +137,11 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _extended(value: float) -> float | str | None:
+    """Return a number; an infinite one, which JSON lacks, as text: it decides a verdict."""
+    return str(value) if math.isinf(value) else _number(value)
+
+
 def _attacks(planned: Planned, done: Done) -> list[dict[str, Any]]:
     rows, attacks = list[dict[str, Any]](), planned.sweep.attacks
     names = attacks.names if attacks else ()
@@ -150,7 +155,7 @@ def _attacks(planned: Planned, done: Done) -> list[dict[str, Any]]:
             if outcome is None:
                 continue
             numbers = {
-                name: {k: _number(v) for k, v in sorted(each.items())}
+                name: {k: _extended(v) for k, v in sorted(each.items())}
                 for name, each in sorted((outcome.numbers or {}).items(), key=order)
             }
             by_rounds = dict[str, list[dict[str, Any]]]()
