@@ -26,7 +26,7 @@ from secagg.compliance.signatures import Signed, read_signatures
 from secagg.compliance.statements import Evidence, Status
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
-from secagg.experiments.summary import SCHEMA
+from secagg.experiments.summary import SCHEMA, check_summary
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.numbers import listing
 from secagg.reports.results import records_of
@@ -115,6 +115,9 @@ class AllEvidence:
             for name, content in _json_files(folder / "audits").items()
         }
         experiments = _json_files(folder / "experiments")
+        for name, content in experiments.items():
+            with well_formed(f"experiments/{name}"):
+                check_summary(content, f"{FOLDER}/experiments/{name}")
         signed = {
             f"{kind}/{name}": _signatures(folder, kind, name, [run.folder for run in runs])
             for kind, files in (("audits", audits), ("experiments", experiments))

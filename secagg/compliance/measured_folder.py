@@ -19,7 +19,7 @@ from secagg.compliance.evidence import read_json, well_formed
 from secagg.compliance.report_folder import compare_page
 from secagg.compliance.signatures import FOLDER, Signed, read_signatures
 from secagg.errors import EvidenceError
-from secagg.experiments.summary import SCHEMA
+from secagg.experiments.summary import SCHEMA, check_summary
 from secagg.reports.audits.page import audit_page
 from secagg.reports.experiments.page import experiment_page
 from secagg.runs.run_files import file_digest
@@ -63,6 +63,7 @@ def verify_measurement(folder: Path, again: Sequence[Path] | None = None) -> Ver
         with well_formed(""):
             if content["schema"] != SCHEMA:
                 raise EvidenceError(EXPERIMENT, f"has not schema {SCHEMA}")
+            check_summary(content, EXPERIMENT)
             compare_page(folder / "report.html", experiment_page(content))
             numbers = sum(len(curve["points"]) for curve in content["curves"])
         if again is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.compliance import content, statements
+from support.compliance import content, experiment, statements
 from support.jobs import as_csv, tables, write_job
 from typer.testing import CliRunner
 
@@ -346,3 +346,41 @@ def test_again_is_for_measurements(place: Path) -> None:
     assert isinstance(done.exception, UsageError)
     done = CliRunner().invoke(app, ["verify", str(place / "run"), "--records", "a.toml"])
     assert isinstance(done.exception, UsageError)
+
+
+# --- experiments ----------------------------------------------------------------------------------
+
+
+def _below(summary: dict[str, Any]) -> None:
+    summary["recommendations"][0]["points"][0]["limit"] = 0.6
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda s: s["recommendations"][0].update(smallest=0.1), "recommends 0.1"),
+        (lambda s: s["recommendations"][0].update(smallest=None), "recommends None"),
+        (_below, "follows from its limits"),
+        (lambda s: s["goal"].update(below=0.3), "follows from its limits"),
+        (lambda s: s["recommendations"][0]["points"][0].update(reached=21), "reached the goal"),
+        (lambda s: s["curves"][0]["points"][0]["metrics"]["error"].update(mean=0.01), "is not in"),
+    ],
+)
+def test_an_experiment_that_contradicts_itself_is_refused_and_named(
+    place: Path, tmp_path: Path, change: Forge, named: str
+) -> None:
+    summary = experiment()
+    change(summary)
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(EvidenceError) as caught:
+        write_report(tmp_path / "report", [place / "run"], experiments=[tmp_path])
+    assert "experiments/1.json" in caught.value.line() and named in caught.value.line()
+
+
+def test_an_experiment_is_stated_by_a_person(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps(experiment()))
+    write_report(tmp_path / "report", [place / "run"], experiments=[tmp_path])
+    (found,) = [s for s in statements(tmp_path / "report").values() if s["topic"] == "experiment"]
+    assert found["status"] == "stated by a person"
+    (line,) = verify_report(tmp_path / "report", again=[]).again
+    assert "not run again" in line

@@ -321,14 +321,13 @@ def test_a_run_on_one_computer_contradicts_parties_that_are_apart(
     assert each["status"] == "needs a person" and "ran on one computer" in each["text"]
 
 
-@pytest.mark.parametrize(("smallest", "said"), [(4.5, 1), (3.9, 0), (None, 0)])
+@pytest.mark.parametrize(("at", "limit", "said"), [(4.5, 0.4, 1), (3.9, 0.4, 0), (4.5, 0.6, 0)])
 def test_an_epsilon_below_all_that_the_experiment_recommends_is_named(
-    folders: Path, tmp_path: Path, smallest: float | None, said: int
+    folders: Path, tmp_path: Path, at: float, limit: float, said: int
 ) -> None:
-    found = experiment()
+    found = experiment(at, limit)
     columns = list(json.loads((folders / "private/run.json").read_text())["job"]["columns"])
     found["job"] = {"title": "Another title", "method": "moments", "columns": columns}
-    found["recommendations"][0]["smallest"] = smallest
     (tmp_path / "summary.json").write_text(json.dumps(found))
     write_report(tmp_path / "r", [folders / "private"], experiments=[tmp_path])
     by_topic = [s["topic"] for s in statements(tmp_path / "r").values()]
