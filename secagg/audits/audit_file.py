@@ -204,8 +204,14 @@ def _own_limit(attack: Attack, view: View) -> Limit | None:
 
 
 def _public_view(job: Job, sites: Sequence[str]) -> View | None:
-    """Return a view with the job alone; None if its plan needs code that the job names."""
+    """Return a view with the job alone; None if it cannot be planned here.
+
+    Nor is a job planned that names code, because that would be imported.
+    """
+    names = tuple(map(str, sites))
     if "module" in (job.method.model_extra or {}):
         return None
-    names = tuple(map(str, sites))
-    return View(Who.COORDINATOR, plan_sites(job, names, {}), names, (), Result({}))
+    try:
+        return View(Who.COORDINATOR, plan_sites(job, names, {}), names, (), Result({}))
+    except SecaggError:  # for example without an extra that the method needs
+        return None

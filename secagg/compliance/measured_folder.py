@@ -15,7 +15,7 @@ from typing import Any
 
 from secagg.audits.audit_file import read_audit
 from secagg.compliance.again import files_for, measure_audit, measure_experiment
-from secagg.compliance.evidence import read_json, well_formed
+from secagg.compliance.evidence import read_json
 from secagg.compliance.report_folder import compare_page
 from secagg.compliance.signatures import FOLDER, Signed, read_signatures
 from secagg.errors import EvidenceError
@@ -23,6 +23,7 @@ from secagg.experiments.summary import SCHEMA, check_summary
 from secagg.reports.audits.page import audit_page
 from secagg.reports.experiments.page import experiment_page
 from secagg.runs.run_files import file_digest
+from secagg.runs.run_reader import MALFORMED_ERRORS
 
 AUDIT, EXPERIMENT = "audit.json", "summary.json"
 
@@ -51,23 +52,33 @@ def verify_measurement(folder: Path, again: Sequence[Path] | None = None) -> Ver
     """
     file = AUDIT if (folder / AUDIT).exists() else EXPERIMENT
     content: Any = read_json(folder / file)
-    done = ""
-    if file == AUDIT:
-        content |= read_audit(content, AUDIT)
-        compare_page(folder / "audit.html", audit_page(content))
-        numbers = len(content["attacks"])
-        if again is not None:
-            jobs, _, runs = files_for(again)
-            done = measure_audit(content, AUDIT, runs, jobs)
-    else:
-        with well_formed(""):
-            if content["schema"] != SCHEMA:
-                raise EvidenceError(EXPERIMENT, f"has not schema {SCHEMA}")
-            check_summary(content, EXPERIMENT)
-            compare_page(folder / "report.html", experiment_page(content))
-            numbers = sum(len(curve["points"]) for curve in content["curves"])
-        if again is not None:
-            done = measure_experiment(content, EXPERIMENT, files_for(again)[1])
+    try:
+        checked = _audit if file == AUDIT else _experiment
+        numbers, done = checked(folder, content, again)
+    except MALFORMED_ERRORS as error:
+        raise EvidenceError(file, "is malformed") from error
     digest = file_digest(folder / file)
     signed = read_signatures(folder / FOLDER, FOLDER, bytes.fromhex(digest), ())
     return VerifiedMeasurement(file, digest, str(content["title"]), numbers, signed, done)
+
+
+def _audit(folder: Path, content: Any, again: Sequence[Path] | None) -> tuple[int, str]:
+    """Return how many attacks an audit has, and what was done again."""
+    audit = content | read_audit(content, AUDIT)
+    compare_page(folder / "audit.html", audit_page(audit))
+    done = ""
+    if again is not None:
+        jobs, _, runs = files_for(again)
+        done = measure_audit(audit, AUDIT, runs, jobs)
+    return len(audit["attacks"]), done
+
+
+def _experiment(folder: Path, content: Any, again: Sequence[Path] | None) -> tuple[int, str]:
+    """Return how many points an experiment has, and what was done again."""
+    if content["schema"] != SCHEMA:
+        raise EvidenceError(EXPERIMENT, f"has schema {content['schema']}, and {SCHEMA} is read")
+    check_summary(content, EXPERIMENT)
+    compare_page(folder / "report.html", experiment_page(content))
+    points = sum(len(curve["points"]) for curve in content["curves"])
+    done = "" if again is None else measure_experiment(content, EXPERIMENT, files_for(again)[1])
+    return points, done

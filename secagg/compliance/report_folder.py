@@ -186,7 +186,9 @@ def compare_page(path: Path, page: str) -> None:
         return
     pairs = zip(found.split(b"\n"), page.encode().split(b"\n"), strict=False)
     same = sum(1 for _ in itertools.takewhile(lambda lines: lines[0] == lines[1], pairs))
-    raise EvidenceError(f"{path.name} line {same + 1}", "differs from report.json")
+    raise EvidenceError(
+        f"{path.name} line {same + 1}", "is not what secagg draws from the numbers beside it"
+    )
 
 
 def differences(stated: Any, again: Any, where: str = "") -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.compliance import content, experiment, statements
+from support.consortium import Consortium, remote_job
 from support.jobs import as_csv, tables, write_job
 from typer.testing import CliRunner
 
@@ -21,7 +22,7 @@ from secagg.compliance import report_folder
 from secagg.compliance.measured_folder import verify_measurement
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.compliance.signatures import digest_of, sign_report
-from secagg.core.identity import Identity, Role
+from secagg.core.identity import COORDINATOR, Identity, Role
 from secagg.core.randomness import system_random
 from secagg.errors import EvidenceError, UsageError
 
@@ -270,6 +271,35 @@ def test_an_audit_is_stated_by_who_the_form_names_unless_a_party_signed(
     forged(audit, lambda a: row(a, "clear_contributions").update(baseline=0.25))
     with pytest.raises(EvidenceError, match=r"eve\.json: is not a signature"):
         write_report(tmp_path / "c", [place / "run"], [audit], form=form)
+
+
+def test_an_audit_that_a_site_of_the_run_signed_is_attached_evidence(tmp_path: Path) -> None:
+    rules = {"min_sites": 2, "min_records": 2}
+    made = Consortium.of(tmp_path / "c", remote_job(release=rules, protocol={"name": "masked"}))
+    made.lead()
+    run, audit = made.homes[COORDINATOR].folder / "runs" / "run", tmp_path / "audit"
+    arguments = [str(run), "--attack", "rare_cell", "--attack", "refusal_oracle"]
+    done = CliRunner().invoke(app, ["audit", *arguments, "--out", str(audit)])
+    assert done.exit_code in (0, 5), done.output
+    home = made.homes["north"]
+    done = CliRunner().invoke(app, ["sign", str(audit), "--home", str(home.folder)])
+    assert done.exit_code == 0, done.output
+    assert "signed as north" in CliRunner().invoke(app, ["verify", str(audit)]).output
+    write_report(tmp_path / "report", [run], [audit])
+    found = statements(tmp_path / "report")["8.1"]
+    assert "Signed by north (key " in found["text"] and found["status"] == "evidence attached"
+    (tmp_path / "report" / "evidence" / "signatures" / "audits-1" / "north.json").unlink()
+    with pytest.raises(EvidenceError, match="north"):
+        verify_report(tmp_path / "report")
+
+
+@pytest.mark.parametrize("kind", ["audit.html", "audit.json"])
+def test_the_page_of_an_audit_is_drawn_again(audit: Path, kind: str) -> None:
+    path = audit / kind
+    path.write_text(path.read_text().replace("no leak found", "leak found", 1))
+    done = CliRunner().invoke(app, ["verify", str(audit)])
+    assert isinstance(done.exception, EvidenceError)
+    assert done.exception.where.startswith("audit.")
 
 
 # --- the PDF --------------------------------------------------------------------------------------
