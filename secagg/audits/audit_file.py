@@ -184,6 +184,11 @@ def _compare(row: Mapping[str, Any], computed: Mapping[str, Any], where: str) ->
     texts = {"title", "source", "knows", "meaning"}  # another version may word them differently
     for key in ["verdict", "why", *row, *computed]:
         if key not in texts and key != "seconds" and row.get(key) != computed.get(key):
+            if key == "changed":
+                what = (
+                    f"limit is {row['limit']!r}, and the program's is {row['own_limit']!r}: changed"
+                )
+                raise EvidenceError(where, f"{what}, and the file does not say so")
             what = f"{key} is {row.get(key)!r}, and {computed.get(key)!r} follows"
             raise EvidenceError(where, f"{what} from number, interval, limit and control")
 
