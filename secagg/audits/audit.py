@@ -60,19 +60,35 @@ Progress = Callable[[int, int, str], None]
 class Attacked:
     """What one attack found on one view, or why it did not apply.
 
-    control: what it found in the run with the planted leak; why: of the verdict
+    limit: the one in force: the user's, or the attack's own
     rate: the rate in the details that is judged; "" for the attack's metric
     """
 
     attack: Attack
     who: Who
-    verdict: Verdict
-    why: str = ""
-    finding: Finding | None = None
-    control: Finding | None = None
+    outcome: Outcome
     limit: Limit | None = None
-    seconds: float = 0.0
     rate: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the number, its interval, the limit and the control say."""
+        return self.outcome.judged(self.limit)[0]
+
+    @property
+    def why(self) -> str:
+        """Why the verdict is neither a leak nor none."""
+        return self.outcome.judged(self.limit)[1]
+
+    @property
+    def finding(self) -> Finding | None:
+        """What it found in the run."""
+        return self.outcome.finding
+
+    @property
+    def control(self) -> Finding | None:
+        """What it found in the run with the planted leak."""
+        return self.outcome.control
 
     @property
     def metric(self) -> str:
@@ -87,12 +103,13 @@ class Attacked:
 
 @dataclass(frozen=True)
 class Audit:
-    """The findings about one job."""
+    """The findings about one job. share: of each site's records that was set aside"""
 
     job: Job
     sites: tuple[str, ...]
     records: int
     set_aside: int
+    share: float
     seed: int
     attacked: tuple[Attacked, ...] = field(repr=False)
 
@@ -158,13 +175,13 @@ def audit_job(
         for row in judged(chosen[name], who, found[name, who], limits or {})
     )
     records = sum(len(rows.values) for rows in truth.sites.values())
-    return Audit(job, tuple(sorted(truth.sites)), records, len(truth.others), seed, attacked)
+    sites, aside_of = tuple(sorted(truth.sites)), len(truth.others)
+    return Audit(job, sites, records, aside_of, set_aside, seed, attacked)
 
 
 def judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> list[Attacked]:
-    """Return an outcome with its verdict, then one for each rate that has a limit."""
-    limit = limits.get(attack.metric)
-    rows = [_row(attack, who, found, limit)]
+    """Return an outcome under its limit, then one for each rate that has a limit."""
+    rows = [_row(attack, who, found, limits.get(attack.metric))]
     for name, guess in attack.rates.items():
         if name in limits and not found.why_not:
             of_rate = found.of_rate(name, guess, limits[name])
@@ -177,10 +194,7 @@ def _row(attack: Attack, who: Who, found: Outcome, limit: Limit | None) -> Attac
         sign = ">=" if found.limit.errors else "<="
         what = f"a limit of {attack.metric} is written with {sign}, not as {limit}"
         raise UsageError("limits", what)
-    verdict, why = found.judged(limit)
-    return Attacked(
-        attack, who, verdict, why, found.finding, found.control, limit or found.limit, found.seconds
-    )
+    return Attacked(attack, who, found, limit or found.limit)
 
 
 def tasks_of(attacks: Iterable[Attack], views: Sequence[Who]) -> list[tuple[Attack, Who]]:

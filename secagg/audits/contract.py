@@ -7,7 +7,8 @@ not at hand, for example for a folder of somebody else's run, only `run` is call
 A finding counts as a leak if its number exceeds the limit: the attack's own, or the user's. That no
 leak was found counts only if the same attack finds the leak in a run that has it, the *positive
 control*: the same job under `plain`, without noise; if the attack does not know itself that it
-failed; and if the whole interval is within the limit. Otherwise the verdict is "inconclusive".
+failed; and if the whole interval is within the limit. Otherwise the verdict is "inconclusive"
+(`secagg.contracts.findings`, the only place that computes verdicts).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,16 +23,10 @@ from numpy.typing import NDArray
 
 from secagg.audits.views import View, Who
 from secagg.contracts import SiteRecords
+from secagg.contracts.findings import Finding, Limit, Verdict
 from secagg.core.arrays import Array
 
-
-class Verdict(StrEnum):
-    """What an audit says about one attack."""
-
-    LEAK = "leak"
-    NO_LEAK_FOUND = "no leak found"
-    INCONCLUSIVE = "inconclusive"
-    NOT_APPLICABLE = "not applicable"
+__all__ = ["Attack", "Finding", "Limit", "Truth", "Verdict"]
 
 
 @dataclass(frozen=True)
@@ -48,54 +42,6 @@ class Truth:
     sites: Mapping[str, SiteRecords]
     others: Array = field(default_factory=lambda: np.zeros((0, 0)))
     of_site: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The largest number without a leak; or the smallest, if `errors`: then smaller is worse."""
-
-    number: float
-    errors: bool = False
-
-    def exceeded_by(self, value: float) -> bool:
-        """Return whether a number is a leak."""
-        return value < self.number if self.errors else value > self.number
-
-    def __str__(self) -> str:
-        return f"{'>=' if self.errors else '<='} {self.number:.4g}"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A number with its interval (95 %), and the number of the same guess without the transcript.
-
-    low, high: equal to the value where it is exact
-    details: plain data for the report
-    failed: why the attack itself knows that it did not succeed, for example a search that ended
-        elsewhere; a number without a leak then shows nothing
-    bound: why the number is only an upper bound; a number above the limit then shows nothing
-    why_not: why the attack does not apply, if only the truth shows it
-    """
-
-    value: float
-    low: float
-    high: float
-    baseline: float
-    details: Mapping[str, Any] = field(default_factory=dict)
-    failed: str = ""
-    bound: str = ""
-    why_not: str = ""
-
-    @classmethod
-    def exact(cls, value: float, baseline: float, **details: Any) -> Finding:
-        """Return a finding without sampling error."""
-        return cls(value, value, value, baseline, details)
-
-    @classmethod
-    def impossible(cls, why: str) -> Finding:
-        """Return that the attack does not apply, for a reason that only the truth shows."""
-        nan = float("nan")
-        return cls(nan, nan, nan, nan, why_not=why)
 
 
 class Attack(ABC):

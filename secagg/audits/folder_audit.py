@@ -35,6 +35,7 @@ class FolderAudit:
     sites: tuple[str, ...]
     session: str
     with_messages: bool
+    seed: int
     attacked: tuple[Attacked, ...]
 
     @property
@@ -72,4 +73,6 @@ def audit_folder(
         if who in by_who:
             outcome = attack_folder(attack, by_who[who], seed)
         done += judged(attack, who, outcome, limits or {})
-    return FolderAudit(run.job, view.sites, facts["session"], bool(view.messages), tuple(done))
+    return FolderAudit(
+        run.job, view.sites, facts["session"], bool(view.messages), seed, tuple(done)
+    )

@@ -7,8 +7,6 @@ tpr_at_1pct = "<= 0.02"
 
 from __future__ import annotations
 
-import math
-import re
 import tomllib
 from pathlib import Path
 
@@ -16,8 +14,6 @@ from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Limit
 from secagg.core.validation import unknown_key
 from secagg.errors import UsageError
-
-_LIMIT = re.compile(r"\s*(<=|>=)\s*(\S+)\s*")
 
 
 def read_limits(path: Path) -> dict[str, Limit]:
@@ -42,12 +38,7 @@ def read_limits(path: Path) -> dict[str, Limit]:
 
 
 def _limit(where: str, text: object) -> Limit:
-    advice = 'Write for example "<= 0.1" or ">= 0.5".'
-    match = _LIMIT.fullmatch(text) if isinstance(text, str) else None
     try:
-        number = float(match[2]) if match else math.nan
-    except ValueError:
-        number = math.nan
-    if match is None or not math.isfinite(number):
-        raise UsageError(where, f"{text!r} is not a limit", advice)
-    return Limit(number, errors=match[1] == ">=")
+        return Limit.of_text(text)
+    except ValueError as error:
+        raise UsageError(where, str(error), 'Write for example "<= 0.1" or ">= 0.5".') from None

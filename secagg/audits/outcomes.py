@@ -8,7 +8,6 @@ others. Code that a job names itself, such as a torch module, is not part of the
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import time
 import zlib
@@ -26,6 +25,7 @@ import secagg
 from secagg.audits.audited_run import AuditedRun
 from secagg.audits.contract import Attack, Finding, Limit, Verdict
 from secagg.audits.views import View, Who
+from secagg.contracts.findings import judge
 from secagg.core import encoding
 from secagg.core.private_files import read_checked, write_checked
 from secagg.core.threads import single_threaded_blas
@@ -39,7 +39,7 @@ class Outcome:
 
     why_not: why it does not apply; then all that follows is None
     limit: the attack's own; control: what it found in the run with the planted leak
-    control_found: whether that exceeds the attack's own limit there
+    control_limit: the attack's own limit there
     error: the error that ended the attack, in a line
     """
 
@@ -47,7 +47,7 @@ class Outcome:
     finding: Finding | None = None
     limit: Limit | None = None
     control: Finding | None = None
-    control_found: bool = False
+    control_limit: Limit | None = None
     error: str = ""
     seconds: float = 0.0
 
@@ -55,25 +55,8 @@ class Outcome:
         """Return the verdict with its reason; limit: instead of the attack's own."""
         if self.why_not:
             return Verdict.NOT_APPLICABLE, self.why_not
-        if self.finding is None:
-            return Verdict.INCONCLUSIVE, self.error
         limit = limit or self.limit
-        assert limit is not None
-        found = self.finding
-        if math.isnan(found.value):
-            return Verdict.INCONCLUSIVE, "the number is undefined"
-        if limit.exceeded_by(found.value):
-            if not _beats_a_guess(found, limit):
-                return Verdict.INCONCLUSIVE, "the number is no worse than that of a guess"
-            return (Verdict.INCONCLUSIVE, found.bound) if found.bound else (Verdict.LEAK, "")
-        if found.failed:
-            return Verdict.INCONCLUSIVE, found.failed
-        if not self.control_found:
-            why = self.error or "the attack does not find the planted leak either"
-            return Verdict.INCONCLUSIVE, why
-        if limit.exceeded_by(found.low if limit.errors else found.high):
-            return Verdict.INCONCLUSIVE, "the interval reaches beyond the limit"
-        return Verdict.NO_LEAK_FOUND, ""
+        return judge(self.finding, limit, self.control, self.control_limit, self.error)
 
     def of_rate(self, name: str, guess: float, limit: Limit) -> Outcome:
         """Return the outcome of a rate in the details of this one (`Attack.rates`)."""
@@ -83,10 +66,9 @@ class Outcome:
         if rate is None:
             needs = f"needs {1 / guess:.0f} records that take no part: --set-aside"
             return Outcome(error=needs)
-        return replace(
-            self, finding=rate, limit=limit, control=planted,
-            control_found=planted is not None and limit.exceeded_by(planted.low),
-        )  # fmt: skip
+        if planted is not None and not limit.exceeded_by(planted.low):
+            planted = replace(planted, bound="the interval reaches the limit")
+        return replace(self, finding=rate, limit=limit, control=planted, control_limit=limit)
 
     def to_plain(self) -> dict[str, Any]:
         """Return plain data for `from_plain`."""
@@ -95,7 +77,7 @@ class Outcome:
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Outcome:
         """Return the outcome from plain data."""
-        parts = {"finding": Finding, "control": Finding, "limit": Limit}
+        parts = {"finding": Finding, "limit": Limit, "control": Finding, "control_limit": Limit}
         made = {n: None if found[n] is None else parts[n](**found[n]) for n in parts}
         return cls(**{**found, **made})
 
@@ -130,20 +112,13 @@ def attack_once(
             with control.seen_by(who, colluding) as view:
                 planted = attack.control(view)
                 found = attacked(control, planted)
-                exceeded = attack.limit(planted).exceeded_by(found.value)
+                control_limit = attack.limit(planted)
         except Exception as error:  # a leak is one, whatever becomes of the control
             return Outcome(finding=finding, limit=limit, error=_ended("the control", error))
     return Outcome(
-        finding=finding, limit=limit, control=found,
-        control_found=exceeded and not found.bound and _beats_a_guess(found, limit),
+        finding=finding, limit=limit, control=found, control_limit=control_limit,
         seconds=time.perf_counter() - began,
     )  # fmt: skip
-
-
-def _beats_a_guess(found: Finding, limit: Limit) -> bool:
-    """Return whether a number is worse than that of a guess, if there is one."""
-    guess = Limit(found.baseline, limit.errors)
-    return math.isnan(found.baseline) or guess.exceeded_by(found.value)
 
 
 def _rate(found: Finding | None, name: str, guess: float) -> Finding | None:

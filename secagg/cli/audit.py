@@ -69,11 +69,11 @@ def audit(
     ledger is charged. RUN: what its folder shows without the records.
     """
     from secagg.audits.audit import audit_job  # noqa: PLC0415  # each command loads what it needs
+    from secagg.audits.audit_file import as_plain  # noqa: PLC0415
     from secagg.audits.audited_run import SET_ASIDE  # noqa: PLC0415
     from secagg.audits.folder_audit import audit_folder  # noqa: PLC0415
     from secagg.audits.limits import read_limits  # noqa: PLC0415
     from secagg.cli.output.audit import (  # noqa: PLC0415
-        as_plain,
         check_folder,
         show,
         working,

@@ -54,11 +54,7 @@ def report(
         return
     if not runs or out is None:
         raise UsageError("report", "needs the folders of runs, and --out", "See --help.")
-    written = write_report(out, runs, audits or (), experiments or (), ledgers, form)
-    if pdf:
-        from secagg.core.browser import print_pdf  # noqa: PLC0415
-
-        print_pdf(out / "report.html", out / "report.pdf")
+    written = write_report(out, runs, audits or (), experiments or (), ledgers, form, pdf=pdf)
     if as_json:
         print_json(written)
         return
@@ -69,7 +65,10 @@ def report(
 
 
 def sign(
-    report: Annotated[Path, typer.Argument(help="Folder of a report.", show_default=False)],
+    report: Annotated[
+        Path,
+        typer.Argument(help="Folder of a report, an audit or an experiment.", show_default=False),
+    ],
     home: Annotated[
         Path | None, typer.Option("--home", help="Sign with this party's keys.")
     ] = None,
@@ -77,7 +76,11 @@ def sign(
         Path | None, typer.Option("--key", help="Sign with a coordinator's key file.")
     ] = None,
 ) -> None:
-    """Sign a report: this party saw exactly this report."""
+    """Sign a report: this party saw exactly this report.
+
+    Of an audit or an experiment: this party stands for its numbers.
+    """
+    from secagg.compliance.measured_folder import verify_measurement  # noqa: PLC0415
     from secagg.compliance.report_folder import verify_report  # noqa: PLC0415
     from secagg.compliance.signatures import sign_report  # noqa: PLC0415
     from secagg.core.identity import COORDINATOR  # noqa: PLC0415
@@ -88,5 +91,7 @@ def sign(
     if (home is None) == (key is None):
         raise UsageError("sign", "needs --home or --key")
     identity = Home.open(home).identity if home else read_key(Path(str(key)), COORDINATOR)
-    verified = verify_report(report)  # nobody should sign what does not hold
-    typer.echo(str(sign_report(report, bytes.fromhex(verified.digest), identity)))
+    # nobody should sign what does not hold
+    is_report = (report / "report.json").exists()
+    digest = verify_report(report).digest if is_report else verify_measurement(report).digest
+    typer.echo(str(sign_report(report, bytes.fromhex(digest), identity)))

@@ -198,7 +198,10 @@ def plan(
 @app.command()
 def verify(
     folder: Annotated[
-        Path, typer.Argument(help="A run folder, or that of a report.", show_default=False)
+        Path,
+        typer.Argument(
+            help="Folder of a run, a report, an audit or an experiment.", show_default=False
+        ),
     ],
     head: Annotated[
         str | None, typer.Option("--head", help="The log's final head, printed when the run ended.")
@@ -206,24 +209,38 @@ def verify(
     recompute: Annotated[
         bool, typer.Option(help="Compute the result again from the released sums.")
     ] = True,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also run audits and experiments anew, and compare.")
+    ] = False,
+    records: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--records",
+            help="With --again: a job whose records to use, a run's folder, or an experiment.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a run folder, the sites' signatures in it, and that the result follows.
 
-    A report: check every run in it, and build every statement again from the evidence.
+    A report: check every run in it, and build every statement again from the evidence. An audit or
+    an experiment: compute again what follows from its numbers.
     """
     from dataclasses import asdict  # noqa: PLC0415
 
-    if (folder / "report.json").exists():
-        from secagg.cli.output.verified import show_verified_report  # noqa: PLC0415
-        from secagg.compliance.report_folder import verify_report  # noqa: PLC0415
+    measured = not (folder / "run.json").exists() and any(
+        (folder / name).exists() for name in ("report.json", "audit.json", "summary.json")
+    )
+    if records and not again:
+        raise UsageError("--records", "is for --again", "Add --again.")
+    if measured:
+        from secagg.cli.output.verified import show_measured  # noqa: PLC0415
 
-        report = verify_report(folder)
-        if as_json:
-            print_json(asdict(report))
-        else:
-            show_verified_report(folder, report)
+        show_measured(folder, (records or []) if again else None, as_json=as_json)
         return
+    if again:
+        raise UsageError("--again", "is for reports, audits and experiments", "Leave it out.")
     from secagg.audits.run_integrity import verify_folder  # noqa: PLC0415
 
     checked = verify_folder(folder, head, recompute=recompute)

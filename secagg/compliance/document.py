@@ -37,4 +37,5 @@ def build(evidence: AllEvidence) -> dict[str, Any]:
         "sections": [section.plain() for section in sections],
         "registry": registry_entries(evidence),
         "components": components(evidence),
+        "pdf": "",
     }

@@ -3,6 +3,7 @@
 evidence/runs/SESSION/     a run's folder, without its transcript
 evidence/audits/N.json     an audit (`secagg audit --out`)
 evidence/experiments/N.json  the summary of an experiment (`secagg experiment`)
+evidence/signatures/       of audits and experiments, in audits-N and experiments-N
 evidence/ledgers.json      the releases in ledgers (`secagg budget history`), without record counts
 evidence/form.toml         the officer's form
 """
@@ -13,18 +14,21 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from secagg.audits.audit_file import read_audit
 from secagg.audits.run_integrity import verify_folder
 from secagg.compliance.form import Form, read_form
-from secagg.compliance.statements import Evidence
+from secagg.compliance.signatures import Signed, read_signatures
+from secagg.compliance.statements import Evidence, Status
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
-from secagg.experiments.summary import SCHEMA
+from secagg.experiments.summary import SCHEMA, check_summary
 from secagg.reports.dp_claims import PrivacyClaims
+from secagg.reports.numbers import listing
 from secagg.reports.results import records_of
 from secagg.runs.ledger_history import history
 from secagg.runs.run_files import file_digest, json_bytes, log_facts
@@ -83,7 +87,10 @@ def in_order(run: RunEvidence) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class AllEvidence:
-    """Everything that a report is computed from. ledgers: None if none was given"""
+    """Everything that a report is computed from.
+
+    ledgers: None if none was given; signed: by whom an audit or an experiment is signed
+    """
 
     folder: Path
     runs: tuple[RunEvidence, ...]
@@ -91,6 +98,7 @@ class AllEvidence:
     experiments: Mapping[str, Plain]
     ledgers: Sequence[Plain] | None
     form: Form
+    signed: Mapping[str, tuple[Signed, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, report: Path) -> AllEvidence:
@@ -102,11 +110,33 @@ class AllEvidence:
         runs = [RunEvidence(place.name, RunFolder.open_finished(place)) for place in places]
         runs.sort(key=in_order)
         ledgers = folder / "ledgers.json"
-        return cls(
-            folder, tuple(runs), _json_files(folder / "audits"),
-            _json_files(folder / "experiments"),
-            _json(ledgers) if ledgers.exists() else None, read_form(folder / "form.toml"),
-        )  # fmt: skip
+        audits = {
+            name: read_audit(content, f"{FOLDER}/audits/{name}")
+            for name, content in _json_files(folder / "audits").items()
+        }
+        experiments = _json_files(folder / "experiments")
+        for name, content in experiments.items():
+            with well_formed(f"experiments/{name}"):
+                check_summary(content, f"{FOLDER}/experiments/{name}")
+        signed = {
+            f"{kind}/{name}": _signatures(folder, kind, name, [run.folder for run in runs])
+            for kind, files in (("audits", audits), ("experiments", experiments))
+            for name in files
+        }
+        form = read_form(folder / "form.toml")
+        kept = read_json(ledgers) if ledgers.exists() else None
+        return cls(folder, tuple(runs), audits, experiments, kept, form, signed)
+
+    def stated_by(self, file: str) -> tuple[str, Status]:
+        """Return who stands for an audit or an experiment, and the status that this gives it."""
+        signed = self.signed.get(file, ())
+        known = [each for each in signed if each.known]
+        names = [f"{each.name} (key {each.key[:16]})" for each in known or signed]
+        if known:
+            return f"Signed by {listing(names)}, as in the roster of a run.", Status.ATTACHED
+        who = self.form.trust.tested.rstrip(".") or "a person whom the form does not name"
+        others = f"Signed as {listing(names)}, in no roster." if names else "Not signed."
+        return f"Stated by {who}. {others}", Status.STATED
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -140,11 +170,16 @@ def gather(
     ):  # fmt: skip
         for i, place in enumerate(places, start=1):
             path = place / file if place.is_dir() else place
-            content = _json(path, UsageError)  # readable
+            content = read_json(path, UsageError)  # readable
             if name == "experiments":
                 _check_version(path, content)
             (folder / name).mkdir(exist_ok=True)
             shutil.copyfile(path, folder / name / f"{i}.json")
+            if (signatures := path.parent / "signatures").is_dir():
+                target = folder / "signatures" / f"{name}-{i}"
+                target.mkdir(parents=True)
+                for each in signatures.glob("*.json"):
+                    shutil.copyfile(each, target / each.name)
     if ledgers is not None:
         rows = [
             {**row, "content": {k: v for k, v in row["content"].items() if k in _OF_RELEASES}}
@@ -153,6 +188,14 @@ def gather(
         ]
         write_private(folder / "ledgers.json", json_bytes(rows))  # an infinite epsilon is null
     write_private(folder / "form.toml", b"" if form is None else form.read_bytes())
+
+
+def _signatures(
+    folder: Path, kind: str, name: str, runs: Sequence[RunFolder]
+) -> tuple[Signed, ...]:
+    place = f"signatures/{kind}-{name.removesuffix('.json')}"
+    digest = bytes.fromhex(file_digest(folder / kind / name))
+    return read_signatures(folder / place, f"{FOLDER}/{place}", digest, runs)
 
 
 def _check_version(path: Path, summary: Any) -> None:
@@ -174,10 +217,11 @@ def well_formed(file: str) -> Iterator[None]:
 def _json_files(folder: Path) -> dict[str, Plain]:
     if not folder.is_dir():
         return {}
-    return {path.name: _json(path) for path in sorted(folder.iterdir())}
+    return {path.name: read_json(path) for path in sorted(folder.iterdir())}
 
 
-def _json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceError) -> Any:
+def read_json(path: Path, kind: type[EvidenceError] | type[UsageError] = EvidenceError) -> Any:
+    """Return the content of a file of others. Raises an error of this kind."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise kind(str(path), f"has more than {MOST_BYTES >> 20} MiB")

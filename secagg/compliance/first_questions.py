@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from secagg.compliance.evidence import AllEvidence
+from secagg.compliance.form_checks import aggregators_of, contradictions
+from secagg.compliance.sections.people import NOT_FILLED_IN
 from secagg.compliance.statements import Section, Statement, Status
 
 # Topic of a statement that needs a person; the key of the form that answers it, "" if none; the
@@ -28,7 +30,8 @@ _QUESTIONS = (
 )  # fmt: skip
 _LABELS = {  # keys that say too little without their question
     "coordinator": "who runs the coordinator", "sites": "who runs the sites",
-    "aggregators": "who runs the aggregators", "separate": "why the parties are independent",
+    "aggregators": "who runs the aggregators", "tested": "who ran audits and experiments",
+    "separate": "why the parties are independent",
     "epsilon": "why the guarantee is adequate", "utility": "why the result is exact enough",
     "residual": "remaining risks", "groups": "harm to groups", "tuning": "choice of settings",
     "contact": "who answers questions", "bounds": "choice of bounds",
@@ -47,12 +50,7 @@ _MISSING = {  # topics of statements whose evidence is missing: what to attach
 
 def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
     """Return what a person must still do: fill in, get, judge."""
-    asked = {
-        f"{table}/{key}": answer
-        for table in type(evidence.form).model_fields
-        if table != "registry"  # only for the draft entry, which lists what it lacks
-        for key, (_, answer) in evidence.form.questions(table).items()
-    }
+    asked, against = _asked(evidence), contradictions(evidence)
     placed = [
         (f"{section.number}.{i}", statement)
         for section in sections
@@ -70,8 +68,14 @@ def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
     judge = [
         (key, {"id": first[topic], "text": question})
         for topic, key, question in _QUESTIONS
-        if topic in first and not (key and asked[key])
+        if topic in first and not (key and asked.get(key) and key not in against)
     ]
+    if against:
+        keys = [_label(key) for key in against]
+        which = next(i for i, each in placed if each.topic == _topic(next(iter(against)))
+                     and each.status is Status.PERSON)  # fmt: skip
+        text = f"The form contradicts the runs ({'; '.join(keys)}): which is right?"
+        leaks.append({"id": which, "text": text})
     left = [key for key, answer in asked.items() if not answer]
     return {
         "judge": leaks + [question for _, question in judge],
@@ -84,6 +88,26 @@ def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
     }
 
 
+def _asked(evidence: AllEvidence) -> dict[str, str]:
+    """Return the answers to what the form asks about these runs, by table and key."""
+    pointless = set[str]()
+    if not any(map(aggregators_of, evidence.runs)):
+        pointless.add("trust/aggregators")
+    if not (evidence.audits or evidence.experiments):
+        pointless.add("trust/tested")
+    return {
+        f"{table}/{key}": answer
+        for table in type(evidence.form).model_fields
+        if table != "registry"  # only for the draft entry, which lists what it lacks
+        for key, (_, answer) in evidence.form.questions(table).items()
+        if answer or f"{table}/{key}" not in pointless
+    }
+
+
+def _topic(key: str) -> str:
+    return key.split("/")[1].replace("_", " ")
+
+
 def _missing(placed: Sequence[tuple[str, Statement]]) -> dict[str, str]:
     """Return each topic of which evidence is missing, with its first statement."""
     found = dict[str, str]()
@@ -94,10 +118,10 @@ def _missing(placed: Sequence[tuple[str, Statement]]) -> dict[str, str]:
 
 
 def _label(key: str) -> str:
-    name = key.split("/")[1]
-    return _LABELS.get(name, name.replace("_", " "))
+    return _LABELS.get(key.split("/")[1], _topic(key))
 
 
 def _elsewhere(identity: str, statement: Statement) -> bool:
-    """Return whether the page has it already: a warning, or an attack that was tried."""
-    return statement.topic == "warning" or (identity.startswith("8.") and bool(statement.evidence))
+    """Return whether the page has it already: a warning, an attack, a question of the form."""
+    tried = identity.startswith("8.") and bool(statement.evidence)
+    return statement.topic == "warning" or tried or statement.text.startswith(NOT_FILLED_IN)

@@ -1,4 +1,7 @@
-"""What only people know: the officer's form, a TOML file. What it leaves open is flagged."""
+"""What only people know: the officer's form, a TOML file. What it leaves open is flagged.
+
+A placeholder is no answer (`secagg.compliance.placeholders`): nobody who reads the form sees it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from secagg.compliance.placeholders import NO, NONE, is_placeholder
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import UsageError
+
+_ALLOWED = {"aggregators": NONE, "processors": NONE, "groups": NO, "tuning": NO}
+"""Keys to which "none" or "no" is an answer."""
 
 
 class _Table(BaseModel):
@@ -19,7 +26,16 @@ class _Table(BaseModel):
     )
 
 
-class Purpose(_Table):
+class _Answers(_Table):
+    @field_validator("*")
+    @classmethod
+    def _without_placeholders(cls, answer: str, info: ValidationInfo) -> str:
+        name = str(info.field_name)
+        question = cls.model_fields[name].description or ""
+        return "" if is_placeholder(answer, question, _ALLOWED.get(name, ())) else answer
+
+
+class Purpose(_Answers):
     """Purpose and permit."""
 
     purpose: str = ""
@@ -38,7 +54,7 @@ class Purpose(_Table):
     """How long results, logs and ledgers are kept, and who deletes them."""
 
 
-class DataUse(_Table):
+class DataUse(_Answers):
     """The data."""
 
     source: str = ""
@@ -53,7 +69,7 @@ class DataUse(_Table):
     """How the public bounds and levels were chosen; not from the records."""
 
 
-class Trust(_Table):
+class Trust(_Answers):
     """Who runs what."""
 
     coordinator: str = ""
@@ -64,9 +80,11 @@ class Trust(_Table):
     """Which organisations run the aggregators or hold keys, if there are any."""
     separate: str = ""
     """Why the parties that must not collude are independent of each other."""
+    tested: str = ""
+    """Who ran the attached audits and experiments."""
 
 
-class Judgement(_Table):
+class Judgement(_Answers):
     """What a person must judge."""
 
     epsilon: str = ""
@@ -81,7 +99,7 @@ class Judgement(_Table):
     """Whether settings were chosen by looking at the records, and how that was accounted for."""
 
 
-class Registry(_Table):
+class Registry(_Answers):
     """What only the entry for the Deployments Registry asks."""
 
     curator_type: str = ""

@@ -22,7 +22,7 @@ from secagg.privacy.accounting.calibration import epsilon_at
 from secagg.privacy.accounting.events import Event, times
 from secagg.privacy.ledger.records import RECORD
 from secagg.reports.dp_plain_language import percent_right
-from secagg.reports.numbers import ADJACENCIES, listing, probability, rounded_up
+from secagg.reports.numbers import ADJACENCIES, listing, moment, probability, rounded_up
 from secagg.runs.budgets import exact_releases
 
 FILE = "ledgers.json"
@@ -50,6 +50,12 @@ class Total:
         """The sessions of the releases and of their repetitions, oldest first."""
         entries = (line for _, line in self.lines)
         return list(dict.fromkeys(str(line["session"]) for line in (*entries, *self.repeats)))
+
+    @cached_property
+    def until(self) -> str:
+        """The time of the last of these lines: later releases are not in its figures."""
+        lines = (*(line for _, line in self.lines), *self.repeats)
+        return moment(max(str(line["time"]) for line in lines))
 
     @cached_property
     def costs(self) -> Counter[Cost]:
@@ -160,6 +166,7 @@ def totals(evidence: AllEvidence) -> list[Total]:
                     _unit(line)
                 each.epsilon(Adjacency.REPLACE)
                 Counter(map(cost_of, each.repeats))
+                assert each.until  # reads its times
         except UsageError as error:
             raise EvidenceError(f"{FOLDER}/{FILE}", error.what) from None
     return made

@@ -2,6 +2,7 @@
 
 report.html, report.json   the report, and its twin for programs
 evidence/                  everything that it is computed from (`secagg.compliance.evidence`)
+report.pdf                 optional: the page, printed; report.json has its digest
 signatures/NAME.json       signatures of the digest of report.json
 timestamp.tsr              optional: an RFC 3161 time stamp of report.json, from an authority
 """
@@ -18,15 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.compliance.again import measure_again
 from secagg.compliance.document import SCHEMA, build
 from secagg.compliance.evidence import FOLDER, MOST_BYTES, AllEvidence, digests, gather, well_formed
 from secagg.compliance.signatures import Signed, read_signatures
+from secagg.core.browser import print_pdf
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
 from secagg.reports.compliance.page import compliance_page
+from secagg.runs.run_files import file_digest
 
-_UNCHECKED = ("report.pdf", "timestamp.tsr")
-_PARTS = ("report.html", "report.json", FOLDER, "signatures", *_UNCHECKED)
+_PDF = "report.pdf"
+_UNCHECKED = ("timestamp.tsr",)
+_PARTS = ("report.html", "report.json", _PDF, FOLDER, "signatures", *_UNCHECKED)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class VerifiedReport:
 
     digest: SHA-256 of report.json as it was checked, in hexadecimal
     statements: how many were built again; signed: by whom; unchecked: files that nothing checks
+    again: what was run anew, or why not (`secagg.compliance.again`); empty if it was not asked for
     """
 
     digest: str
@@ -44,6 +50,7 @@ class VerifiedReport:
     files: int
     signed: tuple[Signed, ...]
     unchecked: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
 
 def write_report(
@@ -53,11 +60,13 @@ def write_report(
     experiments: Sequence[Path] = (),
     ledgers: Path | None = None,
     form: Path | None = None,
+    *,
+    pdf: bool = False,
 ) -> dict[str, Any]:
     """Write a new report, and return it as plain data.
 
     runs, audits, experiments: folders of finished ones; ledgers: a folder or a file of ledgers;
-    form: the officer's answers
+    form: the officer's answers; pdf: also print report.pdf
     Raises `UsageError`, and `EvidenceError` if a run's folder was changed.
     """
     if folder.exists():
@@ -67,13 +76,23 @@ def write_report(
     try:
         gather(scratch, runs, audits, experiments, ledgers, form)
         report = _built(scratch)[1]
-        write_private(scratch / "report.json", as_bytes(report))
         write_private(scratch / "report.html", compliance_page(report).encode())
+        if pdf:
+            print_pdf(scratch / "report.html", scratch / _PDF)
+            report |= {"pdf": file_digest(scratch / _PDF)}
+        write_private(scratch / "report.json", as_bytes(report))
+        _make_private(scratch)
         scratch.rename(folder)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
     return report
+
+
+def _make_private(folder: Path) -> None:
+    """Give all files and folders the modes of private ones: copies kept those of others."""
+    for path in folder.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _built(folder: Path) -> tuple[AllEvidence, dict[str, Any]]:
@@ -90,9 +109,10 @@ def as_bytes(report: dict[str, Any]) -> bytes:
     return json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def verify_report(folder: Path) -> VerifiedReport:
+def verify_report(folder: Path, again: Sequence[Path] | None = None) -> VerifiedReport:
     """Build the report again from its evidence, and compare every part.
 
+    again: also run audits and experiments anew, with the records of these jobs and experiments
     Raises `EvidenceError` that names the first file or statement that differs.
     """
     for path in sorted(folder.rglob("*")):
@@ -117,17 +137,26 @@ def verify_report(folder: Path) -> VerifiedReport:
         raise UsageError("report.json", what, f"This version reads {SCHEMA!r}.")
     _compare_files(known, digests(folder / FOLDER))
     _check_empty(folder / FOLDER)
-    evidence, again = _built(folder)
-    for where in differences(stated, again):
+    evidence, built = _built(folder)
+    if (folder / _PDF).exists():
+        built |= {"pdf": file_digest(folder / _PDF)}
+    if built["pdf"] != stated.get("pdf"):
+        what = "is missing" if not built["pdf"] else "was changed or added after the report"
+        raise EvidenceError(_PDF, what)
+    for where in differences(stated, built):
         raise EvidenceError(f"report.json, {where}", "does not follow from the evidence")
-    if as_bytes(again) != written:
+    if as_bytes(built) != written:
         raise EvidenceError("report.json", "is not as secagg writes it")
-    _compare_page(folder / "report.html", compliance_page(again))
-    signed = read_signatures(folder, [run.folder for run in evidence.runs])
-    statements = sum(len(section["statements"]) for section in again["sections"])
+    compare_page(folder / "report.html", compliance_page(built))
+    runs = [run.folder for run in evidence.runs]
+    digest = hashlib.sha256(written).digest()
+    signed = read_signatures(folder / "signatures", "signatures", digest, runs)
+    statements = sum(len(section["statements"]) for section in built["sections"])
     unchecked = tuple(name for name in _UNCHECKED if (folder / name).exists())
-    digest = hashlib.sha256(written).hexdigest()
-    return VerifiedReport(digest, len(evidence.runs), statements, len(known), signed, unchecked)
+    measured = () if again is None else tuple(measure_again(evidence, again))
+    return VerifiedReport(
+        digest.hex(), len(evidence.runs), statements, len(known), signed, unchecked, measured
+    )
 
 
 def _compare_files(stated: dict[str, str], found: dict[str, str]) -> None:
@@ -147,7 +176,7 @@ def _check_empty(folder: Path) -> None:
             raise EvidenceError(where, "was added: an empty folder")
 
 
-def _compare_page(path: Path, page: str) -> None:
+def compare_page(path: Path, page: str) -> None:
     """Compare the page byte by byte; name the first line that differs."""
     try:
         found = path.read_bytes()
@@ -157,7 +186,9 @@ def _compare_page(path: Path, page: str) -> None:
         return
     pairs = zip(found.split(b"\n"), page.encode().split(b"\n"), strict=False)
     same = sum(1 for _ in itertools.takewhile(lambda lines: lines[0] == lines[1], pairs))
-    raise EvidenceError(f"{path.name} line {same + 1}", "differs from report.json")
+    raise EvidenceError(
+        f"{path.name} line {same + 1}", "is not what secagg draws from the numbers beside it"
+    )
 
 
 def differences(stated: Any, again: Any, where: str = "") -> Iterator[str]:

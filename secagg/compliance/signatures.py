@@ -1,17 +1,19 @@
-"""Signatures of a report: Ed25519 over name, role and the SHA-256 of report.json.
+"""Signatures of a report, an audit or an experiment: Ed25519 over name, role and a SHA-256.
 
-A party signs with its own keys.
+A party signs report.json, audit.json or summary.json with its own keys.
 
-report.json has the digests of all evidence, so a signature covers all of it; the page is compared
-with report.json. It does not say that the signer agrees with the report, only that this party saw
-exactly this report.
+report.json has the digests of all evidence and of report.pdf, so a signature covers all of it; the
+page is compared with report.json. A signature on a report does not say that the signer agrees with
+it, only that this party saw exactly this report. A signature on an audit or an experiment says that
+the signer stands for its numbers, if a run's roster has the key; nothing else shows where they are
+from.
 
 Guarantees: nobody without the private key can make a signature that `verify` accepts for another
-report, or for a key that a run's roster lists.
+file, or for a key that a run's roster lists.
 
 Not protected: a name or a role beside a key that no roster lists; `verify` says so. Nor does a
 roster prove whose keys it lists: a person who makes a whole new run with new keys can sign with
-them. Compare keys over a second channel.
+them. Compare keys over a second channel. A signed number can still be wrong.
 """
 
 from __future__ import annotations
@@ -41,14 +43,15 @@ class Signed:
 
 
 def sign_report(report: Path, digest: bytes, identity: Identity) -> Path:
-    """Sign a report with a party's keys; return the file. Raises `UsageError`.
+    """Sign with a party's keys; return the file. Raises `UsageError`.
 
-    digest: of the report.json that was verified, so that a file changed since then is not signed
+    report: the folder of a report, an audit or an experiment
+    digest: of the file that was verified, so that a file changed since then is not signed
     """
     who = (identity.name, identity.role.value, identity.public.verify_key.hex())
     check_name("name", identity.name)  # it becomes a file's
     path = report / FOLDER / f"{identity.name}.json"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     write_private(path, _content(who, digest, identity.sign_report(digest)))
     return path
 
@@ -71,19 +74,23 @@ def digest_of(report: Path) -> bytes:
         raise UsageError(str(report), "is not the folder of a report") from None
 
 
-def read_signatures(report: Path, runs: Sequence[RunFolder]) -> tuple[Signed, ...]:
-    """Return the signatures of a report. Raises `EvidenceError` for one that is not valid."""
-    folder, found = report / FOLDER, list[Signed]()
+def read_signatures(
+    folder: Path, where: str, digest: bytes, runs: Sequence[RunFolder]
+) -> tuple[Signed, ...]:
+    """Return the signatures in a folder. Raises `EvidenceError` for one that is not valid.
+
+    where: the folder's name in errors; digest: of what was signed
+    """
+    found = list[Signed]()
     if not folder.exists():
         return ()
     if not folder.is_dir():
-        raise EvidenceError(FOLDER, "is not a folder")
+        raise EvidenceError(where, "is not a folder")
     keys = ("name", "role", "key")
     rosters = [party for run in runs for party in run.facts["roster"]]
     known = {(party["name"], party["role"], party["verify_key"]) for party in rosters}
-    digest = digest_of(report)
     for path in sorted(folder.iterdir()):
-        where = f"{FOLDER}/{ascii(path.name)[1:-1]}"
+        place = f"{where}/{ascii(path.name)[1:-1]}"
         try:
             written = path.read_bytes()
             content = json.loads(written)
@@ -92,10 +99,10 @@ def read_signatures(report: Path, runs: Sequence[RunFolder]) -> tuple[Signed, ..
             signed = (bytes.fromhex(key), name, role, digest, signature)
             check_name("name", name)  # it is printed
         except (OSError, ValueError, LookupError, TypeError, RecursionError, UsageError):
-            raise EvidenceError(where, "is malformed") from None
+            raise EvidenceError(place, "is malformed") from None
         # Only these bytes are a signature: nothing can be added beside it.
         whole = _content((name, role, signed[0].hex()), digest, signature)
         if (path.name, written) != (f"{name}.json", whole) or not is_report_signature(*signed):
-            raise EvidenceError(where, "is not a signature of this report")
+            raise EvidenceError(place, "is not a signature of this file")
         found.append(Signed(name, key, who in known))
     return tuple(found)

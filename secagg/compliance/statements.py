@@ -9,9 +9,14 @@ from typing import Any
 
 
 class Status(StrEnum):
-    """What is known about a statement. There is no verdict: only a person can decide."""
+    """What is known about a statement. There is no verdict: only a person can decide.
+
+    ATTACHED: computed from files whose origin is checked; STATED: somebody says so, and nothing in
+    the report shows it
+    """
 
     ATTACHED = "evidence attached"
+    STATED = "stated by a person"
     MISSING = "evidence missing"
     PERSON = "needs a person"
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from secagg.audits.audit import Attacked, audit_job
 from secagg.audits.by_rounds import audit_by_rounds
-from secagg.audits.contract import Verdict
+from secagg.audits.contract import Finding, Verdict
 from secagg.experiments.reference import Reference
 from secagg.experiments.runner.types import Numbers, Settings
 from secagg.jobs.job import Job
+from secagg.reports.experiments.attacks import CONTROL
 
 ROUNDS = "rounds"
 AFTER = ", first "
@@ -17,7 +18,7 @@ AFTER = ", first "
 
 
 def compute(settings: Settings) -> Numbers:
-    """Return what each attack found: its number, that of its control, its limit and its verdict.
+    """Return what each attack found: its number, that of its control, and their limits.
 
     settings: as for `secagg.experiments.one_run`; `names` of attacks, with commas; `set_aside`;
         `rounds`, with commas: also after so many sums
@@ -50,18 +51,22 @@ def _found(attacked: Sequence[Attacked]) -> dict[str, dict[str, float]]:
 
 
 def _numbers(row: Attacked) -> dict[str, float]:
+    """Return what decides the verdict, which is computed where it is shown."""
     if row.verdict is Verdict.NOT_APPLICABLE:
         return {}
-    numbers = {
-        "leak": float(row.verdict is Verdict.LEAK),
-        "inconclusive": float(row.verdict is Verdict.INCONCLUSIVE),
-    }
-    if row.finding is not None:
-        numbers |= {"value": row.finding.value, "low": row.finding.low, "high": row.finding.high}
-        if "claim" in row.finding.details:
-            numbers["claim"] = float(row.finding.details["claim"])
-    if row.control is not None:
-        numbers["control"] = row.control.value
-    if row.limit is not None:
-        numbers |= {"limit": row.limit.number, "errors": float(row.limit.errors)}
+    if row.finding is None or row.limit is None:
+        return {"unfinished": 1.0}
+    numbers = {**_finding(row.finding, ""), "failed": float(bool(row.finding.failed))}
+    if "claim" in row.finding.details:
+        numbers["claim"] = float(row.finding.details["claim"])
+    numbers |= {"limit": row.limit.number, "errors": float(row.limit.errors)}
+    planted = row.outcome.control_limit
+    if row.control is not None and planted is not None:
+        numbers |= _finding(row.control, CONTROL) | {"control_limit": planted.number}
     return numbers
+
+
+def _finding(found: Finding, prefix: str) -> dict[str, float]:
+    names = ("value", "low", "high", "baseline")
+    numbers = {f"{prefix}{name}": float(getattr(found, name)) for name in names}
+    return numbers | {f"{prefix}bound": float(bool(found.bound))}

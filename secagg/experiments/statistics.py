@@ -177,6 +177,15 @@ def recommendation(
         reached[epsilon] = sum(value < goal.limit for value in values)
         whole = not point.failed and len(values) >= len(point.seconds)
         limits[epsilon] = upper_limit(values, goal.share) if whole else math.inf
+    of_metric = {x: goal.loss(limit) for x, limit in limits.items()}
+    return Recommendation(line, smallest(limits, goal, between=between), of_metric, reached)
+
+
+def smallest(limits: Mapping[float, float], goal: Goal, *, between: bool) -> float | None:
+    """Return the smallest place from which on all tolerance limits reach the goal; or None.
+
+    limits: of `goal.loss` at each place; between: also places between two points
+    """
     found: float | None = None
     for epsilon, limit in sorted(limits.items(), reverse=True):
         if limit < goal.limit:
@@ -185,8 +194,7 @@ def recommendation(
         if found is not None and between and math.isfinite(limit) and limits[found] > 0:
             found = _crossing(epsilon, limit, found, limits[found], goal.limit)
         break
-    of_metric = {x: goal.loss(limit) for x, limit in limits.items()}
-    return Recommendation(line, found, of_metric, reached)
+    return found
 
 
 def _crossing(low: float, above: float, high: float, under: float, below: float) -> float:

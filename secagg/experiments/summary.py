@@ -10,6 +10,7 @@ from typing import Any
 
 from secagg.audits.catalogue import make_attacks
 from secagg.core.version import __version__
+from secagg.errors import EvidenceError
 from secagg.experiments.experiment import EPSILON, Planned
 from secagg.experiments.one_audit import AFTER, ROUNDS
 from secagg.experiments.one_run import BASELINES, NO_NOISE
@@ -24,10 +25,12 @@ from secagg.experiments.statistics import (
     paired_difference,
     recommendation,
     results,
+    smallest,
     without_noise,
 )
+from secagg.experiments.sweep import Goal
 
-SCHEMA = 2
+SCHEMA = 3
 SECONDS = "seconds"
 
 
@@ -98,6 +101,36 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def check_summary(summary: Mapping[str, Any], where: str) -> None:
+    """Compute again what follows from the numbers of a summary that somebody else wrote.
+
+    That is what each curve recommends, and that means are in their intervals. The values of single
+    runs are not in it, so means and limits are as stated. Raises `EvidenceError`.
+    """
+    goal = summary["goal"]
+    for each in summary["recommendations"]:
+        wanted = Goal(**{key: goal[key] for key in ("metric", "below", "above", "share")})
+        limits = {
+            float(point["across"]): math.inf if point["limit"] is None
+            else wanted.loss(float(point["limit"]))
+            for point in each["points"]
+        }  # fmt: skip
+        found = smallest(limits, wanted, between=summary["across"] == EPSILON)
+        said = each["smallest"]
+        if (found is None) != (said is None) or not math.isclose(found or 0, said or 0):
+            what = f"recommends {said} for {each['line']!r}, and {found} follows from its limits"
+            raise EvidenceError(where, what)
+        if any(not 0 <= point["reached"] <= point["runs"] for point in each["points"]):
+            raise EvidenceError(where, f"more runs of {each['line']!r} reached the goal than ran")
+    for curve in (*summary["curves"], *summary["baseline_curves"]):
+        for point in (*curve["points"], *([curve["no_noise"]] if curve["no_noise"] else [])):
+            for metric, mean in point["metrics"].items():
+                low, value, high = mean["low"], mean["mean"], mean["high"]
+                if None not in (low, value, high) and not low <= value <= high:
+                    what = f"the mean of {metric}, {value:g}, is not in {low:g} to {high:g}"
+                    raise EvidenceError(where, what)
+
+
 def _point(
     across: float | None, result: PointResult, no_noise: PointResult | None
 ) -> dict[str, Any]:
@@ -137,6 +170,11 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _extended(value: float) -> float | str | None:
+    """Return a number; an infinite one, which JSON lacks, as text: it decides a verdict."""
+    return str(value) if math.isinf(value) else _number(value)
+
+
 def _attacks(planned: Planned, done: Done) -> list[dict[str, Any]]:
     rows, attacks = list[dict[str, Any]](), planned.sweep.attacks
     names = attacks.names if attacks else ()
@@ -150,7 +188,7 @@ def _attacks(planned: Planned, done: Done) -> list[dict[str, Any]]:
             if outcome is None:
                 continue
             numbers = {
-                name: {k: _number(v) for k, v in sorted(each.items())}
+                name: {k: _extended(v) for k, v in sorted(each.items())}
                 for name, each in sorted((outcome.numbers or {}).items(), key=order)
             }
             by_rounds = dict[str, list[dict[str, Any]]]()

@@ -132,14 +132,15 @@ def _adds_up(facts: Facts, kept: bool, standing: str) -> str:
     adjacency = facts["privacy"]["adjacency"]
     total = spent["after"][adjacency]
     runs = counted(spent["runs"], "run")
+    when = f" on {moment(facts['finished'])}" if facts.get("finished") else ""
     if total is None or math.isinf(total):
         return (
-            "This run only. The coordinator's ledger contains exact sums of these records, so no ε "
-            f"bounds the {runs} together. {limit}"
+            f"This run only. The coordinator's ledger{when} contains exact sums of these records, "
+            f"so no ε bounds the {runs} together. {limit}"
         )
     return (
-        f"This run. According to the coordinator's ledger, {runs} on these records, including this "
-        f"one, cost {_epsilon_and_delta(total, spent['delta'])} together. {limit}"
+        f"This run. According to the coordinator's ledger{when}, {runs} on these records, "
+        f"including this one, cost {_epsilon_and_delta(total, spent['delta'])} together. {limit}"
     )
 
 

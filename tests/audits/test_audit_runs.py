@@ -211,10 +211,11 @@ def test_a_limit_in_the_wrong_direction_is_refused() -> None:
 def test_verdicts(finding: dict[str, Any], verdict: Verdict) -> None:
     value = finding["value"]
     made = Finding(**({"low": value, "high": value, "baseline": 0.0} | finding))
-    outcome = Outcome(finding=made, limit=Limit(0.5), control=made, control_found=True)
+    planted = Finding.exact(1.0, 0.0)
+    outcome = Outcome("", made, Limit(0.5), planted, Limit(0.5))
     assert outcome.judged(None)[0] is verdict
     assert outcome.judged(Limit(-1.0))[0] is not Verdict.NO_LEAK_FOUND
-    unknown = Outcome(finding=made, limit=Limit(0.5), control=made)
+    unknown = Outcome("", made, Limit(0.5), Finding.exact(0.4, 0.0), Limit(0.5))
     expected = Verdict.INCONCLUSIVE if verdict is Verdict.NO_LEAK_FOUND else verdict
     assert unknown.judged(None)[0] is expected
 
@@ -241,7 +242,7 @@ def test_a_limit_of_a_rate_has_a_row_of_its_own(
     details = {} if rate is None else {"tpr_at_1pct": rate}
     made = Finding.exact(0.5, 0.5, **details)
     planted = Finding.exact(0.9, 0.5, tpr_at_1pct=control)
-    outcome = Outcome(finding=made, limit=Limit(0.6), control=planted, control_found=True)
+    outcome = Outcome("", made, Limit(0.6), planted, Limit(0.6))
     main, row = judged(attack, Who.COORDINATOR, outcome, {"tpr_at_1pct": Limit(limit)})
     assert main.verdict is Verdict.NO_LEAK_FOUND and main.metric == "tracing_auc"
     assert row.verdict is verdict and row.metric == "tpr_at_1pct"
@@ -406,7 +407,7 @@ def test_the_page_and_its_data_are_private_and_escape_titles(
 
 @pytest.mark.attack
 def test_pictures_show_rounds_and_rates() -> None:
-    from secagg.cli.output.audit import as_plain
+    from secagg.audits.audit_file import as_plain
     from secagg.reports.audits.page import audit_page
 
     wide = tables(3, 2, rows=200)

@@ -12,7 +12,7 @@ from support.jobs import raw_job, tables
 
 import secagg
 from secagg.audits.audit import audit_job
-from secagg.cli.output.audit import as_plain
+from secagg.audits.audit_file import as_plain
 from secagg.compliance.report_folder import write_report
 from secagg.jobs.job import parse_job
 

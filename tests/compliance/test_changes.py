@@ -110,6 +110,11 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a pipe": (lambda report: os.mkfifo(report / "evidence" / "audits" / "2.json"), "2.json"),
     "a file in place of signatures": (added("signatures"), "signatures"),
+    "a PDF": (added("report.pdf"), "report.pdf"),
+    "the PDF's digest": (in_json("pdf", value="0" * 64), "report.pdf"),
+    "who states it": (
+        in_json("first_page", "tried", "audits", 0, "stated", value="Signed."), "tried",
+    ),
     "no digests": (in_json("evidence", value=["a"]), "report.json"),
 }  # fmt: skip
 
@@ -136,5 +141,5 @@ def test_a_report_written_again_over_changed_evidence_still_needs_the_run_intact
 
 
 def test_what_nothing_checks_is_named(report: Path) -> None:
-    (report / "report.pdf").write_text("another report")
-    assert verify_report(report).unchecked == ("report.pdf",)
+    (report / "timestamp.tsr").write_text("of an authority")
+    assert verify_report(report).unchecked == ("timestamp.tsr",)

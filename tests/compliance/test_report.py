@@ -19,9 +19,9 @@ from secagg.compliance.evidence import AllEvidence
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.core.randomness import replayable_random
 from secagg.errors import EvidenceError, UsageError
-from secagg.runs.run_files import json_bytes
+from secagg.runs.run_files import job_digest, json_bytes
 
-STATUSES = {"evidence attached", "evidence missing", "needs a person"}
+STATUSES = {"evidence attached", "stated by a person", "evidence missing", "needs a person"}
 
 
 def test_every_statement_has_a_status_and_those_with_evidence_a_place_that_exists(
@@ -53,8 +53,8 @@ def resolves(path: Path, where: str) -> bool:
 def test_the_form_is_quoted_and_open_questions_are_flagged(written: Path) -> None:
     found = {s["topic"]: s for s in statements(written).values()}
     assert found["purpose"]["text"] == "To plan beds."
-    assert found["purpose"]["status"] == "evidence attached"
-    assert found["retention"]["status"] == "needs a person"
+    assert found["purpose"]["status"] == "stated by a person"
+    assert found["retention"]["status"] == "evidence missing"
     assert content(written)["first_page"]["permit"] == "EK 12/2026"
 
 
@@ -105,8 +105,11 @@ def test_the_first_page_has_the_gaps_of_the_weakest_run_first(
 
 def test_an_inconclusive_attack_is_named_on_the_first_page(folders: Path, tmp_path: Path) -> None:
     audit = json.loads((folders / "audit" / "audit.json").read_text())
-    audit["attacks"][0]["verdict"] = "inconclusive"
-    audit["title"] = "Another job"
+    audit["attacks"][0]["control"]["value"] = audit["attacks"][0]["control"]["low"] = 0.0
+    why = "the attack does not find the planted leak either"
+    audit["attacks"][0] |= {"verdict": "inconclusive", "why": why}
+    audit["title"] = audit["agreed"]["title"] = "Another job"
+    audit["job"] = job_digest(audit["agreed"])
     (tmp_path / "audit.json").write_text(json.dumps(audit))
     write_report(tmp_path / "report", [folders / "exact"], [tmp_path / "audit.json"])
     tried = content(tmp_path / "report")["first_page"]["tried"]
@@ -218,7 +221,7 @@ def test_an_audit_of_another_job_is_not_said_to_be_of_the_run(
     write_report(tmp_path / "own", [folders / "private"], [folders / "audit"])
     write_report(tmp_path / "other", [folders / "exact"], [folders / "audit"])
     own, other = statements(tmp_path / "own")["8.1"], statements(tmp_path / "other")["8.1"]
-    assert (own["status"], other["status"]) == ("evidence attached", "evidence missing")
+    assert (own["status"], other["status"]) == ("stated by a person", "evidence missing")
     tried = [content(tmp_path / name)["first_page"]["tried"] for name in ("own", "other")]
     assert [bool(each["audits"][0]["runs"]) for each in tried] == [True, False]
     assert [bool(each["not_attacked"]) for each in tried] == [False, True]
@@ -318,14 +321,13 @@ def test_a_run_on_one_computer_contradicts_parties_that_are_apart(
     assert each["status"] == "needs a person" and "ran on one computer" in each["text"]
 
 
-@pytest.mark.parametrize(("smallest", "said"), [(4.5, 1), (3.9, 0), (None, 0)])
+@pytest.mark.parametrize(("at", "limit", "said"), [(4.5, 0.4, 1), (3.9, 0.4, 0), (4.5, 0.6, 0)])
 def test_an_epsilon_below_all_that_the_experiment_recommends_is_named(
-    folders: Path, tmp_path: Path, smallest: float | None, said: int
+    folders: Path, tmp_path: Path, at: float, limit: float, said: int
 ) -> None:
-    found = experiment()
+    found = experiment(at, limit)
     columns = list(json.loads((folders / "private/run.json").read_text())["job"]["columns"])
     found["job"] = {"title": "Another title", "method": "moments", "columns": columns}
-    found["recommendations"][0]["smallest"] = smallest
     (tmp_path / "summary.json").write_text(json.dumps(found))
     write_report(tmp_path / "r", [folders / "private"], experiments=[tmp_path])
     by_topic = [s["topic"] for s in statements(tmp_path / "r").values()]

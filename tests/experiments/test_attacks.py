@@ -18,7 +18,7 @@ from secagg.experiments.runner.cells import key
 from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.summary import summarise
 from secagg.experiments.sweep import read_sweep
-from secagg.reports.experiments.attacks import attack_rows, round_rows
+from secagg.reports.experiments.attacks import attack_rows, round_rows, verdict_of
 from secagg.reports.experiments.page import experiment_page
 from secagg.reports.experiments.pictures import pictures
 
@@ -59,7 +59,7 @@ set_aside = 0.2
 at = [60]
 """
 ROUNDS = 'names = ["admm_messages"]\nrounds = [1, 2, 4]\n'
-NONE: Mapping[str, Any] = {"leak": 0.0, "inconclusive": 0.0, "errors": 0.0}
+NONE: Mapping[str, Any] = {"errors": 0.0}
 
 
 def plan(folder: Path, text: str) -> Planned:
@@ -102,10 +102,10 @@ def test_the_error_is_found_after_each_number_of_sums(summary: dict[str, Any]) -
     clear = {each["rounds"]: each for each in rows["clear"]["by_rounds"][name]}
     *some, last = clear
     assert some == [2.0, 4.0] and last > 4  # after the count, there is no message to attack yet
-    assert all(each["value"] < 1e-3 and each["leak"] for each in clear.values())
+    assert all(each["value"] < 1e-3 and verdict_of(each) == "leak" for each in clear.values())
     assert rows["clear"]["found"] == {name: {k: v for k, v in clear[last].items() if k != "rounds"}}
     masked = rows["masked"]["by_rounds"][name]
-    assert len(masked) == 3 and not any(each["leak"] for each in masked)
+    assert len(masked) == 3 and {verdict_of(each) for each in masked} == {"no leak found"}
 
 
 def test_the_page_has_a_picture_by_sums_and_all_numbers(
@@ -166,8 +166,8 @@ def made(summary: dict[str, Any], *rows: dict[str, Any]) -> dict[str, Any]:
 def test_a_bound_on_epsilon_is_shown_against_the_claim(summary: dict[str, Any]) -> None:
     some = made(
         summary,
-        *(found("a", "many_run_epsilon (coalition)", x, value=0.9, limit=1.0, control=1.9, claim=x)
-          for x in (1.0, 4.0)),
+        *(found("a", "many_run_epsilon (coalition)", x, value=0.9, limit=1.0, control_value=1.9,
+                claim=x) for x in (1.0, 4.0)),
     )  # fmt: skip
     picture = str(pictures(some)["leakage"][1])
     assert "claimed ε" in picture and ">control<" in picture and ">limit<" not in picture
@@ -176,7 +176,7 @@ def test_a_bound_on_epsilon_is_shown_against_the_claim(summary: dict[str, Any]) 
 
 
 def test_controls_that_differ_are_shown_by_the_weakest(summary: dict[str, Any]) -> None:
-    rows = [found(line, "x (outsider)", 1.0, value=0.1, limit=0.3, control=control)
+    rows = [found(line, "x (outsider)", 1.0, value=0.1, limit=0.3, control_value=control)
             for line, control in (("a", 0.9), ("b", 0.6))]  # fmt: skip
     described = str(pictures(made(summary, *rows))["leakage"][1])
     assert "control (weakest): 0.6" in described and ">limit<" in described
@@ -187,7 +187,7 @@ def test_controls_that_differ_are_shown_by_the_weakest(summary: dict[str, Any]) 
 
 def test_attacks_without_numbers_are_named_in_the_table(summary: dict[str, Any]) -> None:
     rows = [
-        found("a", "x (outsider)", 1.0, value=None, inconclusive=1.0),
+        found("a", "x (outsider)", 1.0, unfinished=1.0),
         {**found("b", "", 1.0), "found": {"x (outsider)": {}}},
         {**found("c", "", 1.0), "found": {}, "failed": "it stopped"},
     ]

@@ -17,10 +17,13 @@ epsilon = "The board decided on 4."
 """
 
 
-def experiment() -> dict[str, Any]:
-    """Return the summary of an experiment, as far as a report reads it."""
+def experiment(at: float = 3.5, limit: float = 0.4) -> dict[str, Any]:
+    """Return the summary of an experiment, as far as a report reads it.
+
+    at: its only ε; limit: the tolerance limit there, of which the goal is to be below 0.5
+    """
     mean = {"mean": 0.25, "low": 0.2, "high": 0.3, "runs": 20}
-    points = [{"across": 4.0, "metrics": {"error": mean}, "runs": 20}]
+    points = [{"across": at, "metrics": {"error": mean}, "runs": 20}]
     return {
         "schema": SCHEMA, "title": "A sweep",
         "repeat": 20, "public": True, "across": "privacy.epsilon",
@@ -29,8 +32,8 @@ def experiment() -> dict[str, Any]:
         "job": {"title": "A job", "method": "moments", "columns": []},
         "goal": {"metric": "error", "below": 0.5, "above": None, "share": 0.9,
                  "confidence": 0.9, "fewest_runs": 22},
-        "recommendations": [{"line": "sum", "smallest": 3.5, "points": [
-            {"across": 4.0, "limit": 0.4, "reached": 20, "runs": 20}]}],
+        "recommendations": [{"line": "sum", "smallest": at if limit < 0.5 else None, "points": [
+            {"across": at, "limit": limit, "reached": 20, "runs": 20}]}],
     }  # fmt: skip
 
 

@@ -18,14 +18,12 @@ from rich.table import Table
 from secagg.audits.audit import Attacked, Audit, Progress
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import FolderAudit
-from secagg.audits.outcomes import plain
 from secagg.cli.output.terminal import standard_output
 from secagg.core.private_files import write_private
-from secagg.core.version import __version__
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
 from secagg.reports.audits.page import audit_page, interval, number, remark
-from secagg.runs.run_files import finite, job_digest, json_bytes
+from secagg.runs.run_files import json_bytes
 
 _FILES = {"audit.json", "audit.html", "cache"}
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")
@@ -93,7 +91,7 @@ def write_audit(content: Mapping[str, Any], folder: Path) -> None:
     """Write audit.json and audit.html into a folder; both are private. Raises `UsageError`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(folder / "audit.json", json_bytes(finite(dict(content))))
+        write_private(folder / "audit.json", json_bytes(content))
         write_private(folder / "audit.html", audit_page(content).encode())
     except OSError as error:
         raise UsageError(str(folder), f"cannot be written ({error.strerror})") from None
@@ -147,6 +145,9 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
             continue
         row = _row(each)
         table.add_row(*(row[head] for head in heads))
+        own = each.outcome.limit
+        if own is not None and own != each.limit:
+            meanings[f"{each.label}: the program's own limit is {own}."] = None
         meanings[
             f"{attack.name}: {attack.metric} = {attack.meaning}. The attacker knows {attack.knows}."
         ] = None
@@ -174,27 +175,3 @@ def _row(each: Attacked) -> dict[str, str]:
         "control": "" if each.control is None else interval(vars(each.control)),
         "verdict": f"[{colour}]{each.verdict.value}[/]",
     }
-
-
-def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:
-    """Return the audit as plain data for JSON."""
-    job, given = audit.job, {n: v for n, v in vars(audit).items() if n not in {"job", "attacked"}}
-    about = {"title": job.title, "method": job.method.name, "protocol": job.protocol.name}
-    setting = {"epsilon": job.privacy.epsilon, "secagg": __version__}
-    setting |= {"job": job_digest(job.agreed)}
-    return dict(
-        plain(about | setting | given | {"attacks": [_plain(each) for each in audit.attacked]})
-    )
-
-
-def _plain(each: Attacked) -> dict[str, Any]:
-    attack = each.attack
-    about = {name: getattr(attack, name) for name in ("name", "title", "source", "knows")}
-    meaning = "true positive rate" if each.rate else attack.meaning
-    about |= {"view": each.who.value, "metric": each.metric, "meaning": meaning}
-    about["label"] = each.label
-    found = {} if each.finding is None else vars(each.finding)
-    control = {} if each.control is None else {"control": vars(each.control)}
-    limit = {} if each.limit is None else {"limit": str(each.limit)}
-    verdict = {"verdict": each.verdict.value, "why": each.why, "seconds": each.seconds}
-    return about | verdict | found | limit | control

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
 from secagg.audits.run_integrity import Verified
-from secagg.compliance.report_folder import VerifiedReport
+from secagg.cli.failures import printable
+from secagg.cli.options import print_json
+from secagg.compliance.measured_folder import verify_measurement
+from secagg.compliance.report_folder import VerifiedReport, verify_report
+from secagg.compliance.signatures import Signed
 from secagg.reports.numbers import counted
 
 _NOTED = " (a run between computers: that the coordinator's log.txt has)"
@@ -75,21 +81,50 @@ def _result(found: Verified) -> str:
     return f"The result was not recomputed: {found.not_recomputed}."
 
 
-def show_verified_report(folder: Path, checked: VerifiedReport) -> None:
-    """Print what was checked of a report, and who signed it."""
+def show_measured(folder: Path, again: Sequence[Path] | None, *, as_json: bool) -> None:
+    """Check a report, an audit or an experiment, and print what was checked and who signed it."""
+    if (folder / "report.json").exists():
+        checked = verify_report(folder, again)
+        if as_json:
+            print_json(asdict(checked))
+        else:
+            _show_report(folder, checked)
+        return
+    found = verify_measurement(folder, again)
+    if as_json:
+        print_json(asdict(found))
+        return
+    typer.echo(printable(
+        f"{folder}: {found.file} of “{found.title}” holds together: what it says follows from its "
+        "numbers"
+    ))  # fmt: skip
+    _show_signed(found.signed, "no roster is at hand")
+    typer.echo(found.again or _UNREPEATED)
+
+
+_UNREPEATED = "not run again: the numbers themselves are as stated (see --again)"
+
+
+def _show_report(folder: Path, checked: VerifiedReport) -> None:
     typer.echo(
         f"{folder}: {counted(checked.runs, 'run')} intact; {checked.statements} statements follow "
         f"from {counted(checked.files, 'file')} of evidence"
     )
-    for each in checked.signed:
-        whose = f"{'a' if each.known else 'no'} roster of these runs has it"
-        typer.echo(f"signed as {each.name}, key {each.key} ({whose})")
-    if checked.signed:
-        typer.echo(
-            "compare each key with the party's own: a person who makes a whole run also writes its "
-            "roster"
-        )
+    _show_signed(checked.signed, "no roster of these runs has it")
+    for line in checked.again:
+        typer.echo(line)
     if checked.unchecked:
         typer.echo(f"not checked: {', '.join(checked.unchecked)}")
     if not checked.signed:
         typer.echo("not signed: anybody who can write the folder could have made it anew")
+
+
+def _show_signed(signed: Sequence[Signed], unknown: str) -> None:
+    for each in signed:
+        whose = "a roster of these runs has it" if each.known else unknown
+        typer.echo(f"signed as {each.name}, key {each.key} ({whose})")
+    if signed:
+        typer.echo(
+            "compare each key with the party's own: a person who makes a whole run also writes its "
+            "roster"
+        )

@@ -1,4 +1,8 @@
-"""Section 8: what attacks on the same job found."""
+"""Section 8: what attacks on the same job found.
+
+Every verdict was computed from number, interval, limit and control when the file was read
+(`secagg.audits.audit_file`). The numbers are those of whoever ran the audit.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,10 @@ from typing import Any
 from secagg.compliance.evidence import AllEvidence, well_formed
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports.audits.page import interval, number
-from secagg.reports.numbers import counted, listing
+from secagg.reports.numbers import counted, listing, moment
 from secagg.runs.run_files import job_digest
 
-_STATUS = {
-    "leak": Status.PERSON, "no leak found": Status.ATTACHED, "inconclusive": Status.MISSING,
-}  # fmt: skip
+_STATUS = {"leak": Status.PERSON, "inconclusive": Status.MISSING}
 
 
 def adversarial(evidence: AllEvidence) -> Section:
@@ -56,11 +58,12 @@ def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> lis
     file, attacks = f"audits/{name}", audit["attacks"]
     verdicts = [each["verdict"] for each in attacks]
     applied = [each for each in attacks if each["verdict"] != "not applicable"]
+    when = f", on {moment(audit['finished'])}" if "finished" in audit else ""
     over = f"{audit['records']} records" if "records" in audit else f"session {audit['session']}"
     titles = {each["title"] for each in applied}
     text = (
         f"{counted(len(titles), 'attack')}, some of them from several views, on the job "
-        f"“{audit['title']}” ({over}). Of {counted(len(applied), 'view')}: "
+        f"“{audit['title']}” ({over}){when}. Of {counted(len(applied), 'view')}: "
         f"{counted(verdicts.count('leak'), 'leak')}, {verdicts.count('no leak found')} without a "
         f"leak, {verdicts.count('inconclusive')} inconclusive. That no leak was found shows only "
         "that these attacks did not succeed."
@@ -72,8 +75,9 @@ def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> lis
         if runs
         else " This is not the job of a run in this report, so it says nothing about them."
     )
-    status = Status.ATTACHED if runs else Status.MISSING
-    found = [Statement("attacks", text, status, (place,))]
+    who, stated = evidence.stated_by(file)
+    text += f" {who}"
+    found = [Statement("attacks", text, stated if runs else Status.MISSING, (place,))]
     for i, each in enumerate(attacks):
         if "value" not in each:
             continue
@@ -81,17 +85,22 @@ def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> lis
             f"{each['title']}: {each['verdict']}. {each['metric']} ({each['meaning']}) is "
             f"{interval(each)}; the limit is {each['limit']}."
         )
+        if each.get("changed"):
+            words += f" This limit was changed: the program's is {each['changed']}."
         words += f" {each['why'].capitalize()}." if each["why"] else ""
         where = Evidence(file, f"attacks/{i}/value")
         topic = f"{each['label']}, {each['view']}"
-        found.append(Statement(topic, words, _STATUS[each["verdict"]], (where,)))
+        status = _STATUS.get(each["verdict"], stated)
+        if each.get("changed") and status is stated:
+            status = Status.PERSON  # somebody must judge whether this limit is strict enough
+        found.append(Statement(topic, words, status, (where,)))
     return found
 
 
 def _table(name: str, audit: Mapping[str, Any]) -> Table:
     rows = [
         (each["label"], each["view"], each["verdict"], interval(each), number(each["baseline"]),
-         each["limit"], interval(each["control"]) if "control" in each else "–", each["knows"])
+         _limit(each), interval(each["control"]) if "control" in each else "–", each["knows"])
         for each in audit["attacks"] if "value" in each
     ]  # fmt: skip
     return Table(
@@ -100,6 +109,11 @@ def _table(name: str, audit: Mapping[str, Any]) -> Table:
         ("Attack", "View", "Verdict", "Number", "Guess", "Limit", "Control", "Attacker knows"),
         rows, (3, 4, 5, 6), (Evidence(f"audits/{name}", "attacks"),),
     )  # fmt: skip
+
+
+def _limit(each: Mapping[str, Any]) -> str:
+    changed = each.get("changed")
+    return f"{each['limit']} (the program's: {changed})" if changed else str(each["limit"])
 
 
 # In the order of the first page; what each verdict says, for readers without special knowledge.
@@ -114,12 +128,12 @@ def tried(evidence: AllEvidence) -> dict[str, Any]:
     """Return for the first page what was tried on which run, and what it found."""
     attacked = {run for audit in evidence.audits.values() for run in _which(audit, evidence)}
     return {
-        "audits": [_in_short(audit, evidence) for audit in evidence.audits.values()],
+        "audits": [_in_short(name, audit, evidence) for name, audit in evidence.audits.items()],
         "not_attacked": [run.name for run in evidence.runs if run.name not in attacked],
     }
 
 
-def _in_short(audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]:
+def _in_short(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]:
     applied = [each for each in audit["attacks"] if each["verdict"] != "not applicable"]
     worst = dict[str, str]()  # an attack is tried from several views
     for verdict in _IN_WORDS:
@@ -140,5 +154,6 @@ def _in_short(audit: Mapping[str, Any], evidence: AllEvidence) -> dict[str, Any]
         "title": audit["title"],
         "runs": runs,
         "text": f"{counted(len(worst), 'attack')}, {place}",
+        "stated": evidence.stated_by(f"audits/{name}")[0],
         "found": found,
     }

@@ -53,8 +53,8 @@ def _of_ledger(total: Total, known: Collection[str]) -> Statement:
         else f"The ledger of {total.party}"
     )  # fmt: skip
     words += (
-        f" has {counted(len(total.lines), 'release')} of the data set {total.dataset!r}, in "
-        f"{counted(len(total.sessions), 'run')}."
+        f", up to its last line on {total.until}, has {counted(len(total.lines), 'release')} of "
+        f"the data set {total.dataset!r}, in {counted(len(total.sessions), 'run')}."
     )
     if others:
         few = listing(others[:_FEW]) + (" and others" if len(others) > _FEW else "")
@@ -71,7 +71,7 @@ def _of_ledger(total: Total, known: Collection[str]) -> Statement:
 def _table(every: Sequence[Total]) -> Table:
     rows = [
         (
-            each.party, each.dataset, str(len(each.sessions)), str(len(each.lines)),
+            each.party, each.dataset, each.until, str(len(each.sessions)), str(len(each.lines)),
             str(each.exact), *(_no_bound_or(each.epsilon(a)) for a in Adjacency),
             probability(each.delta) if each.delta else "–",
         )
@@ -80,8 +80,9 @@ def _table(every: Sequence[Total]) -> Table:
     words = [ADJACENCIES[each.value].format("unit") for each in Adjacency]
     return Table(
         "All releases of each ledger together",
-        ("Ledger", "Data set", "Runs", "Releases", "Exact", *(f"ε, {w}" for w in words), "δ"),
-        rows, tuple(range(2, 8)), (Evidence(FILE),),
+        ("Ledger", "Data set", "Last line", "Runs", "Releases", "Exact",
+         *(f"ε, {w}" for w in words), "δ"),
+        rows, tuple(range(3, 9)), (Evidence(FILE),),
     )  # fmt: skip
 
 
@@ -108,11 +109,12 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     sessions = {session for each in used for session in each.sessions}
     units = {unit for each in used for unit in each.units}
     where = " of these sites" if incomplete else " on these records"
+    until = max((each.until for each in used), default="")
     if exact := {session for each in used for session in each.exact_sessions}:
         return (
-            f"According to the attached ledgers, {counted(len(exact), 'run')}{where} "
-            "released sums without noise, or with noise that is not secret. So no ε bounds all "
-            "runs together: each guarantee is for its run alone."
+            f"According to the attached ledgers, up to {until}, {counted(len(exact), 'run')}"
+            f"{where} released sums without noise, or with noise that is not secret. So no ε "
+            "bounds all runs together: each guarantee is for its run alone."
         )
     if len(units) > 1:
         return (
@@ -124,8 +126,9 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     words = _not_counted(incomplete, [e for e in every if e.party in sites and e not in used])
     if sessions == known and len(known) == 1:
         return (
-            "The attached ledgers list no other run on these records. Ask the sites whether there "
-            f"are other ledgers, or releases by other software.{words}"
+            "The attached ledgers list no other run on these records. Their last line is of "
+            f"{until}. Ask the sites whether there are other ledgers, or releases by other "
+            f"software.{words}"
         )
     (unit,), kind, delta = units, Adjacency(adjacency), used[0].delta
     of_sites = dict[str, Counter[Cost]]()
@@ -139,7 +142,8 @@ def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
     others = len(sessions - known)
     which = f", of which {others} {are(others)} not in this report," if others else ""
     return (
-        f"According to the attached ledgers, {counted(len(sessions), 'run')}{where}{which} "
+        f"According to the attached ledgers, up to {until}, {counted(len(sessions), 'run')}{where}"
+        f"{which} "
         f"together bound the effect of one {unit} by ε {rounded_up(most)} at δ "
         f"{probability(delta)} (at most {right} of 100 right guesses).{words}"
     )

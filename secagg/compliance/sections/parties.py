@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Section, Statement, Status, Table
@@ -18,22 +16,8 @@ def threat_model(evidence: AllEvidence) -> Section:
     found = [statement for run in evidence.runs for statement in _of_run(run)]
     return Section(
         3, "Threat model and trust", "ISO 27559 6.2; NIST SP 800-226, trust model",
-        (*_trust(evidence), *found),
+        (*answers(evidence, "trust"), *found),
     )  # fmt: skip
-
-
-def _trust(evidence: AllEvidence) -> list[Statement]:
-    """Return the answers of the form; a run on one computer contradicts separate parties."""
-    together = [r.name for r in evidence.runs if "pinned_roster" not in r.facts["engine"]]
-    said = answers(evidence, "trust")
-    if not together:
-        return said
-    but = f" But all parties of {listing(together)} ran on one computer: see “where it ran”."
-    return [
-        replace(each, text=each.text + but, status=Status.PERSON)
-        if each.evidence and each.topic in ("sites", "separate") else each
-        for each in said
-    ]  # fmt: skip
 
 
 def _of_run(run: RunEvidence) -> list[Statement]:

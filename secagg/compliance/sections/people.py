@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from secagg.compliance.evidence import AllEvidence, RunEvidence
+from secagg.compliance.form_checks import aggregators_of, contradictions
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports import tables
 from secagg.reports.numbers import count, counted, listing
 
+NOT_FILLED_IN = "Not filled in."
+
 
 def answers(evidence: AllEvidence, table: str, keys: tuple[str, ...] = ()) -> list[Statement]:
-    """Return a statement for each question of the form's table; keys: only these."""
-    found = list[Statement]()
+    """Return a statement for each question of the form's table; keys: only these.
+
+    An answer is what a person states. It needs a person if the runs contradict it.
+    """
+    found, against = list[Statement](), contradictions(evidence)
     for key, (question, answer) in evidence.form.questions(table).items():
         if keys and key not in keys:
             continue
-        topic = key.replace("_", " ")
-        if answer:
-            place = Evidence("form.toml", f"{table}/{key}")
-            found.append(Statement(topic, answer, Status.ATTACHED, (place,)))
-        else:
-            found.append(Statement(topic, f"Not filled in. {question}", Status.PERSON))
+        text, status = answer, Status.STATED
+        places: tuple[Evidence, ...] = (Evidence("form.toml", f"{table}/{key}"),) if answer else ()
+        if not answer:
+            text, status = f"{NOT_FILLED_IN} {question}", Status.MISSING
+            if key == "aggregators" and not any(map(aggregators_of, evidence.runs)):
+                text, status = "No run had an aggregator.", Status.ATTACHED
+                places = tuple(run.at("roster") for run in evidence.runs)
+            if key == "tested" and not (evidence.audits or evidence.experiments):
+                continue
+        if said := against.get(f"{table}/{key}"):
+            text = " ".join([text, *(f"But {what}" for _, what, _ in said)])
+            status = Status.PERSON
+            places += tuple(dict.fromkeys(place for *_, where in said for place in where))
+        found.append(Statement(key.replace("_", " "), text, status, places))
     return found
 
 

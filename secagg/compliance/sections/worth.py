@@ -59,18 +59,18 @@ def _of_experiment(
         if (run.facts["method"]["name"], sorted(run.facts["job"]["columns"]))
         == (job["method"], sorted(job["columns"]))
     ]  # fmt: skip
+    who, stated = evidence.stated_by(f"experiments/{name}")
     which = f"those of {listing([run.name for run in same])}" if same else "those of no run here"
     text = (
         f"“{experiment['title']}” ran the job “{job['title']}” ({job['method']}), with changed "
-        f"settings. Its method and its columns are {which}."
+        f"settings. Its method and its columns are {which}. {who}"
     )
     place = Evidence(f"experiments/{name}", "job")
     status = Status.PERSON if same else Status.MISSING
     found = [Statement("job of the experiment", text, status, (place,))]
     place = Evidence(f"experiments/{name}", "recommendations")
     found += [
-        Statement("experiment", line, Status.ATTACHED, (place,))
-        for line in recommendation_lines(experiment)
+        Statement("experiment", line, stated, (place,)) for line in recommendation_lines(experiment)
     ]
     found += [_below(name, experiment, run) for run in same if _is_below(experiment, run)]
     return [*found, _tuning(name, experiment)]

@@ -75,8 +75,9 @@ def interval(found: Mapping[str, Any]) -> str:
     return value if found["low"] == found["high"] else f"{value} ({low} to {high})"
 
 
-def number(value: float | None) -> str:
-    """Return a number with three digits; a whole one as it is."""
+def number(value: float | str | None) -> str:
+    """Return a number with three digits; a whole one as it is. A text: "inf" or "-inf" of JSON"""
+    value = float(value) if isinstance(value, str) else value
     if value is not None and math.isfinite(value) and float(value).is_integer():
         return f"{value:,.0f}" if abs(value) < 1e6 else significant(value, 3)
     return significant(value, 3)

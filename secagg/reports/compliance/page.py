@@ -12,7 +12,10 @@ from markupsafe import Markup
 
 from secagg.reports.page import environment, style_of
 
-_LIGHTS = {"evidence attached": "", "evidence missing": " missing", "needs a person": " person"}
+_LIGHTS = {
+    "evidence attached": "", "stated by a person": " stated", "evidence missing": " missing",
+    "needs a person": " person",
+}  # fmt: skip
 _SHOWN = 4  # attacks of one verdict on the first page; section 8 has all
 _SIGN_OFF = ("Decision and conditions", "Name and role", "Date and signature")
 

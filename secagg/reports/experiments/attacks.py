@@ -1,13 +1,20 @@
-"""The attacks of an experiment as rows of tables: numbers, limits and verdicts."""
+"""The attacks of an experiment as rows of tables: numbers, limits and verdicts.
+
+The verdict is computed here from the numbers (`secagg.contracts.findings`); summary.json has none.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
+from secagg.contracts.findings import Finding, Limit, Verdict, judge
 from secagg.reports.experiments.metrics import Summary
 from secagg.reports.numbers import significant
 
-Numbers = Mapping[str, float | None]
+Numbers = Mapping[str, float | str | None]
+CONTROL = "control_"
+"""Before the names of the control's numbers."""
 
 
 def attack_rows(summary: Summary) -> list[list[str]]:
@@ -35,6 +42,34 @@ def round_rows(summary: Summary) -> list[list[str]]:
     ]  # fmt: skip
 
 
+def verdict_of(numbers: Numbers) -> Verdict:
+    """Return the verdict that follows from an attack's numbers."""
+    if "value" not in numbers:
+        return Verdict.INCONCLUSIVE
+    errors = bool(numbers.get("errors"))
+    limit, planted = (
+        None if numbers.get(key) is None else Limit(number_of(numbers, key), errors)
+        for key in ("limit", "control_limit")
+    )
+    control = _finding(numbers, CONTROL) if f"{CONTROL}value" in numbers else None
+    return judge(_finding(numbers, ""), limit, control, planted)[0]
+
+
+def _finding(numbers: Numbers, prefix: str) -> Finding:
+    value, low, high, baseline = (
+        number_of(numbers, f"{prefix}{name}") for name in ("value", "low", "high", "baseline")
+    )
+    failed = "its search failed" if numbers.get(f"{prefix}failed") else ""
+    bound = "only a bound" if numbers.get(f"{prefix}bound") else ""
+    return Finding(value, low, high, baseline, failed=failed, bound=bound)
+
+
+def number_of(numbers: Numbers, key: str) -> float:
+    """Return a number; nan without one. An infinite one is a text, because JSON has none."""
+    value = numbers.get(key)
+    return math.nan if value is None else float(value)
+
+
 def _cells(numbers: Numbers) -> list[str]:
     """Return number, control, limit and verdict."""
     if not numbers:
@@ -42,16 +77,14 @@ def _cells(numbers: Numbers) -> list[str]:
     claim, errors = numbers.get("claim"), bool(numbers.get("errors"))
 
     def shown(key: str) -> str:
-        value = numbers.get(key)
-        if value is None:
+        value = number_of(numbers, key)
+        if not math.isfinite(value):
             return "–"
-        return significant(value, 3) if claim is None else f"ε {significant(value * claim, 3)}"
+        return (
+            significant(value, 3) if claim is None else f"ε {significant(value * float(claim), 3)}"
+        )
 
     limit = shown("limit")
     if limit != "–":
         limit = f"{'≥' if errors else '≤'} {limit}"
-    verdict = "leak" if numbers["leak"] else "no leak found"
-    return [
-        shown("value"), shown("control"), limit,
-        "inconclusive" if numbers["inconclusive"] else verdict,
-    ]  # fmt: skip
+    return [shown("value"), shown(f"{CONTROL}value"), limit, verdict_of(numbers).value]

@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from secagg.reports.experiments.attacks import CONTROL, Numbers, number_of
 from secagg.reports.experiments.metrics import (
     DIFFERENCES,
     SHARES,
@@ -149,7 +150,7 @@ def _round_panels(summary: Summary) -> Iterator[Panel]:
 
 
 def _attack_panel(
-    summary: Summary, name: str, found: Sequence[tuple[str, float, Mapping[str, float | None]]]
+    summary: Summary, name: str, found: Sequence[tuple[str, float, Numbers]]
 ) -> Panel:
     """Return the panel of an attack; found: curve, place and numbers
 
@@ -161,7 +162,8 @@ def _attack_panel(
         at = At(x, *(_or_nan(numbers, key) for key in ("value", "low", "high")))
         curves.setdefault(line or summary["title"], []).append(at)
         for key in (_CONTROL, "limit"):
-            shown, value = key, _or_nan(numbers, key)
+            shown = key
+            value = _or_nan(numbers, f"{CONTROL}value" if key == _CONTROL else key)
             if claims and value == 1.0:  # of a ratio of epsilons
                 shown = "claimed ε"
             dashed.setdefault(shown, {}).setdefault(line, []).append(At(x, value))
@@ -195,6 +197,6 @@ def _dashed(
                 yield (f"{name}: {line}" if line else name), of
 
 
-def _or_nan(numbers: Mapping[str, float | None], key: str) -> float:
-    value = numbers.get(key)
-    return math.nan if value is None else float(value)
+def _or_nan(numbers: Numbers, key: str) -> float:
+    value = number_of(numbers, key)
+    return value if math.isfinite(value) else math.nan
