@@ -32,7 +32,7 @@ from secagg.jobs.job import Job
 from secagg.runtime.engines.engine import MakeEngine, RemoteParties
 from secagg.runtime.journal import Journal
 from secagg.runtime.parties import make_coordinator, open_coordinator_ledger
-from secagg.runtime.planned_job import Planned, least_sites, plan_sites, roles, session_of
+from secagg.runtime.planned_job import Planned, plan_sites, roles, session_of
 from secagg.runtime.session import Session
 
 
@@ -109,11 +109,11 @@ def _without_absent_sites(planned: Planned, ready: Collection[str]) -> Planned:
 
     If that is too few sites for a sum, or the sites are on this computer, the plan is unchanged.
     """
-    job = planned.job
-    left = tuple(site for site in planned.public.sites if site in ready)
-    if planned.sources or not least_sites(job) <= len(left) < len(planned.public.sites):
+    named = planned.named
+    left = () if named is None else named.whole_groups(ready)
+    if planned.sources or named is None or named.fault(left) or len(left) == len(named.names):
         return planned
-    return plan_sites(job, left, {})
+    return plan_sites(planned.job, left, {})
 
 
 def _session(

@@ -146,11 +146,11 @@ class ThresholdPaillier(PaillierPhases):
         return self.threshold_of(sites) - 1
 
     def least_sites(self, sites: int) -> int:
-        """Return t, so that a session of fewer sites does not decrypt with a smaller t."""
-        return self.threshold_of(sites)
+        """Return t + 1 if there are so many: t - 1 colluding sites leave two others in each sum."""
+        return min(sites, self.threshold_of(sites) + 1)
 
     def threshold_of(self, sites: int) -> int:
-        """Return t for this number of sites.
+        """Return t for this number of sites, which are those that the job names.
 
         Raises `JobError` if the job sets a threshold above the number of sites.
         """
@@ -168,9 +168,9 @@ class ThresholdPaillier(PaillierPhases):
 
     def _deal(self, context: Context) -> tuple[State, Body]:
         """Draw a key and seal its shares for the sites. The dealer keeps only its own share."""
-        sites = _sites(context)
+        sites, threshold = _sites(context), self.threshold_of(context.job_sites)
         key = self.draw_key(context.random)
-        shares = share_key(key, len(sites), self.threshold_of(len(sites)), context.random)
+        shares = share_key(key, len(sites), threshold, context.random)
         plain = {site: _plain(share) for site, share in zip(sites, shares, strict=True)}
         own = plain.pop(context.me)
         return {**own, "opened": -1}, phases.deal(key.public, plain, context)
@@ -217,7 +217,7 @@ class ThresholdPaillier(PaillierPhases):
 
     def _check_rule(self, context: Context) -> None:
         """Raise an error if the threshold is too small for this site's min_sites."""
-        threshold = self.threshold_of(len(_sites(context)))
+        threshold = self.threshold_of(context.job_sites)
         if threshold < context.min_sites - 1:
             raise PolicyRefusal(
                 context.me,
@@ -254,7 +254,7 @@ class ThresholdPaillier(PaillierPhases):
 
     def _ask_missing(self, state: State, context: Context) -> tuple[State, PhaseRequest]:
         """Ask further sites for the missing answers. Raise an error if there are too few sites."""
-        threshold = self.threshold_of(len(_sites(context)))
+        threshold = self.threshold_of(context.job_sites)
         missing = threshold - len(state["answers"])
         next_sites, unasked = state["unasked"][:missing], state["unasked"][missing:]
         if len(next_sites) < missing:
@@ -278,7 +278,7 @@ class ThresholdPaillier(PaillierPhases):
             answers_from_bytes(public, site, body.get("answers"), sums.count)
             answers[site] = body["answers"]
         state = {**state, "answers": answers}
-        if len(answers) < self.threshold_of(len(_sites(context))):
+        if len(answers) < self.threshold_of(context.job_sites):
             return self._ask_missing(state, context)
         sites = _sites(context)
         product = sums.ciphertexts(context.me, state["product"])
