@@ -67,7 +67,8 @@ def start_session(
         planned = _without_absent_sites(planned, ready)
         if missing := sorted(set(roles(planned)) - set(ready)):
             raise engine.not_ready(missing, len(ready), time.monotonic() - began)
-        setup["roster"] = Roster({COORDINATOR: identity.public} | ready).to_plain()
+        parties = {name: ready[name] for name in roles(planned)}
+        setup["roster"] = Roster({COORDINATOR: identity.public} | parties).to_plain()
         setup["nonce"] = system_random(16)
         write_checked(folder / "setup", setup)
         yield _session(planned, identity, setup, engine, folder, ledgers)
@@ -105,7 +106,7 @@ def resume_session(
 
 
 def _without_absent_sites(planned: Planned, ready: Collection[str]) -> Planned:
-    """Return the plan over the sites that are ready, if the job's rule leaves the others out.
+    """Return the plan over the groups that are ready, if the job's rule leaves the others out.
 
     If that is too few sites for a sum, or the sites are on this computer, the plan is unchanged.
     """
