@@ -172,7 +172,8 @@ class SecureSum(Protocol):
         """Return the smallest number of the sites over which a session may begin without the rest.
 
         A job may allow that sites which do not answer are left out (`sites.lost`). A session over
-        this number or more withstands `max_colluding(sites)` colluding sites, as one over all does.
+        this number or more withstands `max_colluding(sites)` colluding sites, as one over all does,
+        and they leave at least two others in each sum if the protocol counts on sites.
         sites: number of sites that the job names
         """
         ...

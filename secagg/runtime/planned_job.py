@@ -277,7 +277,21 @@ def agreement(planned: Planned) -> dict[str, Any]:
         "method": {"name": planned.method.name, "settings": settings_of(planned.method)},
         "protocol": {"name": planned.protocol.name, "settings": settings_of(planned.protocol)},
         "plan": plan_facts(planned.plans),
+        **_tolerance(planned),
     }
+
+
+def _tolerance(planned: Planned) -> dict[str, Any]:
+    """Return what each session of a job that names its sites withstands; nothing without names."""
+    named = planned.named
+    if named is None:
+        return {}
+    count = len(named.names)
+    tolerance = {
+        "named": count, "colluding": planned.protocol.max_colluding(count),
+        "fewest": named.fewest, "groups": [list(group) for group in named.groups],
+    }  # fmt: skip
+    return {"tolerance": tolerance}
 
 
 def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:

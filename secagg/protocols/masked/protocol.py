@@ -27,11 +27,12 @@ without this site. Then the difference would be the site's contribution
 stops at the deadline, it can be resumed.
 
 Threat model: a malicious coordinator, which may depart from the protocol and collude with up to the
-fraction `colluding` of the sites. In each round it learns one sum of contributions, and nothing
-else about them. The sum covers at least as many sites as the plan of `graph` requires, and as many
-as each contributor's own release rule requires. If the graph is not complete, this fails with
-probability at most 2^-40, even if the coordinator tries 2^40 key directories to influence the
-graph.
+fraction `colluding` of the sites that the job names. All of these may be in a session that leaves
+other sites out, so every session keeps the thresholds for the named sites, or does not begin. In
+each round the coordinator learns one sum of contributions, and nothing else about them. The sum
+covers at least as many sites as the plan of `graph` requires, and as many as each contributor's own
+release rule requires. If the graph is not complete, this fails with probability at most 2^-40, even
+if the coordinator tries 2^40 key directories to influence the graph.
 
 =====================================================  ===========================================
 what the coordinator tries                             what a site does

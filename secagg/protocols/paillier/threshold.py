@@ -31,6 +31,11 @@ its own contribution. If the coordinator is malicious and the sites are honest, 
   2 t - c > K. In later rounds, a site's cohort is fixed when it contributes, and the site helps to
   open only sums over this cohort (condition 2). So two cohorts would have no site in common.
 
+K is the number of sites that the *job* names, also in a session that leaves some of them out. With
+a t for fewer sites, the sites that may collude could decrypt any contribution. A session is over at
+least t + 1 sites (or all), or does not begin. Then t - 1 colluding sites, which may all be in it,
+leave two others in each sum, and 2 t - c > K also rules out two cohorts in it.
+
 The default is t = floor(2K/3) + 1. Then up to 2K/3 colluding sites do not obtain the key, up to K/3
 sites may be malicious in the argument on two cohorts, and almost K/3 sites may drop out. t must
 also fit the release rule. With min_sites = k, a site expects to be hidden from k - 2 other
@@ -93,7 +98,8 @@ class ThresholdPaillier(PaillierPhases):
 
     threshold: int | None = None
     """Number of sites that are needed to decrypt, from 2 to all. If it is not set: floor(2K/3) + 1
-    for K sites. If it is below a site's own `min_sites` - 1, that site refuses to contribute."""
+    for the K sites that the job names. If it is below a site's own `min_sites` - 1, that site
+    refuses to contribute."""
     short_exponents: bool = False
     """Encrypt about five times faster, under the further assumption that powers with short random
     exponents cannot be distinguished from random ones."""
