@@ -92,6 +92,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         what = f"method {method.name!r} needs several sites, and one site alone has no result"
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
+    protocol.guarantee_text(len(job.sites.names or names))  # or it has no thresholds for so many
     _check_named_code(method, sources)
     public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method))
     stages = declared_stages(method, public)

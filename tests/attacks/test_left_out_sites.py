@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.consortium import remote_job
 from support.world import STAGE, SumNumbers, World, run_until
 
 from secagg.contracts import Context, SecureSum
 from secagg.core import encoding
 from secagg.core.frames import peek_header, read_frame, write_frame
-from secagg.errors import PolicyRefusal, ProtocolAbort, SecaggError
+from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.differencing import exposed
 from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import ReleasePolicy
@@ -33,6 +34,7 @@ from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.paillier.threshold import ThresholdPaillier
 from secagg.protocols.prg import apply_masks
 from secagg.runtime.fixed_point import decode
+from secagg.runtime.planned_job import agreement, plan_sites
 
 Numbers = dict[str, NDArray[np.float64]]
 SIZES = (10, 15, 20, 30)
@@ -368,3 +370,52 @@ def test_a_site_with_a_stricter_rule_is_in_no_session_of_smaller_groups(
     with pytest.raises(PolicyRefusal) as caught:
         world.sum()
     assert caught.value.where == "site_03"
+
+
+# --- what the parties agree on, and what plan and report say ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("protocol", "n", "lost", "colluding", "fewest"),
+    [
+        ("masked", 10, "leave_out", 3, 7), ("masked", 20, "leave_out", 6, 14),
+        ("masked", 10, "stop", 3, 10), ("threshold_paillier", 13, "leave_out", 8, 10),
+        ("additive", 10, "leave_out", 10, 3),
+    ],
+)  # fmt: skip
+def test_a_session_states_the_tolerance_for_the_named_sites(
+    protocol: str, n: int, lost: str, colluding: int, fewest: int
+) -> None:
+    names = site_names(n)
+    job = remote_job(
+        sites={"max_rows": 100, "names": names, "lost": lost},
+        release={"min_sites": 3, "min_records": 2}, protocol={"name": protocol},
+    )  # fmt: skip
+    whole = plan_sites(job, tuple(names), {})
+    named = whole.named
+    assert named is not None
+    smallest = next(
+        tuple(sorted(s for group in some for s in group))
+        for count in range(1, len(named.groups) + 1)
+        for some in itertools.combinations(named.groups, count)
+        if sum(map(len, some)) == fewest and not named.fault([s for g in some for s in g])
+    )
+    session = plan_sites(job, smallest, {})
+    agreed = agreement(session)["tolerance"]
+    assert agreed == agreement(whole)["tolerance"]
+    assert (agreed["named"], agreed["colluding"], agreed["fewest"]) == (n, colluding, fewest)
+    assert session.in_numbers == whole.in_numbers
+    assert f"{n} sites" in session.in_numbers and str(fewest) in session.in_numbers
+
+
+@pytest.mark.parametrize("colluding", [0.7, 0.9])
+def test_a_job_with_fewer_than_two_honest_sites_is_refused_when_it_is_read(
+    colluding: float,
+) -> None:
+    job = remote_job(
+        sites={"max_rows": 100, "names": ["a", "b", "c"]},
+        release={"min_sites": 2, "min_records": 2},
+        protocol={"name": "masked", "colluding": colluding, "dropping": 0.0},
+    )  # fmt: skip
+    with pytest.raises(JobError):
+        plan_sites(job, ("a", "b", "c"), {})
