@@ -120,19 +120,26 @@ class PeerError(ProtocolAbort):
 
 
 class SitesLost(ProtocolAbort):
-    """Sites dropped out after the first release, so no further sum over the same sites is possible.
+    """Sites dropped out, and no further sum of this session may be without them.
 
     sites: their names
-    forbidden: why the release rules forbid a run without these sites; empty if they do not
+    forbidden: why the rules forbid a run without these sites; empty if they do not
+    released: whether the session has released a sum
     """
 
-    def __init__(self, where: str, sites: tuple[str, ...], forbidden: str) -> None:
+    def __init__(
+        self, where: str, sites: tuple[str, ...], forbidden: str, *, released: bool = True
+    ) -> None:
+        why = "dropped out before the first release"
+        if released:
+            why = (
+                "dropped out after the first release; a sum over the other sites, subtracted from "
+                "an earlier one, is a sum over those that dropped out"
+            )
         super().__init__(
-            where,
-            f"{', '.join(sites)} dropped out after the first release; a sum over the other sites, "
-            "subtracted from an earlier one, is a sum over those that dropped out",
+            where, f"{', '.join(sites)} {why}",
             "Start a new run with the same sites, not without these.",
-        )
+        )  # fmt: skip
         self.sites, self.forbidden = sites, forbidden
 
 

@@ -72,7 +72,7 @@ from secagg.runtime.planned_job import may_be_sites, roster_fault, session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
 _RECORDS = ("log.jsonl", "run.json", SUMS_FILE)
-_AGREEMENT_KEYS = ("secagg", "evidence", "job", "method", "protocol", "plan")
+_AGREEMENT_KEYS = ("secagg", "evidence", "job", "method", "protocol", "plan", "tolerance")
 """The keys of the log's first line that form the `secagg.runtime.planned_job.agreement`."""
 
 _DIGEST = re.compile("[0-9a-f]{64}")

@@ -103,7 +103,7 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
     from secagg.runs.checks.home_check import check_home, coordinator_key  # noqa: PLC0415
     from secagg.runs.plan import plan_run  # noqa: PLC0415
     from secagg.runtime.homes.approvals import find_job  # noqa: PLC0415
-    from secagg.runtime.planned_job import least_sites  # noqa: PLC0415
+    from secagg.runtime.planned_job import named_sites  # noqa: PLC0415
 
     own = _open(home)
     asked = find_job(own, digest)
@@ -117,10 +117,12 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
         return
     if planned:
         output.show_plan(planned)
-    if asked.job.sites.lost == "leave_out":
-        left = least_sites(asked.job)
+    named = named_sites(asked.job)
+    if named is not None and len(named.groups) > 1:
+        groups = " | ".join(", ".join(group) for group in named.groups)
         typer.echo(
-            f"lost     the coordinator may leave out sites of its choice; {left} must be left"
+            "lost     the coordinator may leave out groups of its choice; "
+            f"{named.fewest} sites must be left: {groups}"
         )
     output.show_home_check(found, home)
 

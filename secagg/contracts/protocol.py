@@ -73,6 +73,7 @@ class Context:
     request_digest: digest of the request to which the sites contribute: stage, cohort, number of
         records and message. Empty for a site in phases in which it does not contribute
     min_sites: the smallest number of sites by the party's own release rule (0 if not set)
+    named: the number of sites that the job names; 0 if these are the sites of the roster
     """
 
     session: bytes
@@ -83,6 +84,16 @@ class Context:
     random: RandomBytes
     request_digest: bytes = b""
     min_sites: int = 0
+    named: int = 0
+
+    @property
+    def job_sites(self) -> int:
+        """The number of sites that thresholds are for: those that the job names.
+
+        A session may leave some of them out. Those who collude may all be among the sites that are
+        left, so a threshold for fewer sites would withstand fewer colluding sites.
+        """
+        return max(self.named, len(self.roster.with_role(Role.SITE)))
 
     @property
     def me(self) -> str:
@@ -144,7 +155,7 @@ class SecureSum(Protocol):
     def guarantee_text(self, sites: int) -> str:
         """Return a text for plan and report: how many sites may collude, and how many drop out.
 
-        sites: number of sites in the run
+        sites: number of sites that the job names
         Raises `JobError` if the settings do not fit this number of sites.
         """
         ...
@@ -153,15 +164,16 @@ class SecureSum(Protocol):
         """Return the largest number of colluding sites against which contributions stay hidden.
 
         If at most this number of sites collude with the coordinator, then all of them together see
-        only sums. sites: number of sites in the run
+        only sums, in a session over all or some of them. sites: number that the job names
         """
         ...
 
     def least_sites(self, sites: int) -> int:
         """Return the smallest number of the sites over which a session may begin without the rest.
 
-        A job may allow that sites which do not answer are left out (`sites.lost`). A coordinator
-        that lies about who answered can then choose the sites of a session, down to this number.
+        A job may allow that sites which do not answer are left out (`sites.lost`). A session over
+        this number or more withstands `max_colluding(sites)` colluding sites, as one over all does,
+        and they leave at least two others in each sum if the protocol counts on sites.
         sites: number of sites that the job names
         """
         ...

@@ -16,7 +16,7 @@ from typing import Any
 from secagg.core.roster_file import check_name
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
-from secagg.runtime.planned_job import least_sites
+from secagg.runtime.planned_job import named_sites
 
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"
@@ -38,7 +38,8 @@ def job_files(job: str, name: str, parties: Sequence[str]) -> dict[str, Any]:
     """
     agreed = Job.model_validate_json(job)
     sites = agreed.sites.names or ()
-    absent = len(sites) - least_sites(agreed)
+    named = named_sites(agreed)
+    absent = 0 if named is None else len(sites) - named.fewest
     lead = {"id": "_server", "path": LEAD, "args": {"job": job, "name": name}}
     party = {"id": "_client", "path": PARTY, "args": {}}
     controller = {

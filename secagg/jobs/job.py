@@ -126,17 +126,17 @@ class Sites(_Strict):
     )
     """The names of the sites that take part, at least two. A name without records is an error. A
     file without a name stays out, and `plan` and `run` say so. If it is not set, every file in
-    `folder` is a site, also a file that is there by mistake."""
+    `folder` is a site, also a file that is there by mistake. With `lost = "leave_out"`, their order
+    decides which sites are left out together."""
     lost: Literal["stop", "leave_out"] = "stop"
-    """With sites on computers of their own: what happens if one does not answer in time. `"stop"`:
-    the run stops, and goes on when the site is back; only a site that is lost between its
-    consent and the first sum may be missing, as the protocol allows. `"leave_out"`: before the
-    first sum, the run goes on without the site. After it, the run begins again over the sites
-    that answer, if the release rules allow this: the difference of two sums is a sum over the
-    lost sites, so these must be `release.min_sites` or more. Otherwise the run stops. At least
-    `release.min_sites` sites must be left, and with `masked` and `threshold_paillier` as many
-    as their sums need. With this rule, a coordinator that lies about who answered can choose
-    any so many sites for a sum."""
+    """What happens if a site of `names` does not answer in time. `"stop"`: the run stops, and goes
+    on when the site is back; every sum covers all sites. `"leave_out"`: the run goes on, or begins
+    again after the first sum, without the site and its whole *group*. The groups are the first
+    `release.min_sites` names, the next so many, and so on; the last group has the rest. So sums of
+    several sessions together never show fewer than `release.min_sites` sites, whoever the
+    coordinator says was lost. At least `release.min_sites` sites must be left, and with `masked`
+    and `threshold_paillier` as many as they need to withstand as many colluding sites. Otherwise
+    the run stops."""
     max_rows: int = Field(ge=1, le=2**48)
     """Public upper bound on the number of rows of each site. Without noise, a site with more rows
     refuses. With `[privacy]` no site refuses, and the bound is at least 2^20; a site with even more

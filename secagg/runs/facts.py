@@ -145,7 +145,7 @@ def facts(
         "protocol": {
             **events[0]["protocol"],
             "hides_from_coordinator": capabilities.hides_from_coordinator,
-            "in_numbers": planned.protocol.guarantee_text(len(planned.public.sites)),
+            "in_numbers": planned.in_numbers,
             "dropouts": capabilities.dropouts,
             "sees": dict(capabilities.sees),
             "unprotected": list(capabilities.unprotected),
@@ -187,7 +187,7 @@ def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
     if planned.private is None:
         return None
     assert planned.public.clip is not None  # with noise, records are always clipped
-    max_colluding = planned.protocol.max_colluding(len(planned.public.sites))
+    max_colluding = planned.protocol.max_colluding(planned.job_sites)
     return guarantee(planned.private, planned.public.clip, sites, max_colluding)
 
 

@@ -2,9 +2,10 @@
 
 After the first release, the sites of a session are fixed: the difference of two sums over different
 sites is a sum over the sites that changed. So a lost site stops the session. With
-`sites.lost = "leave_out"`, a new session of the same job begins, over the sites that answer. Its
-method starts from the beginning, because what the method has computed so far depends on the lost
-sites. The result is therefore that of a run over the other sites, to the bit.
+`sites.lost = "leave_out"`, a new session of the same job begins, over the groups of sites that
+answer (`secagg.privacy.policy.named_sites`). Its method starts from the beginning, because what the
+method has computed so far depends on the lost sites. The result is therefore that of a run over the
+other sites, to the bit.
 
 Guarantees
     * The release rules of the coordinator, with all sums of its ledger and of the lost session, are
@@ -18,14 +19,14 @@ Files: a session that lost sites waits in `OUT.lost-SESSION`. When a later one i
 log is kept, as `OUT.failed-SESSION`. Which sessions came before is read from these folders, so that
 a coordinator that was killed in between knows it, too.
 
-    * A session over fewer of the job's sites than `least_sites` is opened by no site. With `masked`
-      any two sessions have an honest site in common, whose ledger compares them.
+    * A session that has a part of a group, or fewer sites than the protocol needs to withstand as
+      many colluding sites, is opened by no site. So a coordinator that says that a site was lost
+      although it answered can choose groups only. All sums of all its sessions together depend on
+      whole groups, each of at least `min_sites` sites, whatever the ledgers know.
     * Also the `min_sites` that the lost sites signed with the sums of this session must be met.
 
-Not protected: a coordinator that says that a site was lost although it answered. With the rule
-`leave_out`, it can choose any `least_sites` of the job's sites for a run. A site's ledger has only
-the sums that the site is part of. With `plain`, `additive` or `paillier` and `min_sites` = 2, three
-sums over two of three sites each show every site, and no ledger of a site objects.
+Not protected: sums of other jobs, over other sites. A site's ledger has only the sums that the site
+is part of.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "method": planned.method.name,
         "disclosure": method_facts(planned)["disclosure"],
         "protocol": planned.protocol.name,
-        "in_numbers": planned.protocol.guarantee_text(len(planned.public.sites)),
+        "in_numbers": planned.in_numbers,
         "sites": list(planned.public.sites),
         "release": planned.job.release.model_dump(),
         "own_rules": {

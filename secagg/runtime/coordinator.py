@@ -10,7 +10,7 @@ uses a release that is not on disk (invariant 5 of the design).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +34,7 @@ from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SitesLost
 from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
+from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import (
     ReleasePolicy,
     check_cohort,
@@ -111,8 +112,8 @@ class Coordinator:
     random: RandomBytes
     earlier: tuple[frozenset[str], ...] = ()
     """for each sum of an earlier session, its sites"""
-    least_sites: int = 2
-    """the smallest number of sites over which a session of the same job may begin"""
+    named: NamedSites | None = None
+    """the sites that the job names, if it does"""
 
     @single_threaded_blas()
     def start(self) -> Step:
@@ -133,6 +134,8 @@ class Coordinator:
         if phase is CONSENT or phase.contributes:
             if replies.missing and state.released:
                 raise self._lost(state, replies.missing)
+            if phase is not CONSENT:
+                self._check_named(state, replies.claims)
             state = replace(state, claims=replies.claims, checked=None)
         if phase is CONSENT:
             return self._consented(state, replies)
@@ -150,29 +153,43 @@ class Coordinator:
         """Continue if all sites consented; a refusal has already ended the run.
 
         If a site does not answer, the coordinator asks the other sites again, because a site
-        consents to a sum over certain sites, and may require more sites than are left.
+        consents to a sum over certain sites, and may require more sites than are left. A site of a
+        job that names its sites is left out with its whole group.
         """
         sites, events = tuple(sorted(state.claims)), replies.events
         if state.status is Status.CONFIRMING:
             return self._begin_sum(state.after(Event.CONSENT), events)
         if replies.missing:
-            return self._ask_consent(state.after(Event.SILENCE, cohort=sites), events)
+            cohort = sites if self.named is None else self.named.whole_groups(sites)
+            if self.named is not None and self.named.fault(cohort):
+                raise self._lost(state, replies.missing)
+            return self._ask_consent(state.after(Event.SILENCE, cohort=cohort), events)
         consented = {"event": "consent", "round": 0, "claims": _as_hex(state.claims)}
         state = state.after(Event.CONSENT, stage=None)
         return self._run_server("setup", state, {site: {} for site in sites}, (*events, consented))
 
     def _lost(self, state: CoordinatorState, sites: tuple[str, ...]) -> SitesLost:
         """Return the error for sites that dropped out, with what the rules say of the others."""
-        left, forbidden = sorted(set(state.cohort) - set(sites)), ""
-        if len(left) < self.least_sites:
-            forbidden = f"{len(left)} sites are left, and this job needs {self.least_sites}"
+        where, left = f"round {state.round}", tuple(sorted(set(state.cohort) - set(sites)))
+        if self.named is not None:
+            whole = self.named.whole_groups(left)
+            if forbidden := self.named.fault(whole or left):
+                return SitesLost(where, sites, forbidden, released=state.released)
+            left = whole
+        earlier, forbidden = self.earlier, ""
+        if state.released:
+            earlier = (*earlier, frozenset(state.cohort))
         strictest = replace(self.policy, min_sites=max(self.policy.min_sites or 2, state.strictest))
         try:
-            earlier = (*self.earlier, frozenset(state.cohort))
             check_cohort(strictest, self.identity.name, left, earlier)
         except PolicyRefusal as refusal:
             forbidden = refusal.what
-        return SitesLost(f"round {state.round}", sites, forbidden)
+        return SitesLost(where, sites, forbidden, released=state.released)
+
+    def _check_named(self, state: CoordinatorState, sites: Collection[str]) -> None:
+        """Raise `SitesLost` if no sum of the job may cover exactly these sites."""
+        if self.named is not None and self.named.fault(sites):
+            raise self._lost(state, tuple(sorted(set(state.cohort) - set(sites))))
 
     # --- one protocol step ---------------------------------------------------------------------
 
@@ -183,7 +200,7 @@ class Coordinator:
         shape = SETUP_SHAPE if state.stage is None else self.plans.of(state.stage).shape
         context = Context(
             self.session, state.round, self.identity, self.roster, shape, self.random,
-            state.request,
+            state.request, named=0 if self.named is None else len(self.named.names),
         )  # fmt: skip
         memory, outcome = self.protocol.server(phase, state.protocol, replies, context)
         state = replace(state, protocol=memory)
@@ -208,6 +225,7 @@ class Coordinator:
         phase = self._phase(request.phase)
         shared: Body = {} if state.stage is None else {"stage": state.stage}
         if phase.contributes:
+            self._check_named(state, request.bodies)
             shared = _site_request(state)
         if phase.opens:
             state = self._check_release(state, request.contributors)
@@ -246,6 +264,7 @@ class Coordinator:
         """
         if state.checked is not None and sorted(state.checked) == sorted(contributors):
             return state
+        self._check_named(state, contributors)
         claims = {site: state.claims.get(site) for site in contributors}
         thresholds = read_attestations(claims, state.stage, state.round, self.roster, self.session)
         first = state.cohort if state.released else None

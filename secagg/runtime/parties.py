@@ -12,7 +12,7 @@ from secagg.jobs.data_sources import SiteSource, as_policy, ledger_folder
 from secagg.jobs.design_matrix import read_rows, reread_rows
 from secagg.runtime.coordinator import Coordinator
 from secagg.runtime.party import Party, SiteContext
-from secagg.runtime.planned_job import Planned, least_sites
+from secagg.runtime.planned_job import Planned
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session_ledgers import CoordinatorLedger, make_guard
 
@@ -57,7 +57,8 @@ def make_party(
         load = functools.partial(read_records, planned, source, stand_in)
         site = SiteContext(planned.method, planned.public, load, guard, method_random)
     return Party(
-        identity, roster, session, planned.protocol, planned.plans, policy, random, site
+        identity, roster, session, planned.protocol, planned.plans, policy, random, site,
+        planned.named,
     )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def make_coordinator(
     return Coordinator(
         identity, roster, session, planned.protocol, planned.method, planned.public, planned.plans,
         as_policy(planned.job.release), random, () if ledger is None else ledger.earlier,
-        least_sites(planned.job),
+        planned.named,
     )  # fmt: skip
 
 

@@ -51,6 +51,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import PeerError, SecaggError
+from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_release
 from secagg.runtime.attestations import ContributionAttestation, read_attestations
 from secagg.runtime.evidence import Statement, extend_requests
@@ -99,6 +100,8 @@ class Party:
     policy: ReleasePolicy
     random: RandomBytes
     site: SiteContext | None = None
+    named: NamedSites | None = None
+    """the sites that the job names, if it does"""
 
     def first_state(self) -> bytes:
         """Return the state before any request."""
@@ -166,7 +169,7 @@ class Party:
             state = replace(state, cohort=cohort)
         context = Context(
             self.session, round_, self.identity, self.roster, shape, self.random, digest,
-            self.policy.min_sites or 0,
+            self.policy.min_sites or 0, 0 if self.named is None else len(self.named.names),
         )  # fmt: skip
         with attempt.step(Step.PROTOCOL):
             memory, reply = self.protocol.client(
@@ -175,13 +178,19 @@ class Party:
         return _Answer(replace(state, protocol=memory), reply, note)
 
     def _site_steps(self, round_: int, body: Body) -> tuple[SiteSteps, SiteRequest]:
-        """Return the steps of this site, and its request. Raises `PeerError` if it is no site."""
+        """Return the steps of this site, and its request.
+
+        Raises `PeerError` if it is no site, and `PolicyRefusal` for sites that no sum may cover.
+        """
         if self.site is None:
             raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
         site = SiteSteps(
             self.identity.name, self.roster, self.plans, self.policy, self.random, self.site
         )
-        return site, site.read_request(round_, body)
+        request = site.read_request(round_, body)
+        if self.named is not None:
+            self.named.check(self.identity.name, request.cohort, self.policy.min_sites)
+        return site, request
 
     def _attestation(self, request: SiteRequest) -> ContributionAttestation:
         """Return the public statement that a site signs when it contributes."""
@@ -203,6 +212,8 @@ class Party:
         stage, me = str(body.get("stage")), self.identity.name
         thresholds = read_attestations(claims, stage, round_, self.roster, self.session)
         check_release(self.policy, me, sites, thresholds, state.cohort)
+        if self.named is not None:
+            self.named.check(me, sites, self.policy.min_sites)
         if stage != COHORT and set(thresholds) != set(sites):
             # Each site signed the number of contributors for which it sized its noise. A further
             # claim would make that number match a sum over fewer sites, with less noise. (Noise in

@@ -32,6 +32,7 @@ from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method, make_protocol, settings_of
 from secagg.privacy.accounting.calibration import Calibrated, calibrate
 from secagg.privacy.accounting.terms import Terms
+from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.site_policy import ANY_MODULE
 from secagg.runtime.evidence import EVIDENCE
 from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
@@ -56,6 +57,29 @@ class Planned:
         """The facts of the method."""
         return facts_of(self.method)
 
+    @property
+    def named(self) -> NamedSites | None:
+        """The sites that the job names; None if it names none."""
+        return named_sites(self.job)
+
+    @property
+    def job_sites(self) -> int:
+        """The number of sites that thresholds are for (`secagg.contracts.Context.job_sites`)."""
+        return len(self.job.sites.names or self.public.sites)
+
+    @property
+    def in_numbers(self) -> str:
+        """How many sites may collude and be missing, in the smallest session that is allowed."""
+        text, named = self.protocol.guarantee_text(self.job_sites), self.named
+        if named is None:
+            return text
+        if named.fewest == self.job_sites:
+            return f"{text}; every sum of this job covers all {self.job_sites} sites"
+        return (
+            f"{text}; a session may leave out sites in whole groups, down to {named.fewest} of "
+            f"{self.job_sites}, and withstands as many colluding sites"
+        )
+
 
 def plan_job(job: Job, data: Data | None = None) -> Planned:
     """Find the sites by name and check that every sum fits. Raises `UsageError`."""
@@ -76,13 +100,14 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         what = f"method {method.name!r} needs several sites, and one site alone has no result"
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
+    protocol.guarantee_text(len(job.sites.names or names))  # or it has no thresholds for so many
     _check_named_code(facts, sources)
     public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method, facts))
     stages = declared_stages(method, public)
     if public.site_moments:
         stages = (site_moments_stage(public, job.privacy.count_share),)
     _check_person_norm(job, stages, public.clip)
-    private = _calibrate(job, method, facts, stages, protocol, len(names))
+    private = _calibrate(job, method, facts, stages, protocol, len(job.sites.names or names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
         public = replace(public, noise=noise)
@@ -216,13 +241,16 @@ def roles(planned: Planned) -> dict[str, Role]:
     return dict.fromkeys(planned.public.sites, Role.SITE) | dict(planned.protocol.parties())
 
 
-def least_sites(job: Job) -> int:
-    """Return the smallest number of its named sites over which a session of this job may begin."""
-    named = len(job.sites.names or ())
-    if job.sites.lost == "stop":
-        return named
-    least = make_protocol(job.protocol).least_sites(named)
-    return min(named, max(2, least, job.release.min_sites or 2))
+def named_sites(job: Job) -> NamedSites | None:
+    """Return the sites that the job names, and which of them may be left out; None without names.
+
+    Raises `JobError` if the protocol has no thresholds for this number of sites.
+    """
+    names, together = job.sites.names, job.release.min_sites
+    if names is None:
+        return None
+    least = max(2, make_protocol(job.protocol).least_sites(len(names)), together or 2)
+    return NamedSites.of(names, together if job.sites.lost == "leave_out" else None, least)
 
 
 def roster_fault(
@@ -244,7 +272,8 @@ def roster_fault(
 
 def may_be_sites(sites: Collection[str], job: Job) -> bool:
     """Return whether a session of a job over a network may have these sites."""
-    return set(sites) <= set(job.sites.names or ()) and len(sites) >= max(2, least_sites(job))
+    named = named_sites(job)
+    return named is not None and not named.fault(sites)
 
 
 def session_of(planned: Planned, roster: Roster, nonce: bytes) -> bytes:
@@ -261,7 +290,21 @@ def agreement(planned: Planned) -> dict[str, Any]:
         "method": {"name": planned.method.name, "settings": settings_of(planned.method)},
         "protocol": {"name": planned.protocol.name, "settings": settings_of(planned.protocol)},
         "plan": plan_facts(planned.plans),
+        **_tolerance(planned),
     }
+
+
+def _tolerance(planned: Planned) -> dict[str, Any]:
+    """Return what each session of a job that names its sites withstands; nothing without names."""
+    named = planned.named
+    if named is None:
+        return {}
+    count = len(named.names)
+    tolerance = {
+        "named": count, "colluding": planned.protocol.max_colluding(count),
+        "fewest": named.fewest, "groups": [list(group) for group in named.groups],
+    }  # fmt: skip
+    return {"tolerance": tolerance}
 
 
 def plan_facts(plans: StagePlans) -> list[dict[str, Any]]:

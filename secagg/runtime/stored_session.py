@@ -32,7 +32,7 @@ from secagg.jobs.job import Job
 from secagg.runtime.engines.engine import MakeEngine, RemoteParties
 from secagg.runtime.journal import Journal
 from secagg.runtime.parties import make_coordinator, open_coordinator_ledger
-from secagg.runtime.planned_job import Planned, least_sites, plan_sites, roles, session_of
+from secagg.runtime.planned_job import Planned, plan_sites, roles, session_of
 from secagg.runtime.session import Session
 
 
@@ -67,7 +67,8 @@ def start_session(
         planned = _without_absent_sites(planned, ready)
         if missing := sorted(set(roles(planned)) - set(ready)):
             raise engine.not_ready(missing, len(ready), time.monotonic() - began)
-        setup["roster"] = Roster({COORDINATOR: identity.public} | ready).to_plain()
+        parties = {name: ready[name] for name in roles(planned)}
+        setup["roster"] = Roster({COORDINATOR: identity.public} | parties).to_plain()
         setup["nonce"] = system_random(16)
         write_checked(folder / "setup", setup)
         yield _session(planned, identity, setup, engine, folder, ledgers)
@@ -105,15 +106,15 @@ def resume_session(
 
 
 def _without_absent_sites(planned: Planned, ready: Collection[str]) -> Planned:
-    """Return the plan over the sites that are ready, if the job's rule leaves the others out.
+    """Return the plan over the groups that are ready, if the job's rule leaves the others out.
 
     If that is too few sites for a sum, or the sites are on this computer, the plan is unchanged.
     """
-    job = planned.job
-    left = tuple(site for site in planned.public.sites if site in ready)
-    if planned.sources or not least_sites(job) <= len(left) < len(planned.public.sites):
+    named = planned.named
+    left = () if named is None else named.whole_groups(ready)
+    if planned.sources or named is None or named.fault(left) or len(left) == len(named.names):
         return planned
-    return plan_sites(job, left, {})
+    return plan_sites(planned.job, left, {})
 
 
 def _session(

@@ -306,24 +306,27 @@ def test_a_rule_on_lost_sites_that_cannot_help_is_remarked_on(tmp_path: Path, jo
 
 
 @pytest.mark.parametrize(
-    ("lost", "sites", "min_sites", "protocol", "remarks"),
+    ("lost", "sites", "min_sites", "protocol", "remark"),
     [
-        ("stop", 3, 3, "plain", 0), ("leave_out", 3, None, "plain", 0),
-        ("leave_out", 3, 3, "plain", 1), ("leave_out", 5, 3, "plain", 1),
-        ("leave_out", 6, 3, "plain", 0),
-        ("leave_out", 6, 3, "masked", 1),  # a masked sum of 6 needs 5
-        ("leave_out", 10, 3, "masked", 0),  # of 10, 7
+        ("stop", 3, 3, "plain", ""), ("leave_out", 3, None, "plain", ""),
+        ("leave_out", 3, 3, "plain", "can never"), ("leave_out", 5, 3, "plain", "can never"),
+        ("leave_out", 6, 3, "plain", "s0, s1, s2 | s3, s4, s5"),
+        ("leave_out", 6, 3, "masked", "can never"),  # a masked sum of 6 needs 5
+        ("leave_out", 10, 3, "masked", "s0, s1, s2 | s3, s4, s5 | s6, s7, s8, s9"),  # of 10, 7
+        ("leave_out", 10, 3, "threshold_paillier", "can never"),  # 8: 6 may collude
     ],
 )  # fmt: skip
-def test_lost_sites_can_be_left_out_if_they_and_the_others_are_enough(
-    lost: str, sites: int, min_sites: int | None, protocol: str, remarks: int
+def test_the_groups_in_which_lost_sites_can_be_left_out_are_remarked_on(
+    lost: str, sites: int, min_sites: int | None, protocol: str, remark: str
 ) -> None:
     names = [f"s{i}" for i in range(sites)]
     job = small_job(
         sites={"max_rows": 9, "lost": lost, "names": names}, release={"min_sites": min_sites},
         protocol={"name": protocol},
     )  # fmt: skip
-    assert len(lost_rule_remarks(job)) == remarks
+    found = lost_rule_remarks(job)
+    assert len(found) == (remark != "")
+    assert all(remark in text for text in found)
 
 
 @pytest.mark.parametrize("name", ["north.policy.toml", "Policy.toml", "policy.toml.bak"])

@@ -32,6 +32,7 @@ from secagg.core import encoding
 from secagg.core.frames import peek_header
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, replayable_random
+from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.runtime.coordinator import Coordinator, Step
 from secagg.runtime.coordinator_state import CoordinatorState
@@ -97,6 +98,7 @@ class World:
     tamper: Tamper | None = None
     random: RandomBytes = field(default_factory=lambda: replayable_random(7))
     policies: Mapping[str, ReleasePolicy] | None = None
+    named: NamedSites | None = None
 
     def __post_init__(self) -> None:
         sites = tuple(sorted(self.numbers))
@@ -111,7 +113,7 @@ class World:
         parties = {name: self.party(name) for name, role in roles if role is not Role.COORDINATOR}
         self.coordinator = Coordinator(
             self.identities["coordinator"], self.roster, self.session, self.protocol, self.method,
-            self.public, self.plans, self.shared, self.random,
+            self.public, self.plans, self.shared, self.random, named=self.named,
         )  # fmt: skip
         self.engine = MemoryEngine("coordinator", parties, self.tamper)
 
@@ -124,7 +126,7 @@ class World:
         policy = (self.policies or {}).get(name, self.shared)
         return Party(
             self.identities[name], self.roster, self.session, self.protocol, self.plans, policy,
-            self.random, site,
+            self.random, site, self.named,
         )  # fmt: skip
 
     def sum(self) -> tuple[NDArray[np.float64], list[str]]:

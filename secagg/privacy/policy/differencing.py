@@ -37,7 +37,8 @@ Not protected:
 * Releases that are not in `earlier`. A site knows only the cohorts that it was part of. Three
   cohorts without a common site can expose a group, and then no single site's ledger shows this:
   fewer than k sites if there are at least 3k/2, and one site if there are at least 2k - 1
-  (docs/math/differencing.md). The coordinator's ledger contains all cohorts.
+  (docs/math/differencing.md). The coordinator's ledger contains all cohorts. Sums of one job that
+  names its sites cannot do this: see `named_sites`.
 * Computations that are not linear in the contributions.
 
 Two assumptions can only cause more refusals. The first is that each site contributed the same

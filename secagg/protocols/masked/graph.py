@@ -19,6 +19,21 @@ that do not drop out. Three conditions must hold.
 (c) Connectivity: the graph of the honest survivors is connected, so that only their joint sum can
     be computed.
 
+n is the number of sites that the *job* names, also in a session that leaves some of them out. The
+c sites that collude may all be in that session. So its threshold, degree and least number of
+survivors are those of the plan for n, and a session over m < n sites is one in which n - m sites
+dropped out before the graph was drawn. On the complete graph, let T be threshold and least number
+of survivors, with 2 T > n + c. For every m from T to n:
+
+* (b) holds, because each secret has m shares: 2 T > n + c >= m + c.
+* Two lists of survivors, each signed by T sites, have an honest signer in common, because
+  2 T - c > n >= m. It signs one list.
+* At least T - c > (n - c) / 2 survivors are honest. At least 2 are, because c <= n - 2 is required.
+
+A session over m < T sites is refused. A plan for m itself would take floor(colluding m) for c. Of
+10 named sites 3 may collude, but a plan for 7 of them withstands 2. A ring's plan already allows
+for up to d sites that are not on the ring, so a session over n - d sites or more is part of it.
+
 On the complete graph, the conditions always hold or never hold. On a ring, they fail with a small
 probability, because its order is random. docs/math/masked-graph.md proves the bound and lists
 plans.
@@ -89,7 +104,6 @@ def plan_graph(
 
     The graph is complete if there are at most MAX_COMPLETE_SITES sites or no ring is safe enough.
 
-    sites: at least 2
     colluding: largest fraction of the sites that may collude; in [0, 1)
     dropping: largest fraction of the sites that may drop out; in [0, 1)
     failure_log2: the probability that a condition fails is at most 2**failure_log2; below 0
@@ -99,12 +113,16 @@ def plan_graph(
     4, 4 of 5, 5 of 7, and 7 of 10. For small n, a lower threshold would allow a site to drop out,
     but then a single colluding site could help to unmask another site.
 
-    Raises `JobError` if a setting is out of range, or if no threshold gives both secrecy and
-    recovery.
+    sites: that the job names, whoever is present
+    Raises `JobError` if a setting is out of range, if no threshold gives both secrecy and recovery,
+    or if fewer than two sites do not collude.
     """
     if sites < 2:
         raise JobError("sites", "at least 2 sites are required")
     check_fractions(colluding, dropping)
+    if sites - _floor(colluding * sites) < 2:
+        what = f"only one of {sites} sites would not collude, and a sum shows its contribution"
+        raise JobError("protocol.colluding", what, "Lower it.")
     if not failure_log2 < 0:
         raise JobError("protocol.failure_log2", "must be below 0 (log2 of a probability)")
     c, d = _floor(colluding * sites), _floor(dropping * sites)

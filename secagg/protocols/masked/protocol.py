@@ -27,11 +27,12 @@ without this site. Then the difference would be the site's contribution
 stops at the deadline, it can be resumed.
 
 Threat model: a malicious coordinator, which may depart from the protocol and collude with up to the
-fraction `colluding` of the sites. In each round it learns one sum of contributions, and nothing
-else about them. The sum covers at least as many sites as the plan of `graph` requires, and as many
-as each contributor's own release rule requires. If the graph is not complete, this fails with
-probability at most 2^-40, even if the coordinator tries 2^40 key directories to influence the
-graph.
+fraction `colluding` of the sites that the job names. All of these may be in a session that leaves
+other sites out, so every session keeps the thresholds for the named sites, or does not begin. In
+each round the coordinator learns one sum of contributions, and nothing else about them. The sum
+covers at least as many sites as the plan of `graph` requires, and as many as each contributor's own
+release rule requires. If the graph is not complete, this fails with probability at most 2^-40, even
+if the coordinator tries 2^40 key directories to influence the graph.
 
 =====================================================  ===========================================
 what the coordinator tries                             what a site does
@@ -148,7 +149,8 @@ class Masked:
         colluding = self.max_colluding(sites)
         text = (
             f"of {sites} sites, up to {colluding} may collude with the coordinator; up to "
-            f"{sites - plan.least_survivors} may drop out of the first sum, none of a later one"
+            f"{sites - plan.least_survivors} may be missing from the first sum, none of its sites "
+            "from a later one"
         )
         if plan.degree < sites - 1:
             text += f"; each site shares masks with {plan.degree} others"
@@ -159,10 +161,7 @@ class Masked:
         return int(self.colluding * sites + 1e-9)  # 1e-9: 0.29 * 100 gives 29
 
     def least_sites(self, sites: int) -> int:
-        """Return the smallest number of survivors, so that a new session is no way round it.
-
-        Any two sets of so many sites have an honest site in common, whose ledger compares the two.
-        """
+        """Return the smallest number of survivors, so that a new session is no way round it."""
         return self._plan_for(sites).least_survivors
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
@@ -170,8 +169,12 @@ class Masked:
         return ()
 
     def plan(self, context: Context) -> GraphPlan:
-        """Return the plan of the neighbour graph for the number of sites in the roster."""
-        return self._plan_for(len(context.roster.with_role(Role.SITE)))
+        """Return the plan of the neighbour graph for the number of sites that the job names.
+
+        It is also the plan of a session over some of them. The others are sites that dropped out
+        before the graph was drawn.
+        """
+        return self._plan_for(context.job_sites)
 
     def _plan_for(self, sites: int) -> GraphPlan:
         return plan_graph(sites, self.colluding, self.dropping, FAILURE_LOG2 - GRINDING_LOG2)

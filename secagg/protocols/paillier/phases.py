@@ -78,6 +78,7 @@ class PaillierPhases(ABC):
             case "deal" | "install" if "opened" in state:
                 raise PeerError(context.roster.coordinator, "asks for or sends a second key")
             case "deal":
+                self._check_session(context)
                 return self._deal(context)
             case "install":
                 return self._install(body, context), {}
@@ -95,8 +96,7 @@ class PaillierPhases(ABC):
         """Relay the key, multiply ciphertexts, ask sites to decrypt the product."""
         match phase:
             case "setup":
-                # Raises `JobError` if the settings do not fit this number of sites.
-                self.max_colluding(len(context.roster.with_role(Role.SITE)))
+                self._check_session(context)
                 return _ask_dealer(sorted(replies))
             case "deal" if replies:
                 return _relay_key(state, replies, self.key_bits)
@@ -115,6 +115,16 @@ class PaillierPhases(ABC):
             case "decrypt":
                 return self._collect(state, replies, context)
         raise InternalError(self.name, f"no server step {phase!r}")
+
+    def _check_session(self, context: Context) -> None:
+        """Raise `PolicyRefusal` if this session lacks too many of the job's sites.
+
+        Raises `JobError` if the settings do not fit the number of the job's sites.
+        """
+        least, sites = self.least_sites(context.job_sites), context.roster.with_role(Role.SITE)
+        if len(sites) < least:
+            what = f"the session has {len(sites)} sites, and this job needs {least} of its sites"
+            raise PolicyRefusal(context.me, what, "Run again when more sites can be reached.")
 
     @abstractmethod
     def _deal(self, context: Context) -> tuple[State, Body]:

@@ -31,6 +31,11 @@ its own contribution. If the coordinator is malicious and the sites are honest, 
   2 t - c > K. In later rounds, a site's cohort is fixed when it contributes, and the site helps to
   open only sums over this cohort (condition 2). So two cohorts would have no site in common.
 
+K is the number of sites that the *job* names, also in a session that leaves some of them out. With
+a t for fewer sites, the sites that may collude could decrypt any contribution. A session is over at
+least t + 1 sites (or all), or does not begin. Then t - 1 colluding sites, which may all be in it,
+leave two others in each sum, and 2 t - c > K also rules out two cohorts in it.
+
 The default is t = floor(2K/3) + 1. Then up to 2K/3 colluding sites do not obtain the key, up to K/3
 sites may be malicious in the argument on two cohorts, and almost K/3 sites may drop out. t must
 also fit the release rule. With min_sites = k, a site expects to be hidden from k - 2 other
@@ -93,7 +98,8 @@ class ThresholdPaillier(PaillierPhases):
 
     threshold: int | None = None
     """Number of sites that are needed to decrypt, from 2 to all. If it is not set: floor(2K/3) + 1
-    for K sites. If it is below a site's own `min_sites` - 1, that site refuses to contribute."""
+    for the K sites that the job names. If it is below a site's own `min_sites` - 1, that site
+    refuses to contribute."""
     short_exponents: bool = False
     """Encrypt about five times faster, under the further assumption that powers with short random
     exponents cannot be distinguished from random ones."""
@@ -146,11 +152,11 @@ class ThresholdPaillier(PaillierPhases):
         return self.threshold_of(sites) - 1
 
     def least_sites(self, sites: int) -> int:
-        """Return t, so that a session of fewer sites does not decrypt with a smaller t."""
-        return self.threshold_of(sites)
+        """Return t + 1 if there are so many: t - 1 colluding sites leave two others in each sum."""
+        return min(sites, self.threshold_of(sites) + 1)
 
     def threshold_of(self, sites: int) -> int:
-        """Return t for this number of sites.
+        """Return t for this number of sites, which are those that the job names.
 
         Raises `JobError` if the job sets a threshold above the number of sites.
         """
@@ -168,9 +174,9 @@ class ThresholdPaillier(PaillierPhases):
 
     def _deal(self, context: Context) -> tuple[State, Body]:
         """Draw a key and seal its shares for the sites. The dealer keeps only its own share."""
-        sites = _sites(context)
+        sites, threshold = _sites(context), self.threshold_of(context.job_sites)
         key = self.draw_key(context.random)
-        shares = share_key(key, len(sites), self.threshold_of(len(sites)), context.random)
+        shares = share_key(key, len(sites), threshold, context.random)
         plain = {site: _plain(share) for site, share in zip(sites, shares, strict=True)}
         own = plain.pop(context.me)
         return {**own, "opened": -1}, phases.deal(key.public, plain, context)
@@ -217,7 +223,7 @@ class ThresholdPaillier(PaillierPhases):
 
     def _check_rule(self, context: Context) -> None:
         """Raise an error if the threshold is too small for this site's min_sites."""
-        threshold = self.threshold_of(len(_sites(context)))
+        threshold = self.threshold_of(context.job_sites)
         if threshold < context.min_sites - 1:
             raise PolicyRefusal(
                 context.me,
@@ -254,7 +260,7 @@ class ThresholdPaillier(PaillierPhases):
 
     def _ask_missing(self, state: State, context: Context) -> tuple[State, PhaseRequest]:
         """Ask further sites for the missing answers. Raise an error if there are too few sites."""
-        threshold = self.threshold_of(len(_sites(context)))
+        threshold = self.threshold_of(context.job_sites)
         missing = threshold - len(state["answers"])
         next_sites, unasked = state["unasked"][:missing], state["unasked"][missing:]
         if len(next_sites) < missing:
@@ -278,7 +284,7 @@ class ThresholdPaillier(PaillierPhases):
             answers_from_bytes(public, site, body.get("answers"), sums.count)
             answers[site] = body["answers"]
         state = {**state, "answers": answers}
-        if len(answers) < self.threshold_of(len(_sites(context))):
+        if len(answers) < self.threshold_of(context.job_sites):
             return self._ask_missing(state, context)
         sites = _sites(context)
         product = sums.ciphertexts(context.me, state["product"])

@@ -122,24 +122,31 @@ def test_an_opening_that_is_not_as_agreed_is_refused(made: Consortium) -> None:
         assert ask(made, ["handle", session, b""]) == ["unknown"]
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(
-    ("rule", "colluding", "answer"),
+    ("rule", "colluding", "sites", "answer"),
     [
-        ("stop", 0.0, "refused"),
-        ("leave_out", 0.0, "opened"),
-        ("leave_out", 0.34, "refused"),  # then a masked sum needs all three sites
+        ("stop", 0.0, "north south", "refused"),
+        ("leave_out", 0.0, "north south", "refused"),  # a masked sum of five needs three
+        ("leave_out", 0.0, "east north south", "refused"),  # without a part of a group
+        ("leave_out", 0.0, "east north south up", "refused"),
+        ("leave_out", 0.0, "east north up", "opened"),
+        ("leave_out", 0.2, "east north up", "refused"),  # with one that colludes, four
+        ("leave_out", 0.2, "east north south up west", "opened"),
     ],
 )
-def test_a_session_over_some_of_the_sites_needs_the_jobs_rule(
-    tmp_path: Path, rule: str, colluding: float, answer: str
+def test_a_session_over_some_of_the_sites_needs_the_jobs_rule_and_whole_groups(
+    tmp_path: Path, rule: str, colluding: float, sites: str, answer: str
 ) -> None:
+    names = ["south", "west", "north", "east", "up"]  # two groups: of two sites, and of three
     job = remote_job(
-        sites={"max_rows": 100, "names": list(SITES), "lost": rule},
+        sites={"max_rows": 100, "names": names, "lost": rule},
         release={"min_sites": 2, "min_records": 2},
         protocol={"name": "masked", "colluding": colluding},
     )
     made = Consortium.of(tmp_path, job)
-    roster = other_roster(made, "site")
+    pinned = made.homes[COORDINATOR].roster.parties
+    roster = Roster({name: pinned[name] for name in (COORDINATOR, *sites.split())})
     planned = plan_sites(made.job, roster.with_role(Role.SITE), {})
     message = opening(made, roster=roster, session=session_of(planned, roster, NONCE))
     assert ask(made, message)[0] == answer
