@@ -146,7 +146,7 @@ class Party:
         round_, body, stage = frame.header.round, frame.body, frame.body.get("stage")
         kind, state = RequestKind.of(phase, stage), before.answering(round_, phase)
         if phase is CONSENT:
-            site, request = self._site_steps(round_, body)
+            site, request = self._site_steps(round_, body, before)
             attempt = Attempt(kind, before, request.records)
             return _Answer(site.consent(attempt, request, state), {}, {"asked": request.digest})
         shape = SETUP_SHAPE if phase in self.protocol.setup else self.plans.of(stage).shape
@@ -155,7 +155,7 @@ class Party:
         note: Mapping[str, Any] = {}
         digest = b""
         if phase.contributes:
-            site, request = self._site_steps(round_, body)
+            site, request = self._site_steps(round_, body, before)
             attempt = replace(attempt, records=request.records)
             state, contribution = site.contribute(attempt, request, state)
             digest, note = request.digest, self._attestation(request).note()
@@ -174,14 +174,16 @@ class Party:
             )
         return _Answer(replace(state, protocol=memory), reply, note)
 
-    def _site_steps(self, round_: int, body: Body) -> tuple[SiteSteps, SiteRequest]:
+    def _site_steps(
+        self, round_: int, body: Body, before: PartyState
+    ) -> tuple[SiteSteps, SiteRequest]:
         """Return the steps of this site, and its request. Raises `PeerError` if it is no site."""
         if self.site is None:
             raise PeerError(self.roster.coordinator, "asks a party without data to contribute")
         site = SiteSteps(
             self.identity.name, self.roster, self.plans, self.policy, self.random, self.site
         )
-        return site, site.read_request(round_, body)
+        return site, site.read_request(round_, body, before.requests)
 
     def _attestation(self, request: SiteRequest) -> ContributionAttestation:
         """Return the public statement that a site signs when it contributes."""

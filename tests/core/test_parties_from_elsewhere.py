@@ -50,7 +50,8 @@ BAD["another's keys, exchanged"] = replace(NORTH, verify_key=HONEST[3].seal_key)
 BAD |= {
     f"name {name!a}": replace(NORTH, name=name)
     for name in ("South", "SOUTH", "south", "so uth", " south", "south\t", "\uff53outh",
-                 "s\u200bouth", "\u017fouth", "Coordinator", "coordinator", "coordi nator", COORDINATOR.upper())
+                 "s\u200bouth", "\u017fouth", "Coordinator", "coordinator", "coordi nator",
+                 COORDINATOR.upper())
 }  # fmt: skip
 BAD["a second coordinator"] = replace(NORTH, role=Role.COORDINATOR)
 BAD["the coordinator's name in capitals"] = replace(HONEST[0], name="COORDINATOR")
