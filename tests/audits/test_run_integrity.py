@@ -37,7 +37,7 @@ def test_an_intact_folder_verifies(folder: Path) -> None:
     assert (found.lines, found.head) == (9, entries[-1]["hash"])
     assert found.files == ("arrays.npz", "report.html", "result.json")
     assert (found.releases, found.signatures) == (2, 12)
-    assert (found.evidence, found.countersigned, found.unsigned) == (2, SITES, ())
+    assert (found.evidence, found.countersigned, found.unsigned) == (3, SITES, ())
     assert found.recomputed and not found.not_recomputed
     assert verify_folder(folder, found.head) == verify_folder(folder, found.head.upper()) == found
     assert entries[RESULT]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
