@@ -70,8 +70,8 @@ from secagg.runtime.homes.own_source import plan_at_home
 from secagg.runtime.planned_job import Planned, may_be_sites
 from secagg.runtime.replies import refusal
 
-OPEN: Final = "open"
-"""The phase of the frame that opens a session."""
+OPEN: Final = "open session"
+"""The phase of the frame that opens a session. No protocol has a phase of this name."""
 _MAX_OPENING: Final = 1 << 22
 """Bytes of a message before the job, and so the size of its messages, is known."""
 _MAX_ITEMS: Final = 8
