@@ -42,7 +42,7 @@ from secagg.runs.run_files import json_bytes
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 from secagg.runtime.attestations import digest_request, read_attestation
 from secagg.runtime.coordinator_state import CoordinatorState, Status
-from secagg.runtime.evidence import sum_digest
+from secagg.runtime.evidence import extend_requests, sum_digest
 from secagg.runtime.parties import make_coordinator
 from secagg.runtime.planned_job import Planned, plan_sites, session_of
 from secagg.runtime.rounds import COHORT
@@ -142,14 +142,18 @@ def _replay(
         if (item.round, item.stage) != (state.round, state.stage):
             raise EvidenceError(SUMS_FILE, f"round {state.round} has the sum of another stage")
         assert state.stage is not None  # as the comparison shows
-        asked = digest_request(state.stage, state.cohort, state.records, state.message)
+        asked = digest_request(
+            state.stage, state.cohort, state.records, state.message, state.requests
+        )
         site = event["contributors"][0]
         claim = [bytes.fromhex(part) for part in event["claims"][site]]
         if read_attestation(site, claim, item.round, roster, session).asked != asked:
             what = f"the request of round {item.round} does not follow from the sums before it"
             raise EvidenceError(SUMS_FILE, what, _UNLESS)
         sites = tuple(event["contributors"])
-        state = coordinator.absorb(replace(state, total=item.total, contributors=sites))
+        requests = extend_requests(state.requests, asked)
+        state = replace(state, total=item.total, contributors=sites, requests=requests)
+        state = coordinator.absorb(state)
     if state.stage is not None:
         raise EvidenceError(SUMS_FILE, "the method needs more sums than the log has")
     return state

@@ -59,7 +59,7 @@ from typing import Any
 from secagg.audits.log_end import LogEnd, check_countersignatures, read_end, unsigned_lines
 from secagg.audits.recomputation import Recomputed, check_sums
 from secagg.audits.recomputation import recompute as recompute_result
-from secagg.core.identity import PublicIdentity, Role, Roster
+from secagg.core.identity import PublicIdentity, Role, Roster, parties_fault
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import make_protocol
@@ -264,18 +264,16 @@ def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
 
 
 def roster_of(facts: Mapping[str, Any]) -> Roster:
-    """Return the roster in run.json or in the log's first line."""
-    return Roster(
-        {
-            p["name"]: PublicIdentity(
-                p["name"],
-                Role(p["role"]),
-                bytes.fromhex(p["verify_key"]),
-                bytes.fromhex(p["seal_key"]),
-            )
-            for p in facts["roster"]
-        }
-    )
+    """Return the roster of run.json, which is that of the log. Raises `EvidenceError`."""
+    parties = [
+        PublicIdentity(
+            p["name"], Role(p["role"]), bytes.fromhex(p["verify_key"]), bytes.fromhex(p["seal_key"])
+        )
+        for p in facts["roster"]
+    ]
+    if fault := parties_fault(parties):
+        raise EvidenceError("log.jsonl line 1", fault)
+    return Roster({party.name: party for party in parties})
 
 
 def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:

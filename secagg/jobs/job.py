@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from secagg.core.identity import alike
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.privacy import Privacy
@@ -108,6 +109,8 @@ Column = Annotated[Continuous | Binary | Categorical, Field(discriminator="type"
 def _check_site_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise ValueError("a name occurs twice")
+    if pair := alike(names):
+        raise ValueError(f"{pair[0]!a} and {pair[1]!a} are almost the same name")
     return names
 
 

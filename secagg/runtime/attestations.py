@@ -7,9 +7,10 @@ site takes part in this round, under this threshold, and answers this request.
 
 Guarantees
     * `read_attestations` returns only if every contributor answered the same request (stage,
-      message, cohort, number of records). Otherwise a coordinator could send one site a different
-      message (coefficients at which the derivatives of all other sites are zero, or another stage)
-      and read the answer of that site off the sum.
+      message, cohort, number of records) after the same earlier requests. Otherwise a coordinator
+      could send one site a different message (coefficients at which the derivatives of all other
+      sites are zero, or another stage) and read the answer of that site off the sum. Nor could the
+      others know a site that was restored from an old copy (`secagg.runtime.engines.progress`).
     * In every round after the count of records, the number of contributors equals the number that
       each of them was sent. A site uses this number to size its share of the noise for
       differential privacy.
@@ -53,10 +54,18 @@ class ContributionAttestation:
 
 
 def digest_request(
-    stage: str, cohort: Sequence[str], records: int | None, message: Mapping[str, Any]
-) -> bytes:
-    """Return the digest of a request to contribute."""
-    return encoding.digest(["secagg request 1", stage, list(cohort), records, dict(message)])
+    stage: str, cohort: Sequence[str], records: int | None, message: Mapping[str, Any],
+    before: bytes = b"",
+) -> bytes:  # fmt: skip
+    """Return the digest of a request to contribute.
+
+    before: digest of the requests that the site has contributed to in this session
+        (`secagg.runtime.evidence.extend_requests`), as the site itself remembers them; empty if
+        there are none, and in run folders whose evidence is older than version 3
+    """
+    request = [stage, list(cohort), records, dict(message)]
+    named = ["secagg request 2", before] if before else ["secagg request 1"]
+    return encoding.digest([*named, *request])
 
 
 def read_attestation(

@@ -215,7 +215,9 @@ class Coordinator:
     def _begin_sum(self, state: CoordinatorState, events: Events) -> Step:
         assert state.stage is not None  # it is None only during set-up
         check_invitation(self.policy, self.identity.name, state.cohort, state.records)
-        digest = digest_request(state.stage, state.cohort, state.records, state.message)
+        digest = digest_request(
+            state.stage, state.cohort, state.records, state.message, state.requests
+        )
         event = {"event": "round", "round": state.round, "stage": state.stage}
         replies: dict[str, Body] = {site: {} for site in state.cohort}
         return self._run_server("sum", replace(state, request=digest), replies, (*events, event))

@@ -46,9 +46,10 @@ from secagg.core.ring import RingVector
 from secagg.errors import PeerError
 from secagg.runtime.rounds import COUNTERSIGN
 
-EVIDENCE: Final = 2
+EVIDENCE: Final = 3
 """The version of the evidence in a run folder, which the parties agree on. Version 1 had neither
-digests of sums nor countersignatures."""
+digests of sums nor countersignatures. In version 2, the digest of a request did not cover the
+requests before it."""
 _DIGEST_BYTES: Final = 32
 
 

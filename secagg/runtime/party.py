@@ -149,7 +149,7 @@ class Party:
         round_, body, stage = frame.header.round, frame.body, frame.body.get("stage")
         kind, state = RequestKind.of(phase, stage), before.answering(round_, phase)
         if phase is CONSENT:
-            site, request = self._site_steps(round_, body)
+            site, request = self._site_steps(round_, body, before)
             attempt = Attempt(kind, before, request.records)
             return _Answer(site.consent(attempt, request, state), {}, {"asked": request.digest})
         shape = SETUP_SHAPE if phase in self.protocol.setup else self.plans.of(stage).shape
@@ -158,7 +158,7 @@ class Party:
         note: Mapping[str, Any] = {}
         digest = b""
         if phase.contributes:
-            site, request = self._site_steps(round_, body)
+            site, request = self._site_steps(round_, body, before)
             attempt = replace(attempt, records=request.records)
             state, contribution = site.contribute(attempt, request, state)
             digest, note = request.digest, self._attestation(request).note()
@@ -177,7 +177,9 @@ class Party:
             )
         return _Answer(replace(state, protocol=memory), reply, note)
 
-    def _site_steps(self, round_: int, body: Body) -> tuple[SiteSteps, SiteRequest]:
+    def _site_steps(
+        self, round_: int, body: Body, before: PartyState
+    ) -> tuple[SiteSteps, SiteRequest]:
         """Return the steps of this site, and its request.
 
         Raises `PeerError` if it is no site, and `PolicyRefusal` for sites that no sum may cover.
@@ -187,7 +189,7 @@ class Party:
         site = SiteSteps(
             self.identity.name, self.roster, self.plans, self.policy, self.random, self.site
         )
-        request = site.read_request(round_, body)
+        request = site.read_request(round_, body, before.requests)
         if self.named is not None:
             self.named.check(self.identity.name, request.cohort, self.policy.min_sites)
         return site, request

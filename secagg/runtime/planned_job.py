@@ -23,7 +23,7 @@ from secagg.contracts import (
 )
 from secagg.contracts.noise import Clip, Placement
 from secagg.core.hash_chain_log import canonical_json
-from secagg.core.identity import COORDINATOR, Role, Roster
+from secagg.core.identity import COORDINATOR, Role, Roster, alike
 from secagg.core.version import __version__
 from secagg.errors import CapabilityError, DataError, JobError, PolicyRefusal
 from secagg.jobs.data_sources import Data, SiteSource, find_sites
@@ -92,9 +92,10 @@ def plan_job(job: Job, data: Data | None = None) -> Planned:
 def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSource]) -> Planned:
     """Check that every sum over these sites fits; `sources` are those that this process reads."""
     method, protocol = make_method(job.method), make_protocol(job.protocol)
-    taken = set(names) & {COORDINATOR, *(name for name, _ in protocol.parties())}
-    if taken:
-        raise DataError("sites", f"a site cannot have the name {min(taken)!r}", "Rename its file.")
+    others = (COORDINATOR, *(name for name, _ in protocol.parties()))
+    if pair := alike((*others, *names)):
+        what = f"a site cannot have the name {pair[1]!r}, beside {pair[0]!r}"
+        raise DataError("sites", what, "Rename it.")
     facts = facts_of(method)
     if job.simulation.site_alone and facts.site_result is not None:
         what = f"method {method.name!r} needs several sites, and one site alone has no result"

@@ -93,7 +93,7 @@ class SiteRequest:
     """A request to contribute.
 
     records: the total number of records, None before the count
-    message: the method's message for this round
+    message: the method's; before: digest of the requests to which the site has contributed
     """
 
     round: int
@@ -101,11 +101,12 @@ class SiteRequest:
     cohort: list[str]
     records: int | None
     message: Body
+    before: bytes
 
     @cached_property
     def digest(self) -> bytes:
         """The digest that the site signs."""
-        return digest_request(self.stage, self.cohort, self.records, self.message)
+        return digest_request(self.stage, self.cohort, self.records, self.message, self.before)
 
     def for_guard(self, before: int) -> ContributionRequest:
         """Return the request for the guard; `before` counts earlier contributions to the stage."""
@@ -124,7 +125,7 @@ class SiteSteps:
     random: RandomBytes
     context: SiteContext
 
-    def read_request(self, round_: int, body: Body) -> SiteRequest:
+    def read_request(self, round_: int, body: Body, before: bytes) -> SiteRequest:
         """Return the request, if it is valid. Raises `PeerError` or `PolicyRefusal`."""
         self.plans.of(body.get("stage"))
         match body:
@@ -143,7 +144,7 @@ class SiteSteps:
             )
         if self.me not in cohort or not set(cohort) <= set(self.roster.with_role(Role.SITE)):
             raise PeerError(self.roster.coordinator, "names an invalid cohort for this site")
-        return SiteRequest(round_, stage, cohort, records, message)
+        return SiteRequest(round_, stage, cohort, records, message, before)
 
     # --- consent -------------------------------------------------------------------------------
 

@@ -155,7 +155,7 @@ AGREED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "bounds": lambda e: e["plan"][1]["fields"][0].update(bound=1e9),
     "version": lambda e: e.update(secagg="9.9"),
     "nonce": lambda e: e.update(nonce="00" * 16),
-    "keys": lambda e: e["roster"][0].update(seal_key="00" * 32),
+    "keys": lambda e: e["roster"][0].update(seal_key="09" + "00" * 31),
     "session": lambda e: e.update(session="00" * 16),
 }
 

@@ -18,6 +18,9 @@ from support.run_folders import REPORT, RESULT, bad, facts, log, rewrite, save_f
 
 from secagg.audits.run_integrity import roster_of, verify_folder
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
+from secagg.core.identity import Identity, Role
+from secagg.core.randomness import system_random
+from secagg.core.roster_file import card_of
 from secagg.errors import UsageError
 from secagg.runs.run import run
 from secagg.runs.run_files import facts_digest, file_digest
@@ -34,7 +37,7 @@ def test_an_intact_folder_verifies(folder: Path) -> None:
     assert (found.lines, found.head) == (9, entries[-1]["hash"])
     assert found.files == ("arrays.npz", "report.html", "result.json")
     assert (found.releases, found.signatures) == (2, 12)
-    assert (found.evidence, found.countersigned, found.unsigned) == (2, SITES, ())
+    assert (found.evidence, found.countersigned, found.unsigned) == (3, SITES, ())
     assert found.recomputed and not found.not_recomputed
     assert verify_folder(folder, found.head) == verify_folder(folder, found.head.upper()) == found
     assert entries[RESULT]["hash"] in (folder / "report.html").read_text(encoding="utf-8")
@@ -61,8 +64,8 @@ AGREED = ("secagg", "evidence", "job", "method", "protocol", "plan")
 def test_a_roster_with_other_parties_than_the_jobs_is_found(folder: Path, change: str) -> None:
     """As each party of the session does: forged so that the session's name matches."""
     entries = log(folder)
-    key = "00" * 32
-    planted = {"name": "planted", "role": "aggregator", "verify_key": key, "seal_key": key}
+    own = Identity.generate("planted", Role.AGGREGATOR, system_random)
+    planted = card_of(own.public)
     if change == "another aggregator":
         entries[0]["roster"].append(planted)
     else:

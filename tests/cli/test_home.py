@@ -280,7 +280,8 @@ def test_a_home_that_approves_by_a_policy_it_lacks_refuses_the_check(
 def test_a_site_checks_by_whom_it_lets_itself_be_asked(tmp_path: Path, job: Path) -> None:
     made = pinned(tmp_path)
     key = Home.open(made["coordinator"]).identity.public.verify_key.hex()
-    for listed, refuses in ((key, False), ("00" * 32, True)):
+    other = Home.open(made["north"]).identity.public.verify_key.hex()
+    for listed, refuses in ((key, False), (other, True)):
         rules = 'min_sites = 3\nmin_records = 2\nprotocols = ["plain"]\n'
         keys = f'[keys]\ncoordinators = ["{listed}"]\n'
         (made["north"] / "policy.toml").write_text(rules + keys)

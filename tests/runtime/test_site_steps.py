@@ -15,6 +15,7 @@ from secagg.core import ring
 from secagg.core.randomness import system_random
 from secagg.jobs import design_matrix
 from secagg.jobs.job import parse_job
+from secagg.runtime.party_state import PartyState
 from secagg.runtime.planned_job import plan_job
 from secagg.runtime.rounds import COHORT
 from secagg.runtime.session import Session, open_session
@@ -42,7 +43,7 @@ def contribution(session: Session, stage: str, values: np.ndarray, message: Any)
     party = session.engine.parties["a"]  # type: ignore[union-attr]
     records = None if stage == COHORT else 9
     body = {"stage": stage, "cohort": list(SITES), "records": records, "message": message}
-    steps, request = party._site_steps(1, body)
+    steps, request = party._site_steps(1, body, PartyState())
     rows = SiteRecords(values, 0, np.zeros(3))
     steps = replace(steps, context=replace(steps.context, load=lambda: rows))
     vector, _ = steps._compute(request, {})

@@ -59,6 +59,7 @@ from secagg.protocols.plain import Plain
 from secagg.runtime.engines.memory import MemoryEngine
 from secagg.runtime.fixed_point import decode
 from secagg.runtime.party import Party
+from secagg.runtime.party_state import PartyState
 from secagg.runtime.planned_job import Planned, plan_sites
 from secagg.runtime.rounds import COHORT, CONSENT, StagePlans
 from secagg.runtime.session import Session, open_session
@@ -182,8 +183,10 @@ class RepeatingParty(Party):
     single: StagePlans = field(kw_only=True)
     runs: int = field(kw_only=True)
 
-    def _site_steps(self, round_: int, body: Body) -> tuple[SiteSteps, SiteRequest]:
-        site, request = super()._site_steps(round_, body)
+    def _site_steps(
+        self, round_: int, body: Body, before: PartyState
+    ) -> tuple[SiteSteps, SiteRequest]:
+        site, request = super()._site_steps(round_, body, before)
         return RepeatingSteps(**_parts(site), single=self.single, runs=self.runs), request
 
 

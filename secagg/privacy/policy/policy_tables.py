@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from secagg.contracts.noise import Adjacency
+from secagg.core.curve25519 import is_verify_key
 from secagg.privacy.accounting.budget import Cap
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -111,6 +112,8 @@ def _is_key(text: str) -> str:
         raise ValueError("is not hexadecimal") from None
     if len(key) != 32:
         raise ValueError(f"an Ed25519 key has 32 bytes, not {len(key)}")
+    if not is_verify_key(key):  # anybody could sign for some of them
+        raise ValueError("is not a valid Ed25519 key")
     return key.hex()
 
 

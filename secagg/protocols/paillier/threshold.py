@@ -45,7 +45,8 @@ required. A site refuses to encrypt if t is too small for its own rule.
 Not protected:
 
 * Everything, against t colluding sites, or against the dealer, which knows the key while it deals.
-  The coordinator chooses the dealer among the sites.
+  The coordinator chooses the dealer among the sites, so one dishonest site is enough
+  (docs/adr/026-no-key-without-a-dealer.md says what it would cost to do without).
 * The numbers of records of two cohorts, if 2 t <= K.
 * Contributions, if a malicious *site* colludes with the coordinator. It can compute its ciphertext
   from another site's ciphertext, because no proofs are sent.
@@ -121,7 +122,8 @@ class ThresholdPaillier(PaillierPhases):
             "As many sites as the threshold, together with the coordinator, could read every "
             "contribution.",
             "The dealer, a site that the coordinator chooses, knows the whole key while it deals "
-            "and is trusted to keep only its share.",
+            "and is trusted to keep only its share. If it colludes with the coordinator, the two "
+            "read every contribution of the run.",
             "A malicious site that colludes with the coordinator could derive its ciphertext from "
             "another site's and learn that contribution; no proofs are sent.",
             "If only half of the sites or fewer must decrypt together, a malicious coordinator "
@@ -143,12 +145,13 @@ class ThresholdPaillier(PaillierPhases):
         t = self.threshold_of(sites)
         return (
             f"any {t} of {sites} sites decrypt together: up to {t - 1} may collude with the "
-            f"coordinator, except the dealer of the key; up to {sites - t} may be missing when a "
-            "sum is decrypted"
+            f"coordinator, but not the dealer: the site that makes the key, which the coordinator "
+            f"chooses, could keep it and read every contribution alone; up to {sites - t} may be "
+            "missing when a sum is decrypted"
         )
 
     def max_colluding(self, sites: int) -> int:
-        """Return t - 1. The dealer of the key must not be one of the colluding sites."""
+        """Return t - 1, without the dealer of the key, who alone could read all contributions."""
         return self.threshold_of(sites) - 1
 
     def least_sites(self, sites: int) -> int:

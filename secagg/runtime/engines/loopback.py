@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from secagg.core.frames import Delivery, Recorder, record_nothing
-from secagg.core.identity import PublicIdentity, Role, Roster
+from secagg.core.identity import PublicIdentity, Role, Roster, party_fault
 from secagg.core.randomness import system_random
 from secagg.errors import PeerError, ProtocolAbort
 from secagg.jobs.job import Job
@@ -222,6 +222,8 @@ class LoopbackEngine:
         match await receive(reader):
             case ["hello", bytes(verify), bytes(seal), None | bytes() as session]:
                 public = PublicIdentity(name, self.parties[name], verify, seal)
+                if fault := party_fault(public):
+                    raise PeerError(name, fault)
                 self._connections[name] = Caller(public, session, writer)
                 return self._connections[name]
         raise PeerError(name, "sends an invalid message")

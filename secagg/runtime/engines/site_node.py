@@ -37,6 +37,8 @@ a message that is not one of the three      ["refused", "peer"]
   another party, session, roster or job
 an unapproved job                           ["refused", "policy"]; the job then waits
 a session that another process holds        ["busy"], until that process has ended
+a session whose state was deleted, or is    ["refused", "evidence"]
+  an old copy (`engines.progress`)
 the disk is full, or a bug                  ["refused", "internal"]
 "handle" after a restart, or after eight    ["unknown"]; after "open" it goes on where it was
   later sessions were opened
@@ -68,8 +70,8 @@ from secagg.runtime.homes.own_source import plan_at_home
 from secagg.runtime.planned_job import Planned, may_be_sites
 from secagg.runtime.replies import refusal
 
-OPEN: Final = "open"
-"""The phase of the frame that opens a session."""
+OPEN: Final = "open session"
+"""The phase of the frame that opens a session. No protocol has a phase of this name."""
 _MAX_OPENING: Final = 1 << 22
 """Bytes of a message before the job, and so the size of its messages, is known."""
 _MAX_ITEMS: Final = 8
@@ -175,7 +177,8 @@ class _HomeParty(StoredParty):
     """A party whose keys, records and rules are those of its home."""
 
     def __init__(self, home: Home, session: bytes, job: Job) -> None:
-        super().__init__(home.folder / "runs" / session.hex(), home.identity, home.note)
+        witness = home.progress(session)
+        super().__init__(home.folder / "runs" / session.hex(), home.identity, home.note, witness)
         self._home, self._job, self.lock = home, job, ExitStack()
         self.message_bytes = _MAX_OPENING
         self.restore()

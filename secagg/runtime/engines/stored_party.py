@@ -2,8 +2,10 @@
 
 =========  ======================================================================================
 session    roster and nonce, fixed when a session is first opened: it takes part in no other
-state      digest of the last request, the reply, the state after it, and a digest of the records,
-           in one file that is written *before* the reply is sent
+state      digest of the last request, the reply, the state after it, a digest of the records, and
+           the party's progress (`secagg.runtime.engines.progress`), in one file that is written
+           *before* the reply is sent. It is written before `session`, so a session without it
+           has lost it
 seconds    processor time for its requests
 =========  ======================================================================================
 
@@ -14,6 +16,8 @@ after the cause is fixed, the coordinator may ask again. What a refusal changes 
 (`secagg.runtime.party`) is stored, too.
 
 Not protected: who can read the folder can read the state, which holds private keys of the protocol.
+A folder that is restored from an old copy is noticed only if there is a witness elsewhere, as homes
+have. With engine "processes" there is none: one user has the folders of all parties.
 """
 
 from __future__ import annotations
@@ -31,10 +35,11 @@ from typing import Any
 from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.core.identity import Identity, Roster
-from secagg.core.private_files import read_checked, write_checked
+from secagg.core.private_files import RESTART_ADVICE, read_checked, write_checked
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, EvidenceError, PeerError
 from secagg.jobs.data_sources import SiteSource
+from secagg.runtime.engines.progress import Progress, check_witness
 from secagg.runtime.engines.site_results import with_noise, write_site_result
 from secagg.runtime.parties import make_party, read_records
 from secagg.runtime.party import Party
@@ -45,11 +50,16 @@ class StoredParty(ABC):
     """A party and its private folder, which only this object reads or writes.
 
     note: writes a text to the party's own log
+    witness: the file with a second copy of the party's progress; None if there is none
     """
 
-    def __init__(self, folder: Path, identity: Identity, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, identity: Identity, note: Callable[[str], None],
+        witness: Path | None = None,
+    ) -> None:  # fmt: skip
         self.identity = identity
-        self._folder, self._note = folder, note
+        self._folder, self._note, self._witness = folder, note, witness
+        self._progress = Progress()
         self._pinned: list[Any] = []
         self._party: Party | None = None
         self._planned: Planned | None = None
@@ -73,13 +83,17 @@ class StoredParty(ABC):
         return None if self._party is None else self._party.session
 
     def restore(self) -> None:
-        """Continue where an earlier object with the same folder stopped."""
-        if (self._folder / "session").exists():
+        """Continue where an earlier object with the same folder stopped. Raises `EvidenceError`."""
+        began, kept = ((self._folder / name).exists() for name in ("session", "state"))
+        if began or kept:
+            *self._last, progress = read_checked(self._folder / "state")
+            self._progress = Progress(*progress)
+        if not began and self._progress.steps:
+            raise EvidenceError(str(self._folder / "session"), "is missing", RESTART_ADVICE)
+        check_witness(self._folder, self._progress if began else None, self._witness)
+        if began:
             self._pinned = read_checked(self._folder / "session")
             self._party = self._take_part(*self._pinned)
-            self._last[2] = self._party.first_state()
-        if (self._folder / "state").exists():
-            self._last = read_checked(self._folder / "state")
 
     def open(self, roster: list[Any], nonce: bytes, expected: bytes | None = None) -> bytes:
         """Take part in a session, and return its name. Raises `PeerError` for a second session.
@@ -93,6 +107,7 @@ class StoredParty(ABC):
             self._party = party
             self._last[2] = self._party.first_state()
             self._pinned = [roster, nonce]
+            write_checked(self._folder / "state", [*self._last, self._progress.to_plain()])
             write_checked(self._folder / "session", self._pinned)
         elif self._pinned != [roster, nonce]:
             raise PeerError("coordinator", "opens a second session")
@@ -130,8 +145,11 @@ class StoredParty(ABC):
             if failure is not None:
                 self._note(failure)
         if new != self._last:
-            write_checked(self._folder / "state", new)
-            self._last = new
+            progress = self._progress.after(new)
+            write_checked(self._folder / "state", [*new, progress.to_plain()])
+            if self._witness is not None:
+                write_checked(self._witness, progress.to_plain())
+            self._last, self._progress = new, progress
         return handled.reply
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ roster.json     the pinned roster
 policy.toml     a site's rules (docs/how-to/policies.md)
 approved/       the jobs that the officer approved, each by its digest
 waiting/        the jobs that asked and were not approved
-ledgers/        the ledgers, which must never be lost or restored from an old copy
+ledgers/        the ledgers, and how far each session has come (`secagg.runtime.engines.progress`);
+                they must never be lost or restored from an old copy
 runs/           the state of each session; at the coordinator, the folders of the runs
 log.txt         the party's own log; its texts may quote records. Earlier lines are in log.1.txt
 ==============  =================================================================================
@@ -190,6 +191,12 @@ class Home:
             advice = "Pin one: secagg site pin ROSTER --fingerprint TEXT."
             raise PolicyRefusal(self.name, "has pinned no roster", advice)
         return read_roster(path)
+
+    def progress(self, session: bytes) -> Path:
+        """Return the file with the party's progress in a session, apart from its state."""
+        folder = self.folder / "ledgers" / "sessions"
+        folder.mkdir(mode=0o700, exist_ok=True)  # homes of earlier versions have none
+        return folder / session.hex()
 
     def pin(self, roster: Roster, given: str) -> None:
         """Pin a roster. Raises `UsageError`, and then changes nothing.

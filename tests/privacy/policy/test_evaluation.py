@@ -32,7 +32,10 @@ from secagg.privacy.policy.record_rules import OwnRecords, with_data
 from secagg.privacy.policy.site_policy import SitePolicy, parse_policy
 
 ABC = ("a", "b", "c")
-KEY = bytes(range(32))
+KEY, OTHER_KEY = (  # RFC 8032, section 7.1, tests 1 and 2
+    bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"),
+    bytes.fromhex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"),
+)
 COUNTS = "min_sites = 3\nmin_records = 10\n"
 
 AGE = {"type": "continuous", "low": 18, "high": 100, "transform": "none"}
@@ -172,7 +175,7 @@ TABLE = [
     ("protocols", "", with_terms(placement=Placement.SITE, protocol="plain"), None, None),
     ("keys.coordinators", "", LATER, None, None),
     ("keys.coordinators", f'[keys]\ncoordinators = ["{KEY.hex()}"]', COUNTING, None, True),
-    ("keys.coordinators", f'[keys]\ncoordinators = ["{bytes(32).hex()}"]', LATER, None, False),
+    ("keys.coordinators", f'[keys]\ncoordinators = ["{OTHER_KEY.hex()}"]', LATER, None, False),
     noise("any", "none", None), noise("required", "none", False), noise("required", "sum", True),
     noise("required", "site", True), noise("own", "none", False), noise("own", "sum", False),
     noise("own", "round", False), noise("own", "site", True),
@@ -325,7 +328,7 @@ EVERYTHING = policy(
     'max_parameters_ratio = 0.01\nmin_residual_dof = 999\nmax_site_share = 0.01\n'
     'noise = "own"\n[dominance]\nshare = 0.01\n[budget]\nepsilon = 0.1\ndelta = 1e-9\n'
     'adjacency = ["replace"]\nunit = ["person"]\nperson = "patient"\ncolluding = 3\n'
-    f'[keys]\ncoordinators = ["{bytes(32).hex()}"]'
+    f'[keys]\ncoordinators = ["{OTHER_KEY.hex()}"]'
 )  # fmt: skip
 
 
