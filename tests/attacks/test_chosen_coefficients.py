@@ -21,7 +21,7 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import system_random
 from secagg.errors import PeerError
 from secagg.jobs.job import parse_job
-from secagg.models.glm import gradient_descent
+from secagg.models.glm import newton
 from secagg.models.glm.gradient_descent import Gradient
 from secagg.privacy.policy import answered_weights
 from secagg.privacy.policy.answered_weights import AnsweredWeights, effective_records
@@ -119,10 +119,10 @@ def patients(found: Attack) -> int:
 def test_no_difference_of_two_sums_is_one_patient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = attack(tmp_path / "now", gradient_descent.MAX_LINEAR_PREDICTOR)
+    now = attack(tmp_path / "now", newton.MAX_LOG_ODDS)
     assert now.answered > 100 and patients(now) == 0
     # Without the limit on coefficients, the rule on differences alone.
-    monkeypatch.setattr(gradient_descent, "MAX_LINEAR_PREDICTOR", 1000.0)
+    monkeypatch.setattr(newton, "MAX_LOG_ODDS", 1000.0)
     unlimited = attack(tmp_path / "unlimited", 1000.0)
     assert unlimited.refused > 0 and patients(unlimited) == 0
     # The control: single sums are judged, as they were.

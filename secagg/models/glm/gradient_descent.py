@@ -75,12 +75,12 @@ from secagg.models.glm.clipped_gradients import (
     residuals,
     site_sums,
 )
-from secagg.models.glm.newton import MAX_LINEAR_PREDICTOR, units_matrix, with_odds
+from secagg.models.glm.newton import check_log_odds, units_matrix, with_odds
 
 STAGE = "gradient"
 _FRACTION_BITS = 40  # without noise; the rounding, 2^-41 at each site, is far below the tolerance
 _MIN_FRACTION_BITS = 12
-_MAX_PREDICTION = 1000.0  # limit of sum |beta_j| in a linear regression, above any estimate
+_MAX_BETA_NORM = 1000.0  # limit of sum |beta_j|, above any estimate on scaled columns
 _MAX_ROUNDS = 10_000
 _TOLERANCE = 1e-10  # limit of the gradient divided by the sum of squared lengths
 
@@ -138,11 +138,6 @@ class Gradient:
             edge_rule=None,
         )
 
-    @property
-    def _largest(self) -> float:
-        """The limit of sum |beta_j| that sites answer."""
-        return MAX_LINEAR_PREDICTOR if self.family == "binomial" else _MAX_PREDICTION
-
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the layout of a regression."""
         return (ResultTable(self.title, TableKind.REGRESSION),)
@@ -163,7 +158,7 @@ class Gradient:
         bits = _grid_bits(public, clip)
         largest = clip if bits is not None else 1.0
         if bits is None and self.family == "gaussian":
-            largest += _MAX_PREDICTION + 1  # largest residual at coefficients that a site accepts
+            largest += _MAX_BETA_NORM + 1  # largest residual at coefficients that a site accepts
         if bits is not None and bits < _MIN_FRACTION_BITS:
             raise JobError(
                 "sites.max_rows", "is too large for exact sums of clipped gradients", "Lower it."
@@ -230,9 +225,13 @@ class Gradient:
             and beta.shape == (len(chosen) + 1,)
         ):
             raise PeerError("gradient", "the coordinator's coefficients have the wrong shape")
-        if not np.sum(np.abs(beta)) <= self._largest * (1 + 1e-9):  # true for NaN
+        if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM + 1:  # true for NaN
             raise PeerError("gradient", "the coordinator's coefficients are out of range")
         x, residual = self._residuals(rows, beta, public)
+        if (
+            self.family == "binomial" and public.clip is None
+        ):  # with noise, nothing may depend on it
+            check_log_odds(beta[0] + x @ beta[1:])
         square, clip = self._limits(public, len(chosen))
         gradient, size = site_sums(x, residual, square, clip, _grid_bits(public, clip))
         return {"gradient": gradient, "size": np.array([size])}, memory
@@ -266,11 +265,11 @@ class Gradient:
         length = max(sizes / t + error, error) * state["unit"]
         length = max(length, 1.0)  # one record has at least 1
         curvature = length if self.family == "gaussian" else length / 4
-        beta = _shrunk_to_limit(state["point"] + gradient / curvature, self._largest)
+        beta = _shrunk_to_limit(state["point"] + gradient / curvature)
         change = beta - state["beta"]
         momentum = 1.0 if gradient @ change < 0 else state["momentum"]
         next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        point = _shrunk_to_limit(beta + (momentum - 1) / next_momentum * change, self._largest)
+        point = _shrunk_to_limit(beta + (momentum - 1) / next_momentum * change)
         state = {**state, "rounds": t, "sites": sites, "sizes": sizes, "momentum": next_momentum}
         state |= {"beta": beta, "point": point}
         if t > self.rounds // 2:
@@ -372,7 +371,7 @@ def _grid_bits(public: PublicFacts, clip: float) -> int | None:
     return None if public.clip is None else exact_bits(public.max_rows, clip)
 
 
-def _shrunk_to_limit(beta: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
+def _shrunk_to_limit(beta: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return beta, shrunk towards zero if it exceeds what the sites accept."""
     norm = float(np.sum(np.abs(beta)))
-    return beta if norm <= limit else beta * (limit / norm)
+    return beta if norm <= _MAX_BETA_NORM else beta * (_MAX_BETA_NORM / norm)

@@ -65,8 +65,8 @@ from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.newton import (
     LOG_LIKELIHOOD_FLOOR,
-    MAX_LINEAR_PREDICTOR,
     accept_step,
+    check_log_odds,
     converged,
     covariance,
     diverging,
@@ -196,8 +196,7 @@ class Logistic:
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
-        if not np.sum(np.abs(trial)) <= MAX_LINEAR_PREDICTOR:  # true for NaN
-            raise PeerError("logistic", "the coordinator's coefficients are out of range")
+        check_log_odds(X @ trial)
         log_likelihood, gradient, hessian = logistic_sums(X, y, trial)
         return {
             "log_likelihood": np.array([log_likelihood]),
@@ -267,10 +266,7 @@ class Logistic:
     def _next_trial(self, state: State) -> State:
         if state["rounds"] >= self.max_rounds:
             return {**state, "status": "out of rounds"}
-        trial = state["beta"] + state["step"] * state["direction"]
-        if np.sum(np.abs(trial)) > MAX_LINEAR_PREDICTOR:
-            return {**state, "status": "out of range"}
-        return {**state, "trial": trial}
+        return {**state, "trial": state["beta"] + state["step"] * state["direction"]}
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return odds ratios with Wald intervals, in the columns' own units."""
@@ -389,12 +385,6 @@ def _notes(state: State) -> list[str]:
             return [
                 f"No finite estimate exists: {why}.",
                 "Do not use the estimates and intervals: the search only stopped at them.",
-            ]
-        case "out of range":
-            return [
-                "The coefficients left the range that sites answer: the predictors nearly separate "
-                "the outcomes, or the bounds of a column are much wider than its values. Narrow "
-                "these bounds, or leave out the column that separates; do not use the estimates.",
             ]
         case status:
             return [f"Newton's method did not converge ({status}); do not use the estimates."]

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, eigh, solve_triangular
 from scipy.special import expit
 
-from secagg.errors import DataError, UsageError
+from secagg.errors import DataError, PeerError, UsageError
 from secagg.models.common.coefficient_table import INTERCEPT, PerSD, Term, per_sd, tested_terms
 from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE, constant_column
 from secagg.models.numerics.cholesky import TOLERANCE, factor
@@ -38,9 +38,9 @@ Vector = NDArray[np.float64]
 LOG_LIKELIHOOD_FLOOR = -64.0  # for one record: a probability of 1.6e-28
 SUFFICIENT_INCREASE = 1e-4  # Armijo's constant; values in (0, 1/2) converge (Boyd, section 9.2)
 DECREMENT_TOLERANCE = 5e-5  # in standard errors; below root(TOLERANCE) / 2, see `diverging`
-MAX_LINEAR_PREDICTOR = 100.0
-"""Limit of sum |beta_j|, and so of every |x'beta|, that sites answer in a logistic regression. Fits
-of scaled columns are far below it (four hospitals: 13). At larger ones all records but a few
+MAX_LOG_ODDS = 100.0
+"""Largest |x'beta| of a record that a site answers without noise. In a fit it is far smaller: an
+outcome with this probability occurs once in 10^43. At larger coefficients all records but a few
 have a weight of 0 or 1, so a coordinator could step over the records one by one."""
 _MAX_BETA_NORM = 1e300  # limit of sum |beta_j|: keeps every x'beta finite
 
@@ -96,6 +96,12 @@ def record_weights(X: Vector, y: Vector, beta: Vector) -> tuple[Vector, Vector]:
     """
     eta = X @ beta
     return expit(eta) * expit(-eta), expit(np.where(y == 1, -eta, eta))
+
+
+def check_log_odds(eta: Vector) -> None:
+    """Raise `PeerError` if a record's log odds are out of range. eta: x'beta of each record."""
+    if not np.all(np.abs(eta) <= MAX_LOG_ODDS):  # true for NaN
+        raise PeerError("coefficients", "give a record log odds that no fit has")
 
 
 def newton_direction(
