@@ -50,8 +50,10 @@ def without_lost_sites(target: Path, run: Callable[[], Run], begin: Callable[[],
     """Return run(); if it loses sites, begin again without them, unless the rules forbid it.
 
     target: of the run; begin: runs a new session, whose log starts with `earlier_sessions`
-    Raises `SitesLost` if they forbid it, and the errors of each session.
+    Raises `SitesLost` if they forbid it, or if the same sites, which were ready again, are lost in
+    a second session; and the errors of each session.
     """
+    before = set[tuple[str, ...]]()
     while True:
         try:
             finished = run()
@@ -62,6 +64,9 @@ def without_lost_sites(target: Path, run: Callable[[], Run], begin: Callable[[],
                     f"Without them the run is not allowed: {lost.forbidden}. {lost.advice}"
                 )
                 raise
+            if lost.sites in before:
+                raise
+            before.add(lost.sites)
             _set_aside(target)
             run = begin
         except SecaggError as error:  # not an interrupt: the new session goes on after it

@@ -226,6 +226,25 @@ def test_a_site_that_is_lost_in_the_first_sum_is_no_reason_for_another_sum(
     assert made.lead().facts["cohort"] == list(NAMES)
 
 
+def test_a_site_that_is_ready_each_time_and_then_lost_stops_the_run(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path, five())
+    lost = []
+
+    def before(consortium: Consortium, party: str, message: bytes) -> bytes:
+        body = encoding.loads(message)
+        if party == "bea" and body[0] == "handle" and peek_header(body[2])[1] == "mask":
+            lost.append(body[1])
+            consortium.let_the_deadline_pass()
+        return message
+
+    made.before = before
+    with pytest.raises(SitesLost) as caught:
+        made.lead()
+    assert caught.value.sites == ("bea",) and len(set(lost)) == 2
+    give_back(made)
+    assert made.lead().facts["cohort"] == list(NAMES)
+
+
 def test_too_few_sites_at_the_start_are_named_as_without_the_rule(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path, five(min_sites=3))
     lose(made, ("ada", "bea", "cleo"), at_once=True)

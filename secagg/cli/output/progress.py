@@ -87,7 +87,7 @@ def progress(
                 errors.print(f"[dim]resumed in round {event['round']}, {deadline} s a phase[/]")
             case "began_again":
                 lost = escape(", ".join(event["lost"]))
-                errors.print(f"[yellow]the run begins again without {lost}[/]")
+                errors.print(f"[yellow]the run begins again without {lost} and their groups[/]")
             case "restarted":
                 party = escape(event["party"])
                 errors.print(f"[yellow]round {event['round']:3} {party} was started again[/]")
