@@ -13,7 +13,8 @@ class                  exit code  meaning
 `UsageError`           2          the job, the arguments or the data cannot be used
 `PolicyRefusal`        3          a release rule does not allow the release
 `ProtocolAbort`        4          too many parties missing, or a message is invalid or forged
-`EvidenceError`        6          a run folder was changed after it was written
+`EvidenceError`        6          a run, report, audit or experiment was changed, or contradicts
+                                  itself
 `UnusableResult`       7          the run is finished, but a result must not be used
 =====================  =========  ===========================================================
 

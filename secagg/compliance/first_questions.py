@@ -72,10 +72,10 @@ def still_open(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
     ]
     if against:
         keys = [_label(key) for key in against]
-        which = next(i for i, each in placed if each.topic == _topic(next(iter(against)))
-                     and each.status is Status.PERSON)  # fmt: skip
+        topics = {_topic(key) for key in against}
+        where = (i for i, s in placed if s.topic in topics and s.status is Status.PERSON)
         text = f"The form contradicts the runs ({'; '.join(keys)}): which is right?"
-        leaks.append({"id": which, "text": text})
+        leaks.append({"id": next(where, ""), "text": text})
     left = [key for key, answer in asked.items() if not answer]
     return {
         "judge": leaks + [question for _, question in judge],

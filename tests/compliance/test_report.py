@@ -29,6 +29,7 @@ def test_every_statement_has_a_status_and_those_with_evidence_a_place_that_exist
 ) -> None:
     for each in statements(written).values():
         assert each["status"] in STATUSES
+        assert each["evidence"] or each["status"] not in ("evidence attached", "stated by a person")
         for place in each["evidence"]:
             path = written / "evidence" / place["file"]
             assert path.is_file(), place

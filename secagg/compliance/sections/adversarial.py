@@ -6,15 +6,17 @@ Every verdict was computed from number, interval, limit and control when the fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from secagg.audits.catalogue import ATTACKS
 from secagg.compliance.evidence import AllEvidence, well_formed
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports.audits.page import interval, number
 from secagg.reports.numbers import counted, listing, moment
 from secagg.runs.run_files import job_digest
 
+_FEW = 6  # attacks that a sentence names
 _STATUS = {"leak": Status.PERSON, "inconclusive": Status.MISSING}
 
 
@@ -76,7 +78,7 @@ def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> lis
         else " This is not the job of a run in this report, so it says nothing about them."
     )
     who, stated = evidence.stated_by(file)
-    text += f" {who}"
+    text += f"{_untried(attacks)} {who}"
     found = [Statement("attacks", text, stated if runs else Status.MISSING, (place,))]
     for i, each in enumerate(attacks):
         if "value" not in each:
@@ -95,6 +97,15 @@ def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> lis
             status = Status.PERSON  # somebody must judge whether this limit is strict enough
         found.append(Statement(topic, words, status, (where,)))
     return found
+
+
+def _untried(attacks: Sequence[Mapping[str, Any]]) -> str:
+    """Return which attacks of this program the audit does not have, in a sentence."""
+    left = [name for name in ATTACKS if name not in {each["name"] for each in attacks}]
+    if not left:
+        return ""
+    few = f": {listing(left)}" if len(left) <= _FEW else ""
+    return f" It lacks {counted(len(left), 'attack')} that this program has{few}."
 
 
 def _table(name: str, audit: Mapping[str, Any]) -> Table:
@@ -147,13 +158,14 @@ def _in_short(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> dic
     ]  # fmt: skip
     runs = _which(audit, evidence)
     place = "on a run's folder"
+    when = f", on {moment(audit['finished'])[:10]}" if "finished" in audit else ""
     if "records" in audit:
         place = f"in a trial with {counted(audit['records'], 'record')}"
         place += " of the same job" if runs else ""
     return {
         "title": audit["title"],
         "runs": runs,
-        "text": f"{counted(len(worst), 'attack')}, {place}",
+        "text": f"{counted(len(worst), 'attack')}, {place}{when}",
         "stated": evidence.stated_by(f"audits/{name}")[0],
         "found": found,
     }

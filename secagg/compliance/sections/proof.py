@@ -26,7 +26,8 @@ def reproducibility(evidence: AllEvidence) -> Section:
                   evidence=(run.at("versions"),))
         )  # fmt: skip
     text = "The machine-readable twin has the components as CycloneDX, under `components`."
-    found.append(Statement("component list", text, Status.ATTACHED))
+    places = tuple(run.at("versions") for run in evidence.runs)
+    found.append(Statement("component list", text, Status.ATTACHED, places))
     return Section(11, "Reproducibility", "SLSA provenance; CycloneDX", tuple(found), tuple(shown))
 
 
@@ -38,7 +39,8 @@ def integrity(evidence: AllEvidence, verified: dict[str, Verified]) -> Section:
         "again from the evidence, and names what differs. Without signatures (`secagg sign`), this "
         "shows only that the parts of the folder belong together."
     )
-    found.append(Statement("how to check", text, Status.ATTACHED))
+    logs = tuple(run.at("", "log.jsonl") for run in evidence.runs)
+    found.append(Statement("how to check", text, Status.ATTACHED, logs))
     return Section(12, "Integrity", "GDPR 5(2), 32(1)(b)", tuple(found))
 
 
