@@ -32,6 +32,7 @@ ATTACKS = {
     "refusal_oracle": "questions.refusal_oracle",
     "tracing": "records.tracing",
     "gram_records": "records.gram_records",
+    "null_combination": "records.null_combination",
     "coefficient_tracing": "records.coefficient_tracing",
     "attribute_inference": "records.attribute_inference",
     "gradient_inversion": "records.gradient_inversion",

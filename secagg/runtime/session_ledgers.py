@@ -92,7 +92,7 @@ def contribution_request(
         held = max(stages, key=lambda stage: stage.held_out)
         question = Question(
             columns, job.sites.max_rows, source.policy.min_records or 0,
-            held.held_out, held.held_out_rows,
+            held.held_out, held.held_out_rows, _powers(stages),
         )  # fmt: skip
     return PolicyRequest(
         site=source.name,
@@ -110,6 +110,15 @@ def contribution_request(
         min_cell_records=rules.min_cell_records or 1,
         min_level_sites=rules.min_level_sites or 1,
     )
+
+
+def _powers(stages: Sequence[Stage]) -> dict[str, int]:
+    """Return the highest power of each variable in any sum."""
+    found: dict[str, int] = {}
+    for stage in stages:
+        for name, power in stage.powers.items():
+            found[name] = max(power, found.get(name, 1))
+    return found
 
 
 def request_before_data(

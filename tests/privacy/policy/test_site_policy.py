@@ -38,7 +38,7 @@ def test_a_policy_needs_only_its_three_original_keys() -> None:
     policy = parse("min_sites = 4\nmin_records = 20\nmin_total_records = 200")
     assert policy.release == ReleasePolicy(4, 20, 200)
     off = {"min_level_records": 1, "min_cell_records": 1, "min_level_sites": 1}
-    off |= {"max_leverage": None, "protocols": ("any",), "modules": ("any",)}
+    off |= {"protocols": ("any",), "modules": ("any",)}
     assert policy.model_copy(update=off) == policy_of(policy.release)
     unset = {k for k, v in policy.model_dump().items() if v is None}
     assert unset == set(SitePolicy.model_fields) - {
