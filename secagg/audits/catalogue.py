@@ -13,6 +13,7 @@ from secagg.errors import UsageError
 ATTACKS = {
     "clear_contributions": "statistics.clear_contributions",
     "identified_share": "statistics.identified_share",
+    "site_accuracy": "statistics.site_accuracy",
     "admm_messages": "statistics.admm_messages",
     "admm_sums": "statistics.admm_sums",
     "hm1_messages": "fedlin.hm1_messages",

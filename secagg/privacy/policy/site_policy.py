@@ -173,6 +173,7 @@ class SitePolicy(StrictTable):
     keys: Keys | None = None
     """Whose requests are answered."""
     _file: str = PrivateAttr(default="")
+    _levels_of_all_sites: bool = PrivateAttr(default=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -207,6 +208,15 @@ class SitePolicy(StrictTable):
         )
 
     @property
+    def on_record_sets(self) -> tuple[int | None, float | None, bool]:
+        """What `secagg.privacy.policy.record_sets` needs.
+
+        `min_records`, `max_leverage`, and whether levels of few records are judged by the counts of
+        all sites only.
+        """
+        return self.min_records, self.max_leverage, self._levels_of_all_sites
+
+    @property
     def smallest_cell(self) -> int:
         """The rule `min_cell_records`, with its default."""
         return self.min_cell_records or self.min_records or 1
@@ -231,7 +241,7 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
     over one record, so may a combination, and there is no such rule.
     """
     single = release.min_records == 1
-    return SitePolicy(
+    policy = SitePolicy(
         min_sites=release.min_sites,
         min_records=release.min_records,
         min_total_records=release.min_total_records,
@@ -239,6 +249,8 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
         max_leverage=None if single else MAX_LEVERAGE,
         protocols=(ANY_PROTOCOL,), modules=(ANY_MODULE,),
     )  # fmt: skip
+    policy._levels_of_all_sites = True
+    return policy
 
 
 def read_policy(path: Path) -> SitePolicy:

@@ -12,15 +12,9 @@ import pytest
 from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.privacy.ledger.records import AskedQuestion, bound
+from secagg.privacy.policy.leverage import group_leverage, largest_leverage, orthonormal
 from secagg.privacy.policy.questions import Question, conflict
-from secagg.privacy.policy.record_sets import (
-    ReadQuestion,
-    _basis,
-    _columns,
-    compare_records,
-    group_leverage,
-    largest_leverage,
-)
+from secagg.privacy.policy.record_sets import ReadQuestion, _columns, compare_records
 
 NUMBER: dict[str, Any] = {"type": "continuous", "low": -1, "high": 1, "transform": "none"}
 GRADE: dict[str, Any] = {"type": "categorical", "levels": ["a", "b", "c"]}
@@ -169,7 +163,7 @@ def test_leverage_is_the_diagonal_of_the_hat_matrix() -> None:
     questions = [read(columns, wide), read({"y": NUMBER}, x[complete, 1:], complete)]
     z = np.column_stack([np.ones(25), x, complete, complete * x[:, 1]])
     hat = z @ np.linalg.pinv(z)
-    assert largest_leverage(_basis(_columns(questions))) == pytest.approx(
+    assert largest_leverage(orthonormal(_columns(questions))) == pytest.approx(
         hat.diagonal().max(), abs=1e-10
     )
 
@@ -185,8 +179,8 @@ def test_a_combination_that_is_one_record_is_refused(
     plain = read(columns, np.column_stack([x, total]))
     total[7] += 1e-3
     tampered = read(columns, np.column_stack([x, total]))
-    assert largest_leverage(_basis(_columns([plain]))) < 0.5
-    assert largest_leverage(_basis(_columns([tampered]))) == pytest.approx(1)
+    assert largest_leverage(orthonormal(_columns([plain]))) < 0.5
+    assert largest_leverage(orthonormal(_columns([tampered]))) == pytest.approx(1)
     decisions = compare_records(tampered, [], lambda _: tampered.rows, 3, limit)
     assert {each.rule: each.allowed for each in decisions}.get("max_leverage") is allowed
 
@@ -200,10 +194,10 @@ def test_the_leverage_of_a_group_is_found() -> None:
     columns = {f"x{i}": NUMBER for i in range(7)}
     z = _columns([read(columns, np.column_stack([x, copy]))])
     other = _columns([read(columns, rng.normal(size=(200, 7)))])
-    assert group_leverage(_basis(z), z, 4) == pytest.approx(1)
-    assert group_leverage(_basis(z), z, 9) == pytest.approx(1)
-    assert group_leverage(_basis(z), z, 3) < 1 - 1e-6
-    assert group_leverage(_basis(other), other, 9) < 0.7
+    assert group_leverage(orthonormal(z), z, 4) == pytest.approx(1)
+    assert group_leverage(orthonormal(z), z, 9) == pytest.approx(1)
+    assert group_leverage(orthonormal(z), z, 3) < 1 - 1e-6
+    assert group_leverage(orthonormal(other), other, 9) < 0.7
 
 
 def test_two_coded_columns_that_are_nearly_equal_are_found() -> None:
@@ -216,7 +210,7 @@ def test_two_coded_columns_that_are_nearly_equal_are_found() -> None:
         second[rng.choice(np.flatnonzero(first == 0), 5, replace=False)] = 1
         values = np.column_stack([rng.normal(size=(24, 2)), first, second])
         z = _columns([read({f"x{i}": NUMBER for i in range(4)}, values)])
-        assert group_leverage(_basis(z), z, 9) > 1 - 1e-9
+        assert group_leverage(orthonormal(z), z, 9) > 1 - 1e-9
 
 
 def test_a_groups_leverage_agrees_with_all_groups_of_a_small_table() -> None:
@@ -237,7 +231,7 @@ def test_wide_bounds_do_not_hide_a_combination(high: float) -> None:
     total[7] += 1
     values = np.column_stack([a, b, -1 + total / high])
     found = largest_leverage(
-        _basis(_columns([read({"a": NUMBER, "b": NUMBER, "sum": NUMBER}, values)]))
+        orthonormal(_columns([read({"a": NUMBER, "b": NUMBER, "sum": NUMBER}, values)]))
     )
     assert found == pytest.approx(1, abs=1e-3)
 

@@ -39,7 +39,11 @@ def test_a_policy_needs_only_its_three_original_keys() -> None:
     assert policy.release == ReleasePolicy(4, 20, 200)
     off = {"min_level_records": 1, "min_cell_records": 1, "min_level_sites": 1}
     off |= {"protocols": ("any",), "modules": ("any",)}
-    assert policy.model_copy(update=off) == policy_of(policy.release)
+    assert policy.model_copy(update=off).model_dump() == policy_of(policy.release).model_dump()
+    assert (policy.on_record_sets, policy_of(policy.release).on_record_sets) == (
+        (20, 0.9, False), (20, 0.9, True),
+    )  # fmt: skip
+    assert policy_of(ReleasePolicy(2, 1)).max_leverage is None  # one record may be released
     unset = {k for k, v in policy.model_dump().items() if v is None}
     assert unset == set(SitePolicy.model_fields) - {
         "min_sites", "min_records", "min_total_records", "cohorts", "noise", "max_levels",
