@@ -56,7 +56,7 @@ def on_leverage(z: NDArray[np.float64], minimum: int, max_leverage: float) -> De
             f"the largest leverage of a record is {largest:.3g}; at most {max_leverage:g} allowed"
         )
         return Decision("max_leverage", False, text)
-    searched = max_leverage < 1 and _groups_are_possible(basis, minimum - 1)
+    searched = max_leverage < 1 and groups_are_possible(basis, minimum - 1)
     if searched and group_leverage(basis, z, minimum - 1) > GROUP_LEVERAGE:
         text = f"a combination of columns is zero for all but fewer than {minimum} records"
         return Decision("max_leverage", False, text)
@@ -78,7 +78,7 @@ def largest_leverage(basis: NDArray[np.float64]) -> float:
     return min(float((basis**2).sum(axis=1).max(initial=0.0)), 1.0)  # at most 1, but for rounding
 
 
-def _groups_are_possible(basis: NDArray[np.float64], size: int) -> bool:
+def groups_are_possible(basis: NDArray[np.float64], size: int) -> bool:
     """Return whether some group of so many records could have a leverage of 1.
 
     The leverage of a group is the largest eigenvalue of a positive semidefinite matrix, so it is at

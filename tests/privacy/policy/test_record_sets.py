@@ -12,7 +12,13 @@ import pytest
 from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.privacy.ledger.records import AskedQuestion, bound
-from secagg.privacy.policy.leverage import group_leverage, largest_leverage, orthonormal
+from secagg.privacy.policy.leverage import (
+    GROUP_LEVERAGE,
+    group_leverage,
+    groups_are_possible,
+    largest_leverage,
+    orthonormal,
+)
 from secagg.privacy.policy.questions import Question, conflict
 from secagg.privacy.policy.record_sets import ReadQuestion, _columns, compare_records
 
@@ -183,6 +189,81 @@ def test_a_combination_that_is_one_record_is_refused(
     assert largest_leverage(orthonormal(_columns([tampered]))) == pytest.approx(1)
     decisions = compare_records(tampered, [], lambda _: tampered.rows, 3, limit)
     assert {each.rule: each.allowed for each in decisions}.get("max_leverage") is allowed
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("outlier", [0.95, 0.2])
+def test_powers_of_a_column_are_judged_if_the_sums_are_over_them(outlier: float) -> None:
+    """One dose is larger than all others: a line hides it, a polynomial does not."""
+    x = np.concatenate([np.random.default_rng(3).uniform(-0.9, 0.2, 79), [outlier]])[:, None]
+    linear = read({"dose": NUMBER}, x)
+    cubic = replace(linear, question=replace(linear.question, powers={"dose": 6}))
+    z = np.column_stack([x**k for k in range(7)])
+    expected = float(np.max(np.diagonal(z @ np.linalg.pinv(z))))
+    found = largest_leverage(orthonormal(_columns([cubic])))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert largest_leverage(orthonormal(_columns([linear]))) < 0.3
+    assert (found > 0.9) is (outlier == 0.95)
+    decisions = compare_records(cubic, [], lambda _: cubic.rows, 3, 0.9)
+    assert [d.allowed for d in decisions] == [outlier != 0.95]
+    # a later job without powers is judged with those of the earlier one, which the ledger keeps
+    assert Question.of(cubic.question.plain()) == cubic.question
+    assert decided(linear, cubic, cubic, 0.9)["max_leverage"] is (outlier != 0.95)
+
+
+def rare(level_of: int, of: int = 40) -> ReadQuestion:
+    """Return records of which `level_of` have a level."""
+    rng = np.random.default_rng(4)
+    x, yes = rng.uniform(-1, 1, of), np.full(of, -1.0)
+    yes[:level_of] = 1.0
+    return read({"x": NUMBER, "yes": YES}, np.column_stack([x, yes]))
+
+
+@pytest.mark.parametrize(("records", "alone", "all_sites"), [
+    (0, True, True), (1, False, True), (2, False, True), (3, True, True),
+    (38, False, True), (39, False, True), (40, True, True),
+])  # fmt: skip
+def test_a_rare_level_is_no_reason_where_the_counts_of_all_sites_decide(
+    records: int, alone: bool, all_sites: bool
+) -> None:
+    new = rare(records)
+    for without_policy, expected in ((False, alone), (True, all_sites)):
+        (found,) = compare_records(new, [], lambda _: new.rows, 3, 0.9, without_policy)
+        assert found.allowed is expected
+
+
+@pytest.mark.parametrize(("differs", "allowed"), [(0.0, True), (0.3, False)])
+def test_a_rare_level_hides_no_combination_of_other_columns(differs: float, allowed: bool) -> None:
+    """The only patient with the level is the one whose copy of a column differs."""
+    x, grades = np.random.default_rng(4).uniform(-1, 1, 40), np.full((40, 2), -1.0)
+    grades[:20, 0], grades[39, 1] = 1.0, 1.0  # 19 have the first level, one the third
+    copy = x.copy()
+    copy[39] += differs
+    columns = {"x": NUMBER, "copy": NUMBER, "grade": GRADE}
+    new = read(columns, np.column_stack([x, copy, grades]))
+    (found,) = compare_records(new, [], lambda _: new.rows, 3, 0.9, True)
+    assert found.allowed is allowed
+
+
+@pytest.mark.parametrize("few", [1, 2])
+def test_the_first_level_can_be_the_rare_one(few: int) -> None:
+    grades = np.full((40, 2), -1.0)
+    grades[few:30, 0], grades[30:, 1] = 1.0, 1.0
+    new = read({"grade": GRADE}, grades)
+    for without_policy in (False, True):
+        (found,) = compare_records(new, [], lambda _: new.rows, 3, 0.9, without_policy)
+        assert found.allowed is without_policy
+
+
+def test_a_search_is_left_out_only_where_no_group_can_exist() -> None:
+    """The sum of the largest leverages of records bounds the leverage of a group."""
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        basis = np.linalg.qr(rng.normal(size=(12, 3)) ** 3)[0]
+        largest = max(np.linalg.norm(basis[list(g)], 2) ** 2 for g in combinations(range(12), 3))
+        bound = float(np.sort((basis**2).sum(axis=1))[-3:].sum())
+        assert largest <= bound + 1e-12
+        assert groups_are_possible(basis, 3) is (bound > GROUP_LEVERAGE)
 
 
 def test_the_leverage_of_a_group_is_found() -> None:
