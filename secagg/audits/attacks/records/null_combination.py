@@ -33,11 +33,13 @@ their sums do not show directly.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.audits.attacks.records.released_moments import MomentMatrix, of_logistic, of_moments
 from secagg.audits.attacks.records.simple_combinations import simple_combinations
@@ -105,27 +107,26 @@ class NullCombination(Attack):
     def score(self, guess: list[Candidate], view: View, truth: Truth) -> Finding:
         """Return the fewest records; details: of that combination, and the error of its row."""
         sites = {**truth.sites, **view.own}
-        best, total = dict[str, object](), min(
+        total = min(
             sum(len(sites[site].values) for site in known.of) for known in _matrices(view)
         )  # fmt: skip
-        least = (total, True, np.inf)
-        for each in guess:
-            x = np.concatenate([sites[site].values[:, list(each.variables)] for site in each.of])
-            u = x @ each.a - each.k
-            squares = np.sort(u**2)[::-1]
-            carried = np.cumsum(squares)
-            if not carried[-1] > 0:
-                continue
-            few = int(np.searchsorted(carried, _CARRIED * carried[-1])) + 1
-            of_few = np.argsort(-(u**2), kind="stable")[:few]
-            row = x[of_few].T @ u[of_few] / u[of_few].sum()
-            off = float(np.max(np.abs(row - each.row)))
-            if (few, not each.confirmed, off) < least:
-                least = (few, not each.confirmed, off)
-                best = {
-                    "combination": _text(each, view.planned.public), "row_error": off,
-                    "confirmed": each.confirmed, "sites": list(each.of),
-                }  # fmt: skip
+        best, least = dict[str, object](), (total, True, np.inf)
+        for of, candidates in itertools.groupby(guess, key=lambda each: each.of):
+            records = np.concatenate([sites[site].values for site in of])
+            for each in candidates:
+                x = records[:, list(each.variables)]
+                u = x @ each.a - each.k
+                few = _fewest(u**2, least[0])
+                if few is None:
+                    continue
+                row = x[few].T @ u[few] / u[few].sum()
+                found = len(few), not each.confirmed, float(np.max(np.abs(row - each.row)))
+                if found < least:
+                    least = found
+                    best = {
+                        "combination": _text(each, view.planned.public), "row_error": found[2],
+                        "confirmed": each.confirmed, "sites": list(of),
+                    }  # fmt: skip
         return Finding.exact(float(least[0]), float(total), candidates=len(guess), **best)
 
     def without_truth(self, guess: list[Candidate], view: View) -> Finding:
@@ -186,6 +187,16 @@ def _candidates(known: MomentMatrix, public: PublicFacts, groups: int) -> Iterat
             ones = (row[at] - low) / gap
             whole = bool(at) and bool(np.all(np.abs(g * ones - np.rint(g * ones)) <= g * _EXACT))
             yield Candidate(known.of, known.variables, a, mean - d, row, g, g > 0 and whole)
+
+
+def _fewest(squares: Array, most: int) -> NDArray[np.intp] | None:
+    """Return the fewest records that carry 99 % of the squares; None if more than `most` do."""
+    most, total = min(most, len(squares)), float(squares.sum())
+    largest = np.argpartition(-squares, most - 1)[:most]
+    if not total > 0 or squares[largest].sum() < _CARRIED * total:
+        return None
+    largest = largest[np.argsort(-squares[largest], kind="stable")]
+    return largest[: int(np.searchsorted(np.cumsum(squares[largest]), _CARRIED * total)) + 1]
 
 
 def _planted_records(used: tuple[int, ...], public: PublicFacts) -> Array:
