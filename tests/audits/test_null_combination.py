@@ -182,3 +182,24 @@ def test_noise_is_not_subject_to_the_rule() -> None:
     private = {"placement": "site", "epsilon": 5.0, "delta": 1e-6, "record_norm": 1.0}
     raw = job(columns, {"min_sites": 3, "min_records": 5}, privacy=private)
     assert run(raw, tables).result.summary
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("name", ["fedavg", "fedlin_hm1", "fedlin_hm2"])
+@pytest.mark.parametrize(("largest", "degree"), [(0.99, 1), (0.3, 5), (0.99, 5)])
+def test_powers_of_a_column_are_judged_with_the_column(
+    name: str, largest: float, degree: int
+) -> None:
+    """One dose is far from all others. A polynomial that is 0 there is not 0 at this dose."""
+    tables = clinics(
+        lambda rng: {"dose": np.concatenate([[largest], rng.uniform(0, 0.3, 119)]),
+                     "y": rng.normal(size=120).clip(-4, 4)}
+    )  # fmt: skip
+    columns = {"dose": number(0, 1), "y": number(-5, 5)}
+    method = {"name": name, "outcome": "y", "predictors": ["dose"], "degree": degree, "rounds": 2}
+    raw = job(columns, {"min_sites": 3, "min_records": 5}, method=method)
+    if (largest, degree) != (0.99, 5):
+        run(raw, tables)
+        return
+    with pytest.raises(PolicyRefusal, match="max_leverage"):
+        run(raw, tables)
