@@ -17,10 +17,11 @@ the values of the few records are: the mean of their rows, weighted by w - k, is
 b cannot be computed from the moments alone: any b gives two points (1), all of which are possible
 records. (The eigenvector of the smallest eigenvalue, C b = L b, gives its own direction.) But
 relations between columns have simple coefficients, or a person who knows the columns knows them.
-So the attack tries each column, regresses each column on one, two or all others, and rounds the
+So the attack tries each column, regresses each on one, two, three or all others, and rounds the
 slopes to few digits. The few records hardly move the slopes, so rounding finds the relation. Of the
 candidates it keeps those whose point is within the bounds. A point of which each 0/1 variable is
-exactly one of its two values is *confirmed*: a wrong candidate hits these by chance only.
+exactly one of its two values is *confirmed*: a wrong candidate hits these by chance only. If both
+points of (1) do, as when exactly half of all records have the value, that with a whole k is.
 
 The number is the smallest m such that m records carry 99 % of sum (w - k)^2 for a candidate. So it
 is 1 also if one value is far larger than all others. The rule `max_leverage` of a site's policy
@@ -57,7 +58,7 @@ _ROUNDING = 1e-11  # of the squares that cancel in S
 _PLANTED = 60
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
     """A combination a'x - k of variables as scaled, and the mean row of its few records.
 
@@ -178,6 +179,7 @@ def _candidates(known: MomentMatrix, public: PublicFacts, groups: int) -> Iterat
         found += [(g, s * float(np.sqrt(g * s2 / (n * (n - g))))) for g in few for s in (1, -1)]
         own = mean + float(b @ middle)  # in the columns' own units, where k may be a whole number
         found += [(0, own - k) for k in {0.0, float(np.rint(own))}]
+        of_b = list[Candidate]()
         for g, d in found:
             if abs(n * d) * float(np.max(high)) <= np.finfo(float).eps * s2:
                 continue
@@ -186,7 +188,22 @@ def _candidates(known: MomentMatrix, public: PublicFacts, groups: int) -> Iterat
                 continue
             ones = (row[at] - low) / gap
             whole = bool(at) and bool(np.all(np.abs(g * ones - np.rint(g * ones)) <= g * _EXACT))
-            yield Candidate(known.of, known.variables, a, mean - d, row, g, g > 0 and whole)
+            of_b.append(Candidate(known.of, known.variables, a, mean - d, row, g, g > 0 and whole))
+        yield from _told_apart(of_b, float(b @ middle))
+
+
+def _told_apart(of_b: list[Candidate], shift: float) -> Iterator[Candidate]:
+    """Yield candidates with the same slopes. Of two confirmed ones, at most one stays so.
+
+    Either point of (1) may be the record. That whose k is a whole number is.
+
+    shift: k in the columns' own units, less k
+    """
+    for each in of_b:
+        rivals = [e for e in of_b if e.confirmed and e.records == each.records]
+        if len(rivals) > 1:
+            rivals = [e for e in rivals if abs(e.k + shift - round(e.k + shift)) <= _EXACT]
+        yield replace(each, confirmed=each.confirmed and rivals == [each])
 
 
 def _fewest(squares: Array, most: int) -> NDArray[np.intp] | None:
