@@ -247,6 +247,8 @@ def both_runs(job: Job, kept: Tables, aside: Tables, seed: int, scratch: str) ->
         except SecaggError as error:
             refused = isinstance(error, PolicyRefusal)
             error.advice = _advice(error.advice, sum(map(len, aside.values())) if refused else 0)
+            if refused and "max_leverage" in error.what:
+                error.advice += " To audit what it would show: --set release.min_records=1."
             raise
         try:
             planted = control_of(job, kept)

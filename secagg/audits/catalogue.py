@@ -13,6 +13,7 @@ from secagg.errors import UsageError
 ATTACKS = {
     "clear_contributions": "statistics.clear_contributions",
     "identified_share": "statistics.identified_share",
+    "site_accuracy": "statistics.site_accuracy",
     "admm_messages": "statistics.admm_messages",
     "admm_sums": "statistics.admm_sums",
     "hm1_messages": "fedlin.hm1_messages",
@@ -32,6 +33,7 @@ ATTACKS = {
     "refusal_oracle": "questions.refusal_oracle",
     "tracing": "records.tracing",
     "gram_records": "records.gram_records",
+    "null_combination": "records.null_combination",
     "coefficient_tracing": "records.coefficient_tracing",
     "attribute_inference": "records.attribute_inference",
     "gradient_inversion": "records.gradient_inversion",

@@ -99,6 +99,8 @@ class Stage:
         them at random (a batch); 0 for all records
     few_sites: the number of sites on which a sum may depend alone, if sites take part at random; 0
         for all sites
+    powers: by variable, the highest power of which the sum has cross products, if it is above 1. A
+        site judges its records in all these powers (`secagg.privacy.policy.record_sets`)
     sampling_rate: the probability with which each record takes part in a round, drawn by its site
         with secret random numbers, independently of other records and rounds; 1 for all records
     training: under differential privacy, the training at the site that adds all noise of this stage
@@ -117,6 +119,7 @@ class Stage:
     held_out_rows: str = ""
     few_records: int = 0
     few_sites: int = 0
+    powers: Mapping[str, int] = field(default_factory=dict)
     sampling_rate: float = 1.0
     training: LocalTraining | None = None
     reads_records: bool = True

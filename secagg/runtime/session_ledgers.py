@@ -94,7 +94,7 @@ def contribution_request(
         held = max(stages, key=lambda stage: stage.held_out)
         question = Question(
             columns, job.sites.max_rows, source.policy.min_records or 0,
-            held.held_out, held.held_out_rows,
+            held.held_out, held.held_out_rows, _powers(stages),
         )  # fmt: skip
     weights = facts.weights
     return PolicyRequest(
@@ -121,6 +121,15 @@ def planned_numbers(job: Job, facts: MethodFacts, stages: Sequence[Stage]) -> Pl
     """Return the exact numbers of a job beyond moments. stages: those of the method."""
     asks = encoding.digest([query_digest(job, None), canonical_json(job.agreed["method"])])
     return PlannedNumbers.of(facts, stages, asks.hex())
+
+
+def _powers(stages: Sequence[Stage]) -> dict[str, int]:
+    """Return the highest power of each variable in any sum."""
+    found: dict[str, int] = {}
+    for stage in stages:
+        for name, power in stage.powers.items():
+            found[name] = max(power, found.get(name, 1))
+    return found
 
 
 def request_before_data(

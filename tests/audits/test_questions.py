@@ -18,6 +18,7 @@ from secagg.audits.views import SeenRound, View, Who
 from secagg.contracts import Result
 from secagg.jobs import data_sources
 from secagg.jobs.job import parse_job
+from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy import evaluation, record_sets
 from secagg.runs.run import run
 from secagg.runtime import coordinator
@@ -78,6 +79,8 @@ def test_without_the_rule_on_sets_of_records_a_column_less_isolates_few(
 ) -> None:
     release = {"min_sites": 2, "min_records": 20}
     monkeypatch.setattr(record_sets, "isolates", lambda *_: False)
+    allowed = Decision("max_leverage", True, "")  # that rule finds the set, too
+    monkeypatch.setattr(record_sets, "on_leverage", lambda *_: allowed)
     found = attacked(with_missing(), "job_differencing", MOMENTS, release=release)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value < 20 and found.finding.details["by"] == "x2: left out"

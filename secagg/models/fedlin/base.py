@@ -159,7 +159,8 @@ class FedLinModel(FedLinSettings):
         if holdout:
             share, which = self.holdout, self.holdout_rows
             declared = [replace(s, held_out=share, held_out_rows=which) for s in declared]
-        return tuple(declared)
+        powers = {layout.names[1]: layout.degree} if layout.degree > 1 else {}
+        return tuple(replace(s, powers=powers) for s in declared)
 
     def initial_state(self, public: PublicFacts) -> State:
         """Begin with the stage `records`."""

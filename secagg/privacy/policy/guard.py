@@ -155,9 +155,8 @@ class Guard:
         if self._on_questions is None and question is not None:
             read = ReadQuestion(question, rows)
             self._on_questions = compare_records(
-                read, self._questions(), self.reread,
-                self.policy.min_records, self.policy.max_leverage,
-            )  # fmt: skip
+                read, self._questions(), self.reread, *self.policy.on_record_sets
+            )
         policy_request = self._policy_request(request, ())
         decisions = (
             *record_rules.with_data(self.policy, policy_request, self._own),

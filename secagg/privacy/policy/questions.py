@@ -64,7 +64,7 @@ Not protected:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from secagg.core import encoding
@@ -85,6 +85,7 @@ class Question:
     min_records: the smallest number of complete records, by the job or the site's policy
     held_out: the share of the records that the method leaves out of some sums
     held_out_rows: which ones: "last", "random", or "" for none
+    powers: by variable, the highest power in the method's sums, if it is above 1
     """
 
     columns: Declarations
@@ -92,11 +93,12 @@ class Question:
     min_records: int
     held_out: float = 0.0
     held_out_rows: str = ""
+    powers: Mapping[str, int] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """Return the question as plain data for the ledger, which keeps the order of lists only."""
         columns = [[name, dict(declared)] for name, declared in self.columns.items()]
-        return {**vars(self), "columns": columns}
+        return {**vars(self), "columns": columns, "powers": dict(self.powers)}
 
     @property
     def records(self) -> str:
@@ -108,7 +110,7 @@ class Question:
         """Return the question that `plain` converted."""
         return cls(
             dict(plain["columns"]), plain["max_rows"], plain["min_records"],
-            plain.get("held_out", 0.0), plain.get("held_out_rows", ""),
+            plain.get("held_out", 0.0), plain.get("held_out_rows", ""), plain.get("powers", {}),
         )  # fmt: skip
 
 

@@ -19,28 +19,21 @@ job is refused.
 are the last ones of the table, its sums are over the training records, and its first sum counts all
 records. Both sets are compared.
 
-**Leverage.** A combination of columns can also be zero in all records except one: suppose that
-cancer = breast + colon in all patients but one. Then the cross products of the three columns with
-another column give this patient's value. Put the columns of all jobs side by side in a matrix Z,
-with zeros where a record is not in the job's set, and a column of ones for each job. The leverage
-of record i is the largest value of (Zc)_i^2 / |Zc|^2 over all combinations c (Hoaglin and Welsch
-1978, The American Statistician 32). It is 1 if some combination is record i alone, and near 1 if
-some combination is almost record i alone, as when one cost is far larger than all others.
+**Leverage.** A combination of columns can also be zero in all records except a few. Then the cross
+products of these columns with another one are a sum over these few. The module
+`secagg.privacy.policy.leverage` finds it, in the columns of all jobs together: side by side, with
+zeros where a record is not in the job's set, and a column of ones for each job. Each column is
+first mapped to 0 to 1 by its own smallest and largest value at this site. This is another
+combination of the same columns. Otherwise wide bounds of the job could make the column almost equal
+to the constant, and its variation would look like rounding.
 
-Each column is first mapped to 0 to 1 by its own smallest and largest value at this site. This is
-another combination of the same columns. Otherwise wide bounds of the job could make the column
-almost equal to the constant, and its variation would look like rounding.
+The columns are those of the method's sums. If these are over powers of a column, all its powers are
+judged. A polynomial of degree d can be zero at d values, so it shows a record sooner than a line.
 
-**Groups.** In the same way, a combination may be zero outside a few records: two copies of a column
-that differ in three patients, or the days in intensive care of ten patients who were added, of whom
-two were there. The leverage of a group is the largest share of |Zc|^2 on the group; here it must be
-below 1. m records that two jobs differ in, with d independent columns, always have a combination
-that is zero for d - 1 of them. So m must be at least `min_records` + d - 1. The largest leverage of
-k = `min_records` - 1 records is the largest eigenvalue of k rows and columns of Z's hat
-matrix. The search starts at the difference of each pair of columns, and at each record that could
-belong to such a group, whose own leverage is at least 1/k. It improves them by the truncated power
-method (Yuan and Zhang 2013, Journal of Machine Learning Research 14, algorithm 1), which finds a
-local maximum.
+**Sites without a policy file** judge no level by their own count, because the counts of all sites
+decide (`release.min_cell_records`). There, the level of few records is no column of its own, but
+part of the most frequent level. A combination of other columns that is zero except in few records
+is refused as at all sites.
 
 ==========================================================  =======================================
 case                                                        result
@@ -56,19 +49,17 @@ records corrected, removed, or in another order             refused
 a column that is a sum of others except in one record       refused by `max_leverage`
 ... except in fewer than n records                          refused by `max_leverage`
 one value that is far larger than all others                refused by `max_leverage`
+... or whose power is, of a method with powers of a column  refused by `max_leverage`
 ==========================================================  =======================================
 
 Not protected:
 
-* A group outside which a combination is small but not zero. Such combinations exist in every small
-  table. To use one, the coordinator has to know it, which is easy only where values repeat.
-* A group that the search misses, because it ends at a smaller local maximum.
 * Pairs of levels among the records that two jobs differ in. That few of them have both levels of a
   pair is then known, but none of their other values.
 * The number of sites of a difference. If only one site has records that lack a column, the
   difference of two jobs is a sum over these records, of which there are `min_records` or more.
-* Records of other sites add to a combination, unless it is zero for them too. So the rules on
-  leverage are stricter than necessary.
+* At a site without a policy file, a combination of the level of few records and two or more other
+  columns. With one other level, the job's counts of pairs of levels find it.
 """
 
 from __future__ import annotations
@@ -85,20 +76,13 @@ from secagg.core import encoding
 from secagg.errors import SecaggError
 from secagg.privacy.ledger.records import AskedQuestion, Decision
 from secagg.privacy.policy.differencing import exposed
+from secagg.privacy.policy.leverage import on_leverage
 from secagg.privacy.policy.questions import Declarations, Question
 
 Key = tuple[str, int]
 """A variable: its column, and its position among the variables of this column."""
 Mask = NDArray[np.bool_]
 """Which rows of the site's table belong to a set of records."""
-
-GROUP_LEVERAGE = 1 - 1e-9
-"""A group of fewer than `min_records` records has a leverage of at most this. In other words, no
-combination of columns is zero outside the group, but for rounding."""
-_RANK_TOLERANCE = 1e-12
-"""Singular values below this share of the largest are rounding, for columns of length 1. Rounding
-of up to a million records with 64-bit numbers is smaller."""
-_STEPS = 10  # of the truncated power method; it hardly ever takes more than three
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,22 +139,47 @@ class ReadQuestion:
         held = max(int(share * n), 1) if share and self.question.held_out_rows == "last" else 0
         return self.first(n - held)
 
-    def columns(self) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
-        """Return all variables from 0 to 1, and a column of ones, over the rows, by set."""
+    def columns(self, rare: int = 0) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
+        """Return all variables from 0 to 1, and a column of ones, over the rows, by set.
+
+        rare: levels of fewer records than this are part of the most frequent level
+        """
         own = self.rows.complete.tobytes()
         found = {(("", 0), own): self.rows.complete.astype(np.float64)}
+        merged = self._merged_levels(rare)
         for key, values in self.variables():
+            if key in merged:
+                continue
             low, high = values.min(initial=np.inf), values.max(initial=-np.inf)
             if low < high:
                 column = np.zeros(len(self.rows.complete))
                 column[self.rows.complete] = (values - low) / (high - low)
                 found[key, own] = column
+                for power in range(2, self.question.powers.get(key[0], 1) + 1):
+                    found[(f"{key[0]}^{power}", key[1]), own] = column**power
         return found
 
-    def counts(self) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
+    def counts(self, rare: int = 0) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
         """Return those of `columns` that the first sum counts: records, and levels."""
         coded = {n for n, each in self.question.columns.items() if each["type"] != "continuous"}
-        return {k: v for k, v in self.columns().items() if k[0][0] in {"", *coded}}
+        return {k: v for k, v in self.columns(rare).items() if k[0][0] in {"", *coded}}
+
+    def _merged_levels(self, rare: int) -> set[Key]:
+        """Return the indicators to leave out, so that no level of few records has one.
+
+        The first level has no indicator. Without that of the most frequent level, it is merged too.
+        """
+        counts: dict[str, dict[Key, int]] = {}
+        for key, values in self.variables():
+            if self.question.columns[key[0]]["type"] != "continuous":
+                counts.setdefault(key[0], {})[key] = int(np.count_nonzero(values > 0))
+        merged = set[Key]()
+        for of_column in counts.values():
+            merged |= {key for key, count in of_column.items() if 0 < count < rare}
+            first = len(self.rows.values) - sum(of_column.values())
+            if 0 < first < rare:
+                merged.add(max(of_column, key=lambda key: of_column[key]))
+        return merged
 
     def _of_table(self, of_complete: Mask) -> Mask:
         mask = np.zeros(len(self.rows.complete), dtype=np.bool_)
@@ -184,12 +193,14 @@ def compare_records(
     reread: Callable[[Declarations], SiteRecords] | None,
     minimum: int | None,
     max_leverage: float | None,
+    levels_of_all_sites: bool = False,
 ) -> tuple[Decision, ...]:
     """Return the decisions of this module's rules.
 
     asked: the earlier questions, from the ledger
     reread: returns the site's records as an earlier question reads them; None in tests
     minimum: the site's `min_records`
+    levels_of_all_sites: whether levels of few records are judged by the counts of all sites only
     """
     if reread is None or minimum is None or len(new.rows.complete) == 0:
         return ()
@@ -219,7 +230,9 @@ def compare_records(
             )
         decisions.append(Decision("questions", alone is None, text))
     if max_leverage is not None:
-        decisions.append(_on_leverage([new, *questions], minimum, max_leverage))
+        rare = minimum if levels_of_all_sites else 0
+        z = _columns([new, *questions], rare)
+        decisions.append(on_leverage(z, minimum, max_leverage))
     return tuple(decisions)
 
 
@@ -248,25 +261,6 @@ def _way_on(earlier: Sequence[ReadQuestion], new: ReadQuestion) -> str:
     if any(set(each.question.columns) < columns for each in earlier):
         return "Few records lack only the columns that are new in this job. Leave these out"
     return "Keep all columns of an earlier job in [columns]; the method's settings may name fewer"
-
-
-def _on_leverage(questions: Sequence[ReadQuestion], minimum: int, max_leverage: float) -> Decision:
-    z = _columns(questions)
-    basis = _basis(z)
-    largest = largest_leverage(basis)
-    if largest > max_leverage:
-        text = (
-            f"the largest leverage of a record is {largest:.3g}; at most {max_leverage:g} allowed"
-        )
-        return Decision("max_leverage", False, text)
-    if max_leverage < 1 and group_leverage(basis, z, minimum - 1) > GROUP_LEVERAGE:
-        text = f"a combination of columns is zero for all but fewer than {minimum} records"
-        return Decision("max_leverage", False, text)
-    text = (
-        f"the largest leverage of a record is {largest:.3g}, and no combination of columns is zero "
-        f"for all but fewer than {minimum} records"
-    )
-    return Decision("max_leverage", True, text)
 
 
 def _sets(question: ReadQuestion) -> list[ReadQuestion]:
@@ -328,52 +322,12 @@ def isolates(earlier: Sequence[Mask], new: Mask, minimum: int) -> bool:
     return exposed(before, last, minimum) is not None
 
 
-def _columns(questions: Sequence[ReadQuestion]) -> NDArray[np.float64]:
-    """Return Z, over the rows of the table, without columns of zeros."""
+def _columns(questions: Sequence[ReadQuestion], rare: int = 0) -> NDArray[np.float64]:
+    """Return Z, over the rows of the table, without columns of zeros. rare: as in `columns`."""
     columns: dict[tuple[Key, bytes], NDArray[np.float64]] = {}
     for each in questions:
-        columns |= each.training().columns()
+        columns |= each.training().columns(rare)
         if each.question.held_out:
-            columns |= each.counts()
+            columns |= each.counts(rare)
     z = np.column_stack([*columns.values()])
     return np.asarray(z[:, z.any(axis=0)])
-
-
-def _basis(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return an orthonormal basis of all combinations of columns."""
-    left, singular, _ = np.linalg.svd(z / np.linalg.norm(z, axis=0), full_matrices=False)
-    return np.asarray(left[:, singular > _RANK_TOLERANCE * singular.max(initial=0.0)])
-
-
-def largest_leverage(basis: NDArray[np.float64]) -> float:
-    """Return the largest leverage of a record. basis: orthonormal columns."""
-    return min(float((basis**2).sum(axis=1).max(initial=0.0)), 1.0)  # at most 1, but for rounding
-
-
-def group_leverage(basis: NDArray[np.float64], z: NDArray[np.float64], size: int) -> float:
-    """Return the largest leverage of so many records that the search finds.
-
-    basis: orthonormal columns, of the combinations of the columns of z; size: number of records
-    """
-    if size < 1 or not basis.size:
-        return 0.0
-    if size >= len(basis):
-        return 1.0
-    at = basis.T @ z  # z in the coordinates of the basis
-    starts = [
-        basis[(basis**2).sum(axis=1) >= GROUP_LEVERAGE / size],
-        *(at[:, i] - at[:, i + 1 :].T for i in range(at.shape[1] - 1)),
-    ]
-    best = 0.0
-    for start in np.concatenate(starts):
-        combination, found = start, 0.0
-        for _ in range(_STEPS):
-            group = np.argpartition(-np.abs(basis @ combination), size)[:size]
-            _, singular, right = np.linalg.svd(basis[group], full_matrices=False)
-            combination, last, found = right[0], found, float(singular[0]) ** 2
-            if found <= last * (1 + 1e-9):
-                break
-        best = max(best, found)
-        if best > GROUP_LEVERAGE:
-            break
-    return min(best, 1.0)

@@ -79,6 +79,11 @@ ANY_MODULE = "any"
 """Stands for every factory of networks in a policy."""
 
 
+MAX_LEVERAGE = 0.9
+"""The largest leverage of a record, if a policy sets no other. At 0.9, nine tenths of the squares
+of a combination of columns are one record's."""
+
+
 class SitePolicy(StrictTable):
     """A site's rules. A rule that is not set does not restrict, except min_sites, min_records."""
 
@@ -112,11 +117,11 @@ class SitePolicy(StrictTable):
     """Without noise: an exact job is refused if its `release.min_level_sites` is smaller. If this
     is more than 1, so is a continuous column with one value at this site, which may name the site.
     If it is not set: `min_sites`. A site without a policy file has no such rule."""
-    max_leverage: Share | None = 0.9
+    max_leverage: Share | None = MAX_LEVERAGE
     """Without noise: the largest leverage of one of this site's records in the columns of all exact
     jobs together. It is 1 if a combination of columns is this record alone. If it is below 1, no
-    combination may be zero in all but fewer than `min_records` records. Write 1.0 to allow all.
-    A site without a policy file has no such rule."""
+    combination may be zero in all but fewer than `min_records` records. Write 1.0 to allow all. A
+    site without a policy file has this rule too, unless the job's `release.min_records` is 1."""
     max_levels: int = Field(default=40, ge=2)
     """Without noise: largest number of levels of a categorical column. A column with many levels
     has few records in each. The default is that of DataSHIELD (`nfilter.levels.max`)."""
@@ -216,6 +221,15 @@ class SitePolicy(StrictTable):
         )
 
     @property
+    def on_record_sets(self) -> tuple[int | None, float | None, bool]:
+        """What `secagg.privacy.policy.record_sets` needs.
+
+        `min_records`, `max_leverage`, and whether levels of few records are judged by the counts of
+        all sites only.
+        """
+        return self.min_records, self.max_leverage, self._of_job
+
+    @property
     def smallest_cell(self) -> int:
         """The rule `min_cell_records`, with its default."""
         return self.min_cell_records or self.min_records or 1
@@ -233,13 +247,19 @@ class SitePolicy(StrictTable):
 
 
 def policy_of(release: ReleasePolicy) -> SitePolicy:
-    """Return the policy of a site without a policy file: the counting rules that all agreed on."""
+    """Return the policy of a site without a policy file: the counting rules that all agreed on.
+
+    The rule on leverage has its default, because it protects the smallest count that was agreed: a
+    combination of columns that is zero for all other records is a sum over fewer. If a sum may be
+    over one record, so may a combination, and there is no such rule.
+    """
+    single = release.min_records == 1
     policy = SitePolicy(
         min_sites=release.min_sites,
         min_records=release.min_records,
         min_total_records=release.min_total_records,
-        min_level_records=1, min_cell_records=1, min_level_sites=1, max_leverage=None,
-        max_exact_share=None,
+        min_level_records=1, min_cell_records=1, min_level_sites=1,
+        max_leverage=None if single else MAX_LEVERAGE, max_exact_share=None,
         protocols=(ANY_PROTOCOL,), modules=(ANY_MODULE,),
     )  # fmt: skip
     policy._of_job = True

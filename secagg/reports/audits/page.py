@@ -57,8 +57,13 @@ def _row(each: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_SHOWN_SITES = 4
+
+
 def remark(found: Mapping[str, Any]) -> str:
     """Return what a finding says beside its number, in a sentence; or ""."""
+    if by_site := found["details"].get("by_site"):
+        return _by_site(by_site)
     reference = found["details"].get("one_sum_of_moments")
     if not reference:
         return ""
@@ -67,6 +72,26 @@ def remark(found: Mapping[str, Any]) -> str:
         f"One sum of moments, which every linear analysis needs, already determines {shares}, on "
         "average over the sites; the number is what this run adds to that."
     )
+
+
+def _by_site(sites: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the relative errors of the sites that are known best, and how well the first is."""
+    best = sorted(sites, key=lambda site: (sites[site]["relative_error"], site))
+    parts = [
+        f"{site} ({number(float(sites[site]['records']))} records) "
+        f"{number(sites[site]['relative_error'])}" + (", leak" if sites[site]["leak"] else "")
+        for site in best[:_SHOWN_SITES]
+    ]
+    rest = len(best) - len(parts)
+    text = f"By site: {'; '.join(parts)}{f'; {rest} more' if rest else ''}."
+    first = sites[best[0]]
+    if "error" in first:
+        error, guess = (number(first[which]["means"]) for which in ("error", "guess"))
+        text += (
+            f" The means of {best[0]} are those of all records to {error} standard deviations, and "
+            f"those of the other sites to {guess}."
+        )
+    return text
 
 
 def interval(found: Mapping[str, Any]) -> str:

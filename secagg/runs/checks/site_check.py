@@ -141,9 +141,7 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         decisions += with_data(policy, request, own_records(read, public))
         if question is not None:
             new = ReadQuestion(question, read)
-            decisions += compare_records(
-                new, asked, reread, policy.min_records, policy.max_leverage
-            )
+            decisions += compare_records(new, asked, reread, *policy.on_record_sets)
     refusals = (*_refusals(decisions), *over)
     remarks = (
         *read.remarks, *_unnamed(table, privacy.person), *_of_columns(source.name, columns), *known,

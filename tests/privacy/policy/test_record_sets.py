@@ -12,15 +12,15 @@ import pytest
 from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.privacy.ledger.records import AskedQuestion, bound
-from secagg.privacy.policy.questions import Question, conflict
-from secagg.privacy.policy.record_sets import (
-    ReadQuestion,
-    _basis,
-    _columns,
-    compare_records,
+from secagg.privacy.policy.leverage import (
+    GROUP_LEVERAGE,
     group_leverage,
+    groups_are_possible,
     largest_leverage,
+    orthonormal,
 )
+from secagg.privacy.policy.questions import Question, conflict
+from secagg.privacy.policy.record_sets import ReadQuestion, _columns, compare_records
 
 NUMBER: dict[str, Any] = {"type": "continuous", "low": -1, "high": 1, "transform": "none"}
 GRADE: dict[str, Any] = {"type": "categorical", "levels": ["a", "b", "c"]}
@@ -169,7 +169,7 @@ def test_leverage_is_the_diagonal_of_the_hat_matrix() -> None:
     questions = [read(columns, wide), read({"y": NUMBER}, x[complete, 1:], complete)]
     z = np.column_stack([np.ones(25), x, complete, complete * x[:, 1]])
     hat = z @ np.linalg.pinv(z)
-    assert largest_leverage(_basis(_columns(questions))) == pytest.approx(
+    assert largest_leverage(orthonormal(_columns(questions))) == pytest.approx(
         hat.diagonal().max(), abs=1e-10
     )
 
@@ -185,10 +185,85 @@ def test_a_combination_that_is_one_record_is_refused(
     plain = read(columns, np.column_stack([x, total]))
     total[7] += 1e-3
     tampered = read(columns, np.column_stack([x, total]))
-    assert largest_leverage(_basis(_columns([plain]))) < 0.5
-    assert largest_leverage(_basis(_columns([tampered]))) == pytest.approx(1)
+    assert largest_leverage(orthonormal(_columns([plain]))) < 0.5
+    assert largest_leverage(orthonormal(_columns([tampered]))) == pytest.approx(1)
     decisions = compare_records(tampered, [], lambda _: tampered.rows, 3, limit)
     assert {each.rule: each.allowed for each in decisions}.get("max_leverage") is allowed
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("outlier", [0.95, 0.2])
+def test_powers_of_a_column_are_judged_if_the_sums_are_over_them(outlier: float) -> None:
+    """One dose is larger than all others: a line hides it, a polynomial does not."""
+    x = np.concatenate([np.random.default_rng(3).uniform(-0.9, 0.2, 79), [outlier]])[:, None]
+    linear = read({"dose": NUMBER}, x)
+    cubic = replace(linear, question=replace(linear.question, powers={"dose": 6}))
+    z = np.column_stack([x**k for k in range(7)])
+    expected = float(np.max(np.diagonal(z @ np.linalg.pinv(z))))
+    found = largest_leverage(orthonormal(_columns([cubic])))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert largest_leverage(orthonormal(_columns([linear]))) < 0.3
+    assert (found > 0.9) is (outlier == 0.95)
+    decisions = compare_records(cubic, [], lambda _: cubic.rows, 3, 0.9)
+    assert [d.allowed for d in decisions] == [outlier != 0.95]
+    # a later job without powers is judged with those of the earlier one, which the ledger keeps
+    assert Question.of(cubic.question.plain()) == cubic.question
+    assert decided(linear, cubic, cubic, 0.9)["max_leverage"] is (outlier != 0.95)
+
+
+def rare(level_of: int, of: int = 40) -> ReadQuestion:
+    """Return records of which `level_of` have a level."""
+    rng = np.random.default_rng(4)
+    x, yes = rng.uniform(-1, 1, of), np.full(of, -1.0)
+    yes[:level_of] = 1.0
+    return read({"x": NUMBER, "yes": YES}, np.column_stack([x, yes]))
+
+
+@pytest.mark.parametrize(("records", "alone", "all_sites"), [
+    (0, True, True), (1, False, True), (2, False, True), (3, True, True),
+    (38, False, True), (39, False, True), (40, True, True),
+])  # fmt: skip
+def test_a_rare_level_is_no_reason_where_the_counts_of_all_sites_decide(
+    records: int, alone: bool, all_sites: bool
+) -> None:
+    new = rare(records)
+    for without_policy, expected in ((False, alone), (True, all_sites)):
+        (found,) = compare_records(new, [], lambda _: new.rows, 3, 0.9, without_policy)
+        assert found.allowed is expected
+
+
+@pytest.mark.parametrize(("differs", "allowed"), [(0.0, True), (0.3, False)])
+def test_a_rare_level_hides_no_combination_of_other_columns(differs: float, allowed: bool) -> None:
+    """The only patient with the level is the one whose copy of a column differs."""
+    x, grades = np.random.default_rng(4).uniform(-1, 1, 40), np.full((40, 2), -1.0)
+    grades[:20, 0], grades[39, 1] = 1.0, 1.0  # 19 have the first level, one the third
+    copy = x.copy()
+    copy[39] += differs
+    columns = {"x": NUMBER, "copy": NUMBER, "grade": GRADE}
+    new = read(columns, np.column_stack([x, copy, grades]))
+    (found,) = compare_records(new, [], lambda _: new.rows, 3, 0.9, True)
+    assert found.allowed is allowed
+
+
+@pytest.mark.parametrize("few", [1, 2])
+def test_the_first_level_can_be_the_rare_one(few: int) -> None:
+    grades = np.full((40, 2), -1.0)
+    grades[few:30, 0], grades[30:, 1] = 1.0, 1.0
+    new = read({"grade": GRADE}, grades)
+    for without_policy in (False, True):
+        (found,) = compare_records(new, [], lambda _: new.rows, 3, 0.9, without_policy)
+        assert found.allowed is without_policy
+
+
+def test_a_search_is_left_out_only_where_no_group_can_exist() -> None:
+    """The sum of the largest leverages of records bounds the leverage of a group."""
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        basis = np.linalg.qr(rng.normal(size=(12, 3)) ** 3)[0]
+        largest = max(np.linalg.norm(basis[list(g)], 2) ** 2 for g in combinations(range(12), 3))
+        bound = float(np.sort((basis**2).sum(axis=1))[-3:].sum())
+        assert largest <= bound + 1e-12
+        assert groups_are_possible(basis, 3) is (bound > GROUP_LEVERAGE)
 
 
 def test_the_leverage_of_a_group_is_found() -> None:
@@ -200,10 +275,10 @@ def test_the_leverage_of_a_group_is_found() -> None:
     columns = {f"x{i}": NUMBER for i in range(7)}
     z = _columns([read(columns, np.column_stack([x, copy]))])
     other = _columns([read(columns, rng.normal(size=(200, 7)))])
-    assert group_leverage(_basis(z), z, 4) == pytest.approx(1)
-    assert group_leverage(_basis(z), z, 9) == pytest.approx(1)
-    assert group_leverage(_basis(z), z, 3) < 1 - 1e-6
-    assert group_leverage(_basis(other), other, 9) < 0.7
+    assert group_leverage(orthonormal(z), z, 4) == pytest.approx(1)
+    assert group_leverage(orthonormal(z), z, 9) == pytest.approx(1)
+    assert group_leverage(orthonormal(z), z, 3) < 1 - 1e-6
+    assert group_leverage(orthonormal(other), other, 9) < 0.7
 
 
 def test_two_coded_columns_that_are_nearly_equal_are_found() -> None:
@@ -216,7 +291,7 @@ def test_two_coded_columns_that_are_nearly_equal_are_found() -> None:
         second[rng.choice(np.flatnonzero(first == 0), 5, replace=False)] = 1
         values = np.column_stack([rng.normal(size=(24, 2)), first, second])
         z = _columns([read({f"x{i}": NUMBER for i in range(4)}, values)])
-        assert group_leverage(_basis(z), z, 9) > 1 - 1e-9
+        assert group_leverage(orthonormal(z), z, 9) > 1 - 1e-9
 
 
 def test_a_groups_leverage_agrees_with_all_groups_of_a_small_table() -> None:
@@ -237,7 +312,7 @@ def test_wide_bounds_do_not_hide_a_combination(high: float) -> None:
     total[7] += 1
     values = np.column_stack([a, b, -1 + total / high])
     found = largest_leverage(
-        _basis(_columns([read({"a": NUMBER, "b": NUMBER, "sum": NUMBER}, values)]))
+        orthonormal(_columns([read({"a": NUMBER, "b": NUMBER, "sum": NUMBER}, values)]))
     )
     assert found == pytest.approx(1, abs=1e-3)
 

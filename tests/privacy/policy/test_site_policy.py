@@ -38,11 +38,12 @@ def test_a_policy_needs_only_its_three_original_keys() -> None:
     policy = parse("min_sites = 4\nmin_records = 20\nmin_total_records = 200")
     assert policy.release == ReleasePolicy(4, 20, 200)
     off = {"min_level_records": 1, "min_cell_records": 1, "min_level_sites": 1}
-    off |= {"max_leverage": None, "max_exact_share": None}
-    off |= {"protocols": ("any",), "modules": ("any",)}
+    off |= {"max_exact_share": None, "protocols": ("any",), "modules": ("any",)}
     agreed = policy_of(policy.release)
     assert policy.model_copy(update=off).model_dump() == agreed.model_dump()
     assert (policy.is_own, agreed.is_own) == (True, False)
+    assert (policy.on_record_sets, agreed.on_record_sets) == ((20, 0.9, False), (20, 0.9, True))
+    assert policy_of(ReleasePolicy(2, 1)).max_leverage is None  # one record may be released
     unset = {k for k, v in policy.model_dump().items() if v is None}
     assert unset == set(SitePolicy.model_fields) - {
         "min_sites", "min_records", "min_total_records", "cohorts", "noise", "max_levels",

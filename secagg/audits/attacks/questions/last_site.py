@@ -8,11 +8,14 @@ aggregation for privacy-preserving machine learning", section 6). With two sites
 enough.
 
 The attacker is the coordinator with 1, 2, ..., K - 1 of the K sites, the largest ones first. It
-guesses that each remaining site has an equal part of what remains, so only the guess about a last
-site can be exact. Without the sum, it would guess the mean of the colluding sites' contributions.
-The relative error is the distance of the guess from the true contribution, in the first sum of the
-method, divided by that of the guess without the sum (Frobenius norms, means over the remaining
-sites). 1 means that the sum does not help.
+knows how many records each site has, which is often public. It guesses that each remaining site has
+a part of what remains: an equal one, or one in proportion to its records, whichever is nearer to
+the truth. So only the guess about a last site can be exact. Without the sum, it would guess the
+mean of the colluding sites' contributions, or their sum in proportion to the records, whichever is
+nearer. The relative error is the distance of the guess from the true contribution, in the first sum
+of the method, divided by that of the guess without the sum (Frobenius norms, means over the
+remaining sites). 1 means that the sum does not help. Without the sizes, small sites that differ
+from a large colluding one in nothing but their size would look exposed.
 
 With noise in the sum, the colluding sites also subtract their own noise, so that the noise of the
 remaining sites is left: 1 / K of the variance for the last one. The transcript does not hold the
@@ -33,7 +36,7 @@ remaining sites' sum tells about each (`tracing`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -59,7 +62,7 @@ class LastSite(Attack):
     name: ClassVar[str] = "last_site"
     title: ClassVar[str] = "Whether fewer than all other sites, if they collude, expose a site"
     source: ClassVar[str] = "Bonawitz and others (2017), section 6"
-    knows: ClassVar[str] = "the records of the colluding sites, and their own noise"
+    knows: ClassVar[str] = "the records and noise of the colluding sites; how many others have"
     views: ClassVar[tuple[Who, ...]] = (Who.COALITION,)
     metric: ClassVar[str] = "colluding_needed"
     meaning: ClassVar[str] = "colluding sites that expose a site; the number of sites if none do"
@@ -96,6 +99,8 @@ class LastSite(Attack):
             for site in view.sites
         }
         numbers = {site: flat(each) for site, each in contributions.items()}
+        every = {**truth.sites, **view.own}
+        sizes = {site: len(every[site].values) for site in view.sites}
         seed = seeded_random(bytes(32))
         errors = dict[str, dict[str, float]]()
         for m, remains in enumerate(guess, start=1):
@@ -105,10 +110,17 @@ class LastSite(Attack):
                 share = {"share_of_noise": len(others) / K}
                 of_others = [contributions[site] for site in others]
                 left = [_noised_sum(view, of_others, seed) for _ in range(_DRAWS)]
-            alone = np.mean([numbers[s] for s in own[:m]], axis=0)
-            instead = _distance(alone, [numbers[s] for s in others])
+            of_own = np.sum([numbers[s] for s in own[:m]], axis=0)
+            hidden = [numbers[s] for s in others]
+            instead = min(
+                _distance(of_own, hidden, [1 / m] * len(others)),
+                _distance(of_own, hidden, _in_proportion(sizes, others, own[:m])),
+            )
             of_draws = [
-                _distance(each / len(others), [numbers[s] for s in others])
+                min(
+                    _distance(each, hidden, [1 / len(others)] * len(others)),
+                    _distance(each, hidden, _in_proportion(sizes, others, others)),
+                )
                 / max(instead, np.finfo(float).tiny)
                 for each in left
             ]
@@ -137,9 +149,18 @@ def _first(view: View) -> View:
     return replace(view, rounds=view.rounds[:1])
 
 
-def _distance(guess: Array, contributions: Sequence[Array]) -> float:
-    """Return the mean distance of contributions from a guess."""
-    return float(np.mean([np.linalg.norm(guess - each) for each in contributions]))
+def _in_proportion(
+    sizes: Mapping[str, int], sites: Sequence[str], known: Sequence[str]
+) -> list[float]:
+    """Return each site's records, divided by those of the sites with a known sum."""
+    records = max(sum(sizes[site] for site in known), 1)
+    return [sizes[site] / records for site in sites]
+
+
+def _distance(total: Array, contributions: Sequence[Array], parts: Sequence[float]) -> float:
+    """Return the mean distance of contributions from parts of a sum."""
+    pairs = zip(contributions, parts, strict=True)
+    return float(np.mean([np.linalg.norm(part * total - each) for each, part in pairs]))
 
 
 def _noised_sum(view: View, contributions: Sequence[Update], random: RandomBytes) -> Array:

@@ -50,6 +50,7 @@ from secagg.audits.attacks.records.released_regression import (
     Regression,
     fitted,
     released_regressions,
+    why_no_regression,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import Rate
@@ -76,7 +77,7 @@ class AttributeInference(Attack):
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
-        return "" if released_regressions(view) else "the result has no coefficients of one model"
+        return why_no_regression(view)
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

@@ -53,6 +53,7 @@ from secagg.audits.attacks.records.released_regression import (
     fitted,
     means_and_weights,
     released_regressions,
+    why_no_regression,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.membership import area_under_roc
@@ -83,7 +84,7 @@ class CoefficientTracing(Attack):
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
-        return "" if released_regressions(view) else "the result has no coefficients of one model"
+        return why_no_regression(view)
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

@@ -34,12 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
+from secagg.audits.attacks.records.released_moments import of_moments
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import SeenRound, View, Who
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 from secagg.models.moments.method import STAGE
-from secagg.models.numerics.natural_gaussian import symmetric
 
 _MOST_RECORDS = 32
 _MOST_STEPS = 100_000  # groups of rows looked at, some seconds
@@ -98,9 +98,9 @@ class GramRecords(Attack):
         """Return the records behind each matrix of moments with few records."""
         u = _indicator_values(view)
         return [
-            replace(_solve(M, u), of=of)
-            for of, M in _matrices(view)
-            if 0 < round(M[0, 0]) <= _MOST_RECORDS
+            replace(_solve(each.M, u), of=each.of)
+            for each in of_moments(view)
+            if 0 < round(each.M[0, 0]) <= _MOST_RECORDS
         ]
 
     def score(self, guess: list[Solution], view: View, truth: Truth) -> Finding:
@@ -136,22 +136,6 @@ class GramRecords(Attack):
         own = {"planted": SiteRecords(values, 0, np.zeros(len(variables)))}
         seen = SeenRound(STAGE, {}, total, {"planted": total})
         return replace(plain, sites=("planted",), rounds=(seen,), own=own)
-
-
-def _matrices(view: View) -> Iterator[tuple[tuple[str, ...], Array]]:
-    """Yield the moments that the attacker can compute, and of which sites they are."""
-    p = len(view.planned.public.variables) + 1
-    seen = next(seen for seen in view.rounds if "moments" in seen.total)
-    if view.in_clear:
-        for site, part in seen.parts.items():
-            yield (site,), symmetric(part["moments"], p)
-        return
-    total = symmetric(seen.total["moments"], p)
-    others = tuple(site for site in view.sites if site not in view.own)
-    for site in set(view.sites) - set(others):
-        z = np.column_stack([np.ones(len(view.own[site].values)), view.own[site].values])
-        total = total - z.T @ z
-    yield others, total
 
 
 def _indicator_values(view: View) -> dict[int, tuple[float, float]]:

@@ -14,6 +14,8 @@ from secagg.contracts import PublicFacts
 from secagg.core.arrays import Array
 from secagg.models.common.coefficient_table import INTERCEPT
 
+_LINEAR, _LOGISTIC = "gaussian", "binomial"
+_KNOWN = {_LINEAR, _LOGISTIC}
 _RIDGE = 1e-3  # weight of the penalty, in records
 _STEPS = 100
 _LONGEST = 2.0  # change of a log odds in one step: a longer step may overshoot
@@ -53,10 +55,27 @@ def released_regressions(view: View) -> list[Regression]:
 
     Of methods with a model for each site, the means over sites.
     """
-    public, summary = view.planned.public, view.result.summary
-    tables = summary.get("analyses", [summary])
-    found = [_read(public, each) for each in tables if "outcome" in each]
+    public = view.planned.public
+    found = [_read(public, each) for each in _tables(view) if _family(each) in _KNOWN]
     return [each for each in found if each is not None]
+
+
+def why_no_regression(view: View) -> str:
+    """Return why the result has no regression of a known family; "" if it has one."""
+    if released_regressions(view):
+        return ""
+    unknown = {_family(each) for each in _tables(view)} - _KNOWN
+    return "family unknown" if unknown else "the result has no coefficients of one model"
+
+
+def _tables(view: View) -> list[Mapping[str, Any]]:
+    summary = view.result.summary
+    return [each for each in summary.get("analyses", [summary]) if "outcome" in each]
+
+
+def _family(table: Mapping[str, Any]) -> str:
+    """Return the family that a table states; one that states none is of a linear method."""
+    return str(table.get("family", _LOGISTIC if table["method"] == "logistic" else _LINEAR))
 
 
 def _read(public: PublicFacts, table: Mapping[str, Any]) -> Regression | None:
@@ -75,7 +94,7 @@ def _read(public: PublicFacts, table: Mapping[str, Any]) -> Regression | None:
     half = np.array([v.half_range for v in chosen])
     slopes = np.array(list(own.values()), dtype=np.float64)
     at_middle = float(slopes @ [v.midpoint for v in chosen])
-    logistic = table["method"] == "logistic" or table.get("family") == "binomial"
+    logistic = _family(table) == _LOGISTIC
     middle, unit = 0.0, 1.0
     if not logistic:
         middle, unit = public.variables[outcome].midpoint, public.variables[outcome].half_range

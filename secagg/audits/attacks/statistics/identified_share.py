@@ -75,7 +75,8 @@ _MOST_WORK = 15_000  # values of records times rounds: minutes
 _DRAWS = "an upper bound: the attacker is assumed to know the sites' random numbers"
 _RECORDS = "an upper bound: the attacker is assumed to know all records nearly"
 _ALL = 1 - 1e-9
-_MOST_FLOPS = 3e11  # of the singular value decompositions: a minute
+MOST_FLOPS = 3e11
+"""The most operations of the singular value decompositions: a minute."""
 _ROUNDING = 2.0**-40  # of a sum of moments to compare with
 
 
@@ -131,18 +132,18 @@ class IdentifiedShare(Attack):
             )
         unknowns = sum(len(directions(each, used)) for each in rows.values())
         numbers = sum(len(flat(seen.total)) for seen in view.rounds)
-        if unknowns * numbers * min(unknowns, numbers) > _MOST_FLOPS:
+        if unknowns * numbers * min(unknowns, numbers) > MOST_FLOPS:
             return Finding.impossible(f"{numbers} numbers and {unknowns} unknowns are too many")
-        J, R, groups = _information(view, rows, used, moments_only=moments_only)
+        J, R, groups = information(view, rows, used, moments_only=moments_only)
         rounds = sorted({*(r for r in _SOME_ROUNDS if r < len(J)), len(J)})
-        after = {r: _shares(J[:r], R[:r], groups, view.in_clear) for r in rounds}
-        shares = {r: _means(each) for r, each in after.items()}
-        reference = _means(_shares(*_one_sum(rows, used)))
-        last = shares[len(J)]
+        after = {r: shares(J[:r], R[:r], groups, view.in_clear) for r in rounds}
+        by_rounds = {r: _means(each) for r, each in after.items()}
+        reference = _means(shares(*_one_sum(rows, used)))
+        last = by_rounds[len(J)]
         excess = max(_excess(last[name], r) for name, r in reference.items())
         draws = any(draws_random_numbers(view, each) for each in rows.values())
         found = Finding.exact(
-            max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in shares.items()},
+            max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in by_rounds.items()},
             one_sum_of_moments=reference, sites=after[len(J)], moments_only=moments_only,
         )  # fmt: skip
         bounds = {_DRAWS: draws, _RECORDS: not moments_only}
@@ -153,7 +154,7 @@ Groups = dict[str, dict[str, slice]]
 """By site, the columns of J of its means, of its covariances, and of all its unknowns."""
 
 
-def _information(
+def information(
     view: View, sites: Mapping[str, SiteRecords], used: Sequence[int], *, moments_only: bool
 ) -> tuple[list[Array], list[Array], Groups]:
     """Return by round J (numbers, unknowns of all sites) and root R; and the columns of J."""
@@ -220,7 +221,7 @@ def _means(shares: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-def _shares(
+def shares(
     J: list[Array], R: list[Array], groups: Groups, in_clear: bool = False
 ) -> dict[str, dict[str, float]]:
     """Return each site's shares. In clear, each site's own contributions are seen."""

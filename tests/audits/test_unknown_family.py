@@ -1,0 +1,39 @@
+"""A regression of a family that the attacks do not know."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from secagg.audits.attacks.records.released_regression import why_no_regression
+from secagg.audits.catalogue import make_attacks
+from secagg.audits.views import View
+from secagg.contracts import PublicFacts, Variable
+
+
+def view(**table: Any) -> View:
+    variables = tuple(Variable(name, name, 0.0, 1.0) for name in ("y", "x"))
+    row = {"outcome": "y", "terms": [{"term": "x", "estimate": 0.5}]}
+    summary = {"method": "planted", **row, **table}
+    return cast(
+        "View",
+        SimpleNamespace(
+            planned=SimpleNamespace(public=PublicFacts(variables, ("y", "x"), 10, ("a", "b"))),
+            result=SimpleNamespace(summary=summary),
+        ),
+    )
+
+
+@pytest.mark.parametrize("name", ["coefficient_tracing", "attribute_inference"])
+@pytest.mark.parametrize("family", ["poisson", "gamma", ""])
+def test_an_unknown_family_is_not_applicable(name: str, family: str) -> None:
+    (attack,) = make_attacks([name])
+    assert attack.why_not(view(family=family)) == "family unknown"
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_known_families_are_attacked(family: str) -> None:
+    assert why_no_regression(view(family=family)) == ""
+    assert why_no_regression(view(terms=[])) == "the result has no coefficients of one model"
