@@ -38,7 +38,7 @@ def exact(*shape: int) -> np.ndarray:
     size = 8 * math.prod(shape)
     address = _LIBC.aligned_alloc(ctypes.c_size_t(64), ctypes.c_size_t(size))
     memory = (ctypes.c_uint64 * math.prod(shape)).from_address(address)
-    return np.frombuffer(memory, np.uint64).reshape(shape) if size else np.empty(shape, np.uint64)
+    return np.ctypeslib.as_array(memory).reshape(shape) if size else np.empty(shape, np.uint64)
 
 
 def rows(values: Sequence[int], size: int) -> np.ndarray:
