@@ -66,8 +66,8 @@ class SiteSource:
 
     @property
     def caps(self) -> tuple[Cap, ...]:
-        """The upper limits of epsilon and delta in the site's policy."""
-        return () if self.policy.budget is None else self.policy.budget.caps
+        """The upper limits of epsilon and delta in the site's policy, for jobs with noise."""
+        return self.policy.caps(exact=False)
 
 
 def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:

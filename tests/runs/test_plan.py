@@ -63,7 +63,11 @@ def test_planning_predicts_refusals_and_writes_nothing(tmp_path: Path) -> None:
         ('methods = ["logistic"]', {}, "methods"),
         ('noise = "required"', {}, "noise"),
         ("min_sites = 6", {}, "min_sites"),
-        ("[budget]\nepsilon = 1\ndelta = 1e-6", {"privacy": noised(2.0)}, "budget"),
+        (
+            "[budget]\nepsilon = 1\ndelta = 1e-6\nperiod_epsilon = 9\nperiod_delta = 1e-5",
+            {"privacy": noised(2.0)},
+            "budget",
+        ),
     ],
 )
 def test_plan_attributes_a_refusal_to_the_site_and_its_rule(

@@ -319,7 +319,7 @@ class Guard:
             raise PolicyRefusal(self.template.site, what, "Run again.")
 
     def _caps(self) -> tuple[Cap, ...]:
-        return () if self.policy.budget is None else self.policy.budget.caps
+        return self.policy.caps(exact=self.calibrated is None)
 
     def _questions(self) -> tuple[AskedQuestion, ...]:
         """Return the questions of earlier exact releases; with noise, none matter."""

@@ -21,7 +21,8 @@ from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.guard import ContributionRequest, Guard, PlannedRelease
 from secagg.privacy.policy.questions import Question
-from secagg.privacy.policy.site_policy import SitePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
+from secagg.privacy.policy.site_policy import SitePolicy, policy_of
 
 ABC = ("a", "b", "c")
 SPEC = (Field("g", (4,), 1e3, 32, Kind.BOUNDED),)
@@ -37,7 +38,7 @@ def guard_of(ledger: Ledger, private: bool = True, replayable: bool = False) -> 
         parameters=4, cohort=ABC, counting=False,
     )  # fmt: skip
     return Guard(
-        "5e55", "heart", SitePolicy(min_sites=3, min_records=1), template,
+        "5e55", "heart", policy_of(ReleasePolicy(3, 1)), template,
         CALIBRATED if private else None, lambda: ledger, b"", b"", replayable,
     )  # fmt: skip
 
