@@ -134,6 +134,18 @@ def test_plan_predicts_budget_refusals_and_states_the_remainder(tmp_path: Path) 
     run(data, privacy=noised(left["c"] * 0.999))
 
 
+def test_plan_names_the_sites_without_a_budget(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    assert plan(data)["no_budget"] == []  # an exact job
+    (data / "c.policy.toml").write_text("profile = 3\n")
+    assert plan(data, privacy=noised())["no_budget"] == ["a", "b", "d", "e"]
+    cap(data, "b", 3.0)
+    assert plan(data, privacy=noised())["no_budget"] == ["a", "d", "e"]
+    (data / "d.policy.toml").write_text(POLICY)
+    planned = plan(data, privacy=noised())
+    assert planned["no_budget"] == ["a", "e"] and "budget.set" in planned["refusals"][0]
+
+
 def test_plan_checks_the_budget_for_all_rounds(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     gradient = {"name": "gradient", "outcome": "sex", "predictors": ["age"], "family": "binomial",
