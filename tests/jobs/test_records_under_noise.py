@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.hospitals import LINEAR, ask, folder, moments_job
 from support.jobs import raw_job
@@ -322,3 +322,35 @@ def test_a_swallowing_quote_leaves_the_other_records(tmp_path: Path) -> None:
     run = secagg.run(raw, out=tmp_path / "out")
     assert not any(b"line 3" in p.read_bytes() for p in (tmp_path / "out").glob("*.*"))
     assert any("cannot be read" in remark for remark in run.remarks)
+
+
+@pytest.mark.attack
+@settings(max_examples=25, deadline=None)
+@given(line=st.binary(max_size=60))
+def test_any_bytes_of_a_record_leave_the_outcome_of_a_run(
+    tmp_path_factory: pytest.TempPathFactory, line: bytes
+) -> None:
+    data = folder(tmp_path_factory.mktemp("any"))
+    path = data / "switzerland.csv"
+    lines = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([*lines[:50], line, *lines[51:]]))
+    seen = ask(moments_job(data, LINEAR["columns"], privacy=NOISED, protocol={"name": "masked"}))
+    assert seen.codes == {} and "moments" in seen.sums
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("column", ["chest_pain", "sex"])
+def test_a_parquet_cell_leaves_the_outcome_of_a_run(tmp_path: Path, column: str) -> None:
+    """One patient's text is not UTF-8, in a column that the job declares, or in another."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    data = folder(tmp_path)
+    for path in sorted(data.glob("*.csv")):
+        table = pa.Table.from_pandas(pd.read_csv(path), preserve_index=False)
+        texts = [str(text).encode() for text in table[column].to_pylist()]
+        texts[7] = b"\xe4"
+        place = table.column_names.index(column)
+        table = table.set_column(place, column, pa.array(texts).view(pa.string()))
+        pq.write_table(table, path.with_suffix(".parquet"))
+        path.unlink()
+    seen = ask(moments_job(data, LINEAR["columns"], privacy=NOISED, protocol={"name": "masked"}))
+    assert seen.codes == {} and "moments" in seen.sums
