@@ -9,6 +9,7 @@ empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and count
 text in a continuous column            unreadable
 inf, -inf                              unreadable: only finite numbers are allowed
 a level that was not declared          unreadable
+MALFORMED: the record cannot be read   unreadable, whatever levels are declared
 1, 1.0, 1.00, as text or number        match the level 1, or 1.0
 a boolean                              matches the levels 0 and 1, or False and True
 a number below low or above high       replaced by the bound and counted
@@ -21,8 +22,8 @@ enough. (Whole numbers above 2^53 in a data frame lose digits if its owner makes
 
 Without noise, an unreadable cell is a `DataError` that names record and column, so that a mistake
 in the file or in the job is found. The text stays at the site. Under differential privacy an
-unreadable cell counts as missing. An error would tell the coordinator, without noise, that the cell
-exists; and the coordinator chooses the levels.
+unreadable cell counts as missing, whatever kind of error it causes. An error would tell the
+coordinator, without noise, that the cell exists; and the coordinator chooses the levels.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -41,6 +43,15 @@ from secagg.errors import DataError
 from secagg.jobs.job import Column, Continuous, without_zeros
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+
+
+class Malformed(Enum):
+    """The cells of a record that cannot be read (`secagg.jobs.records_under_noise`)."""
+
+    CELL = "malformed"
+
+
+MALFORMED: Final = Malformed.CELL
 
 _DECIMAL_COMMA = re.compile(r"[+-]?(0|[0-9]+),([0-9]{1,2}|[0-9]{4,})")  # 1,234 may be a thousand
 _DATE = re.compile(r"[0-9]{1,4}([-/.])[0-9]{1,2}\1[0-9]{1,4}")
@@ -93,12 +104,15 @@ def read_column(
     Raises `DataError`.
     """
     read = _read_number if isinstance(column, Continuous) else _Levels(column.levels)
+    errors = Exception if unreadable_is_missing else ValueError
     values = np.empty(len(cells), dtype=np.float64)
     unreadable: list[int] = []
     for row, cell in enumerate(cells):
         try:
+            if cell is MALFORMED:
+                raise ValueError("the record cannot be read")
             values[row] = read(cell)
-        except ValueError as error:
+        except errors as error:
             if not unreadable_is_missing:
                 what, advice = str(error), _advice(column, cells)
                 raise DataError(f"{where}, {place(row)}", what, advice) from None
@@ -181,7 +195,7 @@ def _number(text: str) -> float:
 
 def cell_text(cell: object) -> str:
     """Return a cell as text without outer spaces; a missing value (None, NaN) becomes empty."""
-    if cell is None or cell is pd.NA or cell is pd.NaT:
+    if cell is None or cell is pd.NA or cell is pd.NaT or cell is MALFORMED:
         return ""
     if isinstance(cell, float) and math.isnan(cell):
         return ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from secagg.contracts.noise import Placement
 from secagg.core.validation import did_you_mean, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.job import Job, Release
@@ -66,13 +67,13 @@ class SiteSource:
 
     @property
     def caps(self) -> tuple[Cap, ...]:
-        """The upper limits of epsilon and delta in the site's policy."""
-        return () if self.policy.budget is None else self.policy.budget.caps
+        """The upper limits of epsilon and delta in the site's policy, for jobs with noise."""
+        return self.policy.caps(exact=False)
 
 
 def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
     """Return the sites of a job, by name. Raises `JobError` or `DataError`."""
-    shared = policy_of(as_policy(job.release))
+    shared, noised = policy_of(as_policy(job.release)), noised_columns(job)
     if data is not None:
         if not isinstance(data, Mapping):
             kind = type(data).__name__
@@ -84,9 +85,10 @@ def find_sites(job: Job, data: Data | None = None) -> dict[str, SiteSource]:
             for name, table in data.items()
         }
     elif job.sites.folder is not None:
-        sources = _from_folder(job.sites.folder, job.release)
+        sources = _from_folder(job.sites.folder, job.release, noised)
     elif job.sites.table is not None:
-        sources = _from_table(job.sites.table, str(job.sites.site_column), shared)
+        table = SharedTable(job.sites.table, str(job.sites.site_column), noised)
+        sources = _from_table(table, shared)
     else:
         raise JobError("sites", "no data", "Set sites.folder, or sites.table with site_column.")
     if job.sites.names is not None:
@@ -173,7 +175,16 @@ def as_policy(release: Release) -> ReleasePolicy:
     )  # fmt: skip
 
 
-def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
+def noised_columns(job: Job) -> tuple[str, ...] | None:
+    """Return the columns that a job with noise reads; None for a job without noise."""
+    if job.privacy.placement is Placement.NONE:
+        return None
+    return (*job.columns, *filter(None, [job.privacy.person]))
+
+
+def _from_folder(
+    folder: Path, release: Release, noised: tuple[str, ...] | None
+) -> dict[str, SiteSource]:
     if not folder.is_dir():
         raise JobError(str(folder), "no such folder", "Set sites.folder.")
     shared = policy_of(as_policy(release))
@@ -190,9 +201,9 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
         own = f"{path.stem}{_POLICY}"
         # A site with a policy has a fixed ledger file, so that no job can bypass it.
         sources[path.stem] = (
-            file_source(path.stem, path, release, folder / own)
+            file_source(path.stem, FileTable(path, noised), release, folder / own)
             if own in policies
-            else SiteSource(path.stem, FileTable(path), shared)
+            else SiteSource(path.stem, FileTable(path, noised), shared)
         )
     for stray in sorted(policies - {f"{name}{_POLICY}" for name in sources}):
         raise JobError(
@@ -204,7 +215,7 @@ def _from_folder(folder: Path, release: Release) -> dict[str, SiteSource]:
     return sources
 
 
-def file_source(name: str, path: Path, release: Release, policy: Path) -> SiteSource:
+def file_source(name: str, table: FileTable, release: Release, policy: Path) -> SiteSource:
     """Return a site with a file of records and its own policy. Raises `JobError`.
 
     Its ledger lies in `ledgers` beside the policy, or where the policy says.
@@ -213,13 +224,13 @@ def file_source(name: str, path: Path, release: Release, policy: Path) -> SiteSo
     ledger = policy.parent / "ledgers" / ledger_name(own.dataset or name)
     if own.ledger is not None:
         ledger = policy.parent / own.ledger  # an absolute path stays as it is
-    return SiteSource(name, FileTable(path), own, ledger)
+    return SiteSource(name, table, own, ledger)
 
 
-def _from_table(path: Path, column: str, shared: SitePolicy) -> dict[str, SiteSource]:
+def _from_table(table: SharedTable, shared: SitePolicy) -> dict[str, SiteSource]:
     """Split one table by a column. The job's user holds the whole table, so nothing leaks."""
+    path = table.path
     if path.with_name(f"{path.stem}{_POLICY}").exists():
         what = "has a policy file, but a split table has no sites with policies"
         raise JobError(str(path), what, "Set sites.folder instead.")
-    table = SharedTable(path, column)
     return {name: SiteSource(name, SharedTablePart(table, name), shared) for name in table.sites()}

@@ -18,7 +18,8 @@ Under differential privacy no content of a table is an error. The coordinator wr
 could otherwise ask for an error: with levels that leave one out, or with a smaller and smaller
 `max_rows`. Each answer would be exact and cost no budget. So unreadable cells count as missing, and
 a site may have any number of rows: `MIN_ROWS_UNDER_NOISE`, and `SiteSteps` for more rows than that.
-What remains is the same under every job: a file that cannot be read, or lacks a declared column.
+A record that cannot be read is incomplete (`secagg.jobs.records_under_noise`). What remains depends
+on no record: a file that is not there, or whose header lacks a declared column.
 """
 
 from __future__ import annotations
@@ -187,8 +188,9 @@ def read_rows(
         outside.append(read.outside)
         if read.unreadable:
             remarks.append(
-                f"{where}: {read.unreadable} cells are not numbers or declared levels. Under "
-                "[privacy] they count as missing. Correct the file or the job."
+                f"{where}: {read.unreadable} cells are not numbers or declared levels, or are in "
+                "a line that cannot be read. Under [privacy] they count as missing. Correct the "
+                "file or the job; `secagg site check` names the lines."
             )
         values = int(np.count_nonzero(~np.isnan(read.variables[:, 0])))
         shares.append(read.outside / max(values, 1))

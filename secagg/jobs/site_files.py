@@ -7,7 +7,9 @@ of columns are public, so no record is read, and all mistakes at all sites are i
 of another site's file. A copy counts its records twice. It also makes a sum over k sites one over
 k - 1, and once such a sum is released, no sum without the copy is possible: the difference of the
 two sums would be one site. So it has to be found before the first release. If every file in the
-folder is a site, a copy is an error. If the job lists the sites, it is only a remark.
+folder is a site, a copy is an error. If the job lists the sites, it is only a remark. Under
+differential privacy it is always a remark: one record decides whether two files are copies, and no
+record may decide whether a run begins.
 
 Who sees this: the person who starts the run on these files, on the screen. It is in no message, log
 or file of the run, because it tells something about records. A party that has only its own file
@@ -35,6 +37,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from secagg.contracts.noise import Placement
 from secagg.core.validation import did_you_mean
 from secagg.errors import DataError
 from secagg.jobs.data_sources import ENDINGS, SiteSource
@@ -125,14 +128,16 @@ def check_files(job: Job, sources: Mapping[str, SiteSource]) -> list[str]:
     """Return remarks about the files of a folder that are probably there by mistake.
 
     A file that cannot be read gets no remark; the run names the error.
-    Raises `DataError` if a file is a copy of another one, and the job does not list the sites.
+    Raises `DataError` if a file is a copy of another one, the job does not list the sites, and it
+    has no noise.
     """
     paths = [s.table.path for s in sources.values() if isinstance(s.table, FileTable)]
     if not paths:
         return []
     readable = [path for path in paths if not path.is_fifo()]
     empty, copies = _compare(readable)
-    if copies and _from_whole_folder(job, sources):
+    exact = job.privacy.placement is Placement.NONE
+    if copies and exact and _from_whole_folder(job, sources):
         advice = (
             "Every CSV or Parquet file in sites.folder is a site, and a site that is in the sum "
             "twice counts twice. Move the copy away, or list the sites in sites.names."

@@ -1,7 +1,9 @@
 """A site's table: a file, the rows of one site in a shared file, or data given in Python.
 
 A table is read when it is needed. The cells of a CSV file stay text. The job declares which columns
-are numbers, and `secagg.jobs.cells` converts them.
+are numbers, and `secagg.jobs.cells` converts them. A job without noise reads the file as a whole,
+and a mistake in it is a `DataError`. A job with noise reads each record alone, so that no record is
+an error (`secagg.jobs.records_under_noise`). The header is an error in both.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import DataError
-from secagg.jobs.cells import record_number
+from secagg.jobs.cells import MALFORMED, record_number
+from secagg.jobs.records_under_noise import (
+    first_line,
+    header_of_line,
+    line_number,
+    read_cells,
+    read_lines,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,21 +53,27 @@ class SiteTable(Protocol):
 
 @dataclass(frozen=True)
 class FileTable:
-    """A CSV or Parquet file of one site."""
+    """A CSV or Parquet file of one site.
+
+    noised: the columns that a job with noise declares; None for a job without noise
+    """
 
     path: Path
+    noised: tuple[str, ...] | None = None
 
     def read(self) -> pd.DataFrame:
         """Return the file's table of cells."""
-        return read_file(self.path)
+        if self.noised is None:
+            return read_file(self.path)
+        return read_records(self.path, self.noised)
 
     def header(self) -> list[str]:
         """Return the names of the file's columns."""
-        return read_header(self.path)
+        return read_header(self.path, one_line=self.noised is not None)
 
     def place(self, row: int) -> str:
         """Return the line or record of a row."""
-        return _place_in_file(self.path, row)
+        return _place_in_file(self.path, row, by_line=self.noised is not None)
 
 
 @dataclass(frozen=True)
@@ -66,30 +81,37 @@ class SharedTable:
     """One file with the records of all sites, for a simulation.
 
     column: the column that names the site of each record
+    noised: as in `FileTable`
     """
 
     path: Path
     column: str
+    noised: tuple[str, ...] | None = None
 
     def sites(self) -> list[str]:
         """Return the names of the sites. This reads only the column that names the sites."""
-        return list(self._split(read_file(self.path, only=self.column)))
+        if self.noised is None:
+            return list(self._split(read_file(self.path, only=self.column)))
+        return list(self._split(read_records(self.path, (self.column,))))
 
     @cached_property
     def header(self) -> list[str]:
         """The names of the file's columns."""
-        return read_header(self.path)
+        return read_header(self.path, one_line=self.noised is not None)
 
     @cached_property
     def parts(self) -> dict[str, pd.DataFrame]:
         """The tables of all sites, by name. The file is read only once."""
-        return self._split(read_file(self.path))
+        if self.noised is None:
+            return self._split(read_file(self.path))
+        return self._split(read_records(self.path, (self.column, *self.noised)))
 
     def _split(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         column = self.column
         if list(table.columns).count(column) != 1:
             what = f"site_column {column!r} is missing or occurs twice"
             raise DataError(str(self.path), what)
+        table = table[np.array([cell is not MALFORMED for cell in table[column]], dtype=bool)]
         cells = table[column].astype(object).where(table[column].notna(), "")
         names = cells.astype(str).str.strip().to_numpy()
         return {str(name): part for name, part in table.groupby(names, sort=True)}
@@ -116,7 +138,8 @@ class SharedTablePart:
 
     def place(self, row: int) -> str:
         """Return the line or record of a row in the shared file."""
-        return _place_in_file(self.table.path, int(self.read().index[row]))
+        by_line = self.table.noised is not None
+        return _place_in_file(self.table.path, int(self.read().index[row]), by_line=by_line)
 
 
 @dataclass(frozen=True)
@@ -179,24 +202,47 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
     return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
 
 
-def read_header(path: Path) -> list[str]:
+def read_records(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    """Return a file's records for a job with noise, each read alone. Raises `DataError`.
+
+    columns: of a Parquet file, only these are read
+    """
+    with _reading(path):
+        if is_parquet(path):
+            return read_cells(path, columns)
+        table = read_lines(path)
+    _check_commas(list(table.columns), path)
+    return table
+
+
+def read_header(path: Path, *, one_line: bool = False) -> list[str]:
     """Return the names of the columns of a CSV or Parquet file. Raises `DataError`.
 
     Of a CSV file, only the first line is read; of a Parquet file, only the schema.
+
+    one_line: the header is one line of the file. Otherwise a quoted name may have line ends, and
+        where it ends may depend on the records
     """
     with _reading(path):
         if is_parquet(path):
             schema = importlib.import_module("pyarrow.parquet").read_schema(path)
             index = (schema.pandas_metadata or {}).get("index_columns", ())
             return [name for name in schema.names if name not in index]
-        header = [str(name).strip() for name in _read_cells(_first_line(path)).iloc[0]]
+        if one_line:
+            header = header_of_line(first_line(path), path)
+        else:
+            header = [str(name).strip() for name in _read_cells(_first_line(path)).iloc[0]]
+    _check_commas(header, path)
+    return header
+
+
+def _check_commas(header: list[str], path: Path) -> None:
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
         raise DataError(
             str(path),
             f"its cells are not separated by commas ({header[0]!r})",
             "Export it with commas.",
         )
-    return header
 
 
 def is_parquet(path: Path) -> bool:
@@ -204,12 +250,17 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == ".parquet"
 
 
-def _place_in_file(path: Path, row: int) -> str:
-    """Return the line of a CSV file in which a record begins; otherwise the record's number."""
+def _place_in_file(path: Path, row: int, *, by_line: bool = False) -> str:
+    """Return the line of a CSV file in which a record begins; otherwise the record's number.
+
+    by_line: whether the file was read by `read_records`
+    """
     number = f"{record_number(row)} of {path.name}"
     if is_parquet(path):
         return number
     try:
+        if by_line:
+            return f"line {line_number(path, row)} of {path.name}"
         with path.open(encoding="utf-8", newline="") as file:
             reader, line, left = csv.reader(file), 1, row + 2  # the first one is the header
             for cells in reader:
@@ -217,7 +268,7 @@ def _place_in_file(path: Path, row: int) -> str:
                 if not left:
                     return f"line {line} of {path.name}"
                 line = reader.line_num + 1
-    except (OSError, ValueError, csv.Error):
+    except (OSError, ValueError, IndexError, csv.Error):
         pass
     return number
 

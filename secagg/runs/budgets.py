@@ -6,12 +6,10 @@ simulation for all. The seeds of the noise are never shown.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -148,11 +146,7 @@ def _units(ledger: Ledger, dataset: str) -> list[str]:
 
 def exact_releases(costs: Counter[Cost]) -> int:
     """Return how many of these releases have no finite epsilon."""
-    return sum(count for cost, count in costs.items() if _is_exact(cost))
-
-
-def _is_exact(cost: Cost) -> bool:
-    return math.isinf(spent_epsilon(Counter([cost]), Adjacency.ADD_REMOVE, 0.5))
+    return sum(count for cost, count in costs.items() if cost.is_exact)
 
 
 def cap_status(
@@ -162,14 +156,13 @@ def cap_status(
 
     planned: the costs of a job; if given, add the epsilon that would be spent after it
     """
-    since = None if cap.days is None else datetime.now(UTC) - timedelta(days=cap.days)
-    costs = ledger.spent(dataset, since)
+    costs = ledger.spent_under(dataset, cap)
     return cap.plain() | {
         "words": cap.words(),
         "spent": spent_epsilon(costs, cap.adjacency, cap.delta),
         "left": affordable(cap, costs, 0.0, cap.delta),
         **({} if planned is None else {
-            "after": spent_epsilon(costs + planned, cap.adjacency, cap.delta)
+            "after": spent_epsilon(costs + cap.counted(planned), cap.adjacency, cap.delta)
         }),
     }  # fmt: skip
 

@@ -63,7 +63,7 @@ from secagg.runs.checks.planned_numbers import planned_numbers
 from secagg.runs.facts import counted_variance, method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import own_rules
-from secagg.runs.planned_costs import planned_caps, planned_totals
+from secagg.runs.planned_costs import planned_caps, planned_totals, sites_without_budget
 from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned, plan_facts, plan_job
 from secagg.runtime.rounds import CONSENT
@@ -181,6 +181,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "refusals": certain,
         "possible_refusals": possible,
         "budgets": planned_caps(planned),
+        "no_budget": sites_without_budget(planned),
         "totals": planned_totals(planned, drawn),
         "moments_drawn_before": drawn,
         "differential_privacy": _guarantee(planned),
@@ -217,8 +218,8 @@ def _warnings(planned: Planned) -> list[str]:
     """Return what a run would reveal, or which exact sums weaken its guarantee."""
     if planned.private is None:
         exact = (
-            "An exact sum uses up every privacy budget for these records. Noise in later sums "
-            "cannot undo this"
+            "An exact sum of these records has no finite epsilon. Noise in later sums cannot undo "
+            "this"
         )
         disclosed = headline(planned.method.disclosure.kind)
         return [disclosed, exact] if disclosed else [exact]

@@ -82,6 +82,21 @@ def planned_caps(planned: Planned) -> list[dict[str, Any]]:
     ]
 
 
+def sites_without_budget(planned: Planned) -> list[str]:
+    """Return the sites at which nothing limits all jobs with noise together.
+
+    They have no policy file, which would refuse such a job without a budget, and no cap in their
+    ledger. Without noise, or without permanent ledgers: none.
+    """
+    if planned.private is None:
+        return []
+    limited = {row["site"] for row in planned_caps(planned)}
+    return [
+        name for name, source in planned.sources.items()
+        if source.ledger is not None and not source.policy.is_own and name not in limited
+    ]  # fmt: skip
+
+
 def job_costs(planned: Planned) -> Counter[Cost]:
     """Return how often a job pays each cost; without noise, one exact release."""
     if planned.private is None:

@@ -189,6 +189,15 @@ def test_a_copy_of_a_file_is_refused_unless_it_is_listed(tmp_path: Path, change:
     assert "a_old.csv" in unused and "b.csv" not in unused
 
 
+@pytest.mark.parametrize("change", ALIKE)
+def test_with_noise_a_copy_is_a_remark(tmp_path: Path, change: str) -> None:
+    """Whether 9 in 10 records are in the other file may depend on one record."""
+    folder = folder_of(tmp_path, a=csv(1), b=csv(2), a_old=ALIKE[change](csv(2)))
+    job = job_of({"placement": "sum", "epsilon": 1.0, "delta": 1e-6}, folder=folder)
+    (said,) = check_files(job, find_sites(job))
+    assert "a_old.csv" in said and "counts twice" in said
+
+
 def test_equal_parquet_files_are_named(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     for name in ("a", "b"):

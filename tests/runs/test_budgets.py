@@ -24,6 +24,7 @@ from secagg.runs import budgets, ledger_history
 from secagg.runtime.session_ledgers import open_ledger
 
 CAP = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
+AMPLE = "[budget]\nperiod_epsilon = 100\nperiod_delta = 0.1\n"
 
 
 def job_beside(place: Path) -> Path:
@@ -70,7 +71,7 @@ def test_the_budget_commands_show_set_and_list_budgets(
 def test_a_cap_is_set_by_job_file_before_the_first_run(tmp_path: Path) -> None:
     data, job = folder_with(tmp_path), job_beside(tmp_path)
     (data / "c.policy.toml").write_text(
-        'min_sites = 3\nmin_records = 2\ndataset = "the register"\n'
+        f'min_sites = 3\nmin_records = 2\ndataset = "the register"\n{AMPLE}'
     )
     row = budgets.set_cap(job, "c", None, CAP)
     assert (row["party"], row["dataset"]) == ("c", "the register")
@@ -146,7 +147,7 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     data, job = folder_with(tmp_path), job_beside(tmp_path)
     for name in "cd":
         (data / f"{name}.policy.toml").write_text(
-            'min_sites = 3\nmin_records = 2\ndataset = "register"\n'
+            f'min_sites = 3\nmin_records = 2\ndataset = "register"\n{AMPLE}'
         )
     for name in "cd":
         assert budgets.set_cap(job, name, None, CAP)["party"] == name

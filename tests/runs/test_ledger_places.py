@@ -39,8 +39,8 @@ def test_a_job_cannot_move_the_ledger_of_a_site_with_a_policy(tmp_path: Path) ->
 
 def test_a_renamed_file_of_a_named_data_set_keeps_its_ledger(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
-    policy = 'min_sites = 3\nmin_records = 2\ndataset = "the register"\n'
-    (data / "b.policy.toml").write_text(policy)
+    policy = 'min_sites = 3\nmin_records = 2\ndataset = "the register"\n[budget]\n'
+    (data / "b.policy.toml").write_text(f"{policy}period_epsilon = 9\nperiod_delta = 1e-5\n")
     run(data, privacy=noised())
     (data / "b.csv").rename(data / "z.csv")
     (data / "b.policy.toml").rename(data / "z.policy.toml")

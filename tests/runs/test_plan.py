@@ -63,7 +63,11 @@ def test_planning_predicts_refusals_and_writes_nothing(tmp_path: Path) -> None:
         ('methods = ["logistic"]', {}, "methods"),
         ('noise = "required"', {}, "noise"),
         ("min_sites = 6", {}, "min_sites"),
-        ("[budget]\nepsilon = 1\ndelta = 1e-6", {"privacy": noised(2.0)}, "budget"),
+        (
+            "[budget]\nepsilon = 1\ndelta = 1e-6\nperiod_epsilon = 9\nperiod_delta = 1e-5",
+            {"privacy": noised(2.0)},
+            "budget",
+        ),
     ],
 )
 def test_plan_attributes_a_refusal_to_the_site_and_its_rule(
@@ -128,6 +132,18 @@ def test_plan_predicts_budget_refusals_and_states_the_remainder(tmp_path: Path) 
     left = {row["site"]: row["left"] for row in then["budgets"]}
     assert plan(data, privacy=noised(left["c"] * 0.999))["refusals"] == []
     run(data, privacy=noised(left["c"] * 0.999))
+
+
+def test_plan_names_the_sites_without_a_budget(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    assert plan(data)["no_budget"] == []  # an exact job
+    (data / "c.policy.toml").write_text("profile = 3\n")
+    assert plan(data, privacy=noised())["no_budget"] == ["a", "b", "d", "e"]
+    cap(data, "b", 3.0)
+    assert plan(data, privacy=noised())["no_budget"] == ["a", "d", "e"]
+    (data / "d.policy.toml").write_text(POLICY)
+    planned = plan(data, privacy=noised())
+    assert planned["no_budget"] == ["a", "e"] and "budget.set" in planned["refusals"][0]
 
 
 def test_plan_checks_the_budget_for_all_rounds(tmp_path: Path) -> None:

@@ -42,8 +42,12 @@ def cap(data: Path, party: str, epsilon: float) -> None:
     budgets.set_cap(data / "ledgers" / f"{party}.ledger", None, party, whose)
 
 
+AMPLE = '[budget]\nperiod_epsilon = 100\nperiod_delta = 0.1\nexact_jobs = "by_rules"\n'
+
+
 def write_policy(data: Path, more: str) -> None:
-    (data / "e.policy.toml").write_text(POLICY + more, encoding="utf-8")
+    """Write a policy of which only `more` can refuse a job here."""
+    (data / "e.policy.toml").write_text(f"{POLICY}{more}\n{AMPLE}", encoding="utf-8")
 
 
 def forbid_method(data: Path) -> None:

@@ -51,6 +51,12 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         left += f" (spent {spent}, with this job {after})"
         site = escape(budget["site"])
         out.print(f"epsilon left at {site}: {left}, of a cap of {budget['words']}", soft_wrap=True)
+    if sites := plan["no_budget"]:
+        out.print(
+            f"no budget limits all jobs with noise together at {escape(listing(sites))}: set one "
+            "in a policy, or with `secagg budget set`",
+            soft_wrap=True,
+        )
     if drawn := plan["moments_drawn_before"]:
         out.print(
             f"{escape(listing(drawn))} drew this job's noise before: where no record has changed "

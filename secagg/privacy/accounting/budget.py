@@ -20,6 +20,7 @@ case                                        result
 ==========================================  ========================================================
 total equal to the cap                      fits, up to rounding (`_ROUNDING`)
 a release without noise, under any cap      does not fit; after it, nothing fits in the period
+the same after it, cap with `noised_only`   fits, if the releases with noise alone fit
 no cap                                      everything fits
 several caps                                each must hold
 discreteness uses up all of delta           does not fit, however small epsilon is
@@ -96,6 +97,11 @@ class Cost:
         """Return the event under one adjacency."""
         return self.add_remove if adjacency is Adjacency.ADD_REMOVE else self.replace
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether this is the cost of a release without noise."""
+        return math.isinf(self.add_remove.mu)
+
     def plain(self) -> dict[str, Any]:
         """Return the cost as plain data, without rounding; `of` is the inverse."""
         return {
@@ -122,6 +128,7 @@ class Cap:
     epsilon: above 0, at most 100
     delta: above 0, below 1
     days: length of the period, above 0, at most 36525 (a century); None for all time
+    noised_only: whether earlier releases without noise do not count, because other rules limit them
     Raises `UsageError` if a number is out of range.
     """
 
@@ -129,6 +136,7 @@ class Cap:
     delta: float
     days: float | None = None
     adjacency: Adjacency = Adjacency.REPLACE
+    noised_only: bool = False
 
     def __post_init__(self) -> None:
         for name, value, allowed, range_ in (
@@ -144,7 +152,8 @@ class Cap:
         """Return the cap in words."""
         period = "for ever" if self.days is None else f"in {self.days:g} days"
         size = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
-        return f"{size} {period} ({self.adjacency.value})"
+        only = ", jobs with noise" if self.noised_only else ""
+        return f"{size} {period} ({self.adjacency.value}{only})"
 
     def plain(self) -> dict[str, Any]:
         """Return the cap as plain data; `of` restores it."""
@@ -154,6 +163,12 @@ class Cap:
     def of(cls, plain: Mapping[str, Any]) -> Self:
         """Return the cap that `plain` wrote."""
         return cls(**{**plain, "adjacency": Adjacency(plain["adjacency"])})
+
+    def counted(self, costs: Counter[Cost]) -> Counter[Cost]:
+        """Return those of these earlier releases that count under the cap."""
+        if not self.noised_only:
+            return costs
+        return Counter({cost: count for cost, count in costs.items() if not cost.is_exact})
 
     def holds(self, costs: Counter[Cost]) -> bool:
         """Return whether releases stay within the cap. costs: how often each cost was paid."""

@@ -61,6 +61,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -196,14 +197,10 @@ class Ledger:
         """
         if not costs:
             return
-        tally, now = self._tally(dataset), self._now()
-
-        def spent_under(cap: Cap) -> Counter[Cost]:
-            since = None if cap.days is None else now - timedelta(days=cap.days)
-            return tally.spent(None if since is None else microseconds(since))
 
         where = f"data set {dataset!r}"
-        all_caps = (*tally.caps, *caps)
+        all_caps = (*self.caps(dataset), *caps)
+        spent_under = partial(self.spent_under, dataset)
         check_caps(where, all_caps, spent_under, Counter(costs), delta, adjacency)
 
     def settle(
@@ -313,6 +310,11 @@ class Ledger:
     def spent(self, dataset: str, since: datetime | None = None) -> Counter[Cost]:
         """Return how often each cost was paid, at `since` or later. Future times count too."""
         return self._tally(dataset).spent(None if since is None else microseconds(since))
+
+    def spent_under(self, dataset: str, cap: Cap) -> Counter[Cost]:
+        """Return how often each cost was paid that counts under a cap, within its period."""
+        since = None if cap.days is None else self._now() - timedelta(days=cap.days)
+        return cap.counted(self.spent(dataset, since))
 
     def cohorts(self, dataset: str) -> tuple[Cohort, ...]:
         """Return the known cohorts of all releases, in the order of the releases."""

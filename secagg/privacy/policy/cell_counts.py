@@ -53,8 +53,9 @@ from secagg.contracts import Variable
 from secagg.errors import PolicyRefusal
 
 _OTHER_WAYS = (
-    "Use [privacy]. Or leave out {column}: the sites allow this if no records, or enough of them, "
-    "lack only this column. Or let the sites agree on a smaller release.{rule}."
+    "Leave out {column}: the sites allow this if no records, or enough of them, lack only this "
+    "column. Or let the sites agree on a smaller release.{rule}. Or use [privacy], if each site's "
+    "policy sets a budget: then only this budget limits what is asked."
 )
 
 

@@ -24,6 +24,7 @@ columns               all of the job's columns are listed, and declared as the p
 protocols             the job's protocol is listed; if no list is set, it hides this site   before
 keys.coordinators     the requesting coordinator's key is listed                           before
 noise                 required: there is noise; own: each site adds all noise itself       before
+budget.set            a job with noise: the policy sets a budget, directly or by a profile  before
 budget                epsilon and delta of the whole job are at most those of the policy   before
 budget.adjacency      the job's adjacency is listed                                        before
 budget.unit           the job's unit (record, event or person) is listed                   before
@@ -102,6 +103,7 @@ from secagg.contracts.noise import Adjacency, Placement
 from secagg.errors import PolicyRefusal
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.records import Decision
+from secagg.privacy.policy.advice import ADVICE
 from secagg.privacy.policy.differencing import exposed
 from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers
 from secagg.privacy.policy.policy_tables import Budget
@@ -211,41 +213,6 @@ def on_cohorts(
     return (Decision("cohorts", exposure is None, text),)
 
 
-_ADVICE = {
-    "effective_records": "Predictors almost separate the outcomes. Leave out the one that does.",
-    "methods": "Without noise, the policy must name this method: `methods` in SITE.policy.toml.",
-    "exact_numbers": "Use fewer columns, fewer rounds, or method moments. The policy sets the "
-    "limit: max_exact_share in SITE.policy.toml.",
-    "batch": "Leave method.batch out, or set a larger one.",
-    "participation": "Leave method.participation out, so that all sites take part in each round.",
-    "held_out": "Set another share in the job: 0, or one that holds out enough records.",
-    "max_clipped_share": "Check the bounds and the unit of the column, in the job and in the file.",
-    "max_levels": "Merge levels, or leave the column out.",
-    "max_leverage": "Leave out a column that is nearly a combination of others, or has a few very "
-    "large values.",
-    "min_cell_records": "Set release.min_cell_records in the job.",
-    "min_level_sites": "Set release.min_level_sites in the job.",
-    "min_level_records": "Leave the column out, merge levels in the files of all sites, or use "
-    "[privacy].",
-    "constant_columns": "Leave the column out, or use [privacy].",
-    "dominance": 'Declare transform = "log", lower the upper bound, or use [privacy].',
-    "max_parameters_ratio": "Use fewer columns; in a network also fewer hidden units or edges.",
-    "min_residual_dof": "Use fewer columns.",
-    "budget": "Lower privacy.epsilon or privacy.delta, or ask the policy's owner.",
-    "budget.unit": "Set privacy.person to the column that names persons, or leave it out.",
-    "cohorts": "Run again with the sites of an earlier release (sites.names). Do not delete "
-    "ledgers: others hold the earlier sums.",
-    "delta": "Lower privacy.delta.",
-    "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
-    "questions": "Jobs with [privacy] are not affected. To try settings on records that are all "
-    "yours, use secagg.simulate, which keeps no ledger.",
-    "refusals": "Find mistakes with `secagg site check`, which sends nothing. The site can raise "
-    "max_refusals in its policy, SITE.policy.toml. Jobs with [privacy] are not affected.",
-    "unreleased": "Repeat one of the earlier jobs. The site can raise max_unreleased in its "
-    "policy, SITE.policy.toml. Jobs with [privacy] are not affected.",
-}
-
-
 def enforce(who: str, decisions: Sequence[Decision]) -> None:
     """Raise `PolicyRefusal` for the first decision that forbids the release, if there is any.
 
@@ -254,7 +221,7 @@ def enforce(who: str, decisions: Sequence[Decision]) -> None:
     for decision in decisions:
         if not decision.allowed:
             advice = "Ask the policy's owner; the site's ledger holds all decisions."
-            advice = _ADVICE.get(decision.rule, advice)
+            advice = ADVICE.get(decision.rule, advice)
             raise PolicyRefusal(who, f"release rule {decision.rule}: {decision.text}", advice)
 
 
@@ -334,7 +301,13 @@ def _check_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
         text = f"{policy.noise!r} requires {needs}; the job has placement {placement.value!r}"
         allowed = placement is Placement.SITE if own else terms is not None
         yield Decision("noise", allowed, text)
+    exact = request.question is not None  # noise that others can compute has neither terms
+    if exact and (budget is None or budget.exact_jobs == "by_rules"):  # nor a question
+        return
     if budget is None:
+        if policy.is_own:
+            text = "the policy sets no budget, so it allows no job with noise"
+            yield Decision("budget.set", False, text)
         return
     if budget.epsilon is not None and budget.delta is not None:
         claim, fits = "no noise", False

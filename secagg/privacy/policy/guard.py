@@ -312,7 +312,7 @@ class Guard:
         return [question.columns, *(Question.of(q.question).columns for q in self._questions())]
 
     def _caps(self) -> tuple[Cap, ...]:
-        return () if self.policy.budget is None else self.policy.budget.caps
+        return self.policy.caps(exact=self.calibrated is None)
 
     def _questions(self) -> tuple[AskedQuestion, ...]:
         """Return the questions of earlier exact releases; with noise, none matter."""

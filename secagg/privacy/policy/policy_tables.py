@@ -81,6 +81,10 @@ class Budget(StrictTable):
     colluding: int | None = Field(default=None, ge=1)
     """The noise must allow for this many sites that reveal their noise to the coordinator, unless
     this site adds all of it itself (placement `"site"`)."""
+    exact_jobs: Literal["refused", "by_rules"] = "refused"
+    """`"refused"`: no job without noise. `"by_rules"`: the rules on records decide about jobs
+    without noise, and the budget counts only jobs with noise. The budget of a profile is
+    `"by_rules"`."""
 
     @model_validator(mode="after")
     def _complete(self) -> Budget:
@@ -88,10 +92,10 @@ class Budget(StrictTable):
             raise ValueError("epsilon and delta belong together")
         if (self.period_epsilon is None) != (self.period_delta is None):
             raise ValueError("period_epsilon and period_delta belong together")
-        if self.period_days is not None and self.period_epsilon is None:
-            raise ValueError("period_days needs period_epsilon and period_delta")
-        if self.epsilon is None and self.period_epsilon is None:
-            raise ValueError("set epsilon and delta, or period_epsilon and period_delta, or both")
+        if self.period_epsilon is None:
+            raise ValueError(
+                "set period_epsilon and period_delta: without them, any number of jobs is allowed"
+            )
         return self
 
     @property
@@ -100,9 +104,12 @@ class Budget(StrictTable):
         if self.period_epsilon is None or self.period_delta is None:
             return ()
         return tuple(
-            Cap(self.period_epsilon, self.period_delta, self.period_days, adjacency)
+            Cap(
+                self.period_epsilon, self.period_delta, self.period_days, adjacency,
+                noised_only=self.exact_jobs == "by_rules",
+            )
             for adjacency in (self.adjacency or tuple(Adjacency))
-        )
+        )  # fmt: skip
 
 
 def _is_key(text: str) -> str:

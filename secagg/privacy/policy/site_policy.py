@@ -12,15 +12,15 @@ Guarantees
       profile's name. For weaker rules, leave out the profile.
     * A job can make min_sites, min_records and min_total_records stricter, and no rule weaker.
 
-=======  =========  ===========  =====  =====  ================  =================================
-profile  min_sites  min_records  ratio  exact  dof; dominance    the convention that it follows
-=======  =========  ===========  =====  =====  ================  =================================
-3        3          3            0.33   1                        DataSHIELD: nfilter.subset and glm
-5        3          5            0.33   0.5                      many registries; OMOP's minimum
-7        3          8            0.33   0.5                      OpenSAFELY: counts up to 7
-10       3          10           0.33   0.33   10; 2, 0.9, 0.1   SACRO's defaults; ABS, rule of ten
-11       3          11           0.33   0.33   10; 2, 0.9, 0.1   CMS: cells of 1 to 10 not shown
-=======  =========  ===========  =====  =====  ================  =================================
+=======  =========  ===========  =====  =====  ================  ======  ==========================
+profile  min_sites  min_records  ratio  exact  dof; dominance    budget  its convention
+=======  =========  ===========  =====  =====  ================  ======  ==========================
+3        3          3            0.33   1                        4, 8    DataSHIELD: its filters
+5        3          5            0.33   0.5                      4, 8    many registries; OMOP
+7        3          8            0.33   0.5                      2, 4    OpenSAFELY: up to 7 hidden
+10       3          10           0.33   0.33   10; 2, 0.9, 0.1   2, 4    SACRO; ABS, rule of ten
+11       3          11           0.33   0.33   10; 2, 0.9, 0.1   2, 4    CMS: 1 to 10 hidden
+=======  =========  ===========  =====  =====  ================  ======  ==========================
 
 From profile 5 on, min_level_records is set to the same number as min_records. "ratio" is
 max_parameters_ratio, "exact" is max_exact_share, and "dof" is min_residual_dof. The three numbers
@@ -28,6 +28,46 @@ of "dominance" are `largest`, `share` and `remainder`. The minimum of three site
 share are not part of these conventions. Three sites are needed because with two, each computes the
 other's contribution from the sum. If a convention has only a minimum count, the ratio is that of
 DataSHIELD. Profile 11 (CMS) also has the other rules of profile 10.
+
+"budget" is epsilon of one job with noise, and epsilon of all of them together, both at delta 1e-5.
+Without it, [privacy] would switch off the rules on records and replace them by nothing: 40 jobs of
+epsilon 20 read the one patient of an age. The numbers are ours, because the conventions have none:
+
+* No source names one right epsilon. NIST SP 800-226 (2025) asks for the total over all releases and
+  for its unit. Ponomareva et al. (2023, "How to DP-fy ML") call a total up to 1 strong and up to 10
+  reasonable. The registry of live births of Israel was released at 9.98 (Hod and Canetti 2024), the
+  persons of the 2020 census of the United States at 17.14. Each was one release for a whole nation.
+  A site of a few hundred records has fewer others to hide among, so all profiles stay below 10.
+* What a total means (Dong, Roth and Su 2022): someone knows all other records, and tests whether
+  one patient is in the data, with 5 % false alarms. At a total of 4 the test finds 24 % of the
+  patients who are, at 8 it finds 51 %, at 20 it finds 96 %. So 8 is for partners who are bound by
+  a contract (profiles 3 and 5). The conventions of 7, 10 and 11 are for what anyone may read.
+* One job gets half of the total, so that one careless job does not spend it all. The total allows
+  about 12 jobs of epsilon 1 (profiles 7, 10, 11), or 38 of them (profiles 3 and 5).
+* delta is below 1 / records for up to 100,000 records. With more, the rule `delta` still refuses a
+  job whose own delta is not.
+* The period is all time. A yearly budget bounds nothing for a patient who stays in a register, and
+  depends on the site's clock. For a yearly one, leave out the profile, as for every weaker rule.
+
+==============================================  ====================================================
+policy file, job                                decided by
+==============================================  ====================================================
+profile; job with noise                         the profile's budget
+profile; exact job                              the rules on records, as if there were no budget
+profile; job with noise after exact ones        the budget. Exact releases do not count: their
+                                                epsilon is infinite, but other rules limit them, and
+                                                what noise protects, it protects from everybody who
+                                                knows exact results. To refuse it would push users
+                                                to exact jobs
+profile and stricter `[budget]`; with noise     that budget; keys that it leaves out: the profile's
+profile and looser `[budget]`                   the file is an error
+`[budget]`; exact job                           refused, unless `exact_jobs = "by_rules"`
+`[budget]`; job with noise after exact ones     refused for the period, unless `"by_rules"`
+no profile, no `[budget]`; job with noise       refused
+no profile, no `[budget]`; exact job            the rules on records
+noise that others can compute (simulations)     no budget fits, because its epsilon is infinite
+no policy file                                  the job's own rules: no budget (`policy_of`)
+==============================================  ====================================================
 
 Not protected: a policy is as good as its owner's control over the file and over the code that reads
 it. Nothing here proves to others that a site follows its policy.
@@ -45,6 +85,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_valid
 
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import JobError
+from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.policy.policy_tables import (
     Budget,
     Columns,
@@ -57,17 +98,27 @@ from secagg.privacy.policy.policy_tables import (
 )
 from secagg.privacy.policy.release_rules import ReleasePolicy
 
-_DATASHIELD = {"min_sites": 3, "max_parameters_ratio": 0.33, "max_exact_share": 1.0}
+
+def _budget(epsilon: float, period_epsilon: float) -> Mapping[str, Any]:
+    deltas = {"delta": 1e-5, "period_delta": 1e-5}
+    return deltas | {"epsilon": epsilon, "period_epsilon": period_epsilon}
+
+
+_DATASHIELD = {
+    "min_sites": 3, "max_parameters_ratio": 0.33, "max_exact_share": 1.0,
+    "budget": _budget(4.0, 8.0),
+}  # fmt: skip
 _HALF = _DATASHIELD | {"max_exact_share": 0.5}
 _SACRO = _DATASHIELD | {
     "max_exact_share": 0.33,
+    "budget": _budget(2.0, 4.0),
     "min_residual_dof": 10,
     "dominance": {"largest": 2, "share": 0.9, "remainder": 0.1},
 }
 PROFILES: Mapping[int, Mapping[str, Any]] = {
     3: _DATASHIELD | {"min_records": 3},
     5: _HALF | {"min_records": 5, "min_level_records": 5},
-    7: _HALF | {"min_records": 8, "min_level_records": 8},
+    7: _HALF | {"min_records": 8, "min_level_records": 8, "budget": _budget(2.0, 4.0)},
     10: _SACRO | {"min_records": 10, "min_level_records": 10},
     11: _SACRO | {"min_records": 11, "min_level_records": 11},
 }
@@ -172,7 +223,8 @@ class SitePolicy(StrictTable):
     dominance: Dominance | None = None
     """A few records may not make up most of a total."""
     budget: Budget | None = None
-    """How much privacy one job, and all jobs together, may cost."""
+    """How much privacy one job with noise, and all of them together, may cost. If neither this nor
+    a profile is set, jobs with noise are refused."""
     modules: Names = ()
     """The factories of networks, `package.module:factory`, that jobs may name. A job that names
     another one is refused before it is imported, because that would run code of the coordinator's
@@ -192,6 +244,10 @@ class SitePolicy(StrictTable):
         filled = {**known, **raw}
         if "dominance" in known and isinstance(filled["dominance"], dict):
             filled["dominance"] = {**known["dominance"], **filled["dominance"]}
+        if known and "budget" not in raw:
+            filled["budget"] = {**known["budget"], "exact_jobs": "by_rules"}
+        elif known and isinstance(raw["budget"], dict):
+            filled["budget"] = {**known["budget"], **raw["budget"]}
         return filled
 
     @model_validator(mode="after")
@@ -199,6 +255,12 @@ class SitePolicy(StrictTable):
         if self.profile is not None:
             rules = dict(PROFILES[self.profile])
             _refuse_looser(self.dominance, rules.pop("dominance", {}), "dominance.")
+            _refuse_looser(self.budget, rules.pop("budget", {}), "budget.")
+            if self.budget is not None and self.budget.period_days is not None:
+                raise ValueError(
+                    "budget.period_days is looser than the profile's all time: leave "
+                    "out one of them"
+                )
             _refuse_looser(self, rules, "")
         return self
 
@@ -211,6 +273,12 @@ class SitePolicy(StrictTable):
     def is_own(self) -> bool:
         """Whether these are the site's own rules; if not, it has only those that all agreed on."""
         return not self._of_job
+
+    def caps(self, *, exact: bool) -> tuple[Cap, ...]:
+        """Return the caps of the budget that hold for a job; exact: one without noise."""
+        if self.budget is None or (exact and self.budget.exact_jobs == "by_rules"):
+            return ()
+        return self.budget.caps
 
     @property
     def release(self) -> ReleasePolicy:
@@ -294,7 +362,10 @@ def parse_policy(raw: Mapping[str, Any], where: str) -> SitePolicy:
     raise unknown_key(where, key, kind.model_fields)
 
 
-_SMALLER_IS_STRICTER = ("max_parameters_ratio", "max_exact_share", "share")
+_SMALLER_IS_STRICTER = (
+    "max_parameters_ratio", "max_exact_share", "share", "epsilon", "delta", "period_epsilon",
+    "period_delta",
+)  # fmt: skip
 
 
 def _refuse_looser(own: BaseModel | None, profile: Mapping[str, Any], table: str) -> None:

@@ -74,8 +74,9 @@ def budget_refusals(
 
     drawn: the sites that drew this job's noise before (`moments_drawn_before`)
     """
+    caps = source.policy.caps(exact=planned.private is None)
     with closing(opened(source)) as ledger:
-        refused = _refusal(_check_budget, planned, ledger, source.dataset, source.caps)
+        refused = _refusal(_check_budget, planned, ledger, source.dataset, caps)
     if not _may_repeat(planned, source.name in drawn):
         return refused, ""
     if planned.public.site_moments:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError, UsageError
 from secagg.jobs.cells import MISSING, cell_text
 from secagg.jobs.column_check import ColumnCheck, check_column
@@ -200,6 +201,7 @@ def draft_policy(job: Job, source: SiteSource) -> Path:
         "[columns]",
         *(f"{_key(name)} = {_inline(declared)}" for name, declared in _pinned(job).items()),
         "",
+        *_draft_of_budget(job),
     ]
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -209,6 +211,17 @@ def draft_policy(job: Job, source: SiteSource) -> Path:
     except OSError as error:
         raise UsageError(str(path), f"cannot be written ({error.strerror})") from None
     return path
+
+
+def _draft_of_budget(job: Job) -> list[str]:
+    """Return the smallest budget with which a job with noise can run: once, for all time."""
+    privacy = job.privacy
+    if privacy.placement is Placement.NONE:
+        return []
+    asked = {"epsilon": privacy.epsilon, "delta": privacy.delta}
+    each = [f"{prefix}{key} = {asked[key]}" for prefix in ("", "period_") for key in asked]
+    each.append(f"adjacency = [{_text(privacy.adjacency.value)}]")
+    return ["[budget]  # for one run of this job; a larger period_epsilon allows more", *each, ""]
 
 
 def _pinned(job: Job) -> Mapping[str, Mapping[str, Any]]:

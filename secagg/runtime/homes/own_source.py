@@ -11,6 +11,7 @@ from secagg.jobs.data_sources import (
     check_policy,
     file_source,
     ledger_name,
+    noised_columns,
 )
 from secagg.jobs.job import Job
 from secagg.jobs.site_tables import FileTable
@@ -62,12 +63,13 @@ def own_source(home: Home, job: Job) -> SiteSource:
         if "policy" in other.name.lower() and other.name != policy.name:
             what = f"has 'policy' in its name, and only {policy.name} is read"
             raise PolicyRefusal(str(other), what, "Rename it, or move it elsewhere.")
+    table = FileTable(path, noised_columns(job))
     if not policy.exists():
         ledger = home.folder / "ledgers" / ledger_name(home.name)
         rules = policy_of(as_policy(job.release))
-        return SiteSource(home.name, FileTable(path), rules, ledger)
+        return SiteSource(home.name, table, rules, ledger)
     try:
-        source = file_source(home.name, path, job.release, policy)
+        source = file_source(home.name, table, job.release, policy)
         check_policy(source)
     except JobError as error:  # a mistake of this site's, not of the job
         raise PolicyRefusal(error.where, error.what, error.advice) from None

@@ -19,6 +19,7 @@ from secagg.models.glm.logistic import Logistic
 from secagg.models.moments.method import PooledMoments
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.policy import evaluation
+from secagg.privacy.policy.advice import ADVICE
 from secagg.privacy.policy.evaluation import (
     Decision,
     PolicyRequest,
@@ -29,7 +30,8 @@ from secagg.privacy.policy.evaluation import (
 )
 from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_rules import OwnRecords, with_data
-from secagg.privacy.policy.site_policy import SitePolicy, parse_policy
+from secagg.privacy.policy.release_rules import ReleasePolicy
+from secagg.privacy.policy.site_policy import SitePolicy, parse_policy, policy_of
 
 ABC = ("a", "b", "c")
 KEY, OTHER_KEY = (  # RFC 8032, section 7.1, tests 1 and 2
@@ -37,6 +39,7 @@ KEY, OTHER_KEY = (  # RFC 8032, section 7.1, tests 1 and 2
     bytes.fromhex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"),
 )
 COUNTS = "min_sites = 3\nmin_records = 10\n"
+PERIOD = "period_epsilon = 1\nperiod_delta = 1e-6"
 
 AGE = {"type": "continuous", "low": 18, "high": 100, "transform": "none"}
 DECLARED = {"age": AGE, "sex": {"type": "binary", "levels": ["0", "1"]}}
@@ -59,8 +62,13 @@ def with_terms(protocol: str = "masked", **changed: Any) -> PolicyRequest:
     return replace(NOISED, protocol=protocol, terms=replace(TERMS, **changed))
 
 
+AMPLE = '\n[budget]\nperiod_epsilon = 100\nperiod_delta = 0.1\nexact_jobs = "by_rules"\n'
+
+
 def policy(text: str) -> SitePolicy:
-    return parse_policy(tomllib.loads(COUNTS + text), "a.policy.toml")
+    """Return a policy; its budget, unless the text sets one, decides nothing here."""
+    budget = "" if "[budget]" in text else AMPLE
+    return parse_policy(tomllib.loads(COUNTS + text + budget), "a.policy.toml")
 
 
 def found(decisions: Iterable[Decision]) -> dict[str, bool]:
@@ -87,9 +95,8 @@ def test_an_empty_policy_refuses(request_: PolicyRequest) -> None:
     ],
 )  # fmt: skip
 def test_min_sites_is_enforced(cohort: tuple[str, ...], allowed: bool) -> None:
-    request = replace(COUNTING, cohort=cohort, question=None)
-    decisions = found(before_data(policy('cohorts = "fixed"'), request))
-    assert decisions == {"min_sites": allowed, "cohorts": True}
+    decisions = found(before_data(policy('cohorts = "fixed"'), replace(COUNTING, cohort=cohort)))
+    assert (decisions["min_sites"], decisions["cohorts"]) == (allowed, True)
 
 
 def own(records: int, **levels: int) -> OwnRecords:
@@ -117,7 +124,7 @@ def budget(text: str, request: PolicyRequest, allowed: bool | None) -> tuple[Any
 
 
 def claim(key: str, listed: str, allowed: bool, **terms: Any) -> tuple[Any, ...]:
-    text = f"[budget]\nepsilon = 1\ndelta = 1e-6\n{key} = {listed}"
+    text = f"[budget]\n{PERIOD}\n{key} = {listed}"
     return f"budget.{key}", text, with_terms(**terms), None, allowed
 
 
@@ -138,7 +145,7 @@ sex = { type = "binary" }
 """
 DOF, RATIO = "min_residual_dof = 10", "max_parameters_ratio = 0.25"
 SHARE, LEVELS = "max_site_share = 0.5", "min_level_records = 5"
-ONE = "epsilon = 1\ndelta = 1e-6"
+ONE = f"epsilon = 1\ndelta = 1e-6\n{PERIOD}"
 PERIOD = "period_epsilon = 1\nperiod_delta = 1e-6"
 
 TABLE = [
@@ -180,9 +187,9 @@ TABLE = [
     noise("required", "site", True), noise("own", "none", False), noise("own", "sum", False),
     noise("own", "round", False), noise("own", "site", True),
     budget(ONE, NOISED, True),  # exactly
-    budget("epsilon = 0.99\ndelta = 1e-6", NOISED, False),
-    budget("epsilon = 1\ndelta = 9e-7", NOISED, False),
-    budget("epsilon = 100\ndelta = 0.1", LATER, False),  # without noise
+    budget(f"epsilon = 0.99\ndelta = 1e-6\n{PERIOD}", NOISED, False),
+    budget(f"epsilon = 1\ndelta = 9e-7\n{PERIOD}", NOISED, False),
+    budget(f"epsilon = 100\ndelta = 0.1\n{PERIOD}", LATER, False),  # without noise
     budget(ONE, with_terms(epsilon=math.inf), False),
     budget(ONE, with_terms(epsilon=math.nan), False),
     budget(PERIOD, LATER, False),
@@ -288,6 +295,54 @@ def test_each_rule_allows_and_refuses_as_specified(
         assert alone == tuple(d for d in decisions if d.rule == rule)
 
 
+BY_RULES = f'{ONE}\nexact_jobs = "by_rules"'
+REPLAYABLE = replace(NOISED, terms=None)
+
+
+@pytest.mark.parametrize(
+    ("text", "request_", "refusing"),
+    [
+        ("profile = 10", LATER, set()),
+        ("profile = 10", with_terms(epsilon=2.0, delta=1e-5), set()),
+        ("profile = 10", with_terms(epsilon=2.01, delta=1e-5), {"budget"}),
+        ("profile = 10", with_terms(epsilon=2.0, delta=1.1e-5), {"budget"}),
+        ("profile = 3", with_terms(epsilon=4.0), set()),
+        ("profile = 3", with_terms(epsilon=4.01), {"budget"}),
+        ("profile = 10\n[budget]\nepsilon = 0.9", NOISED, {"budget"}),
+        ("profile = 10\n[budget]\nperiod_epsilon = 3", with_terms(epsilon=2.01), {"budget"}),
+        ("profile = 10\n[budget]\nperiod_epsilon = 3", LATER, {"budget"}),
+        ('profile = 10\n[budget]\nperiod_epsilon = 3\nexact_jobs = "by_rules"', LATER, set()),
+        ('profile = 10\nnoise = "required"', LATER, {"noise"}),
+        (f"[budget]\n{ONE}", LATER, {"budget"}),
+        (f"[budget]\n{PERIOD}", LATER, {"budget"}),
+        (f"[budget]\n{BY_RULES}", LATER, set()),
+        (f"[budget]\n{BY_RULES}", NOISED, set()),
+        (f"[budget]\n{BY_RULES}", with_terms(epsilon=1.01), {"budget"}),
+        ("", NOISED, {"budget.set"}),
+        ('noise = "required"', NOISED, {"budget.set"}),
+        ("", LATER, set()),
+        ("profile = 10", REPLAYABLE, {"budget"}),
+        (f"[budget]\n{BY_RULES}", REPLAYABLE, {"budget"}),
+        ("", REPLAYABLE, {"budget.set"}),
+    ],
+)  # fmt: skip
+def test_a_budget_decides_about_noise_and_exact_jobs_as_the_table_of_policies_says(
+    text: str, request_: PolicyRequest, refusing: set[str]
+) -> None:
+    rules = parse_policy(tomllib.loads(COUNTS + text), "a.policy.toml")
+    assert {d.rule for d in before_data(rules, request_) if not d.allowed} == refusing
+
+
+def test_a_site_without_a_policy_file_needs_no_budget() -> None:
+    for request in (NOISED, LATER, REPLAYABLE):
+        assert all(d.allowed for d in before_data(policy_of(ReleasePolicy(3, 10)), request))
+
+
+@pytest.mark.parametrize("rule", [rule for rule, text in ADVICE.items() if "[privacy]" in text])
+def test_advice_to_use_noise_says_what_it_costs(rule: str) -> None:
+    assert "[budget]" in ADVICE[rule] and "rules on records" in ADVICE[rule]
+
+
 def test_no_records_allow_no_parameters() -> None:
     assert found(with_data(policy(RATIO), COUNTING, own(0)))["max_parameters_ratio"] is False
 
@@ -327,9 +382,14 @@ EVERYTHING = policy(
     'min_total_records = 1\nmin_level_records = 5\nmethods = []\ncolumns = []\nprotocols = []\n'
     'max_parameters_ratio = 0.01\nmin_residual_dof = 999\nmax_site_share = 0.01\n'
     'noise = "own"\n[dominance]\nshare = 0.01\n[budget]\nepsilon = 0.1\ndelta = 1e-9\n'
+    f'{PERIOD}\n'
     'adjacency = ["replace"]\nunit = ["person"]\nperson = "patient"\ncolluding = 3\n'
     f'[keys]\ncoordinators = ["{OTHER_KEY.hex()}"]'
 )  # fmt: skip
+
+
+def policy_without_budget(rules: SitePolicy) -> SitePolicy:
+    return rules.model_copy(update={"budget": None})
 
 
 def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
@@ -344,6 +404,8 @@ def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
     own = OwnRecords(7, {"age": np.ones(7)}, {"sex": 2}, {"height": 1}, {"age": 0.6})
     with_noise = {d.rule: d for d in before_data(EVERYTHING, noised)}
     exact = {d.rule: d for d in before_data(EVERYTHING, request)}
+    without = policy_without_budget(EVERYTHING)
+    with_noise |= {d.rule: d for d in before_data(without, noised) if d.rule == "budget.set"}
     second = {d.rule: d for d in with_data(EVERYTHING, request, own)}
     assert not any(d.allowed for d in (*with_noise.values(), *exact.values(), *second.values()))
     noised_only = {"delta", "max_parameters_ratio"}

@@ -22,7 +22,8 @@ from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelea
 from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.questions import Question
-from secagg.privacy.policy.site_policy import SitePolicy
+from secagg.privacy.policy.release_rules import ReleasePolicy
+from secagg.privacy.policy.site_policy import SitePolicy, policy_of
 
 ABC = ("a", "b", "c")
 SPEC = (Field("g", (4,), 1e3, 32, Kind.BOUNDED),)
@@ -38,7 +39,7 @@ def guard_of(ledger: Ledger, private: bool = True, replayable: bool = False) -> 
         parameters=4, cohort=ABC, counting=False,
     )  # fmt: skip
     return Guard(
-        "5e55", "heart", SitePolicy(min_sites=3, min_records=1), template,
+        "5e55", "heart", policy_of(ReleasePolicy(3, 1)), template,
         CALIBRATED if private else None, lambda: ledger, b"", b"", replayable,
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.checkout import ROOT
 from secagg.contracts.noise import Adjacency
 from secagg.errors import JobError
 from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.policy import site_policy
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import (
     PROFILES,
@@ -24,6 +26,7 @@ from secagg.privacy.policy.site_policy import (
 
 DOCS = (ROOT / "docs" / "how-to" / "policies.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", DOCS, re.M | re.S)
+TABLE = site_policy.__doc__ or ""
 KEY = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
 
 
@@ -42,6 +45,8 @@ def test_a_policy_needs_only_its_three_original_keys() -> None:
     agreed = policy_of(policy.release)
     assert policy.model_copy(update=off).model_dump() == agreed.model_dump()
     assert (policy.is_own, agreed.is_own) == (True, False)
+    assert policy.at_least(ReleasePolicy(5, 30)).is_own
+    assert not agreed.at_least(ReleasePolicy(5, 30)).is_own
     assert (policy.on_record_sets, agreed.on_record_sets) == ((20, 0.9, False), (20, 0.9, True))
     assert policy_of(ReleasePolicy(2, 1)).max_leverage is None  # one record may be released
     unset = {k for k, v in policy.model_dump().items() if v is None}
@@ -91,7 +96,11 @@ WRONG = {
     "dominance.remainder": ["[dominance]\nremainder = nan"],
     "budget": [
         "[budget]", "[budget]\nepsilon = 1", "[budget]\ndelta = 1e-6",
-        "[budget]\nperiod_delta = 1e-6", "[budget]\nepsilon = 1\ndelta = 1e-6\nperiod_days = 3",
+        "[budget]\nperiod_delta = 1e-6", "[budget]\nepsilon = 1\ndelta = 1e-6",
+        "[budget]\nepsilon = 1\ndelta = 1e-6\nperiod_days = 3",
+        "profile = 10\nbudget = 2", "profile = 10\n[budget]\nperiod_days = 365",
+        "profile = 10\n[budget]\nperiod_epsilon = 4.1",
+        'profile = 3\n[budget]\nepsilon = 4.1\nexact_jobs = "by_rules"',
     ],
     "budget.epsilon": ["[budget]\nepsilon = inf\ndelta = 1e-6",
                        "[budget]\nepsilon = nan\ndelta = 1e-6"],
@@ -125,30 +134,37 @@ def test_profiles_are_as_documented() -> None:
     assert [int(number) for number, _ in rows] == list(PROFILES)
     for number, row in rows:
         policy = parse(f"profile = {number}")
-        sites, records, ratio, exact, dof, dominance = [c.strip() for c in row.split("|")[:6]]
+        sites, records, ratio, exact, dof, dominance, budget = map(str.strip, row.split("|")[:7])
         found = policy.dominance
         shown = f"{found.largest}, {found.share}, {found.remainder}" if found else "not set"
         assert (sites, records) == (str(policy.min_sites), str(policy.min_records))
         assert (ratio, exact) == (str(policy.max_parameters_ratio), str(policy.max_exact_share))
         assert dof == str(policy.min_residual_dof or "not set") and dominance == shown
+        own = policy.budget
+        assert own is not None and own.exact_jobs == "by_rules" and own.period_days is None
+        assert budget == f"{own.epsilon:g}, {own.period_epsilon:g}"
+        assert own.delta == own.period_delta == 1e-5
+        assert re.search(rf"^{number} .* {own.epsilon:g}, {own.period_epsilon:g}  ", TABLE, re.M)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_keys_stricter_than_the_profile_apply_and_looser_ones_are_errors(profile: int) -> None:
     asked = PROFILES[profile]
-    flat = {(key,): value for key, value in asked.items() if key != "dominance"}
-    flat |= {("dominance", key): value for key, value in asked.get("dominance", {}).items()}
+    tables = ("dominance", "budget")
+    flat = {(key,): value for key, value in asked.items() if key not in tables}
+    flat |= {(table, key): v for table in tables for key, v in asked.get(table, {}).items()}
     for path, value in flat.items():
-        smaller_is_stricter = path[-1] in ("max_parameters_ratio", "max_exact_share", "share")
-        step = 0.01 if isinstance(value, float) else 1
+        smaller = ("max_parameters_ratio", "max_exact_share", "share")
+        smaller_is_stricter = path[0] == "budget" or path[-1] in smaller
+        step = value / 50 if isinstance(value, float) else 1
         strict, loose = (value - step, value + step)[:: 1 if smaller_is_stricter else -1]
-        key, head = path[-1], "[dominance]\n" if len(path) == 2 else ""
+        key, head = path[-1], f"[{path[0]}]\n" if len(path) == 2 else ""
         if (key, loose) != ("min_sites", 1):
             with pytest.raises(JobError):
                 parse(f"profile = {profile}\n{head}{key} = {loose}")
         for allowed in (strict, value):
             policy: Any = parse(f"profile = {profile}\n{head}{key} = {allowed}")
-            assert getattr(policy.dominance if head else policy, key) == allowed
+            assert getattr(getattr(policy, path[0]) if head else policy, key) == allowed
 
 
 # --- with a job's rules --------------------------------------------------------------------------
@@ -177,8 +193,15 @@ def test_a_period_is_a_cap_for_the_ledger() -> None:
     assert both.caps == tuple(Cap(4.0, 1e-5, 365.0, adjacency) for adjacency in Adjacency)
     ever = parse(text + 'adjacency = ["add_remove"]').budget
     assert ever is not None and ever.caps == (Cap(4.0, 1e-5, None, Adjacency.ADD_REMOVE),)
-    job = parse("[budget]\nepsilon = 1\ndelta = 1e-6").budget
-    assert job is not None and job.caps == ()
+
+
+def test_the_caps_of_a_profile_leave_exact_jobs_to_the_rules_on_records() -> None:
+    policy, refusing = parse("profile = 10"), parse("profile = 10\n[budget]\nepsilon = 1")
+    caps = tuple(Cap(4.0, 1e-5, None, each, noised_only=True) for each in Adjacency)
+    assert (policy.caps(exact=False), policy.caps(exact=True)) == (caps, ())
+    caps = tuple(replace(cap, noised_only=False) for cap in caps)
+    assert refusing.caps(exact=False) == refusing.caps(exact=True) == caps
+    assert parse("min_sites = 3").caps(exact=False) == ()
 
 
 # --- docs/how-to/policies.md ---------------------------------------------------------------------

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.cli.output.site_check import show_site_checks
-from secagg.errors import JobError, UsageError
+from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy.site_policy import read_policy
 from secagg.runs.checks.site_check import SiteCheck, check_sites, draft_policy
+from secagg.runs.plan import plan_run
 from secagg.runs.run import run
 from secagg.runtime.planned_job import plan_job
 
@@ -160,6 +161,18 @@ def test_a_draft_comes_from_the_job_and_fits_it(tmp_path: Path) -> None:
     assert policy.forbids("age", plain["age"] | {"high": 99.0})
     with pytest.raises(JobError):
         draft_policy(job, source)  # never over an existing policy
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
+def test_a_draft_for_a_job_with_noise_allows_one_run_of_it(tmp_path: Path, adjacency: str) -> None:
+    privacy = {"placement": "sum", "epsilon": 1.5, "delta": 1e-5, "adjacency": adjacency}
+    changed = {"privacy": privacy, "protocol": {"name": "masked"}}
+    raw = moments_job(folder(tmp_path), LINEAR["columns"]) | changed
+    draft_policy(parse_job(raw), plan_job(parse_job(raw)).sources["hungary"])
+    assert plan_run(plan_job(parse_job(raw)))["refusals"] == []
+    run(raw)
+    with pytest.raises(PolicyRefusal, match="the total with this job would be"):
+        run(raw)
 
 
 @pytest.mark.parametrize("name", ["größe", "no\nbreak", 'a "b"', "😀", "tab\there", "\x7f", "a.b"])
