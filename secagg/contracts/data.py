@@ -156,6 +156,10 @@ class PublicFacts:
     clip: under differential privacy, how every site clips its records; otherwise None
     noise: under differential privacy, the noise of each stage, by the stage's name
     repeated_persons: whether one person may have several records, according to the job
+    chosen_persons: under differential privacy, whether the job chooses the column that names
+        persons; see `secagg.contracts.noise.Sensitivity.of_chosen_persons`
+    counted_persons: without noise, whether the job names a column of persons, so that counts are
+        of persons
     min_sites: the smallest number of sites in a sum (release.min_sites); 1 if it is not set
     site_moments: under differential privacy, whether each site adds noise to its moments once, and
         all rounds use these instead of its records
@@ -170,6 +174,8 @@ class PublicFacts:
     repeated_persons: bool = False
     min_sites: int = 1
     site_moments: bool = False
+    chosen_persons: bool = False
+    counted_persons: bool = False
 
     @cached_property
     def positions(self) -> Mapping[str, tuple[int, ...]]:

@@ -86,6 +86,8 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     return PublicFacts(
         variables, columns, max_rows, sites, clip, repeated_persons=repeated,
         min_sites=job.release.min_sites or 1,
+        chosen_persons=noised and privacy.person is not None and not privacy.person_pinned,
+        counted_persons=not noised and privacy.person is not None,
     )  # fmt: skip
 
 

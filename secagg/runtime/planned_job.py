@@ -32,7 +32,7 @@ from secagg.privacy.accounting.calibration import Calibrated, calibrate
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.policy.site_policy import ANY_MODULE
 from secagg.runtime.evidence import EVIDENCE
-from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
+from secagg.runtime.rounds import StagePlans, declared_stages, of_unit, plan_stages
 from secagg.runtime.site_moments import site_moments_stage
 
 
@@ -72,7 +72,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method))
     stages = declared_stages(method, public)
     if public.site_moments:
-        stages = (site_moments_stage(public, job.privacy.count_share),)
+        stages = (of_unit(site_moments_stage(public, job.privacy.count_share), public),)
     _check_person_norm(job, stages, public.clip)
     private = _calibrate(job, method, stages, protocol, len(names))
     if private is not None:

@@ -89,7 +89,18 @@ def declared_stages(method: Method, public: PublicFacts) -> tuple[Stage, ...]:
     stages = method.stages(public)
     if public.site_moments:
         stages = tuple(replace(stage, reads_records=False) for stage in stages)
-    return (cohort_stage(public), *stages)
+    return tuple(of_unit(stage, public) for stage in (cohort_stage(public), *stages))
+
+
+def of_unit(stage: Stage, public: PublicFacts) -> Stage:
+    """Return the stage with its sensitivity to one record of the job's unit."""
+    if not public.chosen_persons:
+        return stage
+    training = stage.training
+    if training is not None:
+        training = replace(training, sensitivity=training.sensitivity.of_chosen_persons())
+    moved = None if stage.sensitivity is None else stage.sensitivity.of_chosen_persons()
+    return replace(stage, sensitivity=moved, training=training)
 
 
 def plan_stages(method: Method, public: PublicFacts, ring_bits: tuple[int, ...]) -> StagePlans:
