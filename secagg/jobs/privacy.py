@@ -99,6 +99,11 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
             raise ValueError("person_pinned requires person (a column)")
         return self
 
+    @property
+    def records_used(self) -> int | None:
+        """The largest number of records of a person that a site uses; None, without noise: all."""
+        return None if self.placement is Placement.NONE else self.records_per_person
+
     def terms(self) -> Terms | None:
         """Return the terms of the requested guarantee; None without noise."""
         if self.placement is Placement.NONE:

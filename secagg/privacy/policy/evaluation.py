@@ -20,13 +20,14 @@ cohorts               fixed: the sites are those of an earlier release, or there
                       checked: no group is exposed (`secagg.privacy.policy.differencing`)
 methods               the job's method is listed                                           before
 columns               all of the job's columns are listed, and declared as the policy says  before
+person                the job names persons by the column that the policy names; if the     before
+                      policy names none, the job does not rely on it (`person_pinned`)
 protocols             the job's protocol is listed; if no list is set, it hides this site   before
 keys.coordinators     the requesting coordinator's key is listed                           before
 noise                 required: there is noise; own: each site adds all noise itself       before
 budget                epsilon and delta of the whole job are at most those of the policy   before
 budget.adjacency      the job's adjacency is listed                                        before
 budget.unit           the job's unit (record, event or person) is listed                   before
-budget.person         the job protects persons, named by the column that the policy names  before
 budget.colluding      noise allows for >= N colluding sites, or each site adds all itself  before
 refusals              in a period, fewer than N exact jobs were refused because of the     before
                       records
@@ -67,6 +68,10 @@ of the total number of records, which was released with noise that the budget ha
 refusal therefore reveals nothing about the records. A rule on the site's own records would reveal
 them exactly, and outside the budget. Small counts and dominant records need no rule there, because
 noise hides every single record.
+
+Without noise, and if the job names a column of persons, every number of records in the table is one
+of persons (`secagg.privacy.policy.record_rules`), at the site and over all sites. A person with
+records at several sites counts at each of them: nobody can know.
 
 The number of parameters is that of the largest statistical model that the released sums determine,
 whichever analysis the job requests. With the moments of v variables, this is a regression of one
@@ -122,6 +127,7 @@ class PolicyRequest:
     few_records, few_sites: the numbers on which a sum may depend alone (`secagg.contracts.Stage`)
     question: what an exact job asks of the records; None with noise
     asked: the questions of all earlier exact releases of this data set, from the ledger
+    person: the column that names persons, by the job; None if it names none
     """
 
     site: str
@@ -143,6 +149,7 @@ class PolicyRequest:
     few_sites: int = 0
     question: Question | None = None
     asked: tuple[Question, ...] = ()
+    person: str | None = None
 
     @property
     def delta(self) -> float:
@@ -222,6 +229,8 @@ _ADVICE = {
     "ledgers: others hold the earlier sums.",
     "delta": "Lower privacy.delta.",
     "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
+    "person": "Set privacy.person to the column that the policies name. A policy that names none "
+    "allows no privacy.person_pinned.",
     "questions": "Jobs with [privacy] are not affected. To try settings on records that are all "
     "yours, use secagg.simulate, which keeps no ledger.",
     "refusals": "Find mistakes with `secagg site check`, which sends nothing. The site can raise "
@@ -287,11 +296,24 @@ def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
                 ]
                 text = f"{others[0]!r} is listed with another declaration" if others else text
             yield Decision(rule, not others, text)
+    yield from _check_person(policy, request)
     yield from _check_protocol(policy, request)
     if policy.keys is not None:
         key = request.coordinator_key.hex()
         listed = key in policy.keys.coordinators
         yield Decision("keys.coordinators", listed, f"{key} is {'' if listed else 'not '}listed")
+
+
+def _check_person(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+    terms = request.terms
+    person = request.person if terms is None else terms.person
+    if policy.person is None and (terms is None or not terms.pinned):
+        return
+    job, own = (
+        "no column" if name is None else f"column {name!r}" for name in (person, policy.person)
+    )
+    text = f"the job names persons by {job}, the policy by {own}"
+    yield Decision("person", person == policy.person, text)
 
 
 def _check_protocol(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
@@ -387,10 +409,6 @@ def _check_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:
         listed = terms.unit in budget.unit or as_record
         text = f"the job's unit is {terms.unit}, {'' if listed else 'not '}listed"
         yield Decision("budget.unit", listed, text)
-    if budget.person is not None:
-        column = "no column" if terms.person is None else f"column {terms.person!r}"
-        text = f"the job names persons by {column}, the policy by column {budget.person!r}"
-        yield Decision("budget.person", terms.person == budget.person, text)
     if budget.colluding is not None:
         text = f"noise allows for {terms.colluding} colluding sites, {budget.colluding} needed"
         enough = terms.placement is Placement.SITE or terms.colluding >= budget.colluding

@@ -43,7 +43,7 @@ from secagg.privacy.ledger.answers import Answers
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import RECORD, AskedQuestion, Cohort, Decision, Release
 from secagg.privacy.policy import evaluation, record_rules
-from secagg.privacy.policy.questions import Declarations, Question
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
@@ -98,7 +98,7 @@ class Guard:
     template: the part of the policy request that is the same in every round
     query: digest of everything in the job that determines the computation and its records
     job: digest of the whole job
-    reread: reads the site's records again, as an earlier exact job declared their columns
+    reread: reads the site's records again, as an earlier exact job asked for them
     calibrated: the noise of each stage; None without noise
     open_ledger: opens the site's ledger; called on first use
     replayable: whether the noise comes from a known seed, so that others can compute it
@@ -114,7 +114,7 @@ class Guard:
     query: bytes
     job: bytes = b""
     replayable: bool = False
-    reread: Callable[[Declarations], SiteRecords] | None = None
+    reread: Callable[[Question], SiteRecords] | None = None
     remarks: list[str] = field(default_factory=list, repr=False)
     _ledger: Ledger | None = field(default=None, init=False)
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
@@ -172,7 +172,7 @@ class Guard:
         """
         if not self._records:
             self._records = encoding.digest(rows.values).hex()
-        self._note_share(len(rows.values), request.total)
+        self._note_share(rows.persons_count, request.total)
         if self.calibrated is not None or request.facts == self._checked:
             return
         if self._own is None:
@@ -195,14 +195,15 @@ class Guard:
         self._checked = request.facts
 
     def check_weights(
-        self, request: ContributionRequest, weights: Sequence[record_rules.Weights]
-    ) -> None:
-        """Check that a sum depends on enough records. Raises `PolicyRefusal`.
+        self, request: ContributionRequest, weights: Sequence[record_rules.Weights],
+        rows: SiteRecords,
+    ) -> None:  # fmt: skip
+        """Check that a sum depends on enough persons. Raises `PolicyRefusal`.
 
         weights: of the site's records, in each part of the sum
         """
         if self.calibrated is None:
-            decisions = record_rules.on_weights(self.policy, weights)
+            decisions = record_rules.on_weights(self.policy, weights, rows.person_codes)
             self._write(request, decisions)
             evaluation.enforce(self.template.site, decisions)
 
@@ -304,7 +305,7 @@ class Guard:
         question = self.template.question
         if question is None or not request.counting:
             return None
-        records = 0 if self._own is None else self._own.records
+        records = 0 if self._own is None else self._own.rows
         return {**question.plain(), "records": records}
 
     def _check_meanwhile(self, _: Sequence[Cohort]) -> None:
