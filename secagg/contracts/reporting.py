@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a run. `summary` is written to result.json, `arrays` to arrays.npz."""
+
+    summary: dict[str, Any]
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 class DisclosureKind(StrEnum):

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-from secagg.contracts import OtherUnderNoise, RecordCount, Result
+from secagg.contracts import RecordCount, Result
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
@@ -173,8 +173,8 @@ def method_facts(planned: Planned) -> dict[str, Any]:
     method = planned.method
     tables = [asdict(table) for table in method.tables(planned.public)]
     title = method.title
-    if planned.private is not None and isinstance(method, OtherUnderNoise):
-        title = method.title_under_noise
+    if planned.private is not None:
+        title = planned.facts.title_under_noise or title
     disclosure = method.disclosure
     if planned.private is not None:
         disclosure = disclosure.under_noise()

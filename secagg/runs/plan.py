@@ -25,10 +25,14 @@ import numpy as np
 
 from secagg.contracts import (
     ASKED_ONCE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
+    EqualWeights,
     Method,
+    MethodFacts,
+    MomentsOnly,
     PublicFacts,
     RecordCount,
     Result,
@@ -85,6 +89,10 @@ class _Zeros:
     placements: ClassVar[Placements] = Placements((), "")
     title: ClassVar[str] = "zeros"
     disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "nothing", ASKED_ONCE)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        weights=EqualWeights("Contributions are zeros."), reads=MomentsOnly(noise_at_site=False),
+        windows=NO_WINDOWS, named_code=(), network=False, regression=None, edge_rule=None,
+    )  # fmt: skip
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title),)

@@ -15,10 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from secagg.contracts import (
-    BatchedLocal,
     Body,
-    HasSiteResult,
-    Method,
     PublicFacts,
     RecordCount,
     Result,
@@ -92,24 +89,23 @@ def simulate_planned(
         state, done = method.initial_state(public), 0
         while (following := method.next_request(state)) is not None:
             stage, message = following
-            replies = _contributions(method, stage, rows, message, memories, public, randoms)
+            replies = _contributions(planned, stage, rows, message, memories, public, randoms)
             memories = [memory for _, memory in replies]
             total = summed(stage, [update for update, _ in replies])
             state = method.aggregate(state, total, len(names))
             done += 1
             progress(done)
         result = method.result(state, public, RecordCount(records, 0.0))
-        if not isinstance(method, HasSiteResult):
+        if (site_result := planned.facts.site_result) is None:
             return result, {}
         own = {
-            name: method.site_result(memory, public)
-            for name, memory in zip(names, memories, strict=True)
+            name: site_result(memory, public) for name, memory in zip(names, memories, strict=True)
         }
         return result, {name: one for name, one in own.items() if one is not None}
 
 
 def _contributions(
-    method: Method,
+    planned: Planned,
     stage: str,
     rows: Sequence[SiteRecords],
     message: Body,
@@ -117,9 +113,9 @@ def _contributions(
     public: PublicFacts,
     randoms: Sequence[RandomBytes],
 ) -> list[tuple[Update, State]]:
-    if isinstance(method, BatchedLocal):
-        return method.contribute_batched(stage, rows, message, memories, public, randoms)
+    if (batched := planned.facts.contribute_batched) is not None:
+        return batched(stage, rows, message, memories, public, randoms)
     return [
-        method.contribute(stage, each, message, memory, public, random)
+        planned.method.contribute(stage, each, message, memory, public, random)
         for each, memory, random in zip(rows, memories, randoms, strict=True)
     ]

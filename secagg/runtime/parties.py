@@ -51,7 +51,8 @@ def make_party(
         if stand_in is None:
             stages = [s for name, s in planned.plans.stages.items() if name != COHORT]
             guard = make_guard(
-                planned.job, stages, planned.private, source, roster, session, random,
+                planned.job, planned.facts, stages, planned.private, source, roster, session,
+                random,
                 lambda question: reread_rows(
                     question, source.read(), source.name, planned.job.privacy.person
                 ),

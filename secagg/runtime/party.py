@@ -226,10 +226,10 @@ class Party:
     def _site_result(self, phase: Phase, state: PartyState) -> Result | None:
         """Return the site's own result, if the method has one and this was the last round."""
         site = self.site
-        if site is None or not phase.contributes or site.own_result is None:
+        if site is None or not phase.contributes or site.facts.site_result is None:
             return None
         with single_threaded_blas():
-            return site.own_result.site_result(state.method, site.public)
+            return site.facts.site_result(state.method, site.public)
 
     def _refusal(self, round_: int, code: str) -> bytes:
         return self._frame(round_, REFUSED, {"code": code}, {})

@@ -37,6 +37,7 @@ class PartyState:
     cohort: the sites of the first release; later sums must cover the same sites
     protocol, method: the states of the protocol and the method
     requests: digest of the list of requests to which the party contributed
+    answered: the messages to which the party contributed, if their weights are compared
     """
 
     round: int = -1
@@ -49,10 +50,12 @@ class PartyState:
     protocol: State = field(default_factory=dict, repr=False)  # may hold private keys
     method: State = field(default_factory=dict, repr=False)
     requests: bytes = b""
+    answered: tuple[State, ...] = field(default=(), repr=False)
 
     def to_plain(self) -> State:
         """Return the state as plain data."""
-        return {**vars(self), "contributed": dict(self.contributed)}
+        contributed, answered = dict(self.contributed), list(self.answered)
+        return {**vars(self), "contributed": contributed, "answered": answered}
 
     @classmethod
     def from_plain(cls, plain: State) -> PartyState:
@@ -61,6 +64,7 @@ class PartyState:
         return cls(**{
             **plain, "handled": tuple(plain["handled"]), "consented": tuple(plain["consented"]),
             "cohort": None if cohort is None else tuple(cohort),
+            "answered": tuple(plain["answered"]),
         })  # fmt: skip
 
     def standing(self, stage: str, rounds: int) -> Standing:

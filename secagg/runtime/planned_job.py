@@ -6,18 +6,20 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from secagg.contracts import (
-    HasSiteResult,
     Kind,
     Method,
+    MethodFacts,
+    MomentsOnly,
     PublicFacts,
-    ReadsMoments,
-    ReadsWindows,
-    RunsNamedCode,
     SecureSum,
+    SingleRecords,
     Stage,
+    Windows,
+    facts_of,
 )
 from secagg.contracts.noise import Clip, Placement
 from secagg.core.hash_chain_log import canonical_json
@@ -49,6 +51,11 @@ class Planned:
     private: Calibrated | None = None
     """the mechanisms for differential privacy, if the job requests it"""
 
+    @cached_property
+    def facts(self) -> MethodFacts:
+        """The facts of the method."""
+        return facts_of(self.method)
+
 
 def plan_job(job: Job, data: Data | None = None) -> Planned:
     """Find the sites by name and check that every sum fits. Raises `UsageError`."""
@@ -64,17 +71,18 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     taken = set(names) & {COORDINATOR, *(name for name, _ in protocol.parties())}
     if taken:
         raise DataError("sites", f"a site cannot have the name {min(taken)!r}", "Rename its file.")
-    if job.simulation.site_alone and isinstance(method, HasSiteResult):
+    facts = facts_of(method)
+    if job.simulation.site_alone and facts.site_result is not None:
         what = f"method {method.name!r} needs several sites, and one site alone has no result"
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
-    _check_named_code(method, sources)
-    public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method))
+    _check_named_code(facts, sources)
+    public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method, facts))
     stages = declared_stages(method, public)
     if public.site_moments:
         stages = (of_unit(site_moments_stage(public, job.privacy.count_share), public),)
     _check_person_norm(job, stages, public.clip)
-    private = _calibrate(job, method, stages, protocol, len(names))
+    private = _calibrate(job, method, facts, stages, protocol, len(names))
     if private is not None:
         noise = {name: mechanism.noise for name, mechanism in private.mechanisms.items()}
         public = replace(public, noise=noise)
@@ -82,34 +90,38 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     return Planned(job, dict(sources), public, method, protocol, plans, private)
 
 
-def _check_named_code(method: Method, sources: Mapping[str, SiteSource]) -> None:
+def _check_named_code(facts: MethodFacts, sources: Mapping[str, SiteSource]) -> None:
     """Refuse code that a site's policy does not list, before it is imported: `PolicyRefusal`."""
-    if not isinstance(method, RunsNamedCode):
-        return
     for name, source in sources.items():
         allowed = source.policy.modules
-        for path in method.named_code if ANY_MODULE not in allowed else ():
+        for path in facts.named_code if ANY_MODULE not in allowed else ():
             if path not in allowed:
                 what = f"the job names the code {path!r}, which this site's policy does not list"
                 advice = "If its author is trusted: add it to `modules` in the site's policy."
                 raise PolicyRefusal(name, what, advice)
 
 
-def _uses_site_moments(job: Job, method: Method) -> bool:
+def _uses_site_moments(job: Job, method: Method, facts: MethodFacts) -> bool:
     """Return whether sites work with noisy moments. Raises `CapabilityError` if they cannot."""
-    if job.privacy.placement is Placement.NONE or not isinstance(method, ReadsMoments):
+    reads = facts.reads
+    own_noise = (
+        not reads.noise_at_site
+        if isinstance(reads, MomentsOnly)
+        else not reads.moments_with_other_settings
+    )
+    if job.privacy.placement is Placement.NONE or own_noise:
         return False
     where = "privacy.placement"
     if job.privacy.placement is not Placement.SITE:
         what = f"{job.privacy.placement.value!r} is noise in sums, whose rounds build on each other"
         raise CapabilityError(where, f"{what} in method {method.name!r}", "Use 'site'.")
-    if method.needs_records:
+    if isinstance(reads, SingleRecords):
         what = f"noise at the site is for methods that need moments only, and {method.name!r}"
         advice = method.placements.instead or (
             "Change this setting, or take another method: `secagg list methods --privacy` shows "
             "where noise is possible. Without [privacy], no noise protects single records."
         )
-        raise CapabilityError(where, f"{what} {method.needs_records}", advice)
+        raise CapabilityError(where, f"{what} {reads.reason}", advice)
     return True
 
 
@@ -136,29 +148,29 @@ def _check_person_norm(job: Job, stages: Sequence[Stage], clip: Clip | None) -> 
         raise JobError(where, what, f"Set it below {reach}, or remove it.")
 
 
-def _terms(job: Job, method: Method) -> Terms | None:
+def _terms(job: Job, windows: Windows) -> Terms | None:
     """Return the terms of the guarantee, whose unit is an event if records are windows.
 
     Raises `JobError` if a column is not part of the windows: it might have the values of other
     steps, so an event might be in more records than the method knows.
     """
     terms = job.privacy.terms()
-    if terms is None or terms.person is not None or not isinstance(method, ReadsWindows):
+    if terms is None or terms.person is not None:
         return terms
-    steps, columns = method.windows
-    if steps > 1 and columns is not None:
-        used = columns | {name.partition("=")[0] for name in columns}
+    if windows.steps > 1 and windows.columns is not None:
+        used = windows.columns | {name.partition("=")[0] for name in windows.columns}
         for column in job.columns:
             if column not in used:
                 what = f"{column!r} is neither in method.variables nor in method.lags"
                 raise JobError("columns", what, "Remove it, or set privacy.person to the series.")
-    return replace(terms, records=steps)
+    return replace(terms, records=windows.steps)
 
 
 def _calibrate(
-    job: Job, method: Method, stages: Sequence[Stage], protocol: SecureSum, sites: int
-) -> Calibrated | None:
-    terms = _terms(job, method)
+    job: Job, method: Method, facts: MethodFacts, stages: Sequence[Stage], protocol: SecureSum,
+    sites: int,
+) -> Calibrated | None:  # fmt: skip
+    terms = _terms(job, facts.windows)
     if terms is None:
         return None
     if job.simulation.site_alone:

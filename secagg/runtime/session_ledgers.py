@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from secagg.contracts import SiteRecords, Stage
+from secagg.contracts import ChosenWeights, MethodFacts, SiteRecords, Stage
 from secagg.contracts.noise import SITE_MOMENTS, Placement
 from secagg.core import encoding
 from secagg.core.hash_chain_log import canonical_json
@@ -32,6 +32,7 @@ from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import RECORD, Cohort, Release
 from secagg.privacy.policy.evaluation import PolicyRequest, parameters
+from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers
 from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.release_rules import check_cohort
@@ -60,8 +61,8 @@ def _now() -> datetime:
 
 
 def make_guard(
-    job: Job, stages: Sequence[Stage], private: Calibrated | None, source: SiteSource,
-    roster: Roster, session: bytes, random: RandomBytes,
+    job: Job, facts: MethodFacts, stages: Sequence[Stage], private: Calibrated | None,
+    source: SiteSource, roster: Roster, session: bytes, random: RandomBytes,
     reread: Callable[[Question], SiteRecords],
 ) -> Guard:  # fmt: skip
     """Return a site's guard.
@@ -71,7 +72,7 @@ def make_guard(
     """
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
     terms = None if private is None or replayable else private.terms
-    request = contribution_request(job, stages, source, key, terms)
+    request = contribution_request(job, facts, stages, source, key, terms)
     return Guard(
         session.hex(), source.dataset, source.policy, request, private,
         functools.partial(open_ledger, source.ledger), query_digest(job, private),
@@ -80,11 +81,12 @@ def make_guard(
 
 
 def contribution_request(
-    job: Job, stages: Sequence[Stage], source: SiteSource, key: bytes, terms: Terms | None
-) -> PolicyRequest:
+    job: Job, facts: MethodFacts, stages: Sequence[Stage], source: SiteSource, key: bytes,
+    terms: Terms | None,
+) -> PolicyRequest:  # fmt: skip
     """Return the request of a job to a site, without the cohort.
 
-    stages: those of the method; key: the coordinator's signing key
+    facts, stages: those of the method; key: the coordinator's signing key
     terms: None without noise, or if other parties can draw the same noise again
     """
     columns, question, rules = declarations(job.columns), None, as_policy(job.release)
@@ -94,6 +96,7 @@ def contribution_request(
             columns, job.sites.max_rows, source.policy.min_records or 0,
             held.held_out, held.held_out_rows, job.privacy.person,
         )  # fmt: skip
+    weights = facts.weights
     return PolicyRequest(
         site=source.name,
         coordinator_key=key,
@@ -110,22 +113,27 @@ def contribution_request(
         person=job.privacy.person,
         min_cell_records=rules.min_cell_records or 1,
         min_level_sites=rules.min_level_sites or 1,
+        chosen_weights=weights.reason if isinstance(weights, ChosenWeights) else "",
+        numbers=NO_NUMBERS if question is None else PlannedNumbers.of(facts, stages),
     )
 
 
 def request_before_data(
-    job: Job, stages: Sequence[Stage], source: SiteSource, ledger: Ledger, sites: tuple[str, ...],
-    key: bytes, private: Calibrated | None,
+    job: Job, facts: MethodFacts, stages: Sequence[Stage], source: SiteSource, ledger: Ledger,
+    sites: tuple[str, ...], key: bytes, private: Calibrated | None,
 ) -> PolicyRequest:  # fmt: skip
     """Return the request that a site will decide on before a run, as its ledger stands now."""
     answers = ledger.answers(source.dataset, source.policy.refusal_days)
     return replace(
-        contribution_request(job, stages, source, key, None if private is None else private.terms),
+        contribution_request(
+            job, facts, stages, source, key, None if private is None else private.terms
+        ),
         cohort=sites,
         earlier=tuple(known.sites for known in ledger.cohorts(source.dataset)),
         asked=tuple(Question.of(each.question) for each in ledger.questions(source.dataset, "")),
         refusals=len(answers.refused),
         unreleased=len(answers.unreleased - {job_digest(job)}),
+        released_numbers=ledger.numbers(source.dataset, "").other_jobs(job_digest(job)),
     )
 
 

@@ -22,15 +22,14 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     Body,
-    HasRecordWeights,
-    HasSiteResult,
     Method,
+    MethodFacts,
     PublicFacts,
     SiteRecords,
     Stage,
     State,
-    TrainsWithNoise,
     Update,
+    facts_of,
 )
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.frames import MAX_COUNT, is_whole
@@ -39,7 +38,8 @@ from secagg.core.randomness import RandomBytes, seeded_random, system_random
 from secagg.core.ring import RingVector
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import InternalError, PeerError, PolicyRefusal, SecaggError
-from secagg.privacy.policy.guard import ContributionRequest, Guard, PlannedRelease
+from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease
+from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_invitation, check_records
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.attestations import digest_request
@@ -53,6 +53,7 @@ from secagg.runtime.site_moments import (
     site_moments_facts,
     site_moments_spec,
 )
+from secagg.runtime.sum_rules import check_sum
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class SiteContext:
         return self.load()
 
     @cached_property
-    def own_result(self) -> HasSiteResult | None:
-        """The method, if it has a result of the site's own."""
-        return self.method if isinstance(self.method, HasSiteResult) else None
+    def facts(self) -> MethodFacts:
+        """The facts of the method."""
+        return facts_of(self.method)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -210,7 +211,13 @@ class SiteSteps:
             return replace(state, method=memory), vector
         with attempt.step(Step.METHOD), self._counted(contribution):
             vector, memory = self._compute(request, state.method)
-            self._check_weights(request, contribution)
+            if (site := self.context).guard is not None and request.stage != COHORT:
+                spec, message = self.plans.stages[request.stage].spec, request.message
+                answered = check_sum(
+                    site.guard, site.facts, site.rows, site.public, contribution, spec, message,
+                    state.answered,
+                )  # fmt: skip
+                state = replace(state, answered=answered)
         with attempt.step(Step.LEDGER):
             self._release(contribution, request.message, vector)
         return state if memory is state.method else replace(state, method=memory), vector
@@ -222,18 +229,6 @@ class SiteSteps:
         if contribution.cohort != state.cohort:
             raise PolicyRefusal(self.me, "the sites changed after the first release")
         return state
-
-    def _check_weights(self, request: SiteRequest, contribution: ContributionRequest) -> None:
-        """Refuse a sum that depends mostly on a few of the site's records."""
-        site = self.context
-        if (
-            site.guard is not None
-            and not site.public.site_moments
-            and request.stage != COHORT
-            and isinstance(site.method, HasRecordWeights)
-        ):
-            weights = site.method.record_weights(site.rows, request.message, site.public)
-            site.guard.check_weights(contribution, weights, site.rows)
 
     def _compute(self, request: SiteRequest, memory: State) -> tuple[RingVector, State]:
         """Return the encoded contribution, and the new state of the method."""
@@ -265,7 +260,8 @@ class SiteSteps:
     ) -> tuple[RingVector, State]:
         """Return the contribution of a training with the noise of this seed, and the memory."""
         site, plan = self.context, self.plans.of(request.stage)
-        assert isinstance(site.method, TrainsWithNoise)
+        train = site.facts.train
+        assert train is not None  # a method that declares `Stage.training` has it
         variance = self._planned_release(contribution, request.message).variance
         random = seeded_random(seed)
         noise_random = seeded_random(random(32))
@@ -274,7 +270,7 @@ class SiteSteps:
             return sample_weighted(variance, (), numbers, noise_random)
 
         with self._any_error(), single_threaded_blas():
-            update, memory = site.method.train(
+            update, memory = train(
                 request.stage, site.rows, request.message, memory, site.public, random, noise
             )
             return encode(plan, update), memory

@@ -17,8 +17,6 @@ from support.all_methods import CASES, SITES, Asked, Played, job, planned_of, pl
 from support.reports import NEURAL
 
 from secagg.contracts import (
-    BatchedLocal,
-    HasSiteResult,
     SiteRecords,
     Stage,
     State,
@@ -177,11 +175,12 @@ def test_a_message_without_its_keys_is_refused(name: str) -> None:
 
 def test_batched_contributions_equal_single_ones(name: str) -> None:
     play = played(name)
-    if not isinstance(play.method, BatchedLocal):
+    batched = play.method.facts.contribute_batched
+    if batched is None:
         return
     for asked in play.rounds:
         randoms = [seeded_random(bytes(31) + bytes([i])) for i in range(3)]
-        together = play.method.contribute_batched(
+        together = batched(
             asked.stage.name, play.rows, asked.message, asked.memories, play.public, randoms
         )
         for i, (update, memory) in enumerate(together):
@@ -223,10 +222,11 @@ def test_results_are_json_and_arrays_without_pickles(name: str) -> None:
 
 def test_a_site_result_is_json(name: str) -> None:
     play = played(name)
-    if not isinstance(play.method, HasSiteResult):
+    site_result = play.method.facts.site_result
+    if site_result is None:
         return
     for memory in play.memories:
-        left = play.method.site_result(memory, play.public)
+        left = site_result(memory, play.public)
         if left is not None:
             json.dumps(left.summary, allow_nan=False)
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.all_methods import CASES, SITES, job, play, records
-from support.reports import NEURAL
 
-from secagg.contracts import PublicFacts, ReadsMoments, SiteRecords, State, Update
+from secagg.contracts import MomentsOnly, PublicFacts, SingleRecords, SiteRecords, State, Update
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.jobs.job import parse_job
@@ -27,6 +26,7 @@ from secagg.runtime.planned_job import Planned, plan_job
 MOST = 1e-9
 """By which a number may move, if it is above 1 relative to its size; mixing itself rounds."""
 MOMENTS_ONLY = {
+    "moments": [{}, {"centre": "site"}],
     "notears_admm": [
         {},
         {"standardise": False},
@@ -122,23 +122,29 @@ def moved_by_mixing(plan: Planned) -> float:
 @pytest.mark.parametrize(("name", "settings"), variants(MOMENTS_ONLY))
 def test_contributions_depend_on_moments_only(name: str, settings: dict[str, Any]) -> None:
     plan = planned(name, settings)
-    assert isinstance(plan.method, ReadsMoments) and not plan.method.needs_records
+    assert isinstance(plan.facts.reads, MomentsOnly)
     assert moved_by_mixing(plan) <= MOST
 
 
 @pytest.mark.parametrize(("name", "settings"), variants(RECORDS_TOO))
 def test_settings_that_need_single_records_say_so(name: str, settings: dict[str, Any]) -> None:
     plan = planned(name, settings)
-    assert isinstance(plan.method, ReadsMoments) and plan.method.needs_records
+    assert isinstance(plan.facts.reads, SingleRecords)
     assert moved_by_mixing(plan) > MOST
 
 
+def reads(name: str, settings: dict[str, Any]) -> MomentsOnly | SingleRecords:
+    return make_method(parse_job(job(name, **settings)).method).facts.reads
+
+
 def test_every_method_that_declares_it_is_tested() -> None:
-    declared = {
-        name for name in METHODS.keys() - NEURAL
-        if isinstance(make_method(parse_job(job(name)).method), ReadsMoments)
+    declared = {name for name in METHODS if isinstance(reads(name, {}), MomentsOnly)}
+    with_settings = {
+        name for name in METHODS for found in (reads(name, {}),)
+        if isinstance(found, SingleRecords) and found.moments_with_other_settings
     }  # fmt: skip
-    assert declared == MOMENTS_ONLY.keys() and declared <= CASES.keys()
+    assert declared | with_settings == MOMENTS_ONLY.keys()
+    assert MOMENTS_ONLY.keys() <= CASES.keys()
 
 
 class Peeks(NotearsAdmm):

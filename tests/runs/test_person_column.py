@@ -67,9 +67,7 @@ def contributions(planned: Planned, table: pd.DataFrame) -> Iterator[np.ndarray]
         size = len(first[1]["beta"])
         messages += [{"beta": np.array(b)} for b in itertools.product((-30.0, 30.0), repeat=size)]
     for message in messages:
-        update, _ = planned.method.contribute(
-            stage.name, rows, message, {}, planned.public, lambda size: bytes(size)
-        )
+        update, _ = planned.method.contribute(stage.name, rows, message, {}, planned.public, bytes)
         sent = np.concatenate([np.ravel(update[field.name]) for field in stage.spec])
         yield sent / np.sqrt(np.array(noise.weights or [1.0] * len(sent)))
 

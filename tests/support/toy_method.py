@@ -12,15 +12,19 @@ import numpy as np
 
 from secagg.contracts import (
     ASKED_ONCE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
+    EqualWeights,
     Field,
     Kind,
+    MethodFacts,
     PublicFacts,
     RecordCount,
     Result,
     ResultTable,
+    SingleRecords,
     SiteRecords,
     Stage,
     State,
@@ -47,6 +51,19 @@ class UpperShare:
         other_runs="A second run over other sites shows their part by subtraction.",
     )
     unknown_settings: ClassVar[dict[str, str]] = {"threshold": "cuts at the middle of the bounds"}
+
+    @property
+    def facts(self) -> MethodFacts:
+        """One count, of single records."""
+        return MethodFacts(
+            weights=EqualWeights("Sites are asked once, with an empty message."),
+            reads=SingleRecords(reason="counts records with a high value", repeatable=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=None,
+            edge_rule=None,
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return a table of single numbers."""

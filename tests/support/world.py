@@ -12,14 +12,18 @@ from support.integers import quantised
 
 from secagg.contracts import (
     ASKED_ONCE,
+    NO_WINDOWS,
     Disclosure,
     DisclosureKind,
+    EqualWeights,
     Field,
     Kind,
+    MethodFacts,
     PublicFacts,
     Result,
     ResultTable,
     SecureSum,
+    SingleRecords,
     SiteRecords,
     Stage,
     Variable,
@@ -50,6 +54,11 @@ class SumNumbers:
     name: ClassVar[str] = "numbers"
     title: ClassVar[str] = "Sums of numbers"
     disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "the sum", ASKED_ONCE)
+    facts: ClassVar[MethodFacts] = MethodFacts(
+        weights=EqualWeights("All numbers have the weight 1."),
+        reads=SingleRecords(reason="sums single numbers", repeatable=True),
+        windows=NO_WINDOWS, named_code=(), network=False, regression=None, edge_rule=None,
+    )  # fmt: skip
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title),)

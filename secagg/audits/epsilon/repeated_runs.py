@@ -34,6 +34,7 @@ from secagg.contracts import (
     Disclosure,
     DisclosureKind,
     Method,
+    MethodFacts,
     PublicFacts,
     RecordCount,
     Result,
@@ -309,6 +310,10 @@ class _Scripted:
     placements: ClassVar[Placements] = Placements((), "")
     title: ClassVar[str] = "Many runs at once"
     disclosure: ClassVar[Disclosure] = Disclosure(DisclosureKind.POOLED, "all sums", ANY_MESSAGE)
+
+    @property
+    def facts(self) -> MethodFacts:
+        return replace(self.method.facts, site_result=None, contribute_batched=None)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title),)

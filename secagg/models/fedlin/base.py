@@ -16,7 +16,7 @@ Yue, Al Kontar and Estrada Gomez (2022). A stage is a kind of round. The stages 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,7 +64,7 @@ _SCATTER_BITS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinModel(FedLinSettings, ABC):
+class FedLinModel(FedLinSettings):
     """One run of a FedLin method: what its coordinator and its sites do in every stage."""
 
     # --- what a method adds ----------------------------------------------------------------------
@@ -133,18 +133,6 @@ class FedLinModel(FedLinSettings, ABC):
     def last_parts(self, own: State) -> Update:
         """Return a site's contribution to `last_fields`, from its memory; 0 without records."""
         return {}
-
-    @property
-    def knows_noise(self) -> bool:
-        """Whether the method uses the likelihood of `hierarchies.noisy_likelihood`."""
-        return False
-
-    @property
-    def needs_records(self) -> str:
-        """Why moments are not enough: single records are held out, or transformed."""
-        if self.holdout:
-            return "has a holdout of single records"
-        return "has powers of a column" if self.degree > 1 else ""
 
     # --- the run ---------------------------------------------------------------------------------
 

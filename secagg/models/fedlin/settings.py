@@ -1,13 +1,25 @@
-"""Settings that all FedLin methods share, their checks, and the regression that they describe."""
+"""Settings and facts that all FedLin methods share, and the regression that they describe."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from secagg.contracts import PublicFacts
+from secagg.contracts import (
+    NO_WINDOWS,
+    EqualWeights,
+    Family,
+    MethodFacts,
+    MomentsOnly,
+    PublicFacts,
+    Regression,
+    Result,
+    SingleRecords,
+    State,
+)
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.design import Intercept, Layout, Scale
@@ -15,7 +27,7 @@ from secagg.models.fedlin.site import HoldoutRule
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinSettings:
+class FedLinSettings(ABC):
     """Settings that all FedLin methods have."""
 
     outcome: str
@@ -47,19 +59,46 @@ class FedLinSettings:
     """Which records are held out: drawn at random by each site, or the last of its file."""
 
     @property
-    def columns_used(self) -> frozenset[str] | None:
-        """The columns of the regression; None for all."""
-        return None if self.predictors is None else frozenset((self.outcome, *self.predictors))
-
-    @property
-    def logistic(self) -> bool:
-        """Whether the regression is logistic: it is linear."""
-        return False
+    def facts(self) -> MethodFacts:
+        """A regression at each site, from the site's moments unless settings need its records."""
+        columns = None if self.predictors is None else frozenset((self.outcome, *self.predictors))
+        reason = self.needs_records
+        return MethodFacts(
+            weights=EqualWeights(
+                "A site's contribution is a function of its moments or, with batches and held-out "
+                "records, of the moments of records that the site chooses."
+            ),
+            reads=SingleRecords(reason=reason, repeatable=False, moments_with_other_settings=True)
+            if reason
+            else MomentsOnly(knows_noise=self.knows_noise),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=Regression(Family.GAUSSIAN, columns, self.own_at_sites),
+            edge_rule=None,
+            site_result=self.site_result,
+        )
 
     @property
     def own_at_sites(self) -> bool:
         """Whether each site has its own coefficients: yes, if the method does not say otherwise."""
         return True
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether the method uses the likelihood of `hierarchies.noisy_likelihood`."""
+        return False
+
+    @property
+    def needs_records(self) -> str:
+        """Why moments are not enough: single records are held out, or transformed."""
+        if self.holdout:
+            return "has a holdout of single records"
+        return "has powers of a column" if self.degree > 1 else ""
+
+    @abstractmethod
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
+        """Return a site's own result. memory: after its last `contribute`."""
 
     def layout(self, public: PublicFacts) -> Layout:
         """Return the regression."""

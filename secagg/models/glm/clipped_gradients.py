@@ -51,10 +51,10 @@ from scipy.special import expit
 from secagg.models.common.clipped_sums import NORM_SLACK
 
 Floats = NDArray[np.float64]
-Family = Literal["gaussian", "binomial"]
+FamilyName = Literal["gaussian", "binomial"]
 
 
-def residuals(x: Floats, y: Floats, beta: Floats, family: Family) -> Floats:
+def residuals(x: Floats, y: Floats, beta: Floats, family: FamilyName) -> Floats:
     """Return y minus its expectation at beta, shape (n,). Each depends on its own record alone.
 
     x: shape (n, p), without the column of ones; y: shape (n,); beta: shape (p + 1,)

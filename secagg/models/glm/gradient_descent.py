@@ -43,15 +43,20 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     ANY_MESSAGE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
+    Family,
     Field,
     Kind,
+    MethodFacts,
     PublicFacts,
     RecordCount,
+    Regression,
     Result,
     ResultTable,
+    SingleRecords,
     SiteRecords,
     Stage,
     State,
@@ -66,16 +71,16 @@ from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
 from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.clipped_gradients import (
-    Family,
+    FamilyName,
     residuals,
     site_sums,
 )
-from secagg.models.glm.newton import units_matrix, with_odds
+from secagg.models.glm.newton import MAX_LINEAR_PREDICTOR, units_matrix, with_odds
 
 STAGE = "gradient"
 _FRACTION_BITS = 40  # without noise; the rounding, 2^-41 at each site, is far below the tolerance
 _MIN_FRACTION_BITS = 12
-_MAX_BETA_NORM = 1000.0  # limit of sum |beta_j|, above any estimate on scaled columns
+_MAX_PREDICTION = 1000.0  # limit of sum |beta_j| in a linear regression, above any estimate
 _MAX_ROUNDS = 10_000
 _TOLERANCE = 1e-10  # limit of the gradient divided by the sum of squared lengths
 
@@ -89,7 +94,7 @@ class Gradient:
     `"gaussian"`."""
     predictors: tuple[str, ...]
     """The predictors: at least one column. An intercept is added."""
-    family: Family
+    family: FamilyName
     """Least squares (`"gaussian"`) or logistic regression (`"binomial"`)."""
     rounds: int = 100
     """Number of rounds. With noise, all of them are run, and the budget is divided among them.
@@ -120,19 +125,22 @@ class Gradient:
     )
 
     @property
-    def columns_used(self) -> frozenset[str]:
-        """The columns of the regression."""
-        return frozenset((self.outcome, *self.predictors))
+    def facts(self) -> MethodFacts:
+        """One regression by sums over records, whose residuals depend on the coefficients sent."""
+        return MethodFacts(
+            weights=self.record_weights,
+            reads=SingleRecords(reason="sums gradients of single records", repeatable=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=Regression(Family(self.family), frozenset((self.outcome, *self.predictors))),
+            edge_rule=None,
+        )
 
     @property
-    def logistic(self) -> bool:
-        """Whether the outcome is binary."""
-        return self.family == "binomial"
-
-    @property
-    def own_at_sites(self) -> bool:
-        """No: the coefficients are common to all sites."""
-        return False
+    def _largest(self) -> float:
+        """The limit of sum |beta_j| that sites answer."""
+        return MAX_LINEAR_PREDICTOR if self.family == "binomial" else _MAX_PREDICTION
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the layout of a regression."""
@@ -154,7 +162,7 @@ class Gradient:
         bits = _grid_bits(public, clip)
         largest = clip if bits is not None else 1.0
         if bits is None and self.family == "gaussian":
-            largest += _MAX_BETA_NORM + 1  # largest residual at coefficients that a site accepts
+            largest += _MAX_PREDICTION + 1  # largest residual at coefficients that a site accepts
         if bits is not None and bits < _MIN_FRACTION_BITS:
             raise JobError(
                 "sites.max_rows", "is too large for exact sums of clipped gradients", "Lower it."
@@ -221,7 +229,7 @@ class Gradient:
             and beta.shape == (len(chosen) + 1,)
         ):
             raise PeerError("gradient", "the coordinator's coefficients have the wrong shape")
-        if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM + 1:  # true for NaN
+        if not np.sum(np.abs(beta)) <= self._largest * (1 + 1e-9):  # true for NaN
             raise PeerError("gradient", "the coordinator's coefficients are out of range")
         x, residual = self._residuals(rows, beta, public)
         square, clip = self._limits(public, len(chosen))
@@ -257,11 +265,11 @@ class Gradient:
         length = max(sizes / t + error, error) * state["unit"]
         length = max(length, 1.0)  # one record has at least 1
         curvature = length if self.family == "gaussian" else length / 4
-        beta = _shrunk_to_limit(state["point"] + gradient / curvature)
+        beta = _shrunk_to_limit(state["point"] + gradient / curvature, self._largest)
         change = beta - state["beta"]
         momentum = 1.0 if gradient @ change < 0 else state["momentum"]
         next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        point = _shrunk_to_limit(beta + (momentum - 1) / next_momentum * change)
+        point = _shrunk_to_limit(beta + (momentum - 1) / next_momentum * change, self._largest)
         state = {**state, "rounds": t, "sites": sites, "sizes": sizes, "momentum": next_momentum}
         state |= {"beta": beta, "point": point}
         if t > self.rounds // 2:
@@ -363,7 +371,7 @@ def _grid_bits(public: PublicFacts, clip: float) -> int | None:
     return None if public.clip is None else exact_bits(public.max_rows, clip)
 
 
-def _shrunk_to_limit(beta: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shrunk_to_limit(beta: NDArray[np.float64], limit: float) -> NDArray[np.float64]:
     """Return beta, shrunk towards zero if it exceeds what the sites accept."""
     norm = float(np.sum(np.abs(beta)))
-    return beta if norm <= _MAX_BETA_NORM else beta * (_MAX_BETA_NORM / norm)
+    return beta if norm <= limit else beta * (limit / norm)

@@ -36,16 +36,21 @@ from scipy.special import chdtrc
 
 from secagg.contracts import (
     ANY_MESSAGE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
+    Family,
     Field,
     Kind,
     Label,
+    MethodFacts,
     PublicFacts,
     RecordCount,
+    Regression,
     Result,
     ResultTable,
+    SingleRecords,
     SiteRecords,
     Stage,
     State,
@@ -60,6 +65,7 @@ from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.newton import (
     LOG_LIKELIHOOD_FLOOR,
+    MAX_LINEAR_PREDICTOR,
     accept_step,
     converged,
     covariance,
@@ -78,7 +84,6 @@ NEWTON = "newton"
 MIN_FRACTION_BITS = 40
 _MIN_STEP = 2.0**-30
 _NEARLY_SEPARATED = 5.0  # log odds for one standard deviation: an odds ratio of about 150
-_MAX_LOG_ODDS = 1e100  # above any estimate; sums of numbers up to this are finite
 _LABELS: Mapping[str, Label] = {
     "log_likelihood": ("log-likelihood", ""),
     "null_log_likelihood": ("log-likelihood without predictors", ""),
@@ -122,6 +127,19 @@ class Logistic:
         "over sites.",
         ANY_MESSAGE,
     )
+
+    @property
+    def facts(self) -> MethodFacts:
+        """One regression by sums over records, whose weights depend on the coefficients sent."""
+        return MethodFacts(
+            weights=self.record_weights,
+            reads=SingleRecords(reason="sums derivatives of single records", repeatable=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=Regression(Family.BINOMIAL, frozenset((self.outcome, *self.predictors))),
+            edge_rule=None,
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the layout of a regression."""
@@ -177,7 +195,7 @@ class Logistic:
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
-        if not np.all(np.abs(trial) < _MAX_LOG_ODDS):
+        if not np.sum(np.abs(trial)) <= MAX_LINEAR_PREDICTOR:  # true for NaN
             raise PeerError("logistic", "the coordinator's coefficients are out of range")
         log_likelihood, gradient, hessian = logistic_sums(X, y, trial)
         return {
@@ -248,7 +266,10 @@ class Logistic:
     def _next_trial(self, state: State) -> State:
         if state["rounds"] >= self.max_rounds:
             return {**state, "status": "out of rounds"}
-        return {**state, "trial": state["beta"] + state["step"] * state["direction"]}
+        trial = state["beta"] + state["step"] * state["direction"]
+        if np.sum(np.abs(trial)) > MAX_LINEAR_PREDICTOR:
+            return {**state, "status": "out of range"}
+        return {**state, "trial": trial}
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return odds ratios with Wald intervals, in the columns' own units."""
@@ -367,6 +388,12 @@ def _notes(state: State) -> list[str]:
             return [
                 f"No finite estimate exists: {why}.",
                 "Do not use the estimates and intervals: the search only stopped at them.",
+            ]
+        case "out of range":
+            return [
+                "The coefficients left the range that sites answer: the predictors nearly separate "
+                "the outcomes, or the bounds of a column are much wider than its values. Narrow "
+                "these bounds, or leave out the column that separates; do not use the estimates.",
             ]
         case status:
             return [f"Newton's method did not converge ({status}); do not use the estimates."]

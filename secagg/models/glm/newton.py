@@ -38,6 +38,10 @@ Vector = NDArray[np.float64]
 LOG_LIKELIHOOD_FLOOR = -64.0  # for one record: a probability of 1.6e-28
 SUFFICIENT_INCREASE = 1e-4  # Armijo's constant; values in (0, 1/2) converge (Boyd, section 9.2)
 DECREMENT_TOLERANCE = 5e-5  # in standard errors; below root(TOLERANCE) / 2, see `diverging`
+MAX_LINEAR_PREDICTOR = 100.0
+"""Limit of sum |beta_j|, and so of every |x'beta|, that sites answer in a logistic regression. Fits
+of scaled columns are far below it (four hospitals: 13). At larger ones all records but a few
+have a weight of 0 or 1, so a coordinator could step over the records one by one."""
 _MAX_BETA_NORM = 1e300  # limit of sum |beta_j|: keeps every x'beta finite
 
 

@@ -39,16 +39,21 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     ASKED_ONCE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
     EdgeRule,
+    EqualWeights,
     Field,
     Kind,
+    MethodFacts,
+    MomentsOnly,
     PublicFacts,
     RecordCount,
     Result,
     ResultTable,
+    SingleRecords,
     SiteRecords,
     Spec,
     Stage,
@@ -127,7 +132,6 @@ class LocalGraphs:
         'learner = "notears_mlp"',
         'Use another learner, or for networks method notears_mlp_admm with placement "round".',
     )
-    knows_noise: ClassVar[bool] = False
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.SITES,
         "For each edge, how many sites have it in the graph of their own records (vote), or the "
@@ -149,12 +153,27 @@ class LocalGraphs:
         return f"{graph} by {self.combine} of the sites' {learner[self.learner]}"
 
     @property
-    def needs_records(self) -> str:
-        """Why moments are not enough, for networks."""
-        return 'has learner = "notears_mlp"' if self.learner == "notears_mlp" else ""
+    def facts(self) -> MethodFacts:
+        """A graph of each site's own records, which are moments unless networks learn it."""
+        network = self.learner == "notears_mlp"
+        return MethodFacts(
+            weights=EqualWeights("Sites are asked once, with an empty message."),
+            reads=SingleRecords(
+                reason='has learner = "notears_mlp"',
+                repeatable=False,
+                moments_with_other_settings=True,
+            )
+            if network
+            else MomentsOnly(),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=network,
+            regression=None,
+            edge_rule=self._edge_rule,
+        )
 
     @property
-    def edge_rule(self) -> EdgeRule | str:
+    def _edge_rule(self) -> EdgeRule | str:
         """The learner's rule at one site, if columns are standardised."""
         columns = None if self.variables is None else frozenset(self.variables)
         if self.standardise is False:

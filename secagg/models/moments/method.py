@@ -28,11 +28,15 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     ASKED_ONCE,
+    NO_WINDOWS,
     Body,
     Disclosure,
     DisclosureKind,
+    EqualWeights,
     Field,
     Kind,
+    MethodFacts,
+    MomentsOnly,
     PublicFacts,
     RecordCount,
     Result,
@@ -112,6 +116,19 @@ class PooledMoments:
             f"{released}. Every analysis is computed from these numbers and releases nothing more.",
             ASKED_ONCE,
             other_runs=means_by_subtraction(other),
+        )
+
+    @property
+    def facts(self) -> MethodFacts:
+        """Moments, from which any number of analyses are computed."""
+        return MethodFacts(
+            weights=EqualWeights("Sites are asked once, with an empty message."),
+            reads=MomentsOnly(noise_at_site=False),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=None,
+            edge_rule=None,
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:

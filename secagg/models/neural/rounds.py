@@ -31,7 +31,20 @@ from typing import Literal
 
 import numpy as np
 
-from secagg.contracts import Body, Field, Kind, PublicFacts, Stage, State, Update
+from secagg.contracts import (
+    NO_WINDOWS,
+    Body,
+    ChosenWeights,
+    Field,
+    Kind,
+    MethodFacts,
+    PublicFacts,
+    SingleRecords,
+    Stage,
+    State,
+    Train,
+    Update,
+)
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import DataError, JobError, PeerError
@@ -55,6 +68,25 @@ _MAX_SEED = 2**63 - 1  # of torch's generator
 
 Penalty = Callable[[Array, float], tuple[float, Array]]
 """From parameters and the number of records to a value per record and its gradient."""
+
+
+def network_facts(
+    *, repeatable: bool, named_code: tuple[str, ...] = (), train: Train | None = None
+) -> MethodFacts:
+    """Return the facts of a method that sums gradients of a network at parameters that it sends."""
+    return MethodFacts(
+        weights=ChosenWeights(
+            "Sites compute gradients at parameters that they are sent. At some parameters, the "
+            "gradient is that of a few records."
+        ),
+        reads=SingleRecords(reason="computes gradients of single records", repeatable=repeatable),
+        windows=NO_WINDOWS,
+        named_code=named_code,
+        network=True,
+        regression=None,
+        edge_rule=None,
+        train=train,
+    )
 
 
 def no_penalty(theta: Array, records: float) -> tuple[float, Array]:

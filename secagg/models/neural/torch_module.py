@@ -38,6 +38,7 @@ from secagg.contracts import (
     Body,
     Disclosure,
     DisclosureKind,
+    MethodFacts,
     PublicFacts,
     RecordCount,
     Result,
@@ -54,7 +55,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.models.common.variables import choose
 from secagg.models.neural.module_learner import Loss, ModuleLearner, module_learner
-from secagg.models.neural.rounds import TRAIN, NetworkRounds
+from secagg.models.neural.rounds import TRAIN, NetworkRounds, network_facts
 from secagg.models.neural.torch_import import require_torch
 
 BUILT_IN = ("secagg.models.neural.built_in:mlp",)
@@ -113,9 +114,12 @@ class TorchModule(NetworkRounds):
         return Disclosure(kind, text, f"{ANY_MESSAGE}{single}", attacks=attacks)
 
     @property
-    def named_code(self) -> tuple[str, ...]:
-        """The factory, unless it comes with secagg."""
-        return () if self.module in BUILT_IN else (self.module,)
+    def facts(self) -> MethodFacts:
+        """A network, which may be one that does not come with secagg."""
+        return network_facts(
+            repeatable=self.algorithm == "fedsgd",
+            named_code=() if self.module in BUILT_IN else (self.module,),
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of a network."""

@@ -67,8 +67,11 @@ from secagg.contracts import (
     Disclosure,
     DisclosureKind,
     EdgeRule,
+    EqualWeights,
     Field,
     Kind,
+    MethodFacts,
+    MomentsOnly,
     PublicFacts,
     RecordCount,
     Result,
@@ -77,6 +80,7 @@ from secagg.contracts import (
     Stage,
     State,
     Update,
+    Windows,
 )
 from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
@@ -178,8 +182,6 @@ class NotearsAdmm:
 
     name: ClassVar[str] = "notears_admm"
     placements: ClassVar[Placements] = Placements.site_moments()
-    knows_noise: ClassVar[bool] = False
-    needs_records: ClassVar[str] = ""
 
     unknown_settings: ClassVar[Mapping[str, str]] = CENTRES_WITHIN_SITES
 
@@ -212,25 +214,23 @@ class NotearsAdmm:
         )  # fmt: skip
 
     @property
-    def windows(self) -> tuple[int, frozenset[str] | None]:
-        """The number of steps of a window, and its columns; None if these are all columns."""
+    def facts(self) -> MethodFacts:
+        """A linear graph from each site's moments; with lags, of windows of series."""
         columns = None if self.variables is None else frozenset(sum(self.lags, self.variables))
-        return 1 + len(self.lags), columns
-
-    @property
-    def edge_rule(self) -> EdgeRule | str:
-        """The penalty and the threshold, if columns are standardised."""
-        rule = EdgeRule(self.windows[1], self.penalty, self.threshold, pooled=True)
-        return rule if self._standardised else OWN_UNITS
+        rule = EdgeRule(columns, self.penalty, self.threshold, pooled=True)
+        return MethodFacts(
+            weights=EqualWeights("A site's responses are functions of its moments."),
+            reads=MomentsOnly(), windows=Windows(1 + len(self.lags), columns), named_code=(),
+            network=False, regression=None, edge_rule=rule if self._standardised else OWN_UNITS,
+        )  # fmt: skip
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
-        labels, converged = STATIONARITY_LABELS, CONVERGED
-        return (
-            linear_table(
-                self.title, standardised=self._standardised, labels=labels, converged=converged
-            ),
-        )
+        table = linear_table(
+            self.title, standardised=self._standardised, labels=STATIONARITY_LABELS,
+            converged=CONVERGED,
+        )  # fmt: skip
+        return (table,)
 
     @cached_property
     def schedule(self) -> Schedule:

@@ -52,15 +52,19 @@ import numpy as np
 
 from secagg.contracts import (
     ANY_MESSAGE,
+    NO_WINDOWS,
     Body,
+    ChosenWeights,
     Disclosure,
     DisclosureKind,
     Field,
     Kind,
+    MethodFacts,
     PublicFacts,
     RecordCount,
     Result,
     ResultTable,
+    SingleRecords,
     SiteRecords,
     Stage,
     State,
@@ -96,6 +100,9 @@ from secagg.models.notears_admm.variants import variant_in_words
 # The variance is a difference of two numbers near 1, rounded to 2^-53 and to steps of the sums,
 # 2^-BITS at every site: this is 16 steps. A scale that is wrong by a few per cent works as well.
 _MIN_VARIANCE = 2.0 ** (4 - FRACTION_BITS)
+
+
+_UNDER_NOISE = "Nonlinear graph by gradient steps (not ADMM), with noise in every round"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,15 +142,27 @@ class NotearsMlpAdmm(MlpSettings):
         return f"Nonlinear graph by NOTEARS-ADMM, {variant}"
 
     @property
-    def title_under_noise(self) -> str:
-        """What is done in place of ADMM."""
-        return "Nonlinear graph by gradient steps (not ADMM), with noise in every round"
+    def facts(self) -> MethodFacts:
+        """A nonlinear graph from networks of single records."""
+        return MethodFacts(
+            weights=ChosenWeights(
+                "Sites compute slopes at networks near those they are sent. Where a network's "
+                "units are saturated for all records but a few, the slopes are those of the few."
+            ),
+            reads=SingleRecords(reason="trains networks on single records", repeatable=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=True,
+            regression=None,
+            edge_rule=None,
+            title_under_noise=_UNDER_NOISE,
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of the graph."""
         title, labels, converged = self.title, STATIONARITY_LABELS, CONVERGED
         if public.clip is not None:
-            title, labels, converged = self.title_under_noise, {}, ALL_ROUNDS
+            title, labels, converged = _UNDER_NOISE, {}, ALL_ROUNDS
         return (other_table(title, networks=True, labels=labels, converged=converged),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:

@@ -157,7 +157,6 @@ class SparseDirected(SparseModel):
         'Noise once in each site\'s moments, only with errors = "gaussian", which finds directions '
         "only if `ordered`. For Laplace errors sites need every record, not moments.",
     )
-    knows_noise: ClassVar[bool] = True
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
 
     @property

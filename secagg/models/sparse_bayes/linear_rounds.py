@@ -86,7 +86,6 @@ class SparseLinear(SparseModel, ABC):
     own coefficients. `"paper"` needs smaller messages, but its chains mix much more slowly."""
 
     model_name: ClassVar[str]
-    knows_noise: ClassVar[bool] = True
 
     @property
     def title(self) -> str:
@@ -128,11 +127,6 @@ class SparseLinear(SparseModel, ABC):
         """
         rows, sites = public.max_rows, len(public.sites)
         return float(rows if self.scale == "site" else rows * sites) + sites
-
-    @property
-    def needs_records(self) -> str:
-        """Nothing: X'X, X'y and y'y of centred records are enough."""
-        return ""
 
     def describe_sum(self) -> str:
         """Describe the sum of a round."""

@@ -51,8 +51,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
+    Family,
     PublicFacts,
     RecordCount,
+    Regression,
     Result,
     ResultTable,
     State,
@@ -101,19 +103,10 @@ class SparseRegression(SparseLinear):
     model_name: ClassVar[str] = "Sparse Bayesian regression"
 
     @property
-    def columns_used(self) -> frozenset[str] | None:
-        """The columns of the regression; None for all."""
-        return None if self.predictors is None else frozenset((self.outcome, *self.predictors))
-
-    @property
-    def logistic(self) -> bool:
-        """Whether the regression is logistic: it is linear."""
-        return False
-
-    @property
-    def own_at_sites(self) -> bool:
-        """No: the result has what sites have in common."""
-        return False
+    def regression(self) -> Regression:
+        """The regression of what sites have in common."""
+        columns = None if self.predictors is None else frozenset((self.outcome, *self.predictors))
+        return Regression(Family.GAUSSIAN, columns)
 
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""

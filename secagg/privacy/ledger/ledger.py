@@ -71,6 +71,7 @@ from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal
 from secagg.privacy.accounting.budget import Cap, Cost, check_caps
 from secagg.privacy.ledger import store
 from secagg.privacy.ledger.answers import Answers, answer, read_answers
+from secagg.privacy.ledger.numbers import ReleasedNumbers, Reservation, read_numbers
 from secagg.privacy.ledger.records import (
     PER_RELEASE_FIELDS,
     AskedQuestion,
@@ -132,13 +133,9 @@ class Ledger:
     # --- releases -----------------------------------------------------------------------------
 
     def record_release(
-        self,
-        release: Release,
-        caps: Sequence[Cap] = (),
-        planned: Sequence[Cost] = (),
-        random: RandomBytes | None = None,
-        compare: Compare | None = None,
-    ) -> Entered:
+        self, release: Release, caps: Sequence[Cap] = (), planned: Sequence[Cost] = (),
+        random: RandomBytes | None = None, compare: Compare | None = None,
+    ) -> Entered:  # fmt: skip
         """Write a release to disk, if all caps allow the release, and return its seed.
 
         The release must not leave the party before this function has returned.
@@ -212,13 +209,9 @@ class Ledger:
         check_caps(where, all_caps, spent_under, Counter(costs), delta, adjacency)
 
     def settle(
-        self,
-        party: str,
-        session: str,
-        round_: int,
-        cohort: Sequence[str],
+        self, party: str, session: str, round_: int, cohort: Sequence[str],
         compare: Compare | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Record the final cohort of a release, which is the set of sites in its sum.
 
         Call this before the sum is opened. A second call with the same cohort changes nothing.
@@ -287,6 +280,23 @@ class Ledger:
         """Return the requests that the records answered; `session` is the own one."""
         since = microseconds(self._now() - timedelta(days=days))
         return read_answers(self._where, dataset, since, session)
+
+    # --- exact numbers ------------------------------------------------------------------------
+
+    def numbers(self, dataset: str, session: str) -> ReleasedNumbers:
+        """Return the exact numbers of rounds that were released; `session` is the own one."""
+        return read_numbers(self._where, dataset, session)
+
+    def reserve_numbers(self, dataset: str, own: Reservation, limit: int | None) -> None:
+        """Write a session's reservation, in place of its last one, if all together fit the limit.
+
+        Raises `PolicyRefusal`.
+        """
+        with self._change():
+            numbers = self.numbers(dataset, own.session).others(own.session) + own.reserved
+            if limit is not None and numbers > limit:
+                raise PolicyRefusal(self.where, f"{numbers} exact numbers; {limit} are allowed")
+            append(self._db, own.line(self._time(), dataset))
 
     # --- caps ---------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ min_total_records     the cohort has >= N records, and >= min_sites * min_record
 min_residual_dof      total records - parameters >= N                                      before
 cohorts               fixed: the sites are those of an earlier release, or there is none;  before
                       checked: no group is exposed (`secagg.privacy.policy.differencing`)
-methods               the job's method is listed                                           before
+methods               the job's method is listed; if no list is set, an exact job's        before
+                      messages cannot choose which records weigh most
 columns               all of the job's columns are listed, and declared as the policy says  before
 person                the job names persons by the column that the policy names; if the     before
                       policy names none, the job does not rely on it (`person_pinned`)
@@ -53,10 +54,14 @@ dominance             see `secagg.privacy.policy.record_rules`                  
 max_site_share        the site's records <= share * total records                          with
 questions             no combination with earlier exact releases isolates fewer than       with
                       min_records records: see `secagg.privacy.policy.record_sets`
+exact_numbers         all exact numbers that jobs released of these records are at most    with
+                      max_exact_share of the unknown values: see
+                      `secagg.privacy.policy.exact_numbers`
 max_leverage          no record has a larger leverage in the columns of all exact jobs      with
 held_out              a method holds out no records of the site, or min_records or more     with
-effective_records     the weights of a sum are those of >= min_cell_records records, or of   with
-                      11 if that is less
+effective_records     a sum, and its difference to each earlier sum, depends on >=         with
+                      min_cell_records records, or on 11 if that is less: see
+                      `secagg.privacy.policy.answered_weights`
 ====================  ===================================================================  ======
 
 "before" and "with" are the two steps. In the round that counts records, their total is unknown, so
@@ -103,6 +108,7 @@ from secagg.errors import PolicyRefusal
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.differencing import exposed
+from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers
 from secagg.privacy.policy.policy_tables import Budget
 from secagg.privacy.policy.questions import Declarations, Question, conflict
 from secagg.privacy.policy.site_policy import ANY_PROTOCOL, SitePolicy
@@ -128,6 +134,9 @@ class PolicyRequest:
     question: what an exact job asks of the records; None with noise
     asked: the questions of all earlier exact releases of this data set, from the ledger
     person: the column that names persons, by the job; None if it names none
+    chosen_weights: why messages can choose which records weigh most in a sum; "" if they cannot
+    numbers: the exact numbers that the job releases beyond moments
+    released_numbers: those that rounds of other jobs have released, from the ledger
     """
 
     site: str
@@ -150,6 +159,9 @@ class PolicyRequest:
     question: Question | None = None
     asked: tuple[Question, ...] = ()
     person: str | None = None
+    chosen_weights: str = ""
+    numbers: PlannedNumbers = NO_NUMBERS
+    released_numbers: int = 0
 
     @property
     def delta(self) -> float:
@@ -208,6 +220,9 @@ def on_cohorts(
 
 _ADVICE = {
     "effective_records": "Predictors almost separate the outcomes. Leave out the one that does.",
+    "methods": "Without noise, the policy must name this method: `methods` in SITE.policy.toml.",
+    "exact_numbers": "Use fewer columns, fewer rounds, or method moments. The policy sets the "
+    "limit: max_exact_share in SITE.policy.toml.",
     "batch": "Leave method.batch out, or set a larger one.",
     "participation": "Leave method.participation out, so that all sites take part in each round.",
     "held_out": "Set another share in the job: 0, or one that holds out enough records.",
@@ -297,6 +312,10 @@ def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
                 text = f"{others[0]!r} is listed with another declaration" if others else text
             yield Decision(rule, not others, text)
     yield from _check_person(policy, request)
+    exact = request.terms is None
+    if policy.is_own and policy.methods is None and exact and request.chosen_weights:
+        text = f"{request.method!r} is not listed in the policy's methods. {request.chosen_weights}"
+        yield Decision("methods", False, text)
     yield from _check_protocol(policy, request)
     if policy.keys is not None:
         key = request.coordinator_key.hex()

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from secagg.contracts import Body, PublicFacts, SiteRecords, Spec
@@ -41,51 +42,15 @@ from secagg.privacy.accounting.budget import Cap, Cost
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.ledger.answers import Answers
 from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.ledger.numbers import NumberCount
 from secagg.privacy.ledger.records import RECORD, AskedQuestion, Cohort, Decision, Release
-from secagg.privacy.policy import evaluation, record_rules
-from secagg.privacy.policy.questions import Question
+from secagg.privacy.policy import evaluation, exact_numbers, record_rules
+from secagg.privacy.policy.answered_weights import AnsweredWeights, Weights
+from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease, release_query
+from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
-
-
-@dataclass(frozen=True)
-class ContributionRequest:
-    """One request to contribute.
-
-    total: number of records of these sites; None in the round that counts records
-    before: the number of earlier rounds of this stage in the session
-    """
-
-    round: int
-    stage: str
-    cohort: tuple[str, ...]
-    total: int | None
-    before: int
-
-    @property
-    def counting(self) -> bool:
-        """Whether this is the round that counts records. The cohort is final only after it."""
-        return self.total is None
-
-    @property
-    def facts(self) -> tuple[tuple[str, ...], int | None]:
-        """What the rules look at: the same in every round after the count."""
-        return self.cohort, self.total
-
-
-@dataclass(frozen=True)
-class PlannedRelease:
-    """A contribution before it is written to the ledger.
-
-    spec: the arrays of the contribution
-    variance: variance of the noise that will be added; 0 for none
-    """
-
-    request: ContributionRequest
-    spec: Spec
-    message: Body
-    variance: int
 
 
 @dataclass(eq=False)
@@ -116,6 +81,7 @@ class Guard:
     replayable: bool = False
     reread: Callable[[Question], SiteRecords] | None = None
     remarks: list[str] = field(default_factory=list, repr=False)
+    weights: AnsweredWeights = field(default_factory=AnsweredWeights, repr=False)
     _ledger: Ledger | None = field(default=None, init=False)
     _own: record_rules.OwnRecords | None = field(default=None, init=False, repr=False)
     _records: str = field(default="", init=False, repr=False)
@@ -139,9 +105,17 @@ class Guard:
         """The placement of the noise. It is known even if replayable noise leaves no terms."""
         return Placement.NONE if self.calibrated is None else self.calibrated.terms.placement
 
+    @cached_property
+    def _numbers(self) -> NumberCount:
+        planned, job = self.template.numbers, self.job.hex()
+        return NumberCount(
+            lambda: self.ledger, self.dataset, self.session, job, planned.all, planned.repeatable
+        )
+
     def close(self) -> None:
         """Close the ledger."""
         if self._ledger is not None:
+            self._numbers.close()
             self._ledger.close()
             self._ledger = None
 
@@ -195,17 +169,34 @@ class Guard:
         self._checked = request.facts
 
     def check_weights(
-        self, request: ContributionRequest, weights: Sequence[record_rules.Weights],
-        rows: SiteRecords,
-    ) -> None:  # fmt: skip
-        """Check that a sum depends on enough persons. Raises `PolicyRefusal`.
+        self, request: ContributionRequest, weights: Sequence[Weights], rows: SiteRecords
+    ) -> None:
+        """Check that a sum, and its difference to each earlier one, depends on enough persons.
 
-        weights: of the site's records, in each part of the sum
+        weights: of the site's records, in each part of the sum. Raises `PolicyRefusal`.
         """
         if self.calibrated is None:
-            decisions = record_rules.on_weights(self.policy, weights, rows.person_codes)
+            decisions = self.weights.judge(self.policy, weights, rows.person_codes)
             self._write(request, decisions)
             evaluation.enforce(self.template.site, decisions)
+            self.weights.add(weights)
+
+    def count_numbers(self, request: ContributionRequest, spec: Spec, message: Body) -> None:
+        """Write the exact numbers of a round to the ledger, unless they are moments.
+
+        Raises `PolicyRefusal` if all rounds together would release too many.
+        """
+        template, total = self.template, request.total
+        if template.question is None or not template.numbers.all or total is None:
+            return
+        limit = exact_numbers.most_in_rounds(
+            self.policy.max_exact_share, self._jobs(template.question),
+            0 if self._own is None else self._own.records, total,
+            self.policy.min_sites or len(request.cohort),
+        )  # fmt: skip
+        answer = [self._records, list(request.cohort), release_query(self.query, spec, message)]
+        with self._write_refusal(request, "exact_numbers"):
+            self._numbers.add(answer, sum(field.size for field in spec), limit)
 
     def _note_share(self, records: int, total: int | None) -> None:
         """Remark that this site has almost all records, so that a sum is almost its own data."""
@@ -319,6 +310,10 @@ class Guard:
             what = "another exact run on these records has begun meanwhile"
             raise PolicyRefusal(self.template.site, what, "Run again.")
 
+    def _jobs(self, question: Question) -> list[Declarations]:
+        """Return the columns of this job and of all earlier exact ones."""
+        return [question.columns, *(Question.of(q.question).columns for q in self._questions())]
+
     def _caps(self) -> tuple[Cap, ...]:
         return () if self.policy.budget is None else self.policy.budget.caps
 
@@ -343,6 +338,7 @@ class Guard:
                 self._answers.unreleased - {self.job.hex(), self._asks(request)}
             ),
             asked=tuple(Question.of(each.question) for each in self._questions()),
+            released_numbers=self._numbers.known.other_jobs(self.job.hex()),
         )  # fmt: skip
 
     def _write(self, request: ContributionRequest, decisions: Sequence[Decision]) -> None:
@@ -393,9 +389,3 @@ class Guard:
 
         with self._write_refusal(request, "cohorts"):
             self.ledger.settle(site, self.session, round_, cohort, compare)
-
-
-def release_query(query: bytes, spec: Spec, message: Body) -> str:
-    """Return the digest of all that determines a release: of `Guard.query`, fields and message."""
-    fields = [[f.name, list(f.shape), f.bound, f.fraction_bits, f.kind.value] for f in spec]
-    return encoding.digest([query, fields, message]).hex()

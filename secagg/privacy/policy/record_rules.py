@@ -40,7 +40,7 @@ is a count. A site knows only its own values x1 >= x2 >= ..., with the sum T. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,12 +49,11 @@ from numpy.typing import NDArray
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest
+from secagg.privacy.policy.exact_numbers import columns_of, moment_numbers, most_numbers
 from secagg.privacy.policy.policy_tables import Dominance
-from secagg.privacy.policy.questions import LARGEST_MINIMUM, Question
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.site_policy import SitePolicy
 
-Weights = NDArray[np.float64]
-"""Weights of a site's records in a sum, not negative."""
 LARGE_SHARE = 0.9
 """If a site has more than this share of all records, it gets a remark."""
 
@@ -67,40 +66,6 @@ def share_remark(site: str, records: int, total: int) -> str:
         f"{site}: has {records / total:.2%} of all records, so the sums are almost its own. The "
         "rule max_site_share of its policy can prevent this."
     )
-
-
-def effective_records(weights: Weights) -> float:
-    """Return (sum w)^2 / sum w^2 (Kish 1965, *Survey Sampling*): n records of one weight have n.
-
-    0 if no record has a weight: then the sum depends on none.
-    """
-    largest = weights.max(initial=0.0)
-    if largest == 0:
-        return 0.0
-    relative = weights / largest  # whose squares do not all underflow
-    return float(relative.sum() ** 2 / (relative**2).sum())
-
-
-def on_weights(
-    policy: SitePolicy, weights: Sequence[Weights], persons: NDArray[np.int64] | None = None
-) -> tuple[Decision, ...]:
-    """Return the decision of the rule `effective_records`: a sum depends on enough persons.
-
-    More than the largest minimum of a convention is never required: weights of an ordinary fit are
-    uneven too, and a large `min_records` says how many records a site has, not how many may weigh.
-
-    weights: of the site's records, in each part of the sum; all 0 is allowed
-    persons: of each record (`SiteRecords.person_codes`); None if each has its own
-    """
-    needed = min(policy.smallest_cell, LARGEST_MINIMUM)
-    if persons is not None:
-        weights = [np.bincount(persons, own) for own in weights]
-    found = [n for n in map(effective_records, weights) if n > 0]
-    if not found:
-        return ()
-    allowed = min(found) >= needed
-    text = "the sum depends on " + ("enough records" if allowed else f"{min(found):.3g} records")
-    return (Decision("effective_records", allowed, f"{text}; {needed} needed"),)
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,6 +201,18 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         decide("batch", fewest >= policy.smallest_cell, text)
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
+    if policy.max_exact_share is not None and request.question and total is not None:
+        jobs = [request.question.columns, *(asked.columns for asked in request.asked)]
+        columns, needed = columns_of(jobs), moment_numbers(jobs) + request.numbers.least
+        numbers = needed + request.released_numbers
+        most = most_numbers(
+            policy.max_exact_share, columns, n, total, policy.min_sites or len(request.cohort)
+        )
+        text = (
+            f"{numbers} exact numbers, {request.released_numbers} of them of rounds of other jobs"
+        )
+        text += f"; at most {most}: {policy.max_exact_share:g} for each unknown value"
+        decide("exact_numbers", numbers <= most, text)
     if policy.max_site_share is not None and not request.counting:
         text = f"{n} of {total} {_unit(request)}; at most a share of {policy.max_site_share:g}"
         decide("max_site_share", n <= policy.max_site_share * (total or 0), text)

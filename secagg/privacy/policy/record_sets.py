@@ -42,12 +42,8 @@ almost equal to the constant, and its variation would look like rounding.
 that differ in three patients, or the days in intensive care of ten patients who were added, of whom
 two were there. The leverage of a group is the largest share of |Zc|^2 on the group; here it must be
 below 1. m records that two jobs differ in, with d independent columns, always have a combination
-that is zero for d - 1 of them. So m must be at least `min_records` + d - 1. The largest leverage of
-k = `min_records` - 1 records is the largest eigenvalue of k rows and columns of Z's hat
-matrix. The search starts at the difference of each pair of columns, and at each record that could
-belong to such a group, whose own leverage is at least 1/k. It improves them by the truncated power
-method (Yuan and Zhang 2013, Journal of Machine Learning Research 14, algorithm 1), which finds a
-local maximum.
+that is zero for d - 1 of them. So m must be at least `min_records` + d - 1.
+`secagg.privacy.policy.leverage` has the search for such groups.
 
 ==========================================================  =======================================
 case                                                        result
@@ -94,6 +90,12 @@ from secagg.core import encoding
 from secagg.errors import SecaggError
 from secagg.privacy.ledger.records import AskedQuestion, Decision
 from secagg.privacy.policy.differencing import exposed
+from secagg.privacy.policy.leverage import (
+    GROUP_LEVERAGE,
+    group_leverage,
+    groups_are_possible,
+    largest_leverage,
+)
 from secagg.privacy.policy.questions import Question
 
 Key = tuple[str, int]
@@ -101,13 +103,9 @@ Key = tuple[str, int]
 Mask = NDArray[np.bool_]
 """Which rows of the site's table belong to a set of records."""
 
-GROUP_LEVERAGE = 1 - 1e-9
-"""A group of fewer than `min_records` records has a leverage of at most this. In other words, no
-combination of columns is zero outside the group, but for rounding."""
 _RANK_TOLERANCE = 1e-12
 """Singular values below this share of the largest are rounding, for columns of length 1. Rounding
 of up to a million records with 64-bit numbers is smaller."""
-_STEPS = 10  # of the truncated power method; it hardly ever takes more than three
 
 
 @dataclass(frozen=True, repr=False)
@@ -290,7 +288,8 @@ def _on_leverage(
         text = f"the largest leverage of a {one} is {largest:.3g}; at most {max_leverage:g} allowed"
         return Decision("max_leverage", False, text)
     few = f"zero for all but fewer than {minimum} {several}"
-    if max_leverage < 1 and group_leverage(basis, z, minimum - 1, persons) > GROUP_LEVERAGE:
+    searched = max_leverage < 1 and groups_are_possible(basis, minimum - 1, persons)
+    if searched and group_leverage(basis, z, minimum - 1, persons) > GROUP_LEVERAGE:
         return Decision("max_leverage", False, f"a combination of columns is {few}")
     text = (
         f"the largest leverage of a {one} is {largest:.3g}, and no combination of columns is {few}"
@@ -399,70 +398,3 @@ def _basis(z: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return an orthonormal basis of all combinations of columns."""
     left, singular, _ = np.linalg.svd(z / np.linalg.norm(z, axis=0), full_matrices=False)
     return np.asarray(left[:, singular > _RANK_TOLERANCE * singular.max(initial=0.0)])
-
-
-def largest_leverage(basis: NDArray[np.float64], persons: NDArray[np.int64] | None = None) -> float:
-    """Return the largest leverage of a record, or of all records of a person together.
-
-    The latter is the largest eigenvalue of the person's rows and columns of the hat matrix.
-
-    basis: orthonormal columns; persons: of each row, numbered from 0 without gaps
-    """
-    own = (basis**2).sum(axis=1)
-    best = float(own.max(initial=0.0))
-    if persons is not None and len(own):
-        together = np.bincount(persons, own)  # at least the leverage of the person
-        for person in np.argsort(-together):
-            if together[person] <= best:
-                break
-            best = max(best, _leverage(basis[persons == person])[0])
-    return min(best, 1.0)  # at most 1, but for rounding
-
-
-def _leverage(rows: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-    """Return the leverage of a group of rows of a basis, and the combination that has it."""
-    _, singular, right = np.linalg.svd(rows, full_matrices=False)
-    return float(singular[0]) ** 2, right[0]
-
-
-def group_leverage(
-    basis: NDArray[np.float64],
-    z: NDArray[np.float64],
-    size: int,
-    persons: NDArray[np.int64] | None = None,
-) -> float:
-    """Return the largest leverage of so many records, or persons, that the search finds.
-
-    basis: orthonormal columns, of the combinations of the columns of z; size: number of records
-    persons: of each row, numbered from 0 without gaps; None if each row is a person
-    """
-    if size < 1 or not basis.size:
-        return 0.0
-    of_row = np.arange(len(basis)) if persons is None else persons
-    count = int(of_row.max()) + 1
-    if size >= count:
-        return 1.0
-    at = basis.T @ z  # z in the coordinates of the basis
-    together = np.bincount(of_row, (basis**2).sum(axis=1))
-    likely = np.flatnonzero(together >= GROUP_LEVERAGE / size)
-    starts = [
-        basis[np.isin(of_row, likely)],
-        *(at[:, i] - at[:, i + 1 :].T for i in range(at.shape[1] - 1)),
-    ]
-    if persons is not None:
-        starts += [_leverage(basis[of_row == person])[1][np.newaxis] for person in likely]
-    best = 0.0
-    for start in np.concatenate(starts):
-        combination, found = start, 0.0
-        for _ in range(_STEPS):
-            weights = np.bincount(of_row, (basis @ combination) ** 2, count)
-            group = np.argpartition(-weights, size)[:size]
-            rows = group if persons is None else np.flatnonzero(np.isin(of_row, group))
-            last = found
-            found, combination = _leverage(basis[rows])
-            if found <= last * (1 + 1e-9):
-                break
-        best = max(best, found)
-        if best > GROUP_LEVERAGE:
-            break
-    return min(best, 1.0)

@@ -12,22 +12,22 @@ Guarantees
       profile's name. For weaker rules, leave out the profile.
     * A job can make min_sites, min_records and min_total_records stricter, and no rule weaker.
 
-=======  =========  ===========  =====  ================  =======================================
-profile  min_sites  min_records  ratio  dof; dominance    the convention that it follows
-=======  =========  ===========  =====  ================  =======================================
-3        3          3            0.33                     DataSHIELD: nfilter.subset, nfilter.glm
-5        3          5            0.33                     many registries; OMOP's usual minimum
-7        3          8            0.33                     OpenSAFELY: counts up to 7 not shown
-10       3          10           0.33   10; 2, 0.9, 0.1   SACRO's defaults; ABS, rule of ten
-11       3          11           0.33   10; 2, 0.9, 0.1   CMS: cells of 1 to 10 not shown
-=======  =========  ===========  =====  ================  =======================================
+=======  =========  ===========  =====  =====  ================  =================================
+profile  min_sites  min_records  ratio  exact  dof; dominance    the convention that it follows
+=======  =========  ===========  =====  =====  ================  =================================
+3        3          3            0.33   1                        DataSHIELD: nfilter.subset and glm
+5        3          5            0.33   0.5                      many registries; OMOP's minimum
+7        3          8            0.33   0.5                      OpenSAFELY: counts up to 7
+10       3          10           0.33   0.33   10; 2, 0.9, 0.1   SACRO's defaults; ABS, rule of ten
+11       3          11           0.33   0.33   10; 2, 0.9, 0.1   CMS: cells of 1 to 10 not shown
+=======  =========  ===========  =====  =====  ================  =================================
 
 From profile 5 on, min_level_records is set to the same number as min_records. "ratio" is
-max_parameters_ratio, and "dof" is min_residual_dof. The three numbers of "dominance" are
-`largest`, `share` and `remainder`. The minimum of three sites is not part of these conventions. It
-is needed because with two sites, each can compute the other's contribution from the sum. If a
-convention has only a minimum count, the ratio is that of DataSHIELD. Profile 11 (CMS) also has the
-other rules of profile 10.
+max_parameters_ratio, "exact" is max_exact_share, and "dof" is min_residual_dof. The three numbers
+of "dominance" are `largest`, `share` and `remainder`. The minimum of three sites and the exact
+share are not part of these conventions. Three sites are needed because with two, each computes the
+other's contribution from the sum. If a convention has only a minimum count, the ratio is that of
+DataSHIELD. Profile 11 (CMS) also has the other rules of profile 10.
 
 Not protected: a policy is as good as its owner's control over the file and over the code that reads
 it. Nothing here proves to others that a site follows its policy.
@@ -57,15 +57,17 @@ from secagg.privacy.policy.policy_tables import (
 )
 from secagg.privacy.policy.release_rules import ReleasePolicy
 
-_DATASHIELD = {"min_sites": 3, "max_parameters_ratio": 0.33}
+_DATASHIELD = {"min_sites": 3, "max_parameters_ratio": 0.33, "max_exact_share": 1.0}
+_HALF = _DATASHIELD | {"max_exact_share": 0.5}
 _SACRO = _DATASHIELD | {
+    "max_exact_share": 0.33,
     "min_residual_dof": 10,
     "dominance": {"largest": 2, "share": 0.9, "remainder": 0.1},
 }
 PROFILES: Mapping[int, Mapping[str, Any]] = {
     3: _DATASHIELD | {"min_records": 3},
-    5: _DATASHIELD | {"min_records": 5, "min_level_records": 5},
-    7: _DATASHIELD | {"min_records": 8, "min_level_records": 8},
+    5: _HALF | {"min_records": 5, "min_level_records": 5},
+    7: _HALF | {"min_records": 8, "min_level_records": 8},
     10: _SACRO | {"min_records": 10, "min_level_records": 10},
     11: _SACRO | {"min_records": 11, "min_level_records": 11},
 }
@@ -128,7 +130,9 @@ class SitePolicy(StrictTable):
     bounds. More of them mean wrong bounds or a wrong unit. Such bounds can also single out the few
     records that lie inside."""
     methods: Names | None = None
-    """The methods that are allowed. If it is not set, all are."""
+    """The methods that are allowed. If it is not set, all are, but those whose messages can choose
+    which records weigh most in a sum (neural networks) only with noise. A site without a policy
+    file has no such rule."""
     columns: Columns | None = None
     """The columns that are allowed: a list of names, or a table `[columns]` as in a job. A job that
     declares another column is refused. With a table, so is a job that declares a column in another
@@ -139,6 +143,10 @@ class SitePolicy(StrictTable):
     to which this site adds all of its noise. A site without a policy file has no such rule."""
     max_parameters_ratio: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Largest number of parameters for each of this site's records."""
+    max_exact_share: float | None = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Without noise: largest number of exact numbers that all jobs together may release of these
+    records, for each unknown value of the records (`secagg.privacy.policy.exact_numbers`). A site
+    without a policy file has no such rule."""
     min_residual_dof: int | None = Field(default=None, ge=1)
     """Smallest difference between the total number of records and the number of parameters."""
     max_site_share: Share | None = None
@@ -173,6 +181,7 @@ class SitePolicy(StrictTable):
     keys: Keys | None = None
     """Whose requests are answered."""
     _file: str = PrivateAttr(default="")
+    _of_job: bool = PrivateAttr(default=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -198,6 +207,11 @@ class SitePolicy(StrictTable):
         """Return whether the policy pins this column to another declaration than a job's."""
         pinned = self.columns.get(column) if isinstance(self.columns, dict) else None
         return pinned is not None and pinned.declaration != declared
+
+    @property
+    def is_own(self) -> bool:
+        """Whether these are the site's own rules; if not, it has only those that all agreed on."""
+        return not self._of_job
 
     @property
     def release(self) -> ReleasePolicy:
@@ -226,13 +240,16 @@ class SitePolicy(StrictTable):
 
 def policy_of(release: ReleasePolicy) -> SitePolicy:
     """Return the policy of a site without a policy file: the counting rules that all agreed on."""
-    return SitePolicy(
+    policy = SitePolicy(
         min_sites=release.min_sites,
         min_records=release.min_records,
         min_total_records=release.min_total_records,
         min_level_records=1, min_cell_records=1, min_level_sites=1, max_leverage=None,
+        max_exact_share=None,
         protocols=(ANY_PROTOCOL,), modules=(ANY_MODULE,),
     )  # fmt: skip
+    policy._of_job = True
+    return policy
 
 
 def read_policy(path: Path) -> SitePolicy:
@@ -275,7 +292,7 @@ def _with_person(raw: Any) -> Any:
     return {**raw, "person": column, "budget": rest}
 
 
-_SMALLER_IS_STRICTER = ("max_parameters_ratio", "share")
+_SMALLER_IS_STRICTER = ("max_parameters_ratio", "max_exact_share", "share")
 
 
 def _refuse_looser(own: BaseModel | None, profile: Mapping[str, Any], table: str) -> None:

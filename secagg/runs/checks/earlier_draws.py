@@ -7,7 +7,7 @@ from contextlib import closing
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.jobs.data_sources import SiteSource
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.policy.guard import release_query
+from secagg.privacy.policy.contribution import release_query
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.session_ledgers import open_ledger, query_digest
 from secagg.runtime.site_moments import site_moments_facts, site_moments_spec

@@ -117,7 +117,9 @@ def _by_policy(
     job, policy, shared = planned.job, source.policy, policy_of(as_policy(planned.job.release))
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
     sites = planned.public.sites
-    request = request_before_data(job, stages, source, ledger, sites, key or b"", planned.private)
+    request = request_before_data(
+        job, planned.facts, stages, source, ledger, sites, key or b"", planned.private
+    )
     decisions = before_data(shared, request)
     by_job = {d.text for d in decisions if not d.allowed and d.rule in _OF_COORDINATOR}
     refusing = {d.rule: d.text for d in before_data(policy, request) if not d.allowed}

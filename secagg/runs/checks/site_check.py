@@ -100,7 +100,7 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
         private = planned.private
         request = request_before_data(
-            job, stages, source, ledger, public.sites, key or b"", private
+            job, planned.facts, stages, source, ledger, public.sites, key or b"", private
         )
         asked = ledger.questions(source.dataset, "")
     decisions = [

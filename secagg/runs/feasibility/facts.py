@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from secagg.contracts import EdgeRule, Method, OneGraph, OneRegression
+from secagg.contracts import EdgeRule, Family, MethodFacts
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
 from secagg.jobs.job import Continuous
 from secagg.privacy.expected_error import (
@@ -27,20 +27,21 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
 
     guarantee: from `secagg.privacy.accounting.guarantee`, for all sites of the job
     """
-    job, method, clip = planned.job, planned.method, planned.public.clip
+    job, facts, clip = planned.job, planned.facts, planned.public.clip
     assert clip is not None  # with noise, records are always clipped
     if job.privacy.expected_records is None:
         return {"verdict": None, "words": "not judged: set privacy.expected_records"}
-    if not isinstance(method, OneRegression) and any(
+    if facts.regression is None and any(
         stage.training or (stage.sensitivity and stage.max_rounds > 1)
         for stage in planned.plans.stages.values()
     ):
         words = "not judged: no error is predicted for a network; try it with simulated records"
         return {"verdict": None, "words": words}
-    rule = method.edge_rule if isinstance(method, OneGraph) else None
+    rule = facts.edge_rule
     if isinstance(rule, str):
         return {"verdict": None, "words": f"not judged: {rule}"}
-    used, logistic = _columns(method), isinstance(method, OneRegression) and method.logistic
+    used, regression = _columns(facts), facts.regression
+    logistic = regression is not None and regression.family is Family.BINOMIAL
     variables = [v for v in planned.public.variables if used is None or {v.column, v.name} & used]
     kinds = [job.columns[v.column].type for v in variables]
     if len(kinds) < 2:
@@ -58,7 +59,7 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
         found = graph_feasibility(assumed, noised, rule).to_dict()
     else:
         found = feasibility(assumed, noised).to_dict()
-    if isinstance(method, OneRegression) and method.own_at_sites:
+    if regression is not None and regression.own_at_sites:
         found |= _at_a_site(assumed, noised, found["words"])
     deviations = {}
     for variable in variables:
@@ -75,13 +76,11 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _columns(method: Method) -> frozenset[str] | None:
+def _columns(facts: MethodFacts) -> frozenset[str] | None:
     """Return the names of the columns that the result is about; None for all."""
-    if isinstance(method, OneRegression):
-        return method.columns_used
-    if isinstance(method, OneGraph) and isinstance(method.edge_rule, EdgeRule):
-        return method.edge_rule.columns
-    return None
+    if facts.regression is not None:
+        return facts.regression.columns
+    return facts.edge_rule.columns if isinstance(facts.edge_rule, EdgeRule) else None
 
 
 def _planned_noise(planned: Planned, guarantee: Mapping[str, Any]) -> PlannedNoise:

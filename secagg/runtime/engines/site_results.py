@@ -1,6 +1,6 @@
 """A site's own result: a private file at the site, for methods with parameters of each site.
 
-Such a method implements `secagg.contracts.HasSiteResult`. The process that reads the site's records
+Such a method has `site_result` in its facts. The process that reads the site's records
 writes the file into the folder of the site's ledger, as `SITE.SESSION.json` (the session by its
 first 8 hexadecimal digits). Nothing of it is sent, and the coordinator's folder does not contain
 it. If all sites are in one process, that process has all these results (`secagg.runs.run.Run.own`).
@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from secagg.contracts import ReadsMoments, Result
+from secagg.contracts import Result
 from secagg.core.private_files import write_private
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.job import Job
@@ -45,8 +45,7 @@ def site_result_path(source: SiteSource, session: bytes) -> Path | None:
 
 def noise_note(planned: Planned) -> str:
     """Return what noise once at the sites means for intervals of the method."""
-    known = isinstance(planned.method, ReadsMoments) and planned.method.knows_noise
-    return KNOWN_NOISE_NOTE if known else SITE_NOISE_NOTE
+    return KNOWN_NOISE_NOTE if planned.facts.knows_noise else SITE_NOISE_NOTE
 
 
 def with_noise(result: Result, planned: Planned) -> Result:

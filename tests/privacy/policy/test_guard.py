@@ -18,8 +18,9 @@ from secagg.errors import DataError, PolicyRefusal
 from secagg.privacy.accounting.calibration import EXACT, calibrate
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
+from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease
 from secagg.privacy.policy.evaluation import PolicyRequest
-from secagg.privacy.policy.guard import ContributionRequest, Guard, PlannedRelease
+from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.site_policy import SitePolicy
 

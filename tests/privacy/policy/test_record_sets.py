@@ -12,15 +12,9 @@ import pytest
 from secagg.contracts import SiteRecords
 from secagg.core import encoding
 from secagg.privacy.ledger.records import AskedQuestion, bound
+from secagg.privacy.policy.leverage import group_leverage, largest_leverage
 from secagg.privacy.policy.questions import Question, conflict
-from secagg.privacy.policy.record_sets import (
-    ReadQuestion,
-    _basis,
-    _columns,
-    compare_records,
-    group_leverage,
-    largest_leverage,
-)
+from secagg.privacy.policy.record_sets import ReadQuestion, _basis, _columns, compare_records
 
 NUMBER: dict[str, Any] = {"type": "continuous", "low": -1, "high": 1, "transform": "none"}
 GRADE: dict[str, Any] = {"type": "categorical", "levels": ["a", "b", "c"]}

@@ -42,6 +42,7 @@ from secagg.contracts import (
     IntegerNoise,
     Kind,
     Label,
+    MethodFacts,
     PublicFacts,
     RecordCount,
     Result,
@@ -81,7 +82,7 @@ from secagg.models.neural.ngm.standardisation import (
     standardisation_fields,
     standardisation_sums,
 )
-from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters
+from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters, network_facts
 from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
 
@@ -127,6 +128,13 @@ class FedNgm(NgmSettings):
         fit = " How many records have each size of residual." if self._counts_fit else ""
         text = f"{votes if self.edges == 'votes' else ''}{facts}{rest}{fit}"
         return Disclosure(kind, text, ANY_MESSAGE)
+
+    @property
+    def facts(self) -> MethodFacts:
+        """Networks of all columns, with a training at sites under noise."""
+        return network_facts(
+            repeatable=self.algorithm == "fedsgd" and self.learn_from == "records", train=self.train
+        )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of a network."""

@@ -57,6 +57,7 @@ from secagg.contracts import (
     DisclosureKind,
     Field,
     Kind,
+    MethodFacts,
     PublicFacts,
     RecordCount,
     Result,
@@ -92,7 +93,7 @@ from secagg.models.neural.ngm.standardisation import (
     standardisation_sums,
 )
 from secagg.models.neural.optimisers import adam_lengths
-from secagg.models.neural.rounds import TRAIN, NetworkRounds
+from secagg.models.neural.rounds import TRAIN, NetworkRounds, network_facts
 from secagg.models.neural.torch_import import require_torch
 
 UNITS = "units"
@@ -161,6 +162,11 @@ class FedNgr:
         if self.learn_from == "records":
             return Disclosure(DisclosureKind.POOLED, f"{text}.", ANY_MESSAGE)
         return Disclosure(DisclosureKind.SITES, f"{text}, {OVER_SAMPLES}", ANY_MESSAGE)
+
+    @property
+    def facts(self) -> MethodFacts:
+        """One network of all columns."""
+        return network_facts(repeatable=self.learn_from == "records")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         """Return the table of a network."""

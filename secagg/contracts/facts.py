@@ -1,0 +1,273 @@
+"""What a method must say about itself. The rules of sites and all audits rest on these facts.
+
+Every method has one `MethodFacts`. A fact on which security rests has no default, so a method that
+leaves one out cannot be built; `secagg.contracts.facts_of` refuses it, and also a method without
+facts. The contract tests (tests/contracts) compare the facts with what the method does.
+
+Threat model: authors of methods make mistakes. A false fact of a malicious author is not detected;
+the code of a method runs at every site, so its author could read the records anyway.
+
+================================================  =============================================
+case                                              result
+================================================  =============================================
+no attribute `facts`, or one of another type      refused
+a fact is missing or has another type             refused
+a hook is misspelt (`self.record_weigths`)        refused
+no `disclosure`                                   refused
+weights, moments or a pooled disclosure claimed   the contract tests fail
+falsely
+================================================  =============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts.data import Body, PublicFacts, SiteRecords, State, Update
+from secagg.contracts.reporting import Result
+from secagg.core.randomness import RandomBytes
+
+# --- how much a record weighs in a sum ------------------------------------------------------------
+
+RecordWeights = Callable[[SiteRecords, Body, PublicFacts], Sequence[NDArray[np.float64]]]
+"""From a site's records and a message that `contribute` has accepted to the weights of the records,
+shape (records,) and not negative, in each part of the sum. A record's part of the sum is its weight
+times a function of the record that does not depend on the message."""
+
+
+@dataclass(frozen=True)
+class EqualWeights:
+    """No message of the coordinator gives some records more weight than others.
+
+    reason: why, as a sentence
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ChosenWeights:
+    """A message can give some records more weight than others, and no rule measures how much.
+
+    A site with a policy answers exact rounds of such a method only if the policy names the method.
+
+    reason: what can weigh records, as a sentence
+    """
+
+    reason: str
+
+
+# --- what a site's contributions are functions of -------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MomentsOnly:
+    """Contributions depend on the records through number, means and covariances alone.
+
+    Two tables with equal sums of z z', z = (1, x), then give contributions that are equal up to
+    rounding, in every round and for every message. So all rounds together release at most these
+    moments. A test that mixes the records of a site checks it.
+
+    noise_at_site: whether, under differential privacy, sites work with moments to which they added
+        noise once (`secagg.runtime.site_moments`). If false, the method adds its noise itself
+    knows_noise: whether intervals and probabilities then include this noise (`SiteRecords.noisy`)
+    """
+
+    noise_at_site: bool = True
+    knows_noise: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleRecords:
+    """Contributions depend on single records.
+
+    reason: why, as a clause that begins with a verb: the method "has powers of a column"
+    repeatable: whether equal records and messages, in all rounds so far, give equal contributions;
+        false if sites draw random numbers. Only a repeatable round can be repeated without
+        releasing new numbers
+    moments_with_other_settings: whether the method is `MomentsOnly` with other settings
+    """
+
+    reason: str
+    repeatable: bool
+    moments_with_other_settings: bool = False
+
+
+# --- what a record is -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Records are windows of series: the values of some successive steps.
+
+    An event, the values of a series at one step, is then in several records. Under differential
+    privacy, a job that names no persons protects events instead of records.
+
+    steps: number of steps of a window, which is the number of records that an event is in
+    columns: the columns that are part of the windows; None stands for all
+    """
+
+    steps: int
+    columns: frozenset[str] | None
+
+
+NO_WINDOWS: Final = Windows(1, frozenset())
+"""Every record stands for itself."""
+
+
+# --- what the result is ---------------------------------------------------------------------------
+
+
+class Family(StrEnum):
+    """The distribution of a regression's outcome."""
+
+    GAUSSIAN = "gaussian"
+    BINOMIAL = "binomial"
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The result is one regression, also under differential privacy.
+
+    columns: names of the columns or variables of outcome and predictors; None for all
+    own_at_sites: whether each site also has coefficients of its own, which need its own records
+    """
+
+    family: Family
+    columns: frozenset[str] | None
+    own_at_sites: bool = False
+
+
+@dataclass(frozen=True)
+class EdgeRule:
+    """When a graph of linear effects has an edge, in units of standardised columns.
+
+    columns: names of the columns or variables of the graph; None for all
+    penalty, threshold: an edge's correlation has to be beyond their sum, if the two columns are
+        related to no other. 0 for a method that tests edges, or computes their probability
+    pooled: whether the sites' moments decide together; if not, sites learn alone
+    vote: whether an edge needs more than half of the sites
+    level: two-sided level of the test of one edge; None for one at which all tests together seldom
+        find an edge between unrelated columns
+    """
+
+    columns: frozenset[str] | None
+    penalty: float
+    threshold: float
+    pooled: bool
+    vote: bool = False
+    level: float | None = None
+
+
+# --- further functions of a method ----------------------------------------------------------------
+
+IntegerNoise = Callable[[int], NDArray[np.int64]]
+"""`noise(n)` returns n independent integers from the noise of a stage."""
+
+SiteResult = Callable[[State, PublicFacts], Result | None]
+"""From a site's memory after its last `contribute` to a result that only this site sees."""
+
+
+class Train(Protocol):
+    """Trains at a site alone, with noise, in a stage with `Stage.training`."""
+
+    def __call__(
+        self,
+        stage: str,
+        rows: SiteRecords,
+        message: Body,
+        memory: State,
+        public: PublicFacts,
+        random: RandomBytes,
+        noise: IntegerNoise,
+    ) -> tuple[Update, State]:
+        """Return what `contribute` returns, for such a stage under differential privacy.
+
+        What it returns depends on the records through noisy steps only, as many as declared. Each
+        step adds a fresh `noise(numbers)` to its sums, which are multiples of 2**-fraction_bits.
+
+        random: for the samples of records. `random` and `noise` come from a seed that is in the
+            site's ledger: for the same records and message they are the same again
+        """
+        ...
+
+
+class ContributeBatched(Protocol):
+    """Computes many sites' contributions at once, if one process runs them all."""
+
+    def __call__(
+        self,
+        stage: str,
+        rows: Sequence[SiteRecords],
+        message: Body,
+        memories: Sequence[State],
+        public: PublicFacts,
+        randoms: Sequence[RandomBytes],
+    ) -> list[tuple[Update, State]]:
+        """Return what `contribute` returns at each of these sites, bit for bit."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodFacts:
+    """The facts of a method with its settings.
+
+    weights: the weights of records in a sum; or why no message can make them unequal; or what can
+    reads: what contributions are functions of. It decides how many exact numbers a run releases
+        (`secagg.privacy.policy.exact_numbers`)
+    windows: whether records are windows of series
+    named_code: the names, as `package.module:function`, of code that the settings name, that every
+        party imports and runs, and that does not come with secagg
+    network: whether sites train a neural network, or contribute gradients of one
+    regression: the regression that the result is; None if it is none, or several
+    edge_rule: when the graph of linear effects that the result is has an edge; a text that says why
+        this is not known; None if the result is no such graph
+    title_under_noise: what replaces `Method.title` under differential privacy, if the method is
+        then another algorithm
+    """
+
+    weights: RecordWeights | EqualWeights | ChosenWeights
+    reads: MomentsOnly | SingleRecords
+    windows: Windows
+    named_code: tuple[str, ...]
+    network: bool
+    regression: Regression | None
+    edge_rule: EdgeRule | str | None
+    site_result: SiteResult | None = None
+    train: Train | None = None
+    contribute_batched: ContributeBatched | None = None
+    title_under_noise: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the types of what security rests on. Raises `TypeError`."""
+        kinds: dict[str, type | tuple[type, ...]] = {
+            "reads": (MomentsOnly, SingleRecords), "windows": Windows, "named_code": tuple,
+            "network": bool, "regression": (Regression, type(None)),
+            "edge_rule": (EdgeRule, str, type(None)), "title_under_noise": str,
+        }  # fmt: skip
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} has the type {type(getattr(self, name)).__name__}")
+        if not isinstance(self.weights, EqualWeights | ChosenWeights) and not callable(
+            self.weights
+        ):
+            raise TypeError("weights are neither a function nor EqualWeights nor ChosenWeights")
+        for name in ("site_result", "train", "contribute_batched"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise TypeError(f"{name} is not a function")
+
+    @property
+    def moments_only(self) -> bool:
+        """Whether contributions depend on the records through their moments alone."""
+        return isinstance(self.reads, MomentsOnly)
+
+    @property
+    def knows_noise(self) -> bool:
+        """Whether intervals include noise that sites added to their moments."""
+        return isinstance(self.reads, MomentsOnly) and self.reads.knows_noise

@@ -1,0 +1,138 @@
+"""How many exact numbers all jobs together may release of a site's records.
+
+Every exact number is an equation in the records. If there are about as many equations as values in
+the records, they can be solved, whatever each sum looks like by itself: Dinur and Nissim 2003,
+"Revealing information while preserving privacy"; Garfinkel, Abowd and Martindale 2018,
+"Understanding database reconstruction attacks on public data". So the rule counts numbers over all
+rounds and all exact jobs on a data set. A job may release as long as
+
+    numbers <= share * columns * min(total records, min_sites * own records).                   (1)
+
+numbers   the moments of every pair of columns that an exact job had together, each counted once;
+          and all numbers of each round of methods that need more than moments
+          (`secagg.contracts.MethodFacts.reads`). A round that repeats an earlier one of the same
+          job, on the same records and with the same messages, releases no new number
+columns   those of all exact jobs together, this one included
+share     `max_exact_share` of the policy
+
+The right side counts the unknown values. Every sum covers at least `min_sites` sites, and a site
+counts each of them with as many records as it has itself, but not with more than the announced
+total. A coordinator that announces a false total gains at most the factor `min_sites`. With a share
+of 1/3 and three sites, numbers <= columns * own records even then: so even if all other sites
+collude, there are no more equations than values of this site.
+
+Why 1/3: DataSHIELD allows .33 parameters for each record (nfilter.glm), and each parameter of a
+regression stands for one exact equation in each of its rounds. A third of the values leaves two of
+three undetermined by counting. Profiles with larger minimum counts have the smaller shares.
+
+=================================================  =============================================
+case                                               result
+=================================================  =============================================
+moments of the same columns, asked again           no new number
+one more column                                    its moments and its products with the others
+a repeated job with the same messages              no new number
+the same job with another message in some round    this round and all later ones count
+a method that draws random numbers, repeated       every round counts
+killed during a run                                what was reserved counts: more than was released
+numbers = the right side of (1)                    allowed
+fewer records than the first rounds need           refused before the first sum of the method
+the limit is reached in a later round              this round is refused
+with noise                                         no rule: the budget limits it
+=================================================  =============================================
+
+Not protected: this is a count. Fewer equations may determine single records, if these are special
+(`max_leverage`), if few of them change between two rounds (`effective_records`), or if values are
+whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from secagg.contracts import MethodFacts, SingleRecords, Stage
+from secagg.privacy.policy.questions import Declarations
+
+FEWEST_ROUNDS: Final = 10
+"""A job begins only if so many rounds of each stage fit the limit: a Newton fit needs about as
+many. A run that had to end earlier would release numbers without a result."""
+
+
+@dataclass(frozen=True)
+class PlannedNumbers:
+    """The exact numbers of a job beyond the moments of its columns.
+
+    least: those of the first rounds of each stage; all: those of all rounds; 0 if moments are all
+    repeatable: as for `secagg.contracts.SingleRecords`
+    """
+
+    least: int = 0
+    all: int = 0
+    repeatable: bool = False
+
+    @classmethod
+    def of(cls, facts: MethodFacts, stages: Iterable[Stage]) -> PlannedNumbers:
+        """Return those of an exact job; stages: of the method."""
+        if not isinstance(facts.reads, SingleRecords):
+            return cls()
+        sizes = [(round_numbers(stage), stage.max_rounds) for stage in stages]
+        least = sum(size * min(rounds, FEWEST_ROUNDS) for size, rounds in sizes)
+        every = sum(size * rounds for size, rounds in sizes)
+        return cls(least, every, facts.reads.repeatable)
+
+
+NO_NUMBERS: Final = PlannedNumbers()
+
+
+def round_numbers(stage: Stage) -> int:
+    """Return the number of numbers of one round's sum."""
+    return sum(field.size for field in stage.spec)
+
+
+def moment_numbers(jobs: Sequence[Declarations]) -> int:
+    """Return how many numbers the moments of all these jobs' columns are, the count included.
+
+    A 0/1 variable equals its square, and the product of two indicators of one column is 0, so
+    neither is a number of its own.
+    """
+    variables: dict[str, int] = {}
+    pairs: set[frozenset[str]] = set()
+    squares = 0
+    for columns in jobs:
+        for name, declared in columns.items():
+            if name not in variables:
+                variables[name] = max(len(declared.get("levels", ())) - 1, 1)
+                squares += declared["type"] == "continuous"
+        pairs.update(map(frozenset, combinations(columns, 2)))
+    products = sum(math.prod(variables[name] for name in pair) for pair in pairs)
+    return 1 + sum(variables.values()) + squares + products
+
+
+def most_numbers(share: float, columns: int, own: int, total: int, min_sites: int) -> int:
+    """Return the right side of (1), rounded down."""
+    return math.floor(share * columns * min(total, min_sites * own) * (1 + 1e-12))
+
+
+def most_in_rounds(
+    share: float | None, jobs: Sequence[Declarations], own: int, total: int, min_sites: int
+) -> int | None:
+    """Return how many numbers all rounds may release beside the moments; None for no limit."""
+    if share is None:
+        return None
+    return most_numbers(share, columns_of(jobs), own, total, min_sites) - moment_numbers(jobs)
+
+
+def fewest_records(numbers: int, share: float, columns: int, min_sites: int) -> int:
+    """Return the smallest number of own records for which (1) allows so many numbers.
+
+    This holds if the total is at least `min_sites` times as large.
+    """
+    return math.ceil(numbers / (share * columns * min_sites) * (1 - 1e-12))
+
+
+def columns_of(jobs: Iterable[Declarations]) -> int:
+    """Return the number of columns of all these jobs together."""
+    return len({name for columns in jobs for name in columns})

@@ -1,0 +1,26 @@
+"""The rules on an exact sum that a site applies when it has computed its contribution."""
+
+from __future__ import annotations
+
+from secagg.contracts import Body, MethodFacts, PublicFacts, SiteRecords, Spec
+from secagg.privacy.policy.contribution import ContributionRequest
+from secagg.privacy.policy.guard import Guard
+
+
+def check_sum(
+    guard: Guard, facts: MethodFacts, rows: SiteRecords, public: PublicFacts,
+    contribution: ContributionRequest, spec: Spec, message: Body, answered: tuple[Body, ...],
+) -> tuple[Body, ...]:  # fmt: skip
+    """Refuse a sum that depends on few records, or one exact number too many: `PolicyRefusal`.
+
+    answered: the messages that the site has answered in the session. An earlier process may have
+        answered them, so their weights are computed again where the guard does not have them
+    Returns the messages with this one.
+    """
+    if guard.calibrated is None and callable(weights_of := facts.weights):
+        for earlier in answered[len(guard.weights) :]:
+            guard.weights.add(weights_of(rows, earlier, public))
+        guard.check_weights(contribution, weights_of(rows, message, public), rows)
+        answered = (*answered, message)
+    guard.count_numbers(contribution, spec, message)
+    return answered
