@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from support.hospitals import HOSPITALS, Seen, ask, folder, moments_job
 
-from secagg.privacy.policy import record_rules
-from secagg.privacy.policy.record_rules import effective_records
+from secagg.privacy.policy import answered_weights
+from secagg.privacy.policy.answered_weights import AnsweredWeights, Weights, effective_records
 from secagg.privacy.policy.site_policy import SitePolicy
 
 SITES = ("a", "b", "c")
@@ -51,11 +51,11 @@ def numbers(
     """Return the effective numbers of records of all sums of the sites, and what was seen."""
     found: list[float] = []
 
-    def spy(weights: record_rules.Weights) -> float:
+    def spy(weights: Weights) -> float:
         found.append(effective_records(weights))
         return found[-1]
 
-    monkeypatch.setattr(record_rules, "effective_records", spy)
+    monkeypatch.setattr(answered_weights, "effective_records", spy)
     job = moments_job(
         study(place, overlap, policy), COLUMNS, method=METHOD,
         release={"min_sites": 3, "min_records": 10},
@@ -116,5 +116,5 @@ def test_equal_weights_count_each_record(weights: list[float], number: float) ->
 def test_weights_of_eleven_records_are_enough(rule: int, number: int, allowed: bool) -> None:
     """A site that requires a hundred records does not require a hundred of equal weight."""
     policy = SitePolicy(min_sites=3, min_records=rule)
-    (decision,) = record_rules.on_weights(policy, [np.ones(200), np.ones(number)])
+    (decision,) = AnsweredWeights().judge(policy, [np.ones(200), np.ones(number)])
     assert decision.allowed is allowed

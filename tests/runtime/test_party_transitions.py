@@ -242,6 +242,9 @@ class Refusing:
     def check_budget(self, answers: Any, load: Any) -> None:
         self._maybe(Step.BUDGET)
 
+    def count_numbers(self, request: Any, spec: Any, message: Any) -> None:
+        pass
+
     def record_release(self, answer: Any, random: Any) -> bytes:
         self._maybe(Step.LEDGER)
         return b""

@@ -13,7 +13,7 @@ this round (`NumberCount.add`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from secagg.core import encoding
@@ -145,10 +145,14 @@ class NumberCount:
 
     def close(self) -> None:
         """Write what the session used."""
-        if self._known is not None and (self._rounds or self._used < self._reserved):
+        known = self._known
+        if known is None:
+            return
+        if self._rounds or self._chain != known.chain or self._used < self._reserved:
             self._write(self._used, None)
 
     def _write(self, reserved: int, limit: int | None) -> None:
         own = Reservation(self.session, self.job, reserved, self._rounds, self._chain)
         self.ledger().reserve_numbers(self.dataset, own, limit)
+        self._known = replace(self.known, chain=self._chain)
         self._reserved, self._rounds = reserved, []

@@ -112,8 +112,9 @@ def moment_numbers(jobs: Sequence[Declarations]) -> int:
 
 
 def most_numbers(share: float, columns: int, own: int, total: int, min_sites: int) -> int:
-    """Return the right side of (1), rounded down."""
-    return math.floor(share * columns * min(total, min_sites * own) * (1 + 1e-12))
+    """Return the right side of (1), rounded down. A total below the own records is false."""
+    records = min(max(total, own), min_sites * own)
+    return math.floor(share * columns * records * (1 + 1e-12))
 
 
 def most_in_rounds(

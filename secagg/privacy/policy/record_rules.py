@@ -201,7 +201,7 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         decide("batch", fewest >= policy.smallest_cell, text)
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
-    if policy.max_exact_share is not None and request.question and total is not None:
+    if n and total is not None and policy.max_exact_share is not None and request.question:
         jobs = [request.question.columns, *(asked.columns for asked in request.asked)]
         columns, needed = columns_of(jobs), moment_numbers(jobs) + request.numbers.least
         numbers = needed + request.released_numbers

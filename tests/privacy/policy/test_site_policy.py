@@ -38,13 +38,16 @@ def test_a_policy_needs_only_its_three_original_keys() -> None:
     policy = parse("min_sites = 4\nmin_records = 20\nmin_total_records = 200")
     assert policy.release == ReleasePolicy(4, 20, 200)
     off = {"min_level_records": 1, "min_cell_records": 1, "min_level_sites": 1}
-    off |= {"max_leverage": None, "protocols": ("any",), "modules": ("any",)}
-    assert policy.model_copy(update=off) == policy_of(policy.release)
+    off |= {"max_leverage": None, "max_exact_share": None}
+    off |= {"protocols": ("any",), "modules": ("any",)}
+    agreed = policy_of(policy.release)
+    assert policy.model_copy(update=off).model_dump() == agreed.model_dump()
+    assert (policy.is_own, agreed.is_own) == (True, False)
     unset = {k for k, v in policy.model_dump().items() if v is None}
     assert unset == set(SitePolicy.model_fields) - {
         "min_sites", "min_records", "min_total_records", "cohorts", "noise", "max_levels",
         "max_clipped_share", "max_refusals", "max_unreleased", "refusal_days", "max_leverage",
-        "modules",
+        "modules", "max_exact_share",
     }  # fmt: skip
 
 
@@ -74,6 +77,7 @@ WRONG = {
     "min_level_records": ["min_level_records = 0"],
     "min_residual_dof": ["min_residual_dof = 0"],
     "max_parameters_ratio": ["max_parameters_ratio = 0", "max_parameters_ratio = inf"],
+    "max_exact_share": ["max_exact_share = 0", "max_exact_share = inf"],
     "max_site_share": ["max_site_share = 1.5", "max_site_share = nan"],
     "profile": ["profile = 4", 'profile = "10"', "profile = [10]", "profile = true"],
     "methods": ['methods = "moments"'],
@@ -120,11 +124,11 @@ def test_profiles_are_as_documented() -> None:
     assert [int(number) for number, _ in rows] == list(PROFILES)
     for number, row in rows:
         policy = parse(f"profile = {number}")
-        sites, records, ratio, dof, dominance = [cell.strip() for cell in row.split("|")[:5]]
+        sites, records, ratio, exact, dof, dominance = [c.strip() for c in row.split("|")[:6]]
         found = policy.dominance
         shown = f"{found.largest}, {found.share}, {found.remainder}" if found else "not set"
         assert (sites, records) == (str(policy.min_sites), str(policy.min_records))
-        assert ratio == str(policy.max_parameters_ratio)
+        assert (ratio, exact) == (str(policy.max_parameters_ratio), str(policy.max_exact_share))
         assert dof == str(policy.min_residual_dof or "not set") and dominance == shown
 
 
@@ -134,7 +138,7 @@ def test_keys_stricter_than_the_profile_apply_and_looser_ones_are_errors(profile
     flat = {(key,): value for key, value in asked.items() if key != "dominance"}
     flat |= {("dominance", key): value for key, value in asked.get("dominance", {}).items()}
     for path, value in flat.items():
-        smaller_is_stricter = path[-1] in ("max_parameters_ratio", "share")
+        smaller_is_stricter = path[-1] in ("max_parameters_ratio", "max_exact_share", "share")
         step = 0.01 if isinstance(value, float) else 1
         strict, loose = (value - step, value + step)[:: 1 if smaller_is_stricter else -1]
         key, head = path[-1], "[dominance]\n" if len(path) == 2 else ""
