@@ -214,8 +214,11 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         text += f"; at most {most}: {policy.max_exact_share:g} for each unknown value"
         decide("exact_numbers", numbers <= most, text)
     if policy.max_site_share is not None and not request.counting:
-        text = f"{n} of {total} {_unit(request)}; at most a share of {policy.max_site_share:g}"
-        decide("max_site_share", n <= policy.max_site_share * (total or 0), text)
+        ours, every = n, total or 0
+        if policy.person is None:  # the job's persons may be few here and many elsewhere
+            ours, every = own.rows, own.rows + every - n  # others have a record or more
+        text = f"{ours} of {every} {_unit(request)}; at most a share of {policy.max_site_share:g}"
+        decide("max_site_share", ours <= policy.max_site_share * every, text)
     return tuple(decisions)
 
 
