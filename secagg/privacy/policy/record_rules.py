@@ -143,8 +143,8 @@ def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
         if len(counts) == 2:  # binary, whatever the job declares
             level(variable.name, scaled > scaled.min())
         elif values.min(initial=0.0) >= 0:  # whatever bounds the job declares
-            magnitudes[variable.name] = np.bincount(persons, values, count)
-            magnitudes[f"{variable.name}^2"] = np.bincount(persons, values**2, count)
+            for name, each in ((variable.name, values), (f"{variable.name}^2", values**2)):
+                magnitudes[name] = np.bincount(persons, each, count).astype(np.float64)
     for column, ones in of_column.items():
         if len(ones) > 1:  # for a single 0/1 variable, the rule checks both values
             level(f"{column}=(first level)", ~np.any(ones, axis=0))
