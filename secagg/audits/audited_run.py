@@ -17,9 +17,9 @@ from secagg.audits.views import AskSites, View, Who, coordinator_view
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, SecaggError
-from secagg.jobs.cells import MISSING, cell_text
 from secagg.jobs.data_sources import find_sites
 from secagg.jobs.job import Engine, Job, Named, Release
+from secagg.jobs.person_ids import person_id
 from secagg.jobs.privacy import Privacy
 from secagg.runs.run import run
 from secagg.runs.run_reader import RunFolder
@@ -157,8 +157,8 @@ def _persons(frame: pd.DataFrame, site: str, privacy: Privacy) -> list[Hashable]
     person, where = privacy.person, site if privacy.sites_per_person == 1 else None
     if person is None or list(frame.columns).count(person) != 1:  # a run says what is wrong
         return [(site, i) for i in range(len(frame))]
-    names = [cell_text(cell) for cell in frame[person]]
-    return [(site, i) if name.lower() in MISSING else (where, name) for i, name in enumerate(names)]
+    names = map(person_id, frame[person])
+    return [(where, name) if name else (site, i) for i, name in enumerate(names)]
 
 
 def truth_about(

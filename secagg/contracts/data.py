@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -159,6 +159,10 @@ class PublicFacts:
     clip: under differential privacy, how every site clips its records; otherwise None
     noise: under differential privacy, the noise of each stage, by the stage's name
     repeated_persons: whether one person may have several records, according to the job
+    chosen_persons: under differential privacy, whether the job chooses the column that names
+        persons; see `secagg.contracts.noise.Sensitivity.of_chosen_persons`
+    counted_persons: without noise, whether the job names a column of persons, so that counts are
+        of persons
     min_sites: the smallest number of sites in a sum (release.min_sites); 1 if it is not set
     site_moments: under differential privacy, whether each site adds noise to its moments once, and
         all rounds use these instead of its records
@@ -173,6 +177,8 @@ class PublicFacts:
     repeated_persons: bool = False
     min_sites: int = 1
     site_moments: bool = False
+    chosen_persons: bool = False
+    counted_persons: bool = False
 
     @cached_property
     def positions(self) -> Mapping[str, tuple[int, ...]]:
@@ -220,6 +226,10 @@ class SiteRecords:
     site: the name of the site
     noisy: under noise once at the site, the site's noisy moments. `values` then has their repair,
         and no entry is a record's
+    persons: for each record, a number that stands for its person at this site. Empty if no column
+        names persons: every record is then a person of its own
+    concerned: without noise and with such a column, the numbers of persons with an incomplete
+        record, and with a value outside the bounds of each column
     """
 
     values: NDArray[np.float64]
@@ -231,3 +241,21 @@ class SiteRecords:
     site: str = ""
     noisy: NoisyMatrix | None = None
     surplus: int = 0
+    persons: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    concerned: tuple[int, ...] = ()
+
+    @property
+    def person_codes(self) -> NDArray[np.int64]:
+        """For each record, the number of its person, from 0 on without gaps."""
+        if not len(self.persons):
+            return np.arange(len(self.values))
+        return np.unique(self.persons, return_inverse=True)[1].reshape(-1)
+
+    @property
+    def persons_count(self) -> int:
+        """The number of persons; of records, if no column names persons."""
+        return len(np.unique(self.persons)) if len(self.persons) else len(self.values)
+
+    def part(self, start: int, end: int) -> SiteRecords:
+        """Return so many of the records, with the counts of all."""
+        return replace(self, values=self.values[start:end], persons=self.persons[start:end])

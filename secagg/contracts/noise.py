@@ -36,6 +36,17 @@ class Sensitivity:
     replace: float
     weights: tuple[int, ...] = ()
 
+    def of_chosen_persons(self) -> Sensitivity:
+        """Return the bounds if the job chooses the column that names the person of each record.
+
+        A site uses the first records of each person only. If two patients share a value of the
+        column, the removal of one lets a record of the other in. Then the records of that value
+        change as if a person were replaced. So adding or removing a record counts as replacing one.
+        Replacing a record can change the records of two values, so it counts twice.
+        docs/math/persons-and-windows.md has the derivation.
+        """
+        return Sensitivity(self.replace, 2 * self.replace, self.weights)
+
 
 class Placement(StrEnum):
     """Where the noise of differential privacy is added."""

@@ -66,11 +66,13 @@ class ColumnValues:
         minus 1 for a categorical column. A missing value is NaN
     values_outside: the values outside the bounds, before they were clipped
     unreadable_rows: the rows of unreadable cells, which count as missing
+    rows_outside: for each row, whether its value is outside the bounds
     """
 
     variables: NDArray[np.float64]
     values_outside: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     unreadable_rows: tuple[int, ...] = ()
+    rows_outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     @property
     def outside(self) -> int:
@@ -120,13 +122,14 @@ def read_column(
             unreadable.append(row)
     if isinstance(column, Continuous):
         with np.errstate(invalid="ignore"):
-            outside = values[(values < column.low) | (values > column.high)]
+            outside = (values < column.low) | (values > column.high)
         clipped = np.clip(values, column.low, column.high)
         numbers = np.log(clipped) if column.transform == "log" else clipped
-        return ColumnValues(numbers[:, np.newaxis], outside, tuple(unreadable))
+        return ColumnValues(numbers[:, np.newaxis], values[outside], tuple(unreadable), outside)
     indicators = (values[:, np.newaxis] == np.arange(1, len(column.levels))).astype(np.float64)
     indicators[np.isnan(values)] = np.nan
-    return ColumnValues(indicators, unreadable_rows=tuple(unreadable))
+    none = np.zeros(len(cells), dtype=np.bool_)
+    return ColumnValues(indicators, unreadable_rows=tuple(unreadable), rows_outside=none)
 
 
 def _read_number(cell: object) -> float:

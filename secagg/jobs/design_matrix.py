@@ -28,6 +28,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,12 @@ from pydantic import TypeAdapter
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
-from secagg.jobs.cells import MISSING, cell_text, read_column, record_number
+from secagg.jobs.cells import read_column, record_number
 from secagg.jobs.job import Binary, Column, Continuous, Job
+from secagg.jobs.person_ids import NOBODY, person_numbers, persons_of
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_persons, clip_rows
+from secagg.privacy.policy.questions import Question
 
 _MANY_CLIPPED_SHARE = 0.1
 """If more than this share of a column's values is outside its bounds, the site gets a remark."""
@@ -87,6 +90,8 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     return PublicFacts(
         variables, columns, max_rows, sites, clip, repeated_persons=repeated,
         min_sites=job.release.min_sites or 1,
+        chosen_persons=noised and privacy.person is not None and not privacy.person_pinned,
+        counted_persons=not noised and privacy.person is not None,
     )  # fmt: skip
 
 
@@ -96,16 +101,21 @@ def declarations(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:
 
 
 def reread_rows(
-    declared: Mapping[str, Mapping[str, Any]], table: pd.DataFrame, who: str
+    question: Question, table: pd.DataFrame, who: str, person: str | None
 ) -> SiteRecords:
-    """Return a site's records as a job without noise reads them that has these `declarations`.
+    """Return a site's records as a job without noise reads them that asks this question.
 
+    person: the column by which the present job counts persons; None for records. Records of that
+        time that it does not name are those of one person: nobody knows of more
     Raises `DataError`, whose text stays at the site.
     """
+    declared = question.columns
     columns = TypeAdapter(dict[str, Column]).validate_python(declared)
     variables = tuple(v for name, column in columns.items() for v in _variables(name, column, 0.5))
     public = PublicFacts(variables, tuple(columns), len(table), ())
-    return read_rows(columns, table, public, who)
+    rows = read_rows(columns, table, public, who, question.person, None)
+    numbers = person_numbers(table[person]) if person is not None else np.zeros(0, dtype=np.int64)
+    return replace(rows, persons=numbers[rows.complete] if person is not None else numbers)
 
 
 def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:
@@ -146,7 +156,7 @@ def read_rows(
     public: PublicFacts,
     who: str,
     person: str | None = None,
-    records_per_person: int = 1,
+    records_per_person: int | None = 1,
     place: Callable[[int], str] = record_number,
 ) -> SiteRecords:
     """Return a site's complete records, scaled.
@@ -155,8 +165,9 @@ def read_rows(
     table: the site's table
     who: name of the site, for the text of an error
     person: the column that names the person of each record; only the first `records_per_person`
-        records of a person are used. A record without a name is incomplete: if such records counted
-        as one person's, the removal of one patient could bring in the record of another
+        records of a person are used; all of them, if it is None. A record without a name is
+        incomplete: if such records counted as one person's, the removal of one patient could bring
+        in the record of another
     place: where a row of the table is, for the text of an error
     Raises `DataError`, whose text stays at the site.
     """
@@ -177,67 +188,101 @@ def read_rows(
         if not noised:
             raise DataError(who, f"has more than sites.max_rows = {public.max_rows} rows", advice)
         remarks.append(f"{who}: has more than {public.max_rows} rows; sums may be cut. {advice}")
-    parts: list[NDArray[np.float64]] = []
-    outside: list[int] = []
-    shares: list[float] = []
+    read = _read_columns(columns, table, who, place, unreadable_is_missing=noised)
+    remarks += read.remarks
+    design = np.hstack(read.parts)
+    complete = np.asarray(~np.isnan(design).any(axis=1))
+    midpoints = np.array([v.midpoint for v in public.variables])
+    half = np.array([v.half_range for v in public.variables])
+    used, numbers, persons = complete, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if person is not None:
+        numbers = person_numbers(table[person])
+        complete = complete & (numbers != NOBODY)
+        used = _first_ones(complete, numbers, records_per_person)
+        persons = numbers[used]
+    # Rounding may give slightly more than 1 at a bound; the clip corrects this.
+    scaled = np.clip((design[used] - midpoints) / half, -1.0, 1.0)
+    if public.clip is not None:
+        remarks += _shrunk(scaled, public.clip.norm, who)
+        scaled = clip_persons(clip_rows(scaled, public.clip), persons.tolist(), public.clip)
+    incomplete, surplus = int(len(table) - complete.sum()), int(complete.sum() - used.sum())
+    counts = np.array(read.outside, dtype=np.float64)
+    few = (~complete, *read.rows_outside) if person is not None else ()
+    concerned = tuple(persons_of(numbers, rows) for rows in few)
+    return SiteRecords(
+        scaled, incomplete, counts, tuple(remarks), np.array(read.shares), used, who,
+        surplus=surplus, persons=persons, concerned=concerned,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a table as they were read, in the job's order.
+
+    parts: the variables of each column
+    outside, shares, rows_outside: the number of values outside the bounds, their share, and which
+    """
+
+    parts: list[NDArray[np.float64]] = field(default_factory=list)
+    outside: list[int] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    rows_outside: list[NDArray[np.bool_]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def _read_columns(
+    columns: Mapping[str, Column],
+    table: pd.DataFrame,
+    who: str,
+    place: Callable[[int], str],
+    *,
+    unreadable_is_missing: bool,
+) -> _Columns:
+    found = _Columns()
     for name, column in columns.items():
         where = f"{who}, column {name!r}"
-        cells = table[name]
-        read = read_column(column, cells, where, unreadable_is_missing=noised, place=place)
-        parts.append(read.variables)
-        outside.append(read.outside)
+        read = read_column(
+            column, table[name], where, unreadable_is_missing=unreadable_is_missing, place=place
+        )
+        found.parts.append(read.variables)
+        found.outside.append(read.outside)
+        found.rows_outside.append(read.rows_outside)
         if read.unreadable:
-            remarks.append(
+            found.remarks.append(
                 f"{where}: {read.unreadable} cells are not numbers or declared levels, or are in "
                 "a line that cannot be read. Under [privacy] they count as missing. Correct the "
                 "file or the job; `secagg site check` names the lines."
             )
         values = int(np.count_nonzero(~np.isnan(read.variables[:, 0])))
-        shares.append(read.outside / max(values, 1))
-        if shares[-1] > _MANY_CLIPPED_SHARE:
-            remarks.append(
+        found.shares.append(read.outside / max(values, 1))
+        if found.shares[-1] > _MANY_CLIPPED_SHARE:
+            found.remarks.append(
                 f"{where}: more than {_MANY_CLIPPED_SHARE:.0%} of the values lie "
                 "outside the public bounds and were clipped. Check the bounds and the unit."
             )
-    found = [
+    clipped = [
         f"{name} {number} ({share:.1%})"
-        for name, number, share in zip(columns, outside, shares, strict=True)
+        for name, number, share in zip(columns, found.outside, found.shares, strict=True)
         if number
     ]
-    if found:
-        remarks.append(f"{who}: values outside the bounds, set to the bound: {', '.join(found)}")
-    design = np.hstack(parts)
-    complete = np.asarray(~np.isnan(design).any(axis=1))
-    midpoints = np.array([v.midpoint for v in public.variables])
-    half = np.array([v.half_range for v in public.variables])
-    used, persons = complete, list[str]()
-    if person is not None:
-        complete, used, persons = _of_persons(complete, table[person], records_per_person)
-    # Rounding may give slightly more than 1 at a bound; the clip corrects this.
-    scaled = np.clip((design[used] - midpoints) / half, -1.0, 1.0)
-    if public.clip is not None:
-        remarks += _shrunk(scaled, public.clip.norm, who)
-        scaled = clip_persons(clip_rows(scaled, public.clip), persons, public.clip)
-    incomplete, surplus = int(len(table) - complete.sum()), int(complete.sum() - used.sum())
-    counts = np.array(outside, dtype=np.float64)
-    clipped = np.array(shares)
-    return SiteRecords(
-        scaled, incomplete, counts, tuple(remarks), clipped, used, who, surplus=surplus
-    )
+    if clipped:
+        text = f"{who}: values outside the bounds, set to the bound: {', '.join(clipped)}"
+        found.remarks.append(text)
+    return found
 
 
-def _of_persons(
-    complete: NDArray[np.bool_], cells: pd.Series[Any], records_per_person: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], list[str]]:
-    """Return a mask of the complete rows, one of those to use, and the persons of the latter.
+def _first_ones(
+    complete: NDArray[np.bool_], persons: NDArray[np.int64], records_per_person: int | None
+) -> NDArray[np.bool_]:
+    """Return which rows to use: the first complete ones of each person; all, if it is None.
 
-    complete: whether a row has all values; cells: the names
+    complete: whether a row has all values; persons: of each row
     """
-    names = [cell_text(cell) for cell in cells]
-    complete = complete & np.array([name.lower() not in MISSING for name in names], dtype=np.bool_)
-    used, rows = complete.copy(), np.flatnonzero(complete)
-    used[rows] = cap_per_person([names[row] for row in rows], records_per_person)
-    return complete, used, [names[row] for row in np.flatnonzero(used)]
+    if records_per_person is None:
+        return complete
+    used = complete.copy()
+    used[complete] = cap_per_person(persons[complete].tolist(), records_per_person)
+    return used
 
 
 def _shrunk(scaled: NDArray[np.float64], norm: float, who: str) -> list[str]:

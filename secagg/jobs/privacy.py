@@ -36,7 +36,15 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
     person: str | None = Field(default=None, min_length=1)
     """The column that names the person of each record. The site reads this column and does not send
     it. If it is set, the guarantee protects all records of a person together; otherwise it protects
-    single records. A record without a person's name is incomplete, so it is not used."""
+    single records. A record without a person's name is incomplete, so it is not used. Without
+    noise, rules on numbers of records then count persons. See `secagg.jobs.person_ids` for which
+    names are equal."""
+    person_pinned: bool = False
+    """With `person` and noise: whether the policy of every site names this column (its key
+    `person`). A site whose policy does not name it refuses the job. If false, the job could have
+    chosen a column in which one patient's removal lets another's record in. The noise is then sized
+    for that: adding or removing a person counts as replacing one, and replacing one counts
+    twice."""
     records_per_person: int = Field(default=1, ge=1, le=2**48)
     """With `person`: the largest number of complete records of one person that a site uses. It uses
     the first ones. Intervals treat records as independent. So with more than one record per person,
@@ -71,8 +79,9 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
         if self.placement is Placement.NONE:
             # Compare values, not `model_fields_set`: a stored job has every key.
             changed = [
-                k for k, f in type(self).model_fields.items() if getattr(self, k) != f.default
-            ]
+                k for k, f in type(self).model_fields.items()
+                if k != "person" and getattr(self, k) != f.default
+            ]  # fmt: skip
             if changed:
                 raise ValueError(
                     f"{changed[0]} is set but placement is not, so the sums would have no noise. "
@@ -86,7 +95,14 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
             raise ValueError("records_per_person and sites_per_person require person (a column)")
         if self.person is None and self.person_norm is not None:
             raise ValueError("person_norm requires person (a column)")
+        if self.person is None and self.person_pinned:
+            raise ValueError("person_pinned requires person (a column)")
         return self
+
+    @property
+    def records_used(self) -> int | None:
+        """The largest number of records of a person that a site uses; None, without noise: all."""
+        return None if self.placement is Placement.NONE else self.records_per_person
 
     def terms(self) -> Terms | None:
         """Return the terms of the requested guarantee; None without noise."""
@@ -96,4 +112,5 @@ class Privacy(BaseModel, extra="forbid", frozen=True):
         return Terms(
             self.placement, self.epsilon, self.delta, self.adjacency, self.colluding,
             self.count_share, self.records_per_person, self.sites_per_person, self.person,
+            self.person_pinned,
         )  # fmt: skip

@@ -24,7 +24,13 @@ from secagg.privacy.accounting.events import (
 )
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports.ledgers import LedgerClaims
-from secagg.reports.numbers import ADJACENCIES, declared, probability, significant
+from secagg.reports.numbers import (
+    ADJACENCIES,
+    declared,
+    probability,
+    significant,
+    what_rules_count,
+)
 
 Facts = Mapping[str, Any]
 OPERATING_SYSTEM = "operating system"
@@ -73,7 +79,7 @@ class PrivacyClaims:
             secret_randomness=secret,
             hides_sites=bool(facts["protocol"]["hides_from_coordinator"]) and secret,
             holds=holds,
-            sentence=_sentence(guarantee, secret, holds),
+            sentence=_sentence(guarantee, secret, holds, facts["job"]["privacy"].get("person")),
             epsilon_and_delta=epsilon,
             thresholds=tuple(
                 k for release in facts["releases"] for k in release["thresholds"].values()
@@ -158,10 +164,11 @@ def _stage_noised(stage: Facts, part: Facts | None, honest: int, sums: Mapping[s
     )
 
 
-def _sentence(guarantee: Facts, secret: bool, holds: bool) -> str:
-    """Return the claim about one record, in one sentence."""
+def _sentence(guarantee: Facts, secret: bool, holds: bool, person: str | None) -> str:
+    """Return the claim about one record, in one sentence; without noise, also what rules count."""
     if not guarantee:
-        return "No differential privacy: the released sums are exact, without noise."
+        exact = "No differential privacy: the released sums are exact, without noise."
+        return f"{exact} {what_rules_count(person)}"
     if not secret:
         return (
             "Privacy: void. This run claims no differential privacy: anybody who knows the seed "

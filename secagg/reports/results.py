@@ -22,7 +22,7 @@ _LABELS = {"n": "records", "rounds": "rounds of the method"}
 """Labels of numbers that every method may have; a method's own labels have priority."""
 _SHOWN_ELSEWHERE = {"schema", "method", "title", "outcome", "level", "converged", "status"}
 _SHOWN_ELSEWHERE |= {"caution"}
-_SHOWN_ELSEWHERE |= {"failed", "records", "incomplete_records", "records_error"}
+_SHOWN_ELSEWHERE |= {"failed", "records", "incomplete_records", "records_error", "persons"}
 _SHOWN_ELSEWHERE |= {"missing", "extra", "reversed"}
 
 

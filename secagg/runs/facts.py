@@ -119,6 +119,7 @@ def counts(planned: Planned, state: CoordinatorState) -> dict[str, Any]:
         "incomplete_records": int(total["incomplete"][0]),
         "values_outside_bounds": outside,
         "contributions_clipped": clipped,
+        **({"persons": int(total["persons"][0])} if "persons" in total else {}),
     }
 
 

@@ -54,6 +54,7 @@ from secagg.privacy.accounting.guarantee import sentence
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
+from secagg.reports.numbers import what_rules_count
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases
 from secagg.runs.checks.earlier_draws import moments_drawn_before
@@ -209,7 +210,8 @@ def _guarantee(planned: Planned) -> dict[str, Any]:
     if facts is None:
         return {
             "placement": "none",
-            "sentence": "No differential privacy: no noise is added, so there is no epsilon.",
+            "sentence": "No differential privacy: no noise is added, so there is no epsilon. "
+            + what_rules_count(planned.job.privacy.person),
         }
     return {**facts, "sentence": sentence(facts), "feasibility": prospect(planned, facts)}
 

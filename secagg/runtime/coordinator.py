@@ -333,7 +333,9 @@ class Coordinator:
                 me, rules = self.identity.name, self.policy
                 check_cells(me, rules.min_cell_records, self.public.variables, records, levels)
                 check_level_sites(me, rules.min_level_sites, sites)
-            state = replace(state, counts=fields, records=records)
+            # All rules on the total count persons, if a column names them.
+            total = records if "persons" not in fields else int(fields["persons"][0])
+            state = replace(state, counts=fields, records=total)
         else:
             method = self.method.aggregate(state.method, fields, len(cohort))
             state = replace(state, method=method)

@@ -52,7 +52,10 @@ def make_party(
             stages = [s for name, s in planned.plans.stages.items() if name != COHORT]
             guard = make_guard(
                 planned.job, planned.facts, stages, planned.private, source, roster, session,
-                random, lambda declared: reread_rows(declared, source.read(), source.name),
+                random,
+                lambda question: reread_rows(
+                    question, source.read(), source.name, planned.job.privacy.person
+                ),
             )  # fmt: skip
         load = functools.partial(read_records, planned, source, stand_in)
         site = SiteContext(planned.method, planned.public, load, guard, method_random)
@@ -87,5 +90,5 @@ def read_records(
     table, privacy = source.read(), planned.job.privacy
     return read_rows(
         planned.job.columns, table, planned.public, source.name,
-        privacy.person, privacy.records_per_person, source.table.place,
+        privacy.person, privacy.records_used, source.table.place,
     )  # fmt: skip

@@ -35,7 +35,7 @@ from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.site_policy import ANY_MODULE
 from secagg.runtime.evidence import EVIDENCE
-from secagg.runtime.rounds import StagePlans, declared_stages, plan_stages
+from secagg.runtime.rounds import StagePlans, declared_stages, of_unit, plan_stages
 from secagg.runtime.site_moments import site_moments_stage
 
 
@@ -106,7 +106,7 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
     public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method, facts))
     stages = declared_stages(method, public)
     if public.site_moments:
-        stages = (site_moments_stage(public, job.privacy.count_share),)
+        stages = (of_unit(site_moments_stage(public, job.privacy.count_share), public),)
     _check_person_norm(job, stages, public.clip)
     private = _calibrate(job, method, facts, stages, protocol, len(job.sites.names or names))
     if private is not None:

@@ -33,7 +33,12 @@ from secagg.contracts import (
 from secagg.contracts.noise import Sensitivity
 from secagg.core.identity import Role
 from secagg.errors import PeerError
-from secagg.privacy.policy.cell_counts import level_counts, sites_with_level
+from secagg.privacy.policy.cell_counts import (
+    level_counts,
+    person_level_counts,
+    sites_with_level,
+    with_references,
+)
 from secagg.runtime.sum_plan import SumPlan, plan_sum
 
 COHORT = "cohort"
@@ -89,7 +94,18 @@ def declared_stages(method: Method, public: PublicFacts) -> tuple[Stage, ...]:
     stages = method.stages(public)
     if public.site_moments:
         stages = tuple(replace(stage, reads_records=False) for stage in stages)
-    return (cohort_stage(public), *stages)
+    return tuple(of_unit(stage, public) for stage in (cohort_stage(public), *stages))
+
+
+def of_unit(stage: Stage, public: PublicFacts) -> Stage:
+    """Return the stage with its sensitivity to one record of the job's unit."""
+    if not public.chosen_persons:
+        return stage
+    training = stage.training
+    if training is not None:
+        training = replace(training, sensitivity=training.sensitivity.of_chosen_persons())
+    moved = None if stage.sensitivity is None else stage.sensitivity.of_chosen_persons()
+    return replace(stage, sensitivity=moved, training=training)
 
 
 def plan_stages(method: Method, public: PublicFacts, ring_bits: tuple[int, ...]) -> StagePlans:
@@ -125,10 +141,14 @@ def cohort_stage(public: PublicFacts) -> Stage:
         Field("outside", (len(public.columns),), bound, 0, Kind.COUNT),
     )
     sees = "record counts over all sites: complete, incomplete, clipped"
+    if public.counted_persons:
+        spec = (*spec, Field("persons", (1,), bound, 0, Kind.COUNT))
+        sees += "; persons with complete records"
     if q := sum(v.indicator for v in public.variables):
-        spec = (*spec, Field("levels", (q * (q + 1) // 2,), bound, 0, Kind.COUNT))
-        columns = len({v.column for v in public.variables if v.indicator})
-        spec = (*spec, Field("level_sites", (q + columns,), 1.0, 0, Kind.COUNT))
+        levels = q + len({v.column for v in public.variables if v.indicator})
+        pairs = levels if public.counted_persons else q
+        spec = (*spec, Field("levels", (pairs * (pairs + 1) // 2,), bound, 0, Kind.COUNT))
+        spec = (*spec, Field("level_sites", (levels,), 1.0, 0, Kind.COUNT))
         sees += (
             "; with each level of a column, and with each pair of levels; and at how many sites "
         )
@@ -139,17 +159,23 @@ def cohort_stage(public: PublicFacts) -> Stage:
 def cohort_update(rows: SiteRecords, public: PublicFacts, spec: Spec, minimum: int) -> Update:
     """Return a site's contribution to the cohort round: the counts in the spec.
 
-    minimum: an incomplete or clipped count below it is sent as 0, because it concerns few records
+    minimum: an incomplete or clipped count is sent as 0 if it concerns fewer persons (records, if
+        no column names persons)
     """
     incomplete = np.array([rows.incomplete], dtype=np.float64)
+    concerned = np.concatenate([incomplete, rows.outside])
+    if public.counted_persons:
+        concerned = np.array(rows.concerned or np.zeros(len(concerned)), dtype=np.float64)
     indicators = rows.values[:, [v.indicator for v in public.variables]] > 0
+    columns = [v.column for v in public.variables if v.indicator]
     counts = {
         "records": np.array([len(rows.values)], dtype=np.float64),
-        "incomplete": np.where(incomplete < minimum, 0.0, incomplete),
-        "outside": np.where(rows.outside < minimum, 0.0, rows.outside),
-        "levels": level_counts(indicators),
-        "level_sites": sites_with_level(
-            indicators, [v.column for v in public.variables if v.indicator]
-        ),
+        "incomplete": np.where(concerned[:1] < minimum, 0.0, incomplete),
+        "outside": np.where(concerned[1:] < minimum, 0.0, rows.outside),
+        "persons": np.array([rows.persons_count], dtype=np.float64),
+        "levels": level_counts(indicators)
+        if not public.counted_persons
+        else person_level_counts(with_references(indicators, columns), rows.person_codes),
+        "level_sites": sites_with_level(indicators, columns),
     }
     return {field.name: counts[field.name] for field in spec}

@@ -34,7 +34,7 @@ from secagg.privacy.ledger.records import RECORD, Cohort, Release
 from secagg.privacy.policy.evaluation import PolicyRequest, parameters
 from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers
 from secagg.privacy.policy.guard import Guard
-from secagg.privacy.policy.questions import Declarations, Question
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.release_rules import check_cohort
 from secagg.runtime.rounds import COHORT
 
@@ -63,12 +63,12 @@ def _now() -> datetime:
 def make_guard(
     job: Job, facts: MethodFacts, stages: Sequence[Stage], private: Calibrated | None,
     source: SiteSource, roster: Roster, session: bytes, random: RandomBytes,
-    reread: Callable[[Declarations], SiteRecords],
+    reread: Callable[[Question], SiteRecords],
 ) -> Guard:  # fmt: skip
     """Return a site's guard.
 
     stages: those of the method
-    reread: reads the site's records again, as an earlier exact job declared their columns
+    reread: reads the site's records again, as an earlier exact job asked for them
     """
     key, replayable = roster.parties[roster.coordinator].verify_key, random is not system_random
     terms = None if private is None or replayable else private.terms
@@ -94,7 +94,7 @@ def contribution_request(
         held = max(stages, key=lambda stage: stage.held_out)
         question = Question(
             columns, job.sites.max_rows, source.policy.min_records or 0,
-            held.held_out, held.held_out_rows, _powers(stages),
+            held.held_out, held.held_out_rows, _powers(stages), job.privacy.person,
         )  # fmt: skip
     weights = facts.weights
     return PolicyRequest(
@@ -110,6 +110,7 @@ def contribution_request(
         counting=True,
         terms=terms,
         question=question,
+        person=job.privacy.person,
         min_cell_records=rules.min_cell_records or 1,
         min_level_sites=rules.min_level_sites or 1,
         chosen_weights=weights.reason if isinstance(weights, ChosenWeights) else "",

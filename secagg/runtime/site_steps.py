@@ -297,7 +297,7 @@ class SiteSteps:
         if self.context.public.site_moments:
             return [self.context.drawn[0].repaired]
         parts = self._parts()
-        return parts if stage.reads_records else [replace(parts[0], values=parts[0].values[:0])]
+        return parts if stage.reads_records else [parts[0].part(0, 0)]
 
     def _parts(self) -> list[SiteRecords]:
         """Return the records, split if they are more than `max_rows`; only under noise they can be.
@@ -307,7 +307,7 @@ class SiteSteps:
         """
         rows, limit = self.context.rows, self.context.public.max_rows
         starts = range(0, max(len(rows.values), 1), limit)
-        return [replace(rows, values=rows.values[i : i + limit]) for i in starts]
+        return [rows.part(i, i + limit) for i in starts]
 
     def _draw_moments(self, contribution: ContributionRequest) -> None:
         """Record the draw of the site's noisy moments in the ledger, and draw them, once."""
@@ -364,7 +364,7 @@ class SiteSteps:
             raise PolicyRefusal(self.me, "the total number of records has changed")
         with attempt.step(Step.RECORDS), self._counted(contribution):
             if site.guard is None:
-                check_records(self.policy, self.me, len(site.rows.values))
+                check_records(self.policy, self.me, site.rows.persons_count)
             else:
                 site.guard.check(contribution, site.rows, site.public)
         return state.with_records(total)

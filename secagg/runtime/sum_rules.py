@@ -20,7 +20,7 @@ def check_sum(
     if guard.calibrated is None and callable(weights_of := facts.weights):
         for earlier in answered[len(guard.weights) :]:
             guard.weights.add(weights_of(rows, earlier, public))
-        guard.check_weights(contribution, weights_of(rows, message, public))
+        guard.check_weights(contribution, weights_of(rows, message, public), rows)
         answered = (*answered, message)
     guard.count_numbers(contribution, spec, message)
     return answered

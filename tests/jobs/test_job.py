@@ -110,7 +110,7 @@ def test_mistakes_name_their_key_on_one_line(key: str, raw: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("epsilon", 1.0), ("delta", 1e-6), ("record_norm", 1.2), ("person", "id"), ("colluding", 2),
+    [("epsilon", 1.0), ("delta", 1e-6), ("record_norm", 1.2), ("colluding", 2),
      ("adjacency", "replace"), ("count_share", 0.1)],
 )  # fmt: skip
 def test_privacy_without_a_placement_is_refused(key: str, value: Any) -> None:
@@ -121,7 +121,7 @@ def test_privacy_without_a_placement_is_refused(key: str, value: Any) -> None:
     assert "--set privacy={}" in caught.value.line()
 
 
-@pytest.mark.parametrize("privacy", [{}, {"placement": "none"}])
+@pytest.mark.parametrize("privacy", [{}, {"placement": "none"}, {"person": "id"}])
 def test_a_job_without_a_privacy_guarantee_is_valid(privacy: dict[str, Any]) -> None:
     """Also once all defaults are written out, as a stored job has them."""
     job = parse_job(raw_job(privacy=privacy))

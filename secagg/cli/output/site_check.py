@@ -29,7 +29,10 @@ def show_site_checks(
     """
     out = terminal.standard_output()
     for check in checks:
-        table = Table(title=f"{escape(check.site)}: {check.rows} rows, {check.complete} complete")
+        title = f"{escape(check.site)}: {check.rows} rows, {check.complete} complete"
+        if check.persons is not None:
+            title += f", {check.persons} persons"
+        table = Table(title=title)
         table.add_column("column", overflow="fold")
         for name in ("missing", "unreadable", "out of bounds", "quartiles", "note"):
             table.add_column(name, justify="left" if name == "note" else "right")

@@ -6,7 +6,7 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.form_checks import aggregators_of, contradictions
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports import tables
-from secagg.reports.numbers import count, counted, listing
+from secagg.reports.numbers import count, counted, listing, what_rules_count
 
 NOT_FILLED_IN = "Not filled in."
 
@@ -98,7 +98,9 @@ def _records(run: RunEvidence) -> Statement:
 
 def _unit(run: RunEvidence) -> Statement:
     if not run.claims.noised:
-        text = "The run does not say how many records a person has: it has no noise for a person."
+        person = run.facts["job"]["privacy"].get("person")
+        text = "The run does not say how many records a person has: it has no noise for a person. "
+        text += what_rules_count(person)
         return Statement("records of a person", text, Status.PERSON, (), run.name)
     guarantee = run.claims.guarantee
     text = f"The guarantee protects one {guarantee['unit']}."

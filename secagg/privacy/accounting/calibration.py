@@ -37,6 +37,7 @@ a stage without a bounded sensitivity      refused: no amount of noise is enough
 delta not below 1 / number of records      refused: it would allow publishing a random record
 discreteness needs too much of delta       refused; the error names the largest epsilon (20 to 25)
 person with m records at s sites           Delta is multiplied by m s (`site`: by m root(s))
+person by a column that the job chooses    Delta as `Sensitivity.of_chosen_persons` says
 event in the m windows that contain it      as a person with m records at one site
 the same, with a sampling rate below 1     refused: each record is drawn on its own
 placement `site`, more than `colluding`    same guarantee: each site's own noise is enough

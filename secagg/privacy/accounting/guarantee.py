@@ -33,6 +33,10 @@ _PLD = (
     "privacy-loss distributions of Poisson samples (Zhu, Dong and Wang 2022; Doroshenko and others "
     "2022), an upper bound"
 )
+_OF_JOB = (
+    " The job chose the column that names persons, so the noise is large enough for a removal that "
+    "lets another person's record in."
+)
 _KNOWN_SAMPLES = (
     "Nothing beyond the noise protects a record from someone who knows in which rounds it took "
     "part. Sites draw this at random and do not tell."
@@ -52,6 +56,7 @@ def guarantee(calibrated: Calibrated, clip: Clip, sites: int, withstands: int) -
         "placement": terms.placement.value,
         "unit": terms.unit,
         "person": terms.person,
+        "person_pinned": terms.pinned,
         "records_per_person": 1 if terms.person is None else terms.records,
         "records_per_event": terms.records if terms.person is None else 1,
         "sites_per_person": terms.sites,
@@ -155,6 +160,7 @@ def _caps(facts: Mapping[str, Any]) -> str:
         f" One person means at most {records} record{'s' if records > 1 else ''} at a site (the "
         f"site drops further ones) and records at no more than {sites} "
         f"site{'s' if sites > 1 else ''} (nobody checks this).{_person_norm(facts)}"
+        f"{'' if facts['person_pinned'] else _OF_JOB}"
     )
 
 

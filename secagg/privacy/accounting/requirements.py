@@ -62,6 +62,12 @@ def check_terms(
             "method.sampling_rate",
             "must be 1 if a person may have several records, because each is drawn on its own",
         )
+    if terms.person is not None and not terms.pinned and any(rate_of(s) < 1 for s in method):
+        raise JobError(
+            "privacy.person",
+            "with random samples of records, the policy of every site must name this column",
+            "Set privacy.person_pinned, leave person out, or set method.sampling_rate to 1.",
+        )
     alone = [stage for stage in method if stage.training is not None]
     if alone and terms.placement is not Placement.SITE:
         raise CapabilityError(

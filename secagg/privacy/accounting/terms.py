@@ -20,6 +20,8 @@ class Terms:
         only if records are windows of series; the unit is then an event, one step of a series
     sites: largest number of sites at which one unit has records
     person: the column that names the person of each record; None if the unit is no person
+    pinned: whether the policy of every site names this column; see
+        `secagg.contracts.noise.Sensitivity.of_chosen_persons`
     """
 
     placement: Placement
@@ -31,6 +33,7 @@ class Terms:
     records: int = 1
     sites: int = 1
     person: str | None = None
+    pinned: bool = False
 
     @property
     def unit(self) -> str:

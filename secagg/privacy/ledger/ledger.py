@@ -197,7 +197,6 @@ class Ledger:
         """
         if not costs:
             return
-
         where = f"data set {dataset!r}"
         all_caps = (*self.caps(dataset), *caps)
         spent_under = partial(self.spent_under, dataset)
@@ -283,10 +282,7 @@ class Ledger:
         return read_numbers(self._where, dataset, session)
 
     def reserve_numbers(self, dataset: str, own: Reservation, limit: int | None) -> None:
-        """Write a session's reservation, in place of its last one, if all together fit the limit.
-
-        Raises `PolicyRefusal`.
-        """
+        """Write a session's reservation, in place of its last one. Raises `PolicyRefusal`."""
         with self._change():
             numbers = self.numbers(dataset, own.session).others(own.session) + own.reserved
             if limit is not None and numbers > limit:

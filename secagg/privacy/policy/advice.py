@@ -36,6 +36,8 @@ ADVICE: Mapping[str, str] = {
     "ledgers: others hold the earlier sums.",
     "delta": "Lower privacy.delta.",
     "keys.coordinators": "Run with --key FILE and the key that the policy lists.",
+    "person": "Set privacy.person to the column that the policies name. A policy that names none "
+    "allows no privacy.person_pinned.",
     "questions": "To try settings on records that are all yours, use secagg.simulate, which keeps "
     "no ledger. Or run " + WITH_NOISE,
     "refusals": "Find mistakes with `secagg site check`, which sends nothing. The site can raise "

@@ -7,7 +7,8 @@ answered in the session: Kish's effective number of records (1965, *Survey Sampl
 
     (sum |w|)^2 / sum w^2,                                                                      (1)
 
-which is n if n records have one weight, is at least `min_cell_records` for w itself and for every
+with the |w| of a person's records added up if a column names persons. It is n if n records have one
+weight, is at least `min_cell_records` for w itself and for every
 difference. More than the largest minimum of a convention is never required: weights of an ordinary
 fit are uneven too. In Newton's method on four hospitals' records, the smallest value for any
 difference is 73, at the hospital with 117 records.
@@ -45,9 +46,14 @@ _ROUNDING = 1e-12
 """Differences of weights up to this share of the largest weight may be rounding."""
 
 
-def effective_records(weights: Weights) -> float:
-    """Return (1) for weights, or for differences of weights; 0 if all are 0."""
+def effective_records(weights: Weights, persons: NDArray[np.int64] | None = None) -> float:
+    """Return (1) for weights, or for differences of weights; 0 if all are 0.
+
+    persons: of each record, whose sizes of weights then add up; None if each has its own
+    """
     sizes = np.abs(weights)
+    if persons is not None:
+        sizes = np.bincount(persons, sizes)
     largest = sizes.max(initial=0.0)
     if largest == 0:
         return 0.0
@@ -72,15 +78,21 @@ class AnsweredWeights:
         """Add the weights of a message that is answered."""
         self._answered.append(tuple(weights))
 
-    def judge(self, policy: SitePolicy, weights: Sequence[Weights]) -> tuple[Decision, ...]:
+    def judge(
+        self,
+        policy: SitePolicy,
+        weights: Sequence[Weights],
+        persons: NDArray[np.int64] | None = None,
+    ) -> tuple[Decision, ...]:
         """Return the decision of the rule `effective_records` about a further message.
 
         weights: of the site's records, in each part of the sum
+        persons: of each record (`secagg.contracts.SiteRecords.person_codes`)
         """
         needed = min(policy.smallest_cell, LARGEST_MINIMUM)
-        alone = [n for n in map(effective_records, weights) if n > 0]
+        alone = [n for own in weights if (n := effective_records(own, persons)) > 0]
         differences = [
-            effective_records(difference)
+            effective_records(difference, persons)
             for earlier in self._answered
             for before, now in zip(earlier, weights, strict=True)
             if _changed(difference := now - before, before, now)

@@ -14,6 +14,10 @@ Without noise, the first sum of a run counts the records of all cells, and the s
 level occurs. `check_cells` and `check_level_sites` refuse the run before any sum of the method is
 requested, if a count is neither 0 nor large enough. They do not say which.
 
+If the job names a column of persons, a cell's count is the number of persons with a record in it. A
+person can have several levels of one column. So the counts of reference levels do not follow from
+the others, and are summed too.
+
 Guarantee: if both pass, every cell over all sites has no records, or `min_cell_records` or more;
 and every level occurs at no site, or at `min_level_sites` or more.
 
@@ -74,10 +78,35 @@ def sites_with_level(indicators: NDArray[np.bool_], columns: Sequence[str]) -> N
     indicators: shape (records, q)
     columns: the column of each indicator; after the indicators come the columns' reference levels
     """
+    return np.array(with_references(indicators, columns).any(axis=0), dtype=np.float64)
+
+
+def with_references(indicators: NDArray[np.bool_], columns: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which levels each record has: the indicators, and then the reference levels.
+
+    indicators: shape (records, q); columns: the column of each indicator
+    """
     names = np.array(columns)
     rest = [~indicators[:, names == name].any(axis=1) for name in dict.fromkeys(columns)]
-    levels = np.column_stack([indicators, *rest])
-    return np.array(levels.any(axis=0), dtype=np.float64)
+    return np.column_stack([indicators, *rest])
+
+
+def person_level_counts(
+    levels: NDArray[np.bool_], persons: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the numbers of persons with a record that has each pair of levels, as `level_counts`.
+
+    levels: from `with_references`; persons: of each record, numbered from 0 without gaps
+    """
+    count = levels.shape[1]
+    found = np.zeros((count, count))
+    if len(persons):
+        order = np.argsort(persons, kind="stable")
+        starts = np.searchsorted(persons[order], np.arange(persons.max() + 1))
+        for i, own in enumerate(levels[order].T):
+            both = levels[order] & own[:, np.newaxis]
+            found[i] = np.logical_or.reduceat(both, starts, axis=0).sum(axis=0)
+    return found[np.triu_indices(count)]
 
 
 def check_level_sites(who: str, minimum: int | None, counts: NDArray[np.float64]) -> None:
@@ -113,12 +142,16 @@ def check_cells(
     who: name of the party that checks
     minimum: None if the rule is not set, which is an error too
     records: number of records over all sites
-    counts: the sum of `level_counts` over all sites
+    counts: the sum of `level_counts` over all sites; or of `person_level_counts`, which has all
+        cells
     """
     if minimum is None:
         raise PolicyRefusal(who, "release rule min_cell_records is not set", "Set min_records.")
     columns = [v.column for v in variables if v.indicator]
     q = len(columns)
+    if len(counts) != q * (q + 1) // 2:
+        _check(who, minimum, counts, "persons")
+        return
     gram = np.zeros((q + 1, q + 1))
     gram[0, 0] = records
     upper = np.triu_indices(q)
@@ -128,11 +161,14 @@ def check_cells(
     # Columns of `levels`: each indicator, and for each column the reference level 1 - (its sum).
     references = [[1.0, *(-float(c == name) for c in columns)] for name in dict.fromkeys(columns)]
     levels = np.vstack([np.eye(q + 1)[1:], np.array(references).reshape(-1, q + 1)])
-    cells = levels @ gram @ levels.T
+    _check(who, minimum, levels @ gram @ levels.T, "records")
+
+
+def _check(who: str, minimum: int, cells: NDArray[np.float64], unit: str) -> None:
     if np.any((cells > 0) & (cells < minimum)):
         raise PolicyRefusal(
             who,
-            f"fewer than {minimum} records over all sites have one of the levels, or one of the "
+            f"fewer than {minimum} {unit} over all sites have one of the levels, or one of the "
             "pairs of levels, of the binary and categorical columns",
             _OTHER_WAYS.format(column="a column with rare levels", rule="min_cell_records"),
         )

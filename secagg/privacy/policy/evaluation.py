@@ -21,6 +21,8 @@ cohorts               fixed: the sites are those of an earlier release, or there
 methods               the job's method is listed; if no list is set, an exact job's        before
                       messages cannot choose which records weigh most
 columns               all of the job's columns are listed, and declared as the policy says  before
+person                the job names persons by the column that the policy names; if the     before
+                      policy names none, the job does not rely on it (`person_pinned`)
 protocols             the job's protocol is listed; if no list is set, it hides this site   before
 keys.coordinators     the requesting coordinator's key is listed                           before
 noise                 required: there is noise; own: each site adds all noise itself       before
@@ -28,7 +30,6 @@ budget.set            a job with noise: the policy sets a budget, directly or by
 budget                epsilon and delta of the whole job are at most those of the policy   before
 budget.adjacency      the job's adjacency is listed                                        before
 budget.unit           the job's unit (record, event or person) is listed                   before
-budget.person         the job protects persons, named by the column that the policy names  before
 budget.colluding      noise allows for >= N colluding sites, or each site adds all itself  before
 refusals              in a period, fewer than N exact jobs were refused because of the     before
                       records
@@ -74,6 +75,10 @@ refusal therefore reveals nothing about the records. A rule on the site's own re
 them exactly, and outside the budget. Small counts and dominant records need no rule there, because
 noise hides every single record.
 
+Without noise, and if the job names a column of persons, every number of records in the table is one
+of persons (`secagg.privacy.policy.record_rules`), at the site and over all sites. A person with
+records at several sites counts at each of them: nobody can know.
+
 The number of parameters is that of the largest statistical model that the released sums determine,
 whichever analysis the job requests. With the moments of v variables, this is a regression of one
 variable on all others. It has v + 1 parameters: intercept, v - 1 slopes and residual variance. With
@@ -106,7 +111,7 @@ from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.advice import ADVICE
 from secagg.privacy.policy.differencing import exposed
 from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers
-from secagg.privacy.policy.policy_tables import Budget
+from secagg.privacy.policy.noise_rules import on_noise
 from secagg.privacy.policy.questions import Declarations, Question, conflict
 from secagg.privacy.policy.site_policy import ANY_PROTOCOL, SitePolicy
 
@@ -130,6 +135,7 @@ class PolicyRequest:
     few_records, few_sites: the numbers on which a sum may depend alone (`secagg.contracts.Stage`)
     question: what an exact job asks of the records; None with noise
     asked: the questions of all earlier exact releases of this data set, from the ledger
+    person: the column that names persons, by the job; None if it names none
     chosen_weights: why messages can choose which records weigh most in a sum; "" if they cannot
     numbers: the exact numbers that the job releases beyond moments
     released_numbers: those that rounds of other jobs have released, from the ledger
@@ -154,6 +160,7 @@ class PolicyRequest:
     few_sites: int = 0
     question: Question | None = None
     asked: tuple[Question, ...] = ()
+    person: str | None = None
     chosen_weights: str = ""
     numbers: PlannedNumbers = NO_NUMBERS
     released_numbers: int = 0
@@ -187,7 +194,7 @@ def before_data(policy: SitePolicy, request: PolicyRequest) -> tuple[Decision, .
     return (
         *_check_cohort(policy, request),
         *_check_lists(policy, request),
-        *_check_noise(policy, request),
+        *on_noise(policy, request.terms, exact=request.question is not None),
         *_check_question(policy, request),
         *_check_total(policy, request),
     )
@@ -269,6 +276,7 @@ def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
                 ]
                 text = f"{others[0]!r} is listed with another declaration" if others else text
             yield Decision(rule, not others, text)
+    yield from _check_person(policy, request)
     exact = request.terms is None
     if policy.is_own and policy.methods is None and exact and request.chosen_weights:
         text = f"{request.method!r} is not listed in the policy's methods. {request.chosen_weights}"
@@ -278,6 +286,18 @@ def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
         key = request.coordinator_key.hex()
         listed = key in policy.keys.coordinators
         yield Decision("keys.coordinators", listed, f"{key} is {'' if listed else 'not '}listed")
+
+
+def _check_person(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
+    terms = request.terms
+    person = request.person if terms is None else terms.person
+    if policy.person is None and (terms is None or not terms.pinned):
+        return
+    job, own = (
+        "no column" if name is None else f"column {name!r}" for name in (person, policy.person)
+    )
+    text = f"the job names persons by {job}, the policy by {own}"
+    yield Decision("person", person == policy.person, text)
 
 
 def _check_protocol(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
@@ -290,36 +310,6 @@ def _check_protocol(policy: SitePolicy, request: PolicyRequest) -> Iterable[Deci
     elif ANY_PROTOCOL not in allowed:
         listed = name in allowed
         yield Decision("protocols", listed, "all listed" if listed else f"{name!r} is not listed")
-
-
-def _check_noise(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
-    terms, budget = request.terms, policy.budget
-    placement = Placement.NONE if terms is None else terms.placement
-    if policy.noise != "any":
-        own = policy.noise == "own"
-        needs = "placement 'site'" if own else "privacy.placement and epsilon"
-        text = f"{policy.noise!r} requires {needs}; the job has placement {placement.value!r}"
-        allowed = placement is Placement.SITE if own else terms is not None
-        yield Decision("noise", allowed, text)
-    exact = request.question is not None  # noise that others can compute has neither terms
-    if exact and (budget is None or budget.exact_jobs == "by_rules"):  # nor a question
-        return
-    if budget is None:
-        if policy.is_own:
-            text = "the policy sets no budget, so it allows no job with noise"
-            yield Decision("budget.set", False, text)
-        return
-    if budget.epsilon is not None and budget.delta is not None:
-        claim, fits = "no noise", False
-        if terms is not None:
-            claim = f"epsilon {terms.epsilon:g} at delta {terms.delta:g}"
-            fits = terms.epsilon <= budget.epsilon and terms.delta <= budget.delta
-        limit = f"at most epsilon {budget.epsilon:g} at delta {budget.delta:g}"
-        yield Decision("budget", fits, f"the job has {claim}; allowed is {limit}")
-    elif terms is None:
-        yield Decision("budget", False, "no noise, and the period's budget is finite")
-    if terms is not None:
-        yield from _check_terms(budget, terms)
 
 
 def _check_question(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decision]:
@@ -366,24 +356,3 @@ def _check_total(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
         text = f"{request.parameters} parameters for about {share:.0f} records per site"
         allowed = request.parameters <= ratio * share
         yield Decision("max_parameters_ratio", allowed, f"{text}; at most {ratio:g} per record")
-
-
-def _check_terms(budget: Budget, terms: Terms) -> Iterable[Decision]:
-    """Decide whether the guarantee is of the kind that the policy requires."""
-    if budget.adjacency is not None:
-        listed = terms.adjacency in budget.adjacency
-        text = f"{terms.adjacency.value} is {'' if listed else 'not '}listed"
-        yield Decision("budget.adjacency", listed, text)
-    if budget.unit is not None:
-        as_record = terms.unit == "event" and "record" in budget.unit  # which is an event's part
-        listed = terms.unit in budget.unit or as_record
-        text = f"the job's unit is {terms.unit}, {'' if listed else 'not '}listed"
-        yield Decision("budget.unit", listed, text)
-    if budget.person is not None:
-        column = "no column" if terms.person is None else f"column {terms.person!r}"
-        text = f"the job names persons by {column}, the policy by column {budget.person!r}"
-        yield Decision("budget.person", terms.person == budget.person, text)
-    if budget.colluding is not None:
-        text = f"noise allows for {terms.colluding} colluding sites, {budget.colluding} needed"
-        enough = terms.placement is Placement.SITE or terms.colluding >= budget.colluding
-        yield Decision("budget.colluding", enough, text)

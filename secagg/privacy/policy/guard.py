@@ -63,7 +63,7 @@ class Guard:
     template: the part of the policy request that is the same in every round
     query: digest of everything in the job that determines the computation and its records
     job: digest of the whole job
-    reread: reads the site's records again, as an earlier exact job declared their columns
+    reread: reads the site's records again, as an earlier exact job asked for them
     calibrated: the noise of each stage; None without noise
     open_ledger: opens the site's ledger; called on first use
     replayable: whether the noise comes from a known seed, so that others can compute it
@@ -79,7 +79,7 @@ class Guard:
     query: bytes
     job: bytes = b""
     replayable: bool = False
-    reread: Callable[[Declarations], SiteRecords] | None = None
+    reread: Callable[[Question], SiteRecords] | None = None
     remarks: list[str] = field(default_factory=list, repr=False)
     weights: AnsweredWeights = field(default_factory=AnsweredWeights, repr=False)
     _ledger: Ledger | None = field(default=None, init=False)
@@ -146,7 +146,7 @@ class Guard:
         """
         if not self._records:
             self._records = encoding.digest(rows.values).hex()
-        self._note_share(len(rows.values), request.total)
+        self._note_share(rows.persons_count, request.total)
         if self.calibrated is not None or request.facts == self._checked:
             return
         if self._own is None:
@@ -167,13 +167,15 @@ class Guard:
         evaluation.enforce(self.template.site, decisions)
         self._checked = request.facts
 
-    def check_weights(self, request: ContributionRequest, weights: Sequence[Weights]) -> None:
-        """Check that a sum, and its difference to each earlier one, depends on enough records.
+    def check_weights(
+        self, request: ContributionRequest, weights: Sequence[Weights], rows: SiteRecords
+    ) -> None:
+        """Check that a sum, and its difference to each earlier one, depends on enough persons.
 
         weights: of the site's records, in each part of the sum. Raises `PolicyRefusal`.
         """
         if self.calibrated is None:
-            decisions = self.weights.judge(self.policy, weights)
+            decisions = self.weights.judge(self.policy, weights, rows.person_codes)
             self._write(request, decisions)
             evaluation.enforce(self.template.site, decisions)
             self.weights.add(weights)
@@ -293,7 +295,7 @@ class Guard:
         question = self.template.question
         if question is None or not request.counting:
             return None
-        records = 0 if self._own is None else self._own.records
+        records = 0 if self._own is None else self._own.rows
         return {**question.plain(), "records": records}
 
     def _check_meanwhile(self, _: Sequence[Cohort]) -> None:

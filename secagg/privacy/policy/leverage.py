@@ -10,14 +10,15 @@ alone, as when one cost is far larger than all others.
 **Groups.** In the same way, a combination may be zero outside a few records: two copies of a column
 that differ in three patients, or the days in intensive care of ten patients who were added, of whom
 two were there. The leverage of a group is the largest share of |Zc|^2 on the group; here it must be
-below 1. m records that two jobs differ in, with d independent columns, always have a combination
-that is zero for d - 1 of them. So m must be at least `min_records` + d - 1. The largest leverage of
-k = `min_records` - 1 records is the largest eigenvalue of k rows and columns of Z's hat matrix. It
-is at most their trace, so the sum of the k largest leverages of records often rules a group out.
-Else the search starts at the difference of each pair of columns, and at each record that could
-belong to such a group, whose own leverage is at least 1/k. It improves them by the truncated power
-method (Yuan and Zhang 2013, Journal of Machine Learning Research 14, algorithm 1), which finds a
-local maximum.
+below 1. With a column of persons, all records of a person count as one, in both rules: the leverage
+of a person is that of all its records together. m records that two jobs differ in, with d
+independent columns, always have a combination that is zero for d - 1 of them. So m must be at least
+`min_records` + d - 1. The largest leverage of k = `min_records` - 1 records is the largest
+eigenvalue of k rows and columns of Z's hat matrix. It is at most their trace, so the sum of the k
+largest leverages of records often rules a group out. Else the search starts at the difference of
+each pair of columns, and at each record that could belong to such a group, whose own leverage is at
+least 1/k. It improves them by the truncated power method (Yuan and Zhang 2013, Journal of Machine
+Learning Research 14, algorithm 1), which finds a local maximum.
 
 Threat model: a coordinator that knows, or guesses, the combination, and holds exact sums of Z'Z.
 `null_combination` (`secagg.audits`) is the attack.
@@ -47,22 +48,26 @@ of up to a million records with 64-bit numbers is smaller."""
 _STEPS = 10  # of the truncated power method; it hardly ever takes more than three
 
 
-def on_leverage(z: NDArray[np.float64], minimum: int, max_leverage: float) -> Decision:
-    """Return the decision about Z. minimum: the site's `min_records`."""
+def on_leverage(
+    z: NDArray[np.float64], minimum: int, max_leverage: float,
+    persons: NDArray[np.int64] | None = None,
+) -> Decision:  # fmt: skip
+    """Return the decision about Z. minimum: the site's `min_records`.
+
+    persons: of each row, numbered from 0 without gaps; None if each row is a person
+    """
     basis = orthonormal(z)
-    largest = largest_leverage(basis)
+    largest = largest_leverage(basis, persons)
+    one, several = ("record", "records") if persons is None else ("person", "persons")
     if largest > max_leverage:
-        text = (
-            f"the largest leverage of a record is {largest:.3g}; at most {max_leverage:g} allowed"
-        )
+        text = f"the largest leverage of a {one} is {largest:.3g}; at most {max_leverage:g} allowed"
         return Decision("max_leverage", False, text)
-    searched = max_leverage < 1 and groups_are_possible(basis, minimum - 1)
-    if searched and group_leverage(basis, z, minimum - 1) > GROUP_LEVERAGE:
-        text = f"a combination of columns is zero for all but fewer than {minimum} records"
-        return Decision("max_leverage", False, text)
+    few = f"zero for all but fewer than {minimum} {several}"
+    searched = max_leverage < 1 and groups_are_possible(basis, minimum - 1, persons)
+    if searched and group_leverage(basis, z, minimum - 1, persons) > GROUP_LEVERAGE:
+        return Decision("max_leverage", False, f"a combination of columns is {few}")
     text = (
-        f"the largest leverage of a record is {largest:.3g}, and no combination of columns is zero "
-        f"for all but fewer than {minimum} records"
+        f"the largest leverage of a {one} is {largest:.3g}, and no combination of columns is {few}"
     )
     return Decision("max_leverage", True, text)
 
@@ -73,43 +78,78 @@ def orthonormal(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(left[:, singular > _RANK_TOLERANCE * singular.max(initial=0.0)])
 
 
-def largest_leverage(basis: NDArray[np.float64]) -> float:
-    """Return the largest leverage of a record. basis: orthonormal columns."""
-    return min(float((basis**2).sum(axis=1).max(initial=0.0)), 1.0)  # at most 1, but for rounding
+def largest_leverage(basis: NDArray[np.float64], persons: NDArray[np.int64] | None = None) -> float:
+    """Return the largest leverage of a record, or of all records of a person together.
 
+    The latter is the largest eigenvalue of the person's rows and columns of the hat matrix.
 
-def groups_are_possible(basis: NDArray[np.float64], size: int) -> bool:
-    """Return whether some group of so many records could have a leverage of 1.
-
-    The leverage of a group is the largest eigenvalue of a positive semidefinite matrix, so it is at
-    most the trace: the sum of its records' leverages. In a table of many records, no search is
-    needed.
+    basis: orthonormal columns; persons: of each row, numbered from 0 without gaps
     """
-    leverages = np.sort((basis**2).sum(axis=1))[::-1]
-    return float(leverages[:size].sum()) > GROUP_LEVERAGE
+    own = (basis**2).sum(axis=1)
+    best = float(own.max(initial=0.0))
+    if persons is not None and len(own):
+        together = np.bincount(persons, own)  # at least the leverage of the person
+        for person in np.argsort(-together):
+            if together[person] <= best:
+                break
+            best = max(best, _leverage(basis[persons == person])[0])
+    return min(best, 1.0)  # at most 1, but for rounding
 
 
-def group_leverage(basis: NDArray[np.float64], z: NDArray[np.float64], size: int) -> float:
-    """Return the largest leverage of so many records that the search finds.
+def _leverage(rows: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """Return the leverage of a group of rows of a basis, and the combination that has it."""
+    _, singular, right = np.linalg.svd(rows, full_matrices=False)
+    return float(singular[0]) ** 2, right[0]
+
+
+def groups_are_possible(
+    basis: NDArray[np.float64], size: int, persons: NDArray[np.int64] | None = None
+) -> bool:
+    """Return whether some group of so many persons could have a leverage of 1.
+
+    The leverage of a group is at most the sum of its rows' leverages, because the eigenvalues are
+    not negative and add up to this sum. In a table of many persons, no search is needed.
+    """
+    own = (basis**2).sum(axis=1)
+    together = own if persons is None else np.bincount(persons, own)
+    return float(np.sort(together)[::-1][:size].sum()) > GROUP_LEVERAGE
+
+
+def group_leverage(
+    basis: NDArray[np.float64],
+    z: NDArray[np.float64],
+    size: int,
+    persons: NDArray[np.int64] | None = None,
+) -> float:
+    """Return the largest leverage of so many records, or persons, that the search finds.
 
     basis: orthonormal columns, of the combinations of the columns of z; size: number of records
+    persons: of each row, numbered from 0 without gaps; None if each row is a person
     """
     if size < 1 or not basis.size:
         return 0.0
-    if size >= len(basis):
+    of_row = np.arange(len(basis)) if persons is None else persons
+    count = int(of_row.max()) + 1
+    if size >= count:
         return 1.0
     at = basis.T @ z  # z in the coordinates of the basis
+    together = np.bincount(of_row, (basis**2).sum(axis=1))
+    likely = np.flatnonzero(together >= GROUP_LEVERAGE / size)
     starts = [
-        basis[(basis**2).sum(axis=1) >= GROUP_LEVERAGE / size],
+        basis[np.isin(of_row, likely)],
         *(at[:, i] - at[:, i + 1 :].T for i in range(at.shape[1] - 1)),
     ]
+    if persons is not None:
+        starts += [_leverage(basis[of_row == person])[1][np.newaxis] for person in likely]
     best = 0.0
     for start in np.concatenate(starts):
         combination, found = start, 0.0
         for _ in range(_STEPS):
-            group = np.argpartition(-np.abs(basis @ combination), size)[:size]
-            _, singular, right = np.linalg.svd(basis[group], full_matrices=False)
-            combination, last, found = right[0], found, float(singular[0]) ** 2
+            weights = np.bincount(of_row, (basis @ combination) ** 2, count)
+            group = np.argpartition(-weights, size)[:size]
+            rows = group if persons is None else np.flatnonzero(np.isin(of_row, group))
+            last = found
+            found, combination = _leverage(basis[rows])
             if found <= last * (1 + 1e-9):
                 break
         best = max(best, found)

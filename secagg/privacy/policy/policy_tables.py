@@ -75,9 +75,6 @@ class Budget(StrictTable):
     """The units that jobs may protect: a single record, an event (all records that contain one step
     of a series), or all records of a person. Where `"record"` is accepted, an event is too. If it
     is not set, all are accepted."""
-    person: str | None = Field(default=None, min_length=1)
-    """The column that names persons: jobs must protect persons, by this column. If it is not set,
-    any column is accepted, or none."""
     colluding: int | None = Field(default=None, ge=1)
     """The noise must allow for this many sites that reveal their noise to the coordinator, unless
     this site adds all of it itself (placement `"site"`)."""

@@ -86,6 +86,8 @@ class Question:
     held_out: the share of the records that the method leaves out of some sums
     held_out_rows: which ones: "last", "random", or "" for none
     powers: by variable, the highest power in the method's sums, if it is above 1
+    person: the column that names persons, so that a record without a name is incomplete; None if
+        the job names none
     """
 
     columns: Declarations
@@ -94,16 +96,21 @@ class Question:
     held_out: float = 0.0
     held_out_rows: str = ""
     powers: Mapping[str, int] = field(default_factory=dict)
+    person: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the question as plain data for the ledger, which keeps the order of lists only."""
         columns = [[name, dict(declared)] for name, declared in self.columns.items()]
-        return {**vars(self), "columns": columns, "powers": dict(self.powers)}
+        plain = {**vars(self), "columns": columns, "powers": dict(self.powers)}
+        if self.person is None:
+            del plain["person"]
+        return plain
 
     @property
     def records(self) -> str:
         """A text that is equal for questions about the same columns in the same order."""
-        return encoding.digest(self.plain()["columns"]).hex()
+        columns = self.plain()["columns"]
+        return encoding.digest(columns if self.person is None else [columns, self.person]).hex()
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Question:
@@ -111,6 +118,7 @@ class Question:
         return cls(
             dict(plain["columns"]), plain["max_rows"], plain["min_records"],
             plain.get("held_out", 0.0), plain.get("held_out_rows", ""), plain.get("powers", {}),
+            plain.get("person"),
         )  # fmt: skip
 
 
@@ -149,7 +157,8 @@ def _other_rows(earlier: Question, new: Question) -> str | None:
     if earlier.records != new.records:
         return (
             "this job or an earlier exact one holds out records, and then all exact jobs must have "
-            "the same columns in the same order. Use the columns of the earlier one"
+            "the same columns in the same order, and the same privacy.person. Use those of the "
+            "earlier one"
         )
     if "random" in (earlier.held_out_rows, new.held_out_rows):
         return (

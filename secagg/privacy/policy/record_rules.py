@@ -2,6 +2,25 @@
 
 The table of all rules is in `secagg.privacy.policy.evaluation`. The rules apply without noise only.
 
+If the job names a column of persons, every number of records below is one of persons: a person has
+a value if one of the records has it, and contributes to a total, or weighs, what the records do
+together. A patient with twelve records is then one patient. Without such a column, a record is a
+person of its own.
+
+=========================================  =====================================================
+case                                       result
+=========================================  =====================================================
+12 records of one person, minimum 10       refused: 1 person
+a level in 12 records of one person        refused by `min_level_records`
+... which the person's other records lack  the person counts for both values
+one value in all records but one person's  refused by `constant_columns`
+half of a total in one person's records    refused by `dominance`, as one record with their sum
+the weights are those of one person        refused by `effective_records`
+held-out records of one person             refused by `held_out`; drawn at random: as if they were
+                                           those of the persons with the most records
+a batch that may be one person's records   refused by `batch`
+=========================================  =====================================================
+
 A column in which all records except a few have one value singles these few out, just as a rare
 level does: with the cross products of the moments, the sums over the few records follow. So a rule
 on such columns applies whatever type the job declares.
@@ -32,6 +51,7 @@ from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.exact_numbers import columns_of, moment_numbers, most_numbers
 from secagg.privacy.policy.policy_tables import Dominance
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.site_policy import SitePolicy
 
 LARGE_SHARE = 0.9
@@ -52,12 +72,16 @@ def share_remark(site: str, records: int, total: int) -> str:
 class OwnRecords:
     """A site's own numbers, which never leave the site.
 
-    records: number of records
-    magnitudes: for each total under the dominance rule, the value of every record, at least 0
-    levels: for each 0/1 variable, the number of records with value 1; for each column with three or
-        more levels also the number of records with the first level, which has no variable
-    varying: for each other variable, the number of records without its most common value
+    records: number of persons; of records, if no column names persons
+    magnitudes: for each total under the dominance rule, the value of every person, at least 0
+    levels: for each 0/1 variable, the number of persons with value 1; for each column with three or
+        more levels also the number of persons with the first level, which has no variable
+    varying: for each other variable, the number of persons with another than its most common value
     clipped: for each column, the share of its values outside the bounds
+    others: for each of `levels`, the number of persons with value 0; if it is missing, all others
+    of_persons: the numbers of records of the persons, the largest first; empty if each has one
+    last: the persons of the records, the last record first; empty if each has its own
+    varying_records: as `varying`, of records
     """
 
     records: int
@@ -65,35 +89,82 @@ class OwnRecords:
     levels: Mapping[str, int]
     varying: Mapping[str, int] = field(default_factory=dict)
     clipped: Mapping[str, float] = field(default_factory=dict)
+    others: Mapping[str, int] = field(default_factory=dict)
+    of_persons: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    last: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    varying_records: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Return a text that contains none of the numbers."""
         return "OwnRecords(...)"
 
+    @property
+    def rows(self) -> int:
+        """Number of records."""
+        return int(self.of_persons.sum()) if len(self.of_persons) else self.records
+
+    def among(self, drawn: int) -> int:
+        """Return the smallest number of persons that so many of the records can be of."""
+        if not len(self.of_persons):
+            return min(drawn, self.records)
+        reached = np.cumsum(self.of_persons)
+        return min(int(np.searchsorted(reached, drawn)) + 1, len(reached)) if drawn > 0 else 0
+
+    def among_last(self, held: int) -> int:
+        """Return the number of persons of so many records at the end of the table."""
+        return len(np.unique(self.last[:held])) if len(self.last) else min(held, self.records)
+
 
 def own_records(rows: SiteRecords, public: PublicFacts) -> OwnRecords:
     """Return the numbers of a site's records that the rules use."""
+    persons, count = rows.person_codes, rows.persons_count
     magnitudes: dict[str, NDArray[np.float64]] = {}
     levels: dict[str, int] = {}
-    of_column: dict[str, list[int]] = {}
+    others: dict[str, int] = {}
+    of_column: dict[str, list[NDArray[np.bool_]]] = {}
     varying: dict[str, int] = {}
+    varying_records: dict[str, int] = {}
+
+    def having(which: NDArray[np.bool_]) -> int:
+        return len(np.unique(persons[which]))
+
+    def level(name: str, ones: NDArray[np.bool_]) -> None:
+        levels[name], others[name] = having(ones), having(~ones)
+
     for variable, scaled in zip(public.variables, rows.values.T, strict=True):
         values = variable.midpoint + variable.half_range * scaled
         if variable.indicator:  # clipping to a norm keeps the sign
-            levels[variable.name] = int(np.count_nonzero(scaled > 0))
-            of_column.setdefault(variable.column, []).append(levels[variable.name])
+            level(variable.name, scaled > 0)
+            of_column.setdefault(variable.column, []).append(scaled > 0)
             continue
-        counts = np.unique(scaled, return_counts=True)[1]
-        varying[variable.name] = len(scaled) - int(counts.max(initial=0))
+        _, of_value, counts = np.unique(scaled, return_inverse=True, return_counts=True)
+        varying_records[variable.name] = len(scaled) - int(counts.max(initial=0))
+        varying[variable.name] = count - _of_one_value(of_value.reshape(-1), persons, count)
         if len(counts) == 2:  # binary, whatever the job declares
-            levels[variable.name] = int(np.count_nonzero(scaled > scaled.min()))
+            level(variable.name, scaled > scaled.min())
         elif values.min(initial=0.0) >= 0:  # whatever bounds the job declares
-            magnitudes[variable.name], magnitudes[f"{variable.name}^2"] = values, values**2
+            for name, each in ((variable.name, values), (f"{variable.name}^2", values**2)):
+                magnitudes[name] = np.bincount(persons, each, count).astype(np.float64)
     for column, ones in of_column.items():
         if len(ones) > 1:  # for a single 0/1 variable, the rule checks both values
-            levels[f"{column}=(first level)"] = len(rows.values) - sum(ones)
+            level(f"{column}=(first level)", ~np.any(ones, axis=0))
     clipped = dict(zip(public.columns, rows.clipped_share.tolist(), strict=False))
-    return OwnRecords(len(rows.values), magnitudes, levels, varying, clipped)
+    named = len(rows.persons) > 0
+    of_persons = np.sort(np.bincount(persons))[::-1] if named else persons[:0]
+    return OwnRecords(
+        count, magnitudes, levels, varying, clipped, others, of_persons,
+        persons[::-1] if named else persons[:0], varying_records,
+    )  # fmt: skip
+
+
+def _of_one_value(values: NDArray[np.int64], persons: NDArray[np.int64], count: int) -> int:
+    """Return how many persons have one value in all their records: the value with most of them."""
+    if not len(values):
+        return 0
+    lowest, highest = np.full(count, len(values)), np.full(count, -1)
+    np.minimum.at(lowest, persons, values)
+    np.maximum.at(highest, persons, values)
+    return int(np.bincount(lowest[lowest == highest], minlength=1).max())
 
 
 def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tuple[Decision, ...]:
@@ -110,10 +181,11 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
     if policy.min_records is None:
         decide("min_records", False, "is not set")
     else:
-        decide("min_records", n >= policy.min_records, f"{n} records, {policy.min_records} needed")
+        text = f"{n} {_unit(request)}, {policy.min_records} needed"
+        decide("min_records", n >= policy.min_records, text)
     if policy.max_parameters_ratio is not None:
         ratio = policy.max_parameters_ratio
-        text = f"{request.parameters} parameters for {n} records; at most {ratio:g} per record"
+        text = f"{request.parameters} parameters for {n} {_unit(request)}; at most {ratio:g} each"
         decide("max_parameters_ratio", request.parameters <= ratio * n, text)
     min_level = policy.min_level_records or policy.min_records
     if min_level is not None and min_level > 1:
@@ -122,8 +194,11 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
     if policy.min_records is not None:
         constant = policy.fewest_level_sites == 1
         decide("constant_columns", *_check_varying(policy.min_records, own, constant=constant))
-        held = request.question.held_out if request.question else 0.0
-        decide("held_out", *_check_held_out(policy.min_records, n, held))
+        decide("held_out", *_check_held_out(policy.min_records, own, request.question))
+    if request.few_records and len(own.of_persons):
+        fewest = own.among(request.few_records)
+        text = f"a batch may be of {fewest} persons alone, {policy.smallest_cell} needed"
+        decide("batch", fewest >= policy.smallest_cell, text)
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
     if n and total is not None and policy.max_exact_share is not None and request.question:
@@ -139,23 +214,35 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         text += f"; at most {most}: {policy.max_exact_share:g} for each unknown value"
         decide("exact_numbers", numbers <= most, text)
     if policy.max_site_share is not None and not request.counting:
-        text = f"{n} of {total} records; at most a share of {policy.max_site_share:g}"
-        decide("max_site_share", n <= policy.max_site_share * (total or 0), text)
+        ours, every = n, total or 0
+        if policy.person is None:  # the job's persons may be few here and many elsewhere
+            ours, every = own.rows, own.rows + every - n  # others have a record or more
+        text = f"{ours} of {every} {_unit(request)}; at most a share of {policy.max_site_share:g}"
+        decide("max_site_share", ours <= policy.max_site_share * every, text)
     return tuple(decisions)
+
+
+def _unit(request: PolicyRequest) -> str:
+    return "records" if request.person is None else "persons"
 
 
 def _check_levels(min_records: int, own: OwnRecords) -> tuple[bool, str]:
     for name, ones in own.levels.items():
-        for count, value in ((ones, 1), (own.records - ones, 0)):
+        for count, value in ((ones, 1), (own.others.get(name, own.records - ones), 0)):
             if 0 < count < min_records:
                 return False, f"{name} is {value} in {count} records, {min_records} needed"
     return True, f"in {len(own.levels)} variables, each value has 0 or {min_records} records"
 
 
-def _check_held_out(min_records: int, records: int, share: float) -> tuple[bool, str]:
-    held = max(int(share * records), 1) if share else 0
-    text = f"the method holds out {held} of {records} records; 0 or {min_records} needed"
-    return held == 0 or held >= min_records, text
+def _check_held_out(
+    min_records: int, own: OwnRecords, question: Question | None
+) -> tuple[bool, str]:
+    share = question.held_out if question else 0.0
+    held = max(int(share * own.rows), 1) if share else 0
+    last = question is not None and question.held_out_rows == "last"
+    persons = own.among_last(held) if last else own.among(held)
+    text = f"the method holds out {persons} of {own.records}; 0 or {min_records} needed"
+    return held == 0 or persons >= min_records, text
 
 
 def _check_varying(min_records: int, own: OwnRecords, *, constant: bool) -> tuple[bool, str]:
@@ -163,9 +250,12 @@ def _check_varying(min_records: int, own: OwnRecords, *, constant: bool) -> tupl
         if not (varying or constant) and own.records:
             return False, f"all records have one value of {name}, which may name this site"
         # If most values differ from each other, the column does not single out a few records.
-        if 0 < varying < min(min_records, own.records - varying):
-            text = f"{name} has one value in all records except {varying}, {min_records} needed"
-            return False, text
+        # Records are counted too: among few persons, those with the one value may be no majority.
+        of_records = own.varying_records.get(name, varying)
+        for differ, all_ in ((varying, own.records), (of_records, own.rows)):
+            if 0 < differ < min(min_records, all_ - differ):
+                text = f"{name} has one value in all records except {differ}, {min_records} needed"
+                return False, text
     return True, f"no column has one value in almost all records ({len(own.varying)} columns)"
 
 

@@ -9,6 +9,13 @@ given level. Sums over two sets give the sum over their difference, and so on.
 records. It is asked for the complete records, and for each value of each column with two values or
 levels, among the jobs that use this column.
 
+**Persons.** If the job names a column of persons, these rules count persons. A combination of sets
+covers a person if it covers one of the person's records. The leverage of a person is that of all
+records of the person together, and a group consists of persons. A person can have records in
+several parts into which the sets divide the table. Then each of these parts counts an equal share
+of the person, so that a combination never counts more persons than it covers. It may count fewer,
+so a job can be refused that need not be.
+
 **Added records.** An earlier job covered the records of that time. They must still be the first
 complete records of the table, unchanged and in the same order; the ledger keeps a digest of them.
 Then the records that were added are known, and the earlier sets do not contain them. So all rules
@@ -50,6 +57,8 @@ a column that is a sum of others except in one record       refused by `max_leve
 ... except in fewer than n records                          refused by `max_leverage`
 one value that is far larger than all others                refused by `max_leverage`
 ... or whose power is, of a method with powers of a column  refused by `max_leverage`
+sets that differ by 12 records of one person                refused, as by one record
+a column that is a sum of others except for one person      refused by `max_leverage`
 ==========================================================  =======================================
 
 Not protected:
@@ -77,7 +86,7 @@ from secagg.errors import SecaggError
 from secagg.privacy.ledger.records import AskedQuestion, Decision
 from secagg.privacy.policy.differencing import exposed
 from secagg.privacy.policy.leverage import on_leverage
-from secagg.privacy.policy.questions import Declarations, Question
+from secagg.privacy.policy.questions import Question
 
 Key = tuple[str, int]
 """A variable: its column, and its position among the variables of this column."""
@@ -127,7 +136,7 @@ class ReadQuestion:
         """Return the question with the first complete records only: those of an earlier time."""
         rows = self.rows
         complete = rows.complete & (np.cumsum(rows.complete) <= records)
-        earlier = replace(rows, values=rows.values[:records], complete=complete)
+        earlier = replace(rows.part(0, records), complete=complete)
         return ReadQuestion(self.question, earlier)
 
     def training(self) -> ReadQuestion:
@@ -190,7 +199,7 @@ class ReadQuestion:
 def compare_records(
     new: ReadQuestion,
     asked: Sequence[AskedQuestion],
-    reread: Callable[[Declarations], SiteRecords] | None,
+    reread: Callable[[Question], SiteRecords] | None,
     minimum: int | None,
     max_leverage: float | None,
     levels_of_all_sites: bool = False,
@@ -210,7 +219,7 @@ def compare_records(
         then = Question.of(earlier.question)
         try:
             if then.records not in tables:
-                tables[then.records] = reread(then.columns)
+                tables[then.records] = reread(then)
         except SecaggError:
             text = "the records of an earlier exact job cannot be read any more"
             return (Decision("questions", False, text),)
@@ -219,20 +228,22 @@ def compare_records(
             return (Decision("questions", False, why),)
         before[then.records, earlier.records] = read
     questions = [*before.values()]
+    persons = _persons([new, *questions])
     decisions = []
     if asked or new.question.held_out:
-        alone = _isolated_somewhere(questions, new, minimum)
+        alone = _isolated_somewhere(questions, new, minimum, persons)
         text = f"combinations of {len(asked) + 1} exact jobs do not isolate few records"
         if alone is not None:
+            unit = "records" if persons is None else "persons"
             text = (
                 f"{'combined with earlier exact jobs' if asked else 'with its held-out records'}, "
-                f"this job isolates fewer than {minimum} records{alone}. {_way_on(questions, new)}"
+                f"this job isolates fewer than {minimum} {unit}{alone}. {_way_on(questions, new)}"
             )
         decisions.append(Decision("questions", alone is None, text))
     if max_leverage is not None:
         rare = minimum if levels_of_all_sites else 0
         z = _columns([new, *questions], rare)
-        decisions.append(on_leverage(z, minimum, max_leverage))
+        decisions.append(on_leverage(z, minimum, max_leverage, persons))
     return tuple(decisions)
 
 
@@ -263,60 +274,102 @@ def _way_on(earlier: Sequence[ReadQuestion], new: ReadQuestion) -> str:
     return "Keep all columns of an earlier job in [columns]; the method's settings may name fewer"
 
 
+def _persons(questions: Sequence[ReadQuestion]) -> NDArray[np.int64] | None:
+    """Return the person of each row of the table; None if the present job names no persons.
+
+    The same numbers stand for the same persons in all questions, because they come from one table.
+
+    questions: the present one first
+    """
+    if not len(questions[0].rows.persons):
+        return None
+    persons = np.full(len(questions[0].rows.complete), -1, dtype=np.int64)
+    for each in questions:
+        persons[each.rows.complete] = each.rows.persons
+    return np.unique(persons, return_inverse=True)[1].reshape(-1)
+
+
 def _sets(question: ReadQuestion) -> list[ReadQuestion]:
     """Return the question, and with held-out records also the question without them."""
     return [question, question.training()] if question.question.held_out else [question]
 
 
 def _isolated_somewhere(
-    earlier: Sequence[ReadQuestion], new: ReadQuestion, minimum: int
+    earlier: Sequence[ReadQuestion],
+    new: ReadQuestion,
+    minimum: int,
+    persons: NDArray[np.int64] | None,
 ) -> str | None:
     """Return where sums or counts isolate few records; None if nowhere.
 
     A method's sums are over the training records. The first sum counts all complete records, and
     those with each level.
     """
-    sums = isolated([each.training() for each in earlier], new.training(), minimum)
+    sums = isolated([each.training() for each in earlier], new.training(), minimum, persons)
     if sums is not None:
         return sums
     counted = [*chain(*map(_sets, earlier))]
     for each in _sets(new):
-        where = isolated(counted, each, minimum)
+        where = isolated(counted, each, minimum, persons)
         if where is not None:
             return where
         counted.append(each)
     return None
 
 
-def isolated(earlier: Sequence[ReadQuestion], new: ReadQuestion, minimum: int) -> str | None:
+def isolated(
+    earlier: Sequence[ReadQuestion],
+    new: ReadQuestion,
+    minimum: int,
+    persons: NDArray[np.int64] | None = None,
+) -> str | None:
     """Return where sets of records isolate fewer than `minimum` (rule 2); None if nowhere.
 
     "" stands for the complete records.
+
+    persons: of each row of the table; None to count records
     """
-    if isolates([each.rows.complete for each in earlier], new.rows.complete, minimum):
+    if isolates([each.rows.complete for each in earlier], new.rows.complete, minimum, persons):
         return ""
     sets = [each.levels() for each in earlier]
     for key, mask in new.levels().items():
         before = [own[key] for own in sets if key in own]
-        if before and isolates(before, mask, minimum):
+        if before and isolates(before, mask, minimum, persons):
             return f" with a level of {key[0]}"
     return None
 
 
-def isolates(earlier: Sequence[Mask], new: Mask, minimum: int) -> bool:
-    """Return whether combinations of the sets cover fewer than `minimum` records, but not none."""
+def isolates(
+    earlier: Sequence[Mask], new: Mask, minimum: int, persons: NDArray[np.int64] | None = None
+) -> bool:
+    """Return whether combinations of the sets cover fewer than `minimum` records, but not none.
+
+    persons: of each row of the table, to count persons
+    """
     if earlier and all(np.array_equal(each, new) for each in earlier):
         return False
     members = np.stack([*earlier, new])
-    atoms, sizes = np.unique(members[:, members.any(axis=0)], axis=1, return_counts=True)
+    inside = members.any(axis=0)
+    atoms, of_atom, sizes = np.unique(
+        members[:, inside], axis=1, return_inverse=True, return_counts=True
+    )
+    if persons is not None:
+        # A person in k atoms is 1/k of a person in each: in any union of atoms, the shares of a
+        # person add up to at most 1. Sizes and minimum are multiplied by the largest k.
+        pairs = np.unique(np.stack([persons[inside], of_atom.reshape(-1)]), axis=1)
+        shared = np.unique(pairs[0], return_inverse=True, return_counts=True)
+        times = shared[2][shared[1].reshape(-1)]
+        most = int(times.max(initial=1))
+        sizes = np.floor(np.bincount(pairs[1], most / times) * (1 + 1e-12)).astype(np.int64)
+        minimum *= most
     # `minimum` records of an atom are as good as all: a combination covers all of them or none.
     sets = [
         frozenset(
             f"{j}.{i}"
-            for j in np.flatnonzero(inside)
+            for j in np.flatnonzero(of_set)
             for i in range(min(int(sizes[j]), minimum))
         )
-        for inside in atoms
+        for of_set in atoms
     ]  # fmt: skip
     *before, last = sets
     return exposed(before, last, minimum) is not None

@@ -148,6 +148,11 @@ class SitePolicy(StrictTable):
     """The file of this site's ledger. A relative path begins at the policy's folder. If it is not
     set: `ledgers/DATASET.ledger` in that folder. Set it if the records may ever be given in another
     folder, for instance as a new extract: there, the default would be a new and empty ledger."""
+    person: str | None = Field(default=None, min_length=1)
+    """The column that names the person of each record. A job must name the same column
+    (`privacy.person`): with noise it then protects persons, and without noise every rule below
+    counts persons where it says records. If it is not set, a job may name any column or none; the
+    rules count rows if it names none, and noise has to allow for a badly chosen column."""
     min_sites: int | None = Field(default=None, ge=2)
     """Smallest number of sites in a sum. If neither this nor a profile is set, everything is
     refused."""
@@ -238,6 +243,7 @@ class SitePolicy(StrictTable):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_profile(cls, raw: Any) -> Any:
+        raw = _with_person(raw)
         if not isinstance(raw, dict) or not isinstance(raw.get("profile"), int | float):
             return raw  # no profile, or one of a wrong type, which its field rejects
         known = PROFILES.get(raw["profile"], {})
@@ -360,6 +366,18 @@ def parse_policy(raw: Mapping[str, Any], where: str) -> SitePolicy:
     tables: dict[str, type[BaseModel]] = {"dominance": Dominance, "budget": Budget, "keys": Keys}
     kind = tables.get(path[0], PinnedColumn) if len(path) > 1 else SitePolicy
     raise unknown_key(where, key, kind.model_fields)
+
+
+def _with_person(raw: Any) -> Any:
+    """Return the policy with `budget.person`, as older files have it, as `person`."""
+    budget = raw.get("budget") if isinstance(raw, dict) else None
+    if not isinstance(budget, dict) or "person" not in budget:
+        return raw
+    rest = dict(budget)
+    column = rest.pop("person")
+    if raw.get("person", column) != column:
+        raise ValueError("person and budget.person name different columns; keep person")
+    return {**raw, "person": column, "budget": rest}
 
 
 _SMALLER_IS_STRICTER = (

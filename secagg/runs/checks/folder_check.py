@@ -72,9 +72,9 @@ def _of_records(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
         privacy = job.privacy
         read = read_rows(
             job.columns, source.read(), public, source.name,
-            privacy.person, privacy.records_per_person, source.table.place,
+            privacy.person, privacy.records_used, source.table.place,
         )  # fmt: skip
-        own[source.name] = len(read.values)
+        own[source.name] = read.persons_count
         for name, counts in cohort_update(read, public, spec, 0).items():
             totals[name] += counts
     records = sum(own.values())

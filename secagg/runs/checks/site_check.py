@@ -21,15 +21,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError, UsageError
-from secagg.jobs.cells import MISSING, cell_text
 from secagg.jobs.column_check import ColumnCheck, check_column
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
 from secagg.jobs.job import Job
+from secagg.jobs.person_ids import NOBODY, person_numbers
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest, before_data
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_rules import own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
@@ -47,7 +49,8 @@ class SiteCheck:
     """One site.
 
     rows: number of rows of the table; complete: of them, those without a missing or unreadable
-        value in a declared column, and with the name of their person if the job protects persons
+        value in a declared column, and with the name of their person if the job names persons
+    persons: number of persons whose records would be used; None if no column names persons
     surplus: number of complete rows that are not used, because their person has more than
         `privacy.records_per_person`
     problem: why the records cannot be read
@@ -63,6 +66,7 @@ class SiteCheck:
     problem: str = ""
     refusals: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    persons: int | None = None
 
     @property
     def passes(self) -> bool:
@@ -123,7 +127,7 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         privacy = job.privacy
         read = read_rows(
             job.columns, table, public, source.name,
-            privacy.person, privacy.records_per_person, source.table.place,
+            privacy.person, privacy.records_used, source.table.place,
         )  # fmt: skip
     except DataError as error:
         refusals, remarks = (
@@ -135,8 +139,8 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
     complete = len(read.values) + read.surplus
     if planned.private is None:
 
-        def reread(declared: Mapping[str, Any]) -> Any:
-            return reread_rows(declared, table, source.name)
+        def reread(question: Question) -> SiteRecords:
+            return reread_rows(question, table, source.name, privacy.person)
 
         policy, question = source.policy, request.question
         decisions += with_data(policy, request, own_records(read, public))
@@ -147,13 +151,17 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
     remarks = (
         *read.remarks, *_unnamed(table, privacy.person), *_of_columns(source.name, columns), *known,
     )  # fmt: skip
-    return SiteCheck(source.name, rows, complete, read.surplus, columns, "", refusals, remarks)
+    persons = None if privacy.person is None else read.persons_count
+    return SiteCheck(
+        source.name, rows, complete, read.surplus, columns, "", refusals, remarks, persons
+    )
 
 
 def _unnamed(table: pd.DataFrame, person: str | None) -> tuple[str, ...]:
     """Return how many rows do not name their person, which no other column shows."""
-    cells = () if person is None else table[person]
-    unnamed = sum(cell_text(cell).lower() in MISSING for cell in cells)
+    if person is None:
+        return ()
+    unnamed = int(np.sum(person_numbers(table[person]) == NOBODY))
     if not unnamed:
         return ()
     return (

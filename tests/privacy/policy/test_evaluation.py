@@ -123,6 +123,10 @@ def budget(text: str, request: PolicyRequest, allowed: bool | None) -> tuple[Any
     return "budget", f"[budget]\n{text}", request, None, allowed
 
 
+def of_person(policy: str, request_: PolicyRequest, allowed: bool | None) -> Any:
+    return "person", policy, request_, None, allowed
+
+
 def claim(key: str, listed: str, allowed: bool, **terms: Any) -> tuple[Any, ...]:
     text = f"[budget]\n{PERIOD}\n{key} = {listed}"
     return f"budget.{key}", text, with_terms(**terms), None, allowed
@@ -202,8 +206,17 @@ TABLE = [
     claim("unit", '["record"]', True, records=3),  # an event's records include each of them
     claim("unit", '["person"]', False, records=3),
     claim("unit", '["record"]', False, records=3, person="patient"),
-    claim("person", '"patient"', False), claim("person", '"patient"', True, person="patient"),
-    claim("person", '"patient"', False, person="row"),
+    of_person('person = "patient"', NOISED, False),
+    of_person('person = "patient"', with_terms(person="patient"), True),
+    of_person('person = "patient"', with_terms(person="patient", pinned=True), True),
+    of_person('person = "patient"', with_terms(person="row"), False),
+    of_person('[budget]\nepsilon = 1\ndelta = 1e-6\nperson = "patient"', NOISED, False),
+    of_person('person = "patient"', LATER, False),
+    of_person('person = "patient"', replace(LATER, person="patient"), True),
+    of_person('person = "patient"', replace(LATER, person="row"), False),
+    of_person("", with_terms(person="row"), None),
+    of_person("", replace(LATER, person="row"), None),
+    of_person("", with_terms(person="row", pinned=True), False),
     claim("colluding", "2", False, colluding=1), claim("colluding", "2", True, colluding=2),
     claim("colluding", "2", True, colluding=0, placement=Placement.SITE),
     ("delta", "", total(64, terms=replace(TERMS, delta=1 / 64)), None, False),  # not below 1 / n

@@ -102,8 +102,8 @@ def test_added_records_are_judged_with_what_they_lack(lacking: int, allowed: boo
     today = {Question(c, 100, 3).records: question(c, 40).rows for c in (few, many)}
     before = [asked(question(few, 30)), asked(question(many, 30)), asked(question(few, 40))]
 
-    def reread(columns: Any) -> SiteRecords:
-        return today[Question(columns, 100, 3).records]
+    def reread(question: Question) -> SiteRecords:
+        return today[question.records]
 
     (found,) = compare_records(question(many, 40), before, reread, 3, None)
     assert found.allowed is allowed
