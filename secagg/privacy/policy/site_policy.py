@@ -43,7 +43,9 @@ epsilon 20 read the one patient of an age. The numbers are ours, because the con
   patients who are, at 8 it finds 51 %, at 20 it finds 96 %. So 8 is for partners who are bound by
   a contract (profiles 3 and 5). The conventions of 7, 10 and 11 are for what anyone may read.
 * One job gets half of the total, so that one careless job does not spend it all. The total allows
-  about 12 jobs of epsilon 1 (profiles 7, 10, 11), or 38 of them (profiles 3 and 5).
+  about 12 jobs of epsilon 1 (profiles 7, 10, 11), or 38 of them (profiles 3 and 5), that claim it
+  under `replace`. Under `add_remove` it allows half as many jobs of `moments`, because it holds
+  under both.
 * delta is below 1 / records for up to 100,000 records. With more, the rule `delta` still refuses a
   job whose own delta is not.
 * The period is all time. A yearly budget bounds nothing for a patient who stays in a register, and
