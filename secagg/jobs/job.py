@@ -169,7 +169,8 @@ class Release(_Strict):
     """Smallest number of sites in a sum. If it is not set, nothing is released."""
     min_records: int | None = Field(default=None, ge=1)
     """Smallest number of complete records at each site that contributes. If it is not set, nothing
-    is released."""
+    is released. Above 1, a site without a policy file also has the rule `max_leverage`: no
+    combination of columns may show fewer records."""
     min_total_records: int | None = Field(default=None, ge=1)
     """Smallest number of complete records in total. If the product of `min_sites` and `min_records`
     is larger, that product applies."""
