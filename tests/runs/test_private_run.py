@@ -310,9 +310,7 @@ def test_a_limit_without_effect_is_refused(records: int, record_norm: float | No
 @pytest.mark.parametrize("placement", ["sum", "site"])
 def test_no_persons_records_move_the_moments_by_more_than_the_noise_allows(placement: str) -> None:
     """Rows of the person lie between others; equal records of full norm come within 1e-3."""
-    raw = private(
-        placement, person="id", records_per_person=3, person_norm=1.2, person_pinned=True
-    )
+    raw = private(placement, person="id", records_per_person=3, person_norm=1.2, person_pinned=True)
     planned = plan_job(parse_job(raw), tables())
     mechanism = planned.private.mechanisms["moments"] if planned.private else None
     assert mechanism is not None
