@@ -41,6 +41,7 @@ def plan(data: dict[str, pd.DataFrame], record: float | None, person: float | No
     """Return the plan with these limits; None: no limit."""
     privacy = {
         "placement": "site", "epsilon": 8.0, "delta": 1e-6, "person": "id",
+        "person_pinned": True,
         "records_per_person": RECORDS, "record_norm": record, "person_norm": person,
     }  # fmt: skip
     return plan_job(

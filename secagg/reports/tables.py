@@ -196,7 +196,8 @@ def _unused(privacy: Mapping[str, Any]) -> set[str]:
     """Return the keys of [privacy] whose defaults have no effect in this run."""
     if privacy["placement"] == "none":
         return set(privacy) - {"placement"}
-    unused = set() if privacy["person"] else {"records_per_person", "sites_per_person"}
+    of_persons = {"records_per_person", "sites_per_person", "person_pinned"}
+    unused = set() if privacy["person"] else of_persons
     return unused if privacy["placement"] in ("sum", "round") else unused | {"colluding"}
 
 

@@ -285,7 +285,8 @@ def reached(method: dict[str, Any], **privacy: Any) -> float:
 @pytest.mark.parametrize(
     ("method", "settings"),
     [({"name": "moments"}, {}), ({"name": "moments"}, {"record_norm": 1.0}),
-     ({"name": "moments"}, {"person": "id", "records_per_person": 3, "person_norm": 1.5}),
+     ({"name": "moments"},
+      {"person": "id", "person_pinned": True, "records_per_person": 3, "person_norm": 1.5}),
      (LOGISTIC, {"placement": "round"})],
 )  # fmt: skip
 def test_neighbours_reach_the_promised_sensitivity(

@@ -23,7 +23,7 @@ def test_settings_of_privacy_without_effect_are_not_listed() -> None:
     assert privacy_keys(page_of(noised_run("site"))) == always
     facts, result = copied(noised_run("sum"))
     facts["job"]["privacy"]["person"] = "patient"
-    people = {"person", "records_per_person", "sites_per_person"}
+    people = {"person", "person_pinned", "records_per_person", "sites_per_person"}
     assert privacy_keys(render(facts, result)) == always | {"colluding"} | people
 
 

@@ -13,7 +13,8 @@ import secagg
 from secagg.cli.main import app
 from secagg.errors import DataError, PolicyRefusal, SecaggError
 from secagg.jobs.job import parse_job
-from secagg.runs.checks.site_check import check_sites
+from secagg.privacy.policy.site_policy import read_policy
+from secagg.runs.checks.site_check import check_sites, draft_policy
 from secagg.runtime.planned_job import plan_job
 
 AGE = {"age": LINEAR["columns"]["age"]}
@@ -137,6 +138,14 @@ def test_plan_report_and_check_say_what_is_counted(tmp_path: Path) -> None:
     assert "count persons, by column 'pid'" in plan["differential_privacy"]["sentence"]
     rows = secagg.plan(job(data, person=None))
     assert "count rows, not persons" in rows["differential_privacy"]["sentence"]
+
+
+def test_a_draft_of_a_policy_names_the_column(tmp_path: Path) -> None:
+    data = with_ids(folder(tmp_path), everywhere(60))
+    (data / "hungary.policy.toml").unlink()
+    planned = plan_job(parse_job(job(data)))
+    path = draft_policy(planned.job, planned.sources["hungary"])
+    assert read_policy(path).person == "pid"
 
 
 def test_a_run_in_persons_verifies_and_its_report_says_so(tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ def draft_policy(job: Job, source: SiteSource) -> Path:
         f"# A first draft, from the job {_text(job.title)}. No record was read for it.",
         "# Change what does not fit, and delete what is not needed.",
         f"dataset = {_text(source.dataset)}",
+        *([] if job.privacy.person is None else [f"person = {_text(job.privacy.person)}"]),
         f"min_sites = {max(job.release.min_sites or 3, 3)}",
         f"min_records = {job.release.min_records or 10}",
         f"methods = [{_text(job.method.name)}]",

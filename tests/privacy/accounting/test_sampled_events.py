@@ -214,7 +214,10 @@ def test_a_person_with_several_records_is_refused() -> None:
         noise_for(stage(0.1), person="patient", records=2)
     assert caught.value.where == "method.sampling_rate"
     noise_for(stage(1.0), person="patient", records=2)
-    noise_for(stage(0.1), person="patient")
+    noise_for(stage(0.1), person="patient", pinned=True)
+    with pytest.raises(JobError) as caught:  # a column of the job's choice
+        noise_for(stage(0.1), person="patient")
+    assert caught.value.where == "privacy.person"
 
 
 def test_a_training_alone_needs_noise_at_the_site() -> None:
