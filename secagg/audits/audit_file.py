@@ -100,9 +100,9 @@ def read_audit(content: Any, where: str) -> dict[str, Any]:
     Raises `EvidenceError` that names the first attack in which something else follows.
     """
     try:
-        if content["schema"] != SCHEMA:
+        if (schema := content.get("schema", 1)) != SCHEMA:
             raise EvidenceError(
-                where, f"has schema {content['schema']!r}, and this version reads {SCHEMA}",
+                where, f"has schema {schema!r}, and this version reads {SCHEMA}",
                 "Run `secagg audit` again.",
             )  # fmt: skip
         job = parse_job(content["agreed"])

@@ -120,7 +120,7 @@ INCONSISTENT: dict[str, tuple[Forge, str]] = {
     "an attack twice": (lambda a: a["attacks"].insert(0, a["attacks"][-1]), "twice"),
     "a number as text": (lambda a: row(a, "tracing").update(value="0.5"), "malformed"),
     "no number": (lambda a: row(a, "clear_contributions").pop("value"), "clear_contributions"),
-    "no schema": (lambda a: a.pop("schema"), "malformed"),
+    "no schema": (lambda a: a.pop("schema"), "has schema 1"),
 }  # fmt: skip
 
 
