@@ -73,7 +73,7 @@ def _plain(each: Attacked) -> dict[str, Any]:
         "view": each.who.value, "metric": each.metric, "label": each.label,
         "meaning": "true positive rate" if each.rate else attack.meaning,
         "verdict": each.verdict.value, "why": each.why, "error": found.error,
-        "seconds": found.seconds,
+        "seconds": found.seconds, "changed": "",
     }  # fmt: skip
     if found.finding is not None:
         row |= _numbers(found.finding)
@@ -81,7 +81,7 @@ def _plain(each: Attacked) -> dict[str, Any]:
         row["limit"] = each.limit.exact
     if found.limit is not None and each.limit is not None and not each.rate:
         row["own_limit"] = own = found.limit.exact
-        row["changed"] = "" if each.limit.exact == own else own
+        row["changed"] = own if each.limit.exact != own else ""
     if found.control is not None and found.control_limit is not None:
         row["control"] = {**_numbers(found.control), "limit": found.control_limit.exact}
     return row
@@ -100,9 +100,9 @@ def read_audit(content: Any, where: str) -> dict[str, Any]:
     Raises `EvidenceError` that names the first attack in which something else follows.
     """
     try:
-        if content["schema"] != SCHEMA:
+        if (schema := content.get("schema", 1)) != SCHEMA:
             raise EvidenceError(
-                where, f"has schema {content['schema']!r}, and this version reads {SCHEMA}",
+                where, f"has schema {schema!r}, and this version reads {SCHEMA}",
                 "Run `secagg audit` again.",
             )  # fmt: skip
         job = parse_job(content["agreed"])
@@ -151,7 +151,7 @@ def _outcome(row: Mapping[str, Any], where: str) -> Outcome:
     return Outcome(
         why_not=str(row["why"]) if finding is None and not row["error"] else "",
         finding=finding,
-        limit=Limit.of_text(row["own_limit"]) if "own_limit" in row else None,
+        limit=None if finding is None else Limit.of_text(row["own_limit"]),
         control=None if control is None else _finding(control, f"{where}, control"),
         control_limit=None if control is None else Limit.of_text(control["limit"]),
         error=str(row["error"]),

@@ -103,6 +103,12 @@ INCONSISTENT: dict[str, tuple[Forge, str]] = {
         lambda a: no_leak(row(a, "identified_share"), limit="<= 3", own_limit="<= 3", changed=""),
         "own_limit",
     ),
+    "no limit of the program": (
+        lambda a: [
+            no_leak(row(a, "identified_share"), limit="<= 3"),
+            row(a, "identified_share").pop("own_limit"),
+        ], "malformed",
+    ),
     "direction of the limit": (
         lambda a: no_leak(row(a, "clear_contributions"), limit=">= 0"), "clear_contributions",
     ),
@@ -114,7 +120,7 @@ INCONSISTENT: dict[str, tuple[Forge, str]] = {
     "an attack twice": (lambda a: a["attacks"].insert(0, a["attacks"][-1]), "twice"),
     "a number as text": (lambda a: row(a, "tracing").update(value="0.5"), "malformed"),
     "no number": (lambda a: row(a, "clear_contributions").pop("value"), "clear_contributions"),
-    "no schema": (lambda a: a.pop("schema"), "malformed"),
+    "no schema": (lambda a: a.pop("schema"), "has schema 1"),
 }  # fmt: skip
 
 
@@ -244,6 +250,18 @@ def test_a_changed_limit_is_said_to_be_changed(place: Path, tmp_path: Path) -> N
     assert "This limit was changed: the program's is <= 0." in found["text"]
     assert found["status"] == "needs a person"
     assert "are equal" in verify_report(tmp_path / "report", again=[]).again[0]
+
+
+def test_a_limit_of_a_rate_follows_from_the_details(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "limits.toml").write_text('tpr_at_1pct = "<= 0.9"\n')
+    arguments = [str(place / "job.toml"), "--limits", str(tmp_path / "limits.toml"), "--jobs", "1"]
+    out = tmp_path / "audit"
+    options = ["--attack", "tracing", "--set-aside", "0.5", "--out", str(out)]
+    assert CliRunner().invoke(app, ["audit", *arguments, *options]).exit_code == 0
+    assert CliRunner().invoke(app, ["verify", str(out), "--again"]).exit_code == 0
+    forged(out, lambda a: a["attacks"][1].update(value=0.0, low=0.0, high=0.0))
+    done = CliRunner().invoke(app, ["verify", str(out)])
+    assert isinstance(done.exception, EvidenceError) and "value" in done.exception.what
 
 
 # --- who stands for it ----------------------------------------------------------------------------
