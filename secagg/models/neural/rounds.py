@@ -41,6 +41,7 @@ from secagg.models.neural.gradients import Learner, gradient_sum, loss_sum
 from secagg.models.neural.local_training import LocalOptimiser, trained
 from secagg.models.neural.optimisers import Optimiser, advance, begin
 from secagg.models.neural.private_rounds import private_contribution
+from secagg.models.neural.smoothness import MAX_SMOOTH_PARAMETER
 
 TRAIN = "train"
 FRACTION_BITS = 40
@@ -189,8 +190,9 @@ class NetworkRounds:
 
         weight: of the site, in [0, 1]; None for its number of records divided by max_rows
         """
-        theta = checked_parameters(message, learner.blocks.size)
-        if self.noised(public):
+        noised = self.noised(public)
+        theta = checked_parameters(message, learner.blocks.size, noised=noised)
+        if noised:
             return private_contribution(
                 learner, theta, values, clip=self._clip(noised=True), rate=self.sampling_rate,
                 max_rows=public.max_rows, random=random,
@@ -255,8 +257,10 @@ class NetworkRounds:
             "shortened": training["shortened"] + int(total.get("shortened", np.zeros(1))[0]),
             "rounds": done,
         }
-        if np.any(np.abs(after["point"]) > _MAX_PARAMETER):
-            raise DataError("training", "diverges", "Use a smaller learning_rate.")
+        if np.any(np.abs(after["point"]) > MAX_SMOOTH_PARAMETER):
+            what = f"diverges: a parameter exceeds {MAX_SMOOTH_PARAMETER:g}"
+            advice = "Use a smaller learning_rate, or narrower bounds of the columns."
+            raise DataError("training", what, advice)
         if converged:
             return training | {
                 "ended": "converged",
@@ -306,14 +310,18 @@ class NetworkRounds:
         return {"loss": training["best_loss"], **found, "losses": losses, "notes": []}
 
 
-def checked_parameters(message: Body, size: int) -> Array:
-    """Return the parameters of a message, shape (size,). Raises `PeerError`."""
+def checked_parameters(message: Body, size: int, *, noised: bool = False) -> Array:
+    """Return the parameters of a message, shape (size,). Raises `PeerError`.
+
+    noised: whether the sum has noise; without, large parameters would make steps of smooth units
+    """
+    largest = _MAX_PARAMETER if noised else MAX_SMOOTH_PARAMETER
     theta = message.get("theta")
     if (
         isinstance(theta, np.ndarray)
         and theta.dtype == np.float64
         and theta.shape == (size,)
-        and bool(np.all(np.abs(theta) <= _MAX_PARAMETER))
+        and bool(np.all(np.abs(theta) <= largest))
     ):
         return theta
     raise PeerError("message", "the coordinator's parameters have a wrong shape or range")

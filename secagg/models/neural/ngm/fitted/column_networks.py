@@ -34,7 +34,7 @@ class ColumnNetwork:
     hidden: weights (units, inputs) and biases (units,) of each hidden layer
     output: shape (variables of the column, units of the last layer)
     linear: shape (variables of the column, inputs); bias: shape (variables of the column,)
-    rectified: whether units are max(0, x); otherwise they are tanh(x)
+    softplus: whether units are log(1 + exp(x)); otherwise they are tanh(x)
     """
 
     inputs: NDArray[np.intp]
@@ -42,7 +42,7 @@ class ColumnNetwork:
     output: Array
     linear: Array
     bias: Array
-    rectified: bool = False
+    softplus: bool = False
 
     def __call__(self, z: Array) -> Array:
         """Return the outputs, shape (variables of the column, states). z: (variables, states)."""
@@ -50,7 +50,7 @@ class ColumnNetwork:
         found = self.linear @ read + self.bias[:, None]
         for weight, bias in self.hidden:
             units = weight @ read + bias[:, None]
-            read = np.maximum(units, 0) if self.rectified else np.tanh(units)
+            read = np.logaddexp(units, 0) if self.softplus else np.tanh(units)
         return found + self.output @ read if self.hidden else found
 
 
@@ -140,4 +140,4 @@ def _of_shared(
     *hidden, (weight, bias) = layers
     output = weight[at] if hidden else np.zeros((len(at), 0))
     linear = np.zeros((len(at), len(inputs))) if hidden else weight[at]
-    return ColumnNetwork(inputs, tuple(hidden), output, linear, bias[at], rectified=True)
+    return ColumnNetwork(inputs, tuple(hidden), output, linear, bias[at], softplus=True)
