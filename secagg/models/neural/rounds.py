@@ -44,6 +44,8 @@ from secagg.models.neural.private_rounds import private_contribution
 from secagg.models.neural.smoothness import MAX_SMOOTH_PARAMETER
 
 TRAIN = "train"
+PARAMETER_LIMIT = "parameter limit reached"
+"""Status of a training without noise that ended at `MAX_SMOOTH_PARAMETER`."""
 FRACTION_BITS = 40
 _RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
 _AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
@@ -257,15 +259,17 @@ class NetworkRounds:
             "shortened": training["shortened"] + int(total.get("shortened", np.zeros(1))[0]),
             "rounds": done,
         }
-        if np.any(np.abs(after["point"]) > MAX_SMOOTH_PARAMETER):
-            what = f"diverges: a parameter exceeds {MAX_SMOOTH_PARAMETER:g}"
-            advice = "Use a smaller learning_rate, or narrower bounds of the columns."
-            raise DataError("training", what, advice)
+        size = float(np.max(np.abs(after["point"]), initial=0.0))
+        if not size <= (MAX_SMOOTH_PARAMETER if optimiser == "sgd" else _MAX_PARAMETER):
+            raise DataError("training", "diverges", "Use a smaller learning_rate.")
         if converged:
             return training | {
                 "ended": "converged",
                 "optimiser": {**after, "best": before["point"]},
             }
+        if size > MAX_SMOOTH_PARAMETER:  # sites do not accept such a point
+            best = after["best"] if optimiser == "lbfgs" else before["point"]
+            return training | {"ended": PARAMETER_LIMIT, "optimiser": {**after, "best": best}}
         if after["ended"] or done == self.rounds:
             return training | {"ended": after["ended"] or "out of rounds"}
         return training

@@ -97,7 +97,9 @@ def refuse_kinks(module: nn.Module, records: Tensor) -> None:
             what = f"has a constant above {MAX_SMOOTH_PARAMETER:g}, which makes steps of functions"
             raise JobError("method.module", what, "Scale it, or add [privacy].")
     if operation := first_kink(module, records):
-        raise JobError("method.module", f"{operation}, which differences of sums show", _ADVICE)
+        raise JobError(
+            "method.module", f"{operation}; differences of exact sums would show records", _ADVICE
+        )
 
 
 def first_kink(module: nn.Module, records: Tensor) -> str:
