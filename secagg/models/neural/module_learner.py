@@ -31,7 +31,7 @@ import numpy as np
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.neural.parameters import Block, Blocks
-from secagg.models.neural.smoothness import refuse_kinks
+from secagg.models.neural.smoothness import ADVICE, SHOWN, kink
 from secagg.models.neural.torch_import import one_thread
 
 if TYPE_CHECKING:
@@ -121,23 +121,23 @@ class ModuleLearner:
             return HUBER_SCALE**2 * (torch.sqrt(1 + (difference / HUBER_SCALE) ** 2) - 1)
         return difference**2 / 2 if self.loss == "squared_error" else difference.abs()
 
-    def check_smooth(self) -> None:
+    def check_smooth(self, where: str) -> None:
         """Raise `JobError` if the loss or the module is not smooth in the parameters.
 
         Without noise, differences of sums would then show single records
-        (`secagg.models.neural.smoothness`).
+        (`secagg.models.neural.smoothness`). where: the setting that says which module it is
         """
         if self.loss == "absolute_error":
             what = "the gradient of 'absolute_error' jumps where a residual changes its sign, so "
             what += "the difference of two exact sums is one record's row"
             advice = "Use 'pseudo_huber', which is as robust, or add [privacy]."
             raise JobError("method.loss", what, advice)
-        self._smooth  # noqa: B018  # checked once
+        if self._kink:
+            raise JobError(where, f"{self._kink}; {SHOWN}", ADVICE)
 
     @cached_property
-    def _smooth(self) -> bool:
-        refuse_kinks(self._module, self._trial())
-        return True
+    def _kink(self) -> str:
+        return kink(self._module, self._trial())
 
     def _trial(self) -> Tensor:
         """Return random records to try the module on."""

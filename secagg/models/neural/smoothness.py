@@ -40,8 +40,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from secagg.errors import JobError
-
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -73,33 +71,29 @@ _CONSTANTS: Final = frozenset(("arange", "lift_fresh", "scalar_tensor", "full", 
 _STEEP: Final = frozenset(("mul", "mul_", "div", "add", "add_", "sub", "rsub", "pow", "softplus"))
 _MAX_FACTOR: Final = 100.0
 _MIN_THRESHOLD: Final = 36.0  # of a softplus: exp(-36) is the rounding of float64
-_ADVICE: Final = (
+SHOWN: Final = "without noise, differences of sums would show records"
+ADVICE: Final = (
     "Use smooth functions: Tanh, Sigmoid, GELU, SiLU, Softplus(threshold=40), LayerNorm. Or add "
     "[privacy] with placement 'round', whose noise covers others."
 )
 
 
-def refuse_kinks(module: nn.Module, records: Tensor) -> None:
-    """Raise `JobError` if the module may not be a smooth function. records: to try it on."""
+def kink(module: nn.Module, records: Tensor) -> str:
+    """Return why the module may not be smooth, as a phrase; "" if it is. records: to try it on."""
     import torch  # noqa: PLC0415
 
-    parts = [type(part).__module__ for part in module.modules()]
-    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()) or any(
-        name.startswith("torch._dynamo") for name in parts
+    parts = list(module.modules())
+    if any(
+        isinstance(part, torch.jit.ScriptModule)
+        or type(part).__module__.startswith("torch._dynamo")
+        for part in parts
     ):
-        what = "is compiled, so its operations cannot be seen; without noise it must be smooth"
-        raise JobError("method.module", what, "Give the module itself.")
+        return "is compiled, so its operations cannot be seen"
     constants = [*module.buffers(), *(p for p in module.parameters() if not p.requires_grad)]
     for constant in constants:
-        if constant.is_floating_point() and not bool(
-            (constant.abs() <= MAX_SMOOTH_PARAMETER).all()
-        ):
-            what = f"has a constant above {MAX_SMOOTH_PARAMETER:g}, which makes steps of functions"
-            raise JobError("method.module", what, "Scale it, or add [privacy].")
-    if operation := first_kink(module, records):
-        raise JobError(
-            "method.module", f"{operation}; differences of exact sums would show records", _ADVICE
-        )
+        if not bool((constant.abs() <= MAX_SMOOTH_PARAMETER).all()):
+            return f"has a constant above {MAX_SMOOTH_PARAMETER:g}, which makes steps of functions"
+    return first_kink(module, records)
 
 
 def first_kink(module: nn.Module, records: Tensor) -> str:

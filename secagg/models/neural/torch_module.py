@@ -132,7 +132,8 @@ class TorchModule(NetworkRounds):
         self.check_rounds(public)
         require_torch(self.name)
         if not self.noised(public):
-            self.learner(public).check_smooth()
+            own = "_settings" if self.module in BUILT_IN else ""
+            self.learner(public).check_smooth(f"method.module{own}")
         return (self.train_stage(self.learner(public).blocks.size, public),)
 
     def initial_state(self, public: PublicFacts) -> State:

@@ -10,7 +10,7 @@ from support.networks import job, tables
 
 from secagg.errors import JobError
 from secagg.jobs.job import parse_job
-from secagg.models.neural.smoothness import first_kink, refuse_kinks
+from secagg.models.neural.smoothness import kink
 from secagg.runtime.planned_job import plan_job
 
 pytestmark = pytest.mark.neural
@@ -127,15 +127,13 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES["smooth"])
 def test_smooth_functions_are_accepted(name: str) -> None:
-    assert first_kink(of(smooth()[name]), trial()) == ""
+    assert kink(of(smooth()[name]), trial()) == ""
 
 
 @pytest.mark.attack
 @pytest.mark.parametrize("name", NAMES["kinked"])
 def test_functions_with_kinks_or_steps_are_refused(name: str) -> None:
-    with pytest.raises(JobError, match="uses|takes|reads|rounds|has a number") as caught:
-        refuse_kinks(of(kinked()[name]), trial())
-    assert "GELU" in str(caught.value)
+    assert kink(of(kinked()[name]), trial())
 
 
 def test_frozen_constants_that_make_steps_are_refused() -> None:
@@ -143,8 +141,7 @@ def test_frozen_constants_that_make_steps_are_refused() -> None:
 
     module = of(torch.tanh)
     module.register_buffer("factor", torch.tensor(1e6, dtype=torch.float64))
-    with pytest.raises(JobError, match="constant above 100"):
-        refuse_kinks(module, trial())
+    assert "constant above 100" in kink(module, trial())
 
 
 def test_a_compiled_module_is_refused() -> None:
@@ -152,8 +149,7 @@ def test_a_compiled_module_is_refused() -> None:
 
     with pytest.warns(DeprecationWarning):
         module = torch.jit.trace(of(torch.relu), trial())
-    with pytest.raises(JobError, match="is compiled"):
-        refuse_kinks(module, trial())
+    assert "is compiled" in kink(module, trial())
 
 
 REGRESSION = {"name": "torch_module", "outcome": "y", "predictors": ["x", "w"]}
@@ -169,7 +165,7 @@ KINKS = {
 @pytest.mark.parametrize("changes", KINKS.values(), ids=KINKS.keys())
 def test_a_job_with_kinks_is_refused_before_data_is_read(changes: dict[str, Any]) -> None:
     raw = job({**REGRESSION, **changes}, "masked")
-    with pytest.raises(JobError, match="differences? of"):
+    with pytest.raises(JobError, match=r"differences? of"):
         plan_job(parse_job(raw), tables(3))
 
 
