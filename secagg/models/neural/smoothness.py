@@ -103,7 +103,7 @@ def first_kink(module: nn.Module, records: Tensor) -> str:
 
     seen: list[str] = []
 
-    class Observer(TorchDispatchMode):
+    class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
@@ -114,7 +114,7 @@ def first_kink(module: nn.Module, records: Tensor) -> str:
 
     leaves = [p for p in module.parameters() if p.requires_grad]
     given = records.clone().requires_grad_()
-    with torch.enable_grad(), Observer():
+    with torch.enable_grad(), Observer():  # type: ignore[no-untyped-call]
         outputs = module(given)
         if outputs.requires_grad:
             torch.autograd.grad(outputs.sum(), [given, *leaves], allow_unused=True)
