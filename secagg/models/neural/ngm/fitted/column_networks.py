@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.neural.ngm.layout import NgmLayout
+from secagg.models.neural.ngm.shared_network import softplus
 
 Arrays = Mapping[str, NDArray[Any]]
 _HIDDEN = "hidden_{}.{}"
@@ -34,7 +35,7 @@ class ColumnNetwork:
     hidden: weights (units, inputs) and biases (units,) of each hidden layer
     output: shape (variables of the column, units of the last layer)
     linear: shape (variables of the column, inputs); bias: shape (variables of the column,)
-    softplus: whether units are log(1 + exp(x)); otherwise they are tanh(x)
+    softplus: whether units are `shared_network.softplus`; otherwise they are tanh(x)
     """
 
     inputs: NDArray[np.intp]
@@ -50,7 +51,7 @@ class ColumnNetwork:
         found = self.linear @ read + self.bias[:, None]
         for weight, bias in self.hidden:
             units = weight @ read + bias[:, None]
-            read = np.logaddexp(units, 0) if self.softplus else np.tanh(units)
+            read = softplus(units) if self.softplus else np.tanh(units)
         return found + self.output @ read if self.hidden else found
 
 
