@@ -55,7 +55,7 @@ def answer(plan: Planned, theta: np.ndarray) -> dict[str, np.ndarray]:
 def robbing(threshold: float) -> np.ndarray:
     """Return parameters whose hidden unit is active where x, scaled, is above the threshold."""
     return BLOCKS.join(
-        {"0.weight": np.array([[50.0, 0.0, 0.0]]), "0.bias": np.array([-50.0 * threshold]),
+        {"0.weight": np.array([[25.0, 0.0, 0.0]]), "0.bias": np.array([-25.0 * threshold]),
          "2.weight": np.array([[1.0]]), "2.bias": np.array([0.0])}
     )  # fmt: skip
 

@@ -15,15 +15,15 @@ from secagg.models.neural.module_learner import ModuleLearner
 from secagg.runs.run import run
 
 RELEASE = {"min_sites": 2, "min_records": 10, "min_cell_records": 1, "min_level_sites": 1}
-REGRESSION = {"name": "torch_module", "outcome": "y", "predictors": ["x", "w", "case"],
+REGRESSION: dict[str, Any] = {"name": "torch_module", "outcome": "y", "predictors": ["x", "w", "case"],
               "optimiser": "sgd", "learning_rate": 0.05, "rounds": 20}  # fmt: skip
-SMOOTH = {
+SMOOTH: dict[str, dict[str, Any]] = {
     "pseudo_huber": {**REGRESSION, "loss": "pseudo_huber", "module_settings": {"hidden": []}},
     "network": {**REGRESSION, "module_settings": {"hidden": [3]}},
     "levels": {**REGRESSION, "outcome": "kind", "module_settings": {"hidden": []}},
     "revealer": {"name": "fedngr", "hidden": [4], "rounds": 6, "variables": ["x", "w", "y"]},
 }
-KINKS = {
+KINKS: dict[str, dict[str, Any]] = {
     "absolute_error": {"loss": "absolute_error", "module_settings": {"hidden": []}},
     "relu": {"module_settings": {"hidden": [4], "activation": "relu"}},
 }

@@ -22,9 +22,12 @@ REALS = {"age": (18, 100), "rest_bp": (60, 260), "st_depression": (-5, 10),
          "max_heart_rate": (40, 230)}  # fmt: skip
 BINARY = ("exercise_angina", "disease")
 COLUMNS: dict[str, dict[str, Any]] = {
-    **{name: {"type": "continuous", "low": low, "high": high} for name, (low, high) in REALS.items()},
+    **{
+        name: {"type": "continuous", "low": low, "high": high}
+        for name, (low, high) in REALS.items()
+    },
     **{name: {"type": "binary"} for name in BINARY},
-}  # fmt: skip
+}
 STRICTEST = 11
 """The smallest number of records of the strictest profile."""
 
@@ -91,16 +94,28 @@ def random_method(rng: np.random.Generator, *, torch: bool = True) -> dict[str, 
 
 def examine(method: dict[str, Any], rng: np.random.Generator) -> Examined:
     """Run a method over random records of the hospitals, and look at any two sums of a stage."""
-    tables = {
-        name: table.sample(int(rng.integers(15, 60)), random_state=int(rng.integers(2**31)))
-        for name, table in complete().items()
-    }
+    tables = _drawn(rng)
+    while not _cells_are_large(tables):
+        tables = _drawn(rng)
     raw = {
         "title": "Random", "sites": {"max_rows": 512}, "columns": COLUMNS, "method": method,
         "protocol": {"name": "plain"}, "release": {"min_sites": 3, "min_records": 10},
     }  # fmt: skip
     planned = plan_job(parse_job(raw), tables)
     return examine_plan(planned, method)
+
+
+def _drawn(rng: np.random.Generator) -> dict[str, pd.DataFrame]:
+    return {
+        name: table.sample(int(rng.integers(15, 60)), random_state=int(rng.integers(2**31)))
+        for name, table in complete().items()
+    }
+
+
+def _cells_are_large(tables: dict[str, pd.DataFrame]) -> bool:
+    """Whether `min_cell_records` accepts the pairs of levels; otherwise the job is refused."""
+    counts = pd.concat(tables.values()).groupby(list(BINARY)).size()
+    return len(counts) == 4 and int(counts.min()) >= STRICTEST
 
 
 def examine_plan(planned: Planned, method: dict[str, Any]) -> Examined:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ def mlp(
     """
     from torch import nn  # noqa: PLC0415  # the extra `neural`
 
-    kinds = {
+    kinds: dict[str, Callable[[], nn.Module]] = {
         "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU,
         "softplus": partial(nn.Softplus, threshold=40), "relu": nn.ReLU,
     }  # fmt: skip

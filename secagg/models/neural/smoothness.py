@@ -43,8 +43,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-MAX_SMOOTH_PARAMETER: Final = 100.0
-"""The largest parameter without noise: one unit then rises within a hundredth of a scaled column."""
+MAX_SMOOTH_PARAMETER: Final = 30.0
+"""The largest parameter without noise. Of 200 random jobs on 80 to 180 records, those with larger ones
+(above 60) had differences of sums that were made of 2 to 10 records; all others, of more."""
 
 _LINEAR = (
     "add add_ addmm baddbmm bmm cat clone constant_pad_nd convolution convolution_backward copy_ "

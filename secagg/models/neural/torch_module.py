@@ -26,7 +26,7 @@ a loss or gradient that is not finite    `DataError` at the site, nothing is sen
 parameters that are not finite           `PeerError`, nothing is sent
 a module with BatchNorm or Dropout       `JobError`, before data is read
 absolute error, ReLU, without noise      `JobError`, before data is read
-a parameter above 100, without noise     `PeerError`; at the coordinator, `DataError` before that
+a parameter above 30, without noise      `PeerError`; at the coordinator, `DataError` before that
 torch not installed                      `JobError` with the command that installs it
 =======================================  ===========================================================
 """

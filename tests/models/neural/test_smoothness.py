@@ -51,7 +51,7 @@ def backward_step(units: Any) -> Any:
         def backward(context: Any, given: Any) -> Any:
             return given * context.saved_tensors[0].sign()
 
-    return Step.apply(units)
+    return Step.apply(units)  # type: ignore[no-untyped-call]
 
 
 def branches(units: Any) -> Any:
@@ -93,18 +93,21 @@ def kinked() -> dict[str, Any]:
 
     return {
         "relu": torch.relu, "leaky relu": functional.leaky_relu, "hardtanh": functional.hardtanh,
-        "relu6": functional.relu6, "prelu": lambda x: functional.prelu(x, torch.full((1,), 0.2).double()),
+        "relu6": functional.relu6, 
+        "prelu": lambda x: functional.prelu(x, torch.full((1,), 0.2).double()),
         "elu": functional.elu, "selu": functional.selu, "hardswish": functional.hardswish,
         "softshrink": functional.softshrink, "softsign": functional.softsign, "abs": torch.abs,
         "clamp": lambda x: x.clamp(0, 1), "minimum": lambda x: torch.minimum(x, 0 * x),
         "where": lambda x: torch.where(x > 0, x, 0.0), "product with a comparison": masked,
         "written": written, "branch": branches, "sorted": lambda x: x.sort()[0],
-        "largest": lambda x: x.amax(1, keepdim=True) + 0 * x, "quantile": lambda x: x.median(1)[0][:, None] + 0 * x,
+        "largest": lambda x: x.amax(1, keepdim=True) + 0 * x, 
+        "quantile": lambda x: x.median(1)[0][:, None] + 0 * x,
         "max pooling": lambda x: functional.max_pool1d(x[:, None], 3, 1, 1)[:, 0],
         "square root": lambda x: torch.sqrt(x**2), "power": lambda x: (x**2) ** 0.5,
         "rounded": torch.round, "floor by type": lambda x: x.long().double(),
         "half precision": lambda x: x.half().double(), "norm": lambda x: x / x.norm(),
-        "steep tanh": lambda x: torch.tanh(1e6 * x), "steep by division": lambda x: torch.tanh(x / 1e-6),
+        "steep tanh": lambda x: torch.tanh(1e6 * x), 
+        "steep by division": lambda x: torch.tanh(x / 1e-6),
         "steep softplus": lambda x: functional.softplus(x, beta=1e6, threshold=40),
         "softplus with a kink at 20": functional.softplus, "backward": backward_step,
         "huber": lambda x: functional.huber_loss(x, 0 * x, reduction="none"),
@@ -141,14 +144,14 @@ def test_frozen_constants_that_make_steps_are_refused() -> None:
 
     module = of(torch.tanh)
     module.register_buffer("factor", torch.tensor(1e6, dtype=torch.float64))
-    assert "constant above 100" in kink(module, trial())
+    assert "constant above 30" in kink(module, trial())
 
 
 def test_a_compiled_module_is_refused() -> None:
     import torch
 
     with pytest.warns(DeprecationWarning):
-        module = torch.jit.trace(of(torch.relu), trial())
+        module = torch.jit.trace(of(torch.relu), trial())  # type: ignore[no-untyped-call]
     assert "is compiled" in kink(module, trial())
 
 

@@ -222,7 +222,7 @@ def test_a_site_out_of_range_is_not_left_out_of_a_sum() -> None:
     method = {"name": "torch_module", "outcome": "y", "predictors": ["x"]}
     wide = {"module_settings": {"hidden": [8], "activation": "gelu"}}
     planned = plan_job(parse_job(job(method | wide)), data)
-    weights = np.full(8, 100.0)  # the largest that are accepted; the loss is small only where x is
+    weights = np.full(8, 30.0)  # the largest that are accepted; the loss is small only where x is
     theta = np.concatenate([weights, np.zeros(8), weights, np.zeros(1)])
     for name, source in planned.sources.items():
         rows = read_records(planned, source)

@@ -36,7 +36,7 @@ from secagg.models.neural.rounds import TRAIN
 from secagg.models.neural.torch_module import BUILT_IN, TorchModule
 
 _MESSAGES = 24  # at most; bisection of [-1, 1] then ends at 1e-7
-_FIRST_STEEP, _LAST_STEEP = 6.0, 50.0  # s; sites accept no parameter above 100
+_FIRST_STEEP, _LAST_STEEP = 6.0, 25.0  # s; sites accept no parameter above 30
 _ABOVE = 3.0  # by how much t is above the estimate for tanh, in units of 1 / s
 _ZERO = 2.0**-38  # two steps of the fixed point
 
