@@ -1,4 +1,4 @@
-"""The attack on differences of two sums: it reads rows where losses have kinks, and not elsewhere."""
+"""Differences of two sums: they are rows where losses have kinks, and not elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from secagg.models.neural.module_learner import ModuleLearner
 from secagg.runs.run import run
 
 RELEASE = {"min_sites": 2, "min_records": 10, "min_cell_records": 1, "min_level_sites": 1}
-REGRESSION: dict[str, Any] = {"name": "torch_module", "outcome": "y", "predictors": ["x", "w", "case"],
-              "optimiser": "sgd", "learning_rate": 0.05, "rounds": 20}  # fmt: skip
+REGRESSION: dict[str, Any] = {
+    "name": "torch_module", "outcome": "y", "predictors": ["x", "w", "case"], "optimiser": "sgd",
+    "learning_rate": 0.05, "rounds": 20,
+}  # fmt: skip
 SMOOTH: dict[str, dict[str, Any]] = {
     "pseudo_huber": {**REGRESSION, "loss": "pseudo_huber", "module_settings": {"hidden": []}},
     "network": {**REGRESSION, "module_settings": {"hidden": [3]}},

@@ -1,4 +1,4 @@
-"""Whether a module is a smooth function of its parameters, so that differences of sums hide records.
+"""Whether a module is a smooth function of its parameters: then differences of sums hide records.
 
 Source: every run releases the differences of its sums. Let g_i(theta) be the gradient of record i's
 loss. If g_i is constant but for jumps (absolute error of a linear model) or has kinks (ReLU, Huber,
@@ -25,7 +25,7 @@ ELU, Huber: a gradient without jumps           refused: second differences show 
 `if x.sum() > 0`, `torch.where`, sorting       refused: comparison, or a number read in Python
 custom autograd function, smooth only forward  refused: its backward operations are judged too
 `tanh(1e6 x)`, also with 1e6 in a buffer       refused: above the limit
-softplus with torch's default threshold        refused: beyond 20 it is linear, with a jump of 2e-9
+softplus with torch's default threshold        refused: its slope jumps at 20, by 2e-9
 `x.long()`, `x.half()`, rounding               refused: every result must be float64
 an operation that is not in the list           refused
 =============================================  =====================================================
@@ -48,14 +48,14 @@ MAX_SMOOTH_PARAMETER: Final = 30.0
 (above 60) had differences of sums that were made of 2 to 10 records; all others, of more."""
 
 _LINEAR = (
-    "add add_ addmm baddbmm bmm cat clone constant_pad_nd convolution convolution_backward copy_ "
-    "detach detach_ div dot empty_like expand fill_ "
-    "full full_like linear linear_backward mean mm mul mul_ mv neg new_empty_strided new_zeros "
-    "ones ones_like permute reshape rsub select select_backward slice slice_backward split "
-    "split_with_sizes squeeze stack sub sum t transpose unbind unsqueeze _unsafe_view view "
-    "zeros zeros_like _to_copy _reshape_alias as_strided unfold unfold_backward repeat diagonal "
-    "diagonal_backward avg_pool1d avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d "
-    "_adaptive_avg_pool2d_backward lift_fresh alias scalar_tensor empty new_empty arange cumsum index index_put index_select index_add"
+    "add add_ addmm baddbmm bmm cat clone constant_pad_nd convolution convolution_backward "
+    "copy_ detach detach_ div dot empty_like expand fill_ full full_like linear linear_backward "
+    "mean mm mul mul_ mv neg new_empty_strided new_zeros ones ones_like permute reshape rsub "
+    "select select_backward slice slice_backward split split_with_sizes squeeze stack sub sum t "
+    "transpose unbind unsqueeze _unsafe_view view zeros zeros_like _to_copy _reshape_alias "
+    "as_strided unfold unfold_backward repeat diagonal diagonal_backward avg_pool1d avg_pool2d "
+    "avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward lift_fresh alias "
+    "scalar_tensor empty new_empty arange cumsum index index_put index_select index_add "
 )
 _ANALYTIC = (
     "cos cosh erf exp gelu gelu_backward log_sigmoid_backward log_sigmoid_forward "

@@ -112,7 +112,7 @@ class CrossingRecords(Attack):
             plain.planned.public,
         )
         stage, rounds = most_rounds(plain)[0].stage, list[SeenRound]()
-        message: Body = {"theta": np.zeros(len(public.variables))}
+        message: Body = {"theta": np.zeros(variables)}
         while len(rounds) < _STEPS:
             total, _ = method.contribute(stage, method.rows, message)
             rounds.append(SeenRound(stage, message, total, {}))
