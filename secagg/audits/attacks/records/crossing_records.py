@@ -107,10 +107,8 @@ class CrossingRecords(Attack):
 
     def control(self, plain: View) -> View:
         """Return sums of an absolute error over invented records."""
-        method, public = (
-            _AbsoluteError(_invented(len(plain.planned.public.variables))),
-            plain.planned.public,
-        )
+        variables = len(plain.planned.public.variables)
+        method = _AbsoluteError(_invented(variables))
         stage, rounds = most_rounds(plain)[0].stage, list[SeenRound]()
         message: Body = {"theta": np.zeros(variables)}
         while len(rounds) < _STEPS:
