@@ -101,7 +101,8 @@ class CrossingRecords(Attack):
             return Finding.impossible("no two sums differ")
         fewest = min(found, key=lambda one: one.effective)
         return Finding.exact(
-            fewest.effective, float(n), rows=len(guess), right=_right(guess, view, sites), rounds=len(chosen),
+            fewest.effective, float(n), rows=len(guess), right=_right(guess, view, sites),
+            rounds=len(chosen),
             differences=len(found), singles=sum(one.effective < 1.5 for one in found),
         )  # fmt: skip
 
