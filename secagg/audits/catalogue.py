@@ -38,6 +38,7 @@ ATTACKS = {
     "attribute_inference": "records.attribute_inference",
     "gradient_inversion": "records.gradient_inversion",
     "membership": "records.membership",
+    "crossing_records": "records.crossing_records",
     "largest_record": "records.largest_record",
     "many_run_epsilon": "guarantees.many_run_epsilon",
     "canaries": "guarantees.canaries",

@@ -76,6 +76,8 @@ class Block:
                 return f"Stopped{after}, before the search converged."
             case "no step lowers the objective":
                 return f"Stopped{after}: no step lowered the objective any further."
+            case "parameter limit reached":
+                return f"Stopped{after}: a parameter would have exceeded the limit of exact rounds."
             case _:
                 return f"Converged{after}."
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -19,15 +20,18 @@ def mlp(
 ) -> nn.Module:
     """Return a multilayer perceptron; with `hidden` empty, a linear model.
 
-    hidden: number of units of each hidden layer; activation: "tanh" or "relu"
+    hidden: number of units of each hidden layer; activation: "tanh", "gelu", "silu"
+        or "softplus"; "relu" with noise only
     """
     from torch import nn  # noqa: PLC0415  # the extra `neural`
 
-    kinds = {"tanh": nn.Tanh, "relu": nn.ReLU}
+    kinds: dict[str, Callable[[], nn.Module]] = {
+        "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU,
+        "softplus": partial(nn.Softplus, threshold=40), "relu": nn.ReLU,
+    }  # fmt: skip
     if activation not in kinds:
-        raise JobError(
-            "method.module_settings.activation", f"{activation!r} is not 'tanh' or 'relu'"
-        )
+        what = f"{activation!r} is not one of {', '.join(map(repr, kinds))}"
+        raise JobError("method.module_settings.activation", what)
     if not all(isinstance(units, int) and 1 <= units <= _MAX_UNITS for units in hidden):
         raise JobError(
             "method.module_settings.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}"

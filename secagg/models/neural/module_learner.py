@@ -31,13 +31,16 @@ import numpy as np
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.neural.parameters import Block, Blocks
+from secagg.models.neural.smoothness import ADVICE, SHOWN, kink
 from secagg.models.neural.torch_import import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Loss = Literal["squared_error", "absolute_error", "cross_entropy"]
+Loss = Literal["squared_error", "pseudo_huber", "absolute_error", "cross_entropy"]
 Factory = Callable[..., "nn.Module"]
+HUBER_SCALE = 0.25
+"""Of the pseudo-Huber loss, in halves of the outcome's range: larger residuals count linearly."""
 _TRIAL_RECORDS = 3
 
 
@@ -106,6 +109,7 @@ class ModuleLearner:
 
     def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
         """Return each record's loss, shape (records,)."""
+        import torch  # noqa: PLC0415
         from torch.nn import functional  # noqa: PLC0415
 
         found = self.outputs_of(parameters, records)
@@ -113,7 +117,34 @@ class ModuleLearner:
         if self.loss == "cross_entropy":
             return functional.cross_entropy(found, levels(truth), reduction="none")
         difference = found[:, 0] - truth[:, 0]
+        if self.loss == "pseudo_huber":
+            return HUBER_SCALE**2 * (torch.sqrt(1 + (difference / HUBER_SCALE) ** 2) - 1)
         return difference**2 / 2 if self.loss == "squared_error" else difference.abs()
+
+    def check_smooth(self, where: str) -> None:
+        """Raise `JobError` if the loss or the module is not smooth in the parameters.
+
+        Without noise, differences of sums would then show single records
+        (`secagg.models.neural.smoothness`). where: the setting that says which module it is
+        """
+        if self.loss == "absolute_error":
+            what = "the gradient of 'absolute_error' jumps where a residual changes its sign, so "
+            what += "the difference of two exact sums is one record's row"
+            advice = "Use 'pseudo_huber', which is as robust, or add [privacy]."
+            raise JobError("method.loss", what, advice)
+        if self._kink:
+            raise JobError(where, f"{self._kink}; {SHOWN}", ADVICE)
+
+    @cached_property
+    def _kink(self) -> str:
+        return kink(self._module, self._trial())
+
+    def _trial(self) -> Tensor:
+        """Return random records to try the module on."""
+        import torch  # noqa: PLC0415
+
+        shape = (_TRIAL_RECORDS, len(self.predictors))
+        return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     @cached_property
     def _module(self) -> nn.Module:
@@ -122,11 +153,7 @@ class ModuleLearner:
 
         module = self._build(0)
         before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        given = torch.rand(
-            (_TRIAL_RECORDS, len(self.predictors)),
-            generator=torch.Generator().manual_seed(0),
-            dtype=torch.float64,
-        )
+        given = self._trial()
         with torch.random.fork_rng(devices=[]):
             state = torch.random.get_rng_state()
             found = _tried(module, given)

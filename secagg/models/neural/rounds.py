@@ -54,8 +54,11 @@ from secagg.models.neural.gradients import Learner, gradient_sum, loss_sum
 from secagg.models.neural.local_training import LocalOptimiser, trained
 from secagg.models.neural.optimisers import Optimiser, advance, begin
 from secagg.models.neural.private_rounds import private_contribution
+from secagg.models.neural.smoothness import MAX_SMOOTH_PARAMETER
 
 TRAIN = "train"
+PARAMETER_LIMIT = "parameter limit reached"
+"""Status of a training without noise that ended at `MAX_SMOOTH_PARAMETER`."""
 FRACTION_BITS = 40
 _RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
 _AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
@@ -226,8 +229,9 @@ class NetworkRounds:
 
         weight: of the site, in [0, 1]; None for its number of records divided by max_rows
         """
-        theta = checked_parameters(message, learner.blocks.size)
-        if self.noised(public):
+        noised = self.noised(public)
+        theta = checked_parameters(message, learner.blocks.size, noised=noised)
+        if noised:
             return private_contribution(
                 learner, theta, values, clip=self._clip(noised=True), rate=self.sampling_rate,
                 max_rows=public.max_rows, random=random,
@@ -292,13 +296,17 @@ class NetworkRounds:
             "shortened": training["shortened"] + int(total.get("shortened", np.zeros(1))[0]),
             "rounds": done,
         }
-        if np.any(np.abs(after["point"]) > _MAX_PARAMETER):
+        size = float(np.max(np.abs(after["point"]), initial=0.0))
+        if not size <= (MAX_SMOOTH_PARAMETER if optimiser == "sgd" else _MAX_PARAMETER):
             raise DataError("training", "diverges", "Use a smaller learning_rate.")
         if converged:
             return training | {
                 "ended": "converged",
                 "optimiser": {**after, "best": before["point"]},
             }
+        if size > MAX_SMOOTH_PARAMETER:  # sites do not accept such a point
+            best = after["best"] if optimiser == "lbfgs" else before["point"]
+            return training | {"ended": PARAMETER_LIMIT, "optimiser": {**after, "best": best}}
         if after["ended"] or done == self.rounds:
             return training | {"ended": after["ended"] or "out of rounds"}
         return training
@@ -343,14 +351,18 @@ class NetworkRounds:
         return {"loss": training["best_loss"], **found, "losses": losses, "notes": []}
 
 
-def checked_parameters(message: Body, size: int) -> Array:
-    """Return the parameters of a message, shape (size,). Raises `PeerError`."""
+def checked_parameters(message: Body, size: int, *, noised: bool = False) -> Array:
+    """Return the parameters of a message, shape (size,). Raises `PeerError`.
+
+    noised: whether the sum has noise; without, large parameters would make steps of smooth units
+    """
+    largest = _MAX_PARAMETER if noised else MAX_SMOOTH_PARAMETER
     theta = message.get("theta")
     if (
         isinstance(theta, np.ndarray)
         and theta.dtype == np.float64
         and theta.shape == (size,)
-        and bool(np.all(np.abs(theta) <= _MAX_PARAMETER))
+        and bool(np.all(np.abs(theta) <= largest))
     ):
         return theta
     raise PeerError("message", "the coordinator's parameters have a wrong shape or range")

@@ -8,7 +8,9 @@ What the transcript determines (Guarantees: only this)
     * "fedsgd": every sum is the gradient of the pooled loss at parameters that the coordinator
       chose, the loss there, and the number of records. Sites keep no state, so the sums show
       nothing about how records are split over sites. About the pooled records they may show
-      everything: with P parameters and T rounds there are P T numbers.
+      everything: with P parameters and T rounds there are P T numbers. Differences of sums show no
+      record by a jump or kink, because functions without noise are smooth
+      (`secagg.models.neural.smoothness`).
     * "fedavg": sums over sites of what training at a site does to the parameters. They may depend
       on how records are split.
     * A coordinator that deviates can send parameters at which one hidden unit is active for one
@@ -23,6 +25,8 @@ no site with a complete record           `DataError`
 a loss or gradient that is not finite    `DataError` at the site, nothing is sent
 parameters that are not finite           `PeerError`, nothing is sent
 a module with BatchNorm or Dropout       `JobError`, before data is read
+absolute error, ReLU, without noise      `JobError`, before data is read
+a parameter above 30, without noise      `PeerError`; at the coordinator, `DataError` before that
 torch not installed                      `JobError` with the command that installs it
 =======================================  ===========================================================
 """
@@ -84,7 +88,9 @@ class TorchModule(NetworkRounds):
     """Further arguments of the factory. The default: `hidden = [20]` and `activation = "tanh"`."""
     loss: Loss | None = None
     """The loss of one record: `"squared_error"` (half of the square; default for a continuous
-    outcome), `"absolute_error"`, or `"cross_entropy"` (for a binary or categorical outcome)."""
+    outcome), `"pseudo_huber"` (robust: residuals beyond an eighth of the outcome's range count
+    linearly), `"absolute_error"` (with noise only), or `"cross_entropy"` (for a binary or
+    categorical outcome)."""
 
     name: ClassVar[str] = "torch_module"
     placements: ClassVar[Placements] = Placements(
@@ -130,6 +136,9 @@ class TorchModule(NetworkRounds):
         """Declare the rounds. Builds the module, which needs torch."""
         self.check_rounds(public)
         require_torch(self.name)
+        if not self.noised(public):
+            own = "_settings" if self.module in BUILT_IN else ""
+            self.learner(public).check_smooth(f"method.module{own}")
         return (self.train_stage(self.learner(public).blocks.size, public),)
 
     def initial_state(self, public: PublicFacts) -> State:

@@ -220,8 +220,10 @@ def test_a_site_out_of_range_is_not_left_out_of_a_sum() -> None:
     data = tables()
     data["site2"] = data["site2"].assign(x=0.0)
     method = {"name": "torch_module", "outcome": "y", "predictors": ["x"]}
-    planned = plan_job(parse_job(job(method | {"module_settings": {"hidden": []}})), data)
-    theta = np.array([1e6, 0.0])  # weight and bias: the loss is 0 only where x is
+    wide = {"module_settings": {"hidden": [8], "activation": "gelu"}}
+    planned = plan_job(parse_job(job(method | wide)), data)
+    weights = np.full(8, 30.0)  # the largest that are accepted; the loss is small only where x is
+    theta = np.concatenate([weights, np.zeros(8), weights, np.zeros(1)])
     for name, source in planned.sources.items():
         rows = read_records(planned, source)
         arguments = "train", rows, {"theta": theta}, {}, planned.public, replayable_random(1)

@@ -11,8 +11,6 @@ with d from the layers above, and the quotient is the record's predictors x. If 
 for one record alone, the secure sum of gradients is the gradient of this record. Nothing needs to
 be known about the records:
 
-ReLU    a' is 1 above t and 0 below. The largest t with a sum (1) that is not 0 is found by
-        bisection. There, the unit is active for the record with the largest x_j.
 tanh    a' is nearly 4 exp(-2 s (t - x_j)) for t above x_j. For t above all values, the largest
         value has the largest part in (1), by a factor exp(2 s g) for a gap g to the next one. So
         t + log(b / 4) / 2s, with b the sum of the biases' gradients, is an estimate of this
@@ -38,8 +36,7 @@ from secagg.models.neural.rounds import TRAIN
 from secagg.models.neural.torch_module import BUILT_IN, TorchModule
 
 _MESSAGES = 24  # at most; bisection of [-1, 1] then ends at 1e-7
-_STEEP = 50.0  # s for ReLU, whose choice does not matter
-_FIRST_STEEP, _LAST_STEEP = 6.0, 1e4  # s for tanh
+_FIRST_STEEP, _LAST_STEEP = 6.0, 25.0  # s; sites accept no parameter above 30
 _ABOVE = 3.0  # by how much t is above the estimate for tanh, in units of 1 / s
 _ZERO = 2.0**-38  # two steps of the fixed point
 
@@ -62,6 +59,8 @@ class LargestRecord(Attack):
             return "for torch_module with the module that comes with secagg"
         if method.algorithm != "fedsgd" or len(_learner(view).blocks.blocks) < 4:
             return "for sums of gradients of a network with a hidden layer"
+        if _learner(view).settings.get("activation", "tanh") != "tanh":
+            return "for units with tanh"
         return ""
 
     def limit(self, view: View) -> Limit:
@@ -73,11 +72,8 @@ class LargestRecord(Attack):
         assert view.open_session is not None
         ask, learner = view.open_session(), _learner(view)
         messages = min(_MESSAGES, _method(view).rounds)
-        if learner.settings.get("activation", "tanh") == "relu":
-            weights, bias = _by_bisection(ask, learner, messages)
-        else:
-            rows = view.planned.public.max_rows
-            weights, bias = _by_steeper_units(ask, learner, messages, rows)
+        rows = view.planned.public.max_rows
+        weights, bias = _by_steeper_units(ask, learner, messages, rows)
         return weights / bias if bias else np.zeros_like(weights)
 
     def score(self, guess: Array, view: View, truth: Truth) -> Finding:
@@ -102,20 +98,6 @@ def _method(view: View) -> TorchModule:
 
 def _learner(view: View) -> ModuleLearner:
     return _method(view).learner(view.planned.public)
-
-
-def _by_bisection(ask: AskSites, learner: ModuleLearner, messages: int) -> tuple[Array, float]:
-    """Return (1) at the largest t at which a ReLU is active for a record."""
-    low, high = -1.0, 1.0
-    found = np.zeros(len(learner.predictors)), 0.0
-    for _ in range(messages):
-        t = (low + high) / 2
-        weights, bias = _unit_gradient(ask, learner, _STEEP, t)
-        if abs(bias) > _ZERO:
-            low, found = t, (weights, bias)
-        else:
-            high = t
-    return found
 
 
 def _by_steeper_units(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.neural.ngm.layout import NgmLayout
+from secagg.models.neural.ngm.shared_network import softplus
 
 Arrays = Mapping[str, NDArray[Any]]
 _HIDDEN = "hidden_{}.{}"
@@ -34,7 +35,7 @@ class ColumnNetwork:
     hidden: weights (units, inputs) and biases (units,) of each hidden layer
     output: shape (variables of the column, units of the last layer)
     linear: shape (variables of the column, inputs); bias: shape (variables of the column,)
-    rectified: whether units are max(0, x); otherwise they are tanh(x)
+    softplus: whether units are `shared_network.softplus`; otherwise they are tanh(x)
     """
 
     inputs: NDArray[np.intp]
@@ -42,7 +43,7 @@ class ColumnNetwork:
     output: Array
     linear: Array
     bias: Array
-    rectified: bool = False
+    softplus: bool = False
 
     def __call__(self, z: Array) -> Array:
         """Return the outputs, shape (variables of the column, states). z: (variables, states)."""
@@ -50,7 +51,7 @@ class ColumnNetwork:
         found = self.linear @ read + self.bias[:, None]
         for weight, bias in self.hidden:
             units = weight @ read + bias[:, None]
-            read = np.maximum(units, 0) if self.rectified else np.tanh(units)
+            read = softplus(units) if self.softplus else np.tanh(units)
         return found + self.output @ read if self.hidden else found
 
 
@@ -140,4 +141,4 @@ def _of_shared(
     *hidden, (weight, bias) = layers
     output = weight[at] if hidden else np.zeros((len(at), 0))
     linear = np.zeros((len(at), len(inputs))) if hidden else weight[at]
-    return ColumnNetwork(inputs, tuple(hidden), output, linear, bias[at], rectified=True)
+    return ColumnNetwork(inputs, tuple(hidden), output, linear, bias[at], softplus=True)
