@@ -53,7 +53,7 @@ from secagg.runtime.site_moments import (
     site_moments_facts,
     site_moments_spec,
 )
-from secagg.runtime.sum_rules import check_sum
+from secagg.privacy.policy.sum_rules import check_sum
 
 
 @dataclass(frozen=True)
