@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, print_json
+from secagg.cli.options import AsJson
+from secagg.cli.printing import print_data, print_json, say
 
 
 def report(
@@ -44,13 +45,12 @@ def report(
     """Write a compliance report: statements with their evidence, for a person who decides."""
     from importlib import resources  # noqa: PLC0415
 
-    from secagg.cli.failures import printable  # noqa: PLC0415
     from secagg.compliance.report_folder import write_report  # noqa: PLC0415
     from secagg.compliance.signatures import digest_of  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
 
     if schema:
-        typer.echo(resources.files("secagg.compliance").joinpath("report.schema.json").read_text())
+        print_data(resources.files("secagg.compliance").joinpath("report.schema.json").read_text())
         return
     if not runs or out is None:
         raise UsageError("report", "needs the folders of runs, and --out", "See --help.")
@@ -63,9 +63,9 @@ def report(
         print_json(written)
         return
     total = written["first_page"]["total"]
-    typer.echo(printable(written["first_page"]["claim"]))
-    typer.echo(", ".join(f"{number} {status}" for status, number in total.items()))
-    typer.echo(f"{out / 'report.html'}\nsha256 of report.json: {digest_of(out).hex()}")
+    say(written["first_page"]["claim"])
+    say(", ".join(f"{number} {status}" for status, number in total.items()))
+    say(out / "report.html", f"sha256 of report.json: {digest_of(out).hex()}")
 
 
 def sign(
@@ -89,4 +89,4 @@ def sign(
         raise UsageError("sign", "needs --home or --key")
     identity = Home.open(home).identity if home else read_key(Path(str(key)), COORDINATOR)
     verified = verify_report(report)  # nobody should sign what does not hold
-    typer.echo(str(sign_report(report, bytes.fromhex(verified.digest), identity)))
+    say(sign_report(report, bytes.fromhex(verified.digest), identity))

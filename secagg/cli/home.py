@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, print_json
+from secagg.cli.options import AsJson
+from secagg.cli.printing import print_json, say
 
 if TYPE_CHECKING:
     from secagg.runtime.homes.approvals import Asked
@@ -60,7 +61,7 @@ def init(
     made = Home.create(
         home.absolute(), name, Role(role.value), system_random, own, approve.value
     )  # fmt: skip
-    typer.echo(f"home    {made.folder}\ncard    {made.folder / 'card.json'}")
+    say(f"home    {made.folder}", f"card    {made.folder / 'card.json'}")
 
 
 def pin(
@@ -78,7 +79,7 @@ def pin(
 
     read = read_roster(roster)
     _open(home).pin(read, fingerprint)
-    typer.echo(f"pinned {len(read.parties)} parties: {', '.join(read.parties)}")
+    say(f"pinned {len(read.parties)} parties: {', '.join(read.parties)}")
 
 
 def jobs(home: HomeFolder, as_json: AsJson = False) -> None:
@@ -92,9 +93,9 @@ def jobs(home: HomeFolder, as_json: AsJson = False) -> None:
         )
         return
     for asked in found:
-        typer.echo(f"{asked.digest[:12]}  {_state(asked):8}  {asked.job.title}")
+        say(f"{asked.digest[:12]}  {_state(asked):8}  {asked.job.title}")
     if not found:
-        typer.echo("no jobs")
+        say("no jobs")
 
 
 def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
@@ -119,9 +120,7 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
         output.show_plan(planned)
     if asked.job.sites.lost == "leave_out":
         left = least_sites(asked.job)
-        typer.echo(
-            f"lost     the coordinator may leave out sites of its choice; {left} must be left"
-        )
+        say(f"lost     the coordinator may leave out sites of its choice; {left} must be left")
     output.show_home_check(found, home)
 
 
@@ -148,23 +147,23 @@ def approve(
     if (digest is None) == (job is None):
         raise UsageError("site approve", "needs a digest, or --job FILE")
     agreed = load_job(job) if job is not None else approvals.find_job(own, str(digest)).job
-    typer.echo(f"approved {approvals.approve(own, agreed)}")
+    say(f"approved {approvals.approve(own, agreed)}")
     for why in check_home(own, agreed).refusals:
-        typer.echo(f"! A run would be refused now: {why}")
+        say(f"! A run would be refused now: {why}")
 
 
 def refuse(digest: Digest, home: HomeFolder) -> None:
     """Remove a job that waits. For a job that is approved: revoke."""
     from secagg.runtime.homes import approvals  # noqa: PLC0415
 
-    typer.echo(f"refused {approvals.refuse(_open(home), digest)}")
+    say(f"refused {approvals.refuse(_open(home), digest)}")
 
 
 def revoke(digest: Digest, home: HomeFolder) -> None:
     """Take back an approval. A session that runs now may end; no later one takes part."""
     from secagg.runtime.homes import approvals  # noqa: PLC0415
 
-    typer.echo(f"revoked {approvals.revoke(_open(home), digest)}")
+    say(f"revoked {approvals.revoke(_open(home), digest)}")
 
 
 def kit(
@@ -179,7 +178,7 @@ def kit(
     if not check:
         harden(folder, own)
     check_kit(folder, own)
-    typer.echo(f"kit     {folder} is set up for {own.name}")
+    say(f"kit     {folder} is set up for {own.name}")
 
 
 COMMANDS = (init, pin, jobs, show, approve, refuse, revoke, kit)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from secagg.cli.home import COMMANDS
-from secagg.cli.options import AsJson, JobFile, Settings, job_overrides, print_json
+from secagg.cli.options import AsJson, JobFile, Settings, job_overrides
+from secagg.cli.printing import print_json
 
 site = typer.Typer(help="What a site does for itself: check a job, keep its keys, approve jobs.")
 for command in COMMANDS:

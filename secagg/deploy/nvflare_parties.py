@@ -27,6 +27,7 @@ from nvflare.collab import collab
 
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR
+from secagg.core.printable import printable
 from secagg.deploy.noted_run import run_noted
 from secagg.deploy.nvflare_kit import HOME_FILE, RUN_FOLDER
 from secagg.errors import UsageError
@@ -54,7 +55,7 @@ class PartyObject:
                     self._node = PartyNode(_home(collab.site_name))
             return self._node.answer(message)
         except UsageError as error:  # without a home there is no log but the client's own output
-            sys.stderr.write(f"secagg: {error.line()}\n")
+            sys.stderr.write(f"secagg: {printable(error.line())}\n")
         except Exception:  # its text may quote anything
             sys.stderr.write("secagg: an internal error, without a home to note it in\n")
         return encoding.dumps(["refused", "usage"])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
@@ -19,7 +18,7 @@ from secagg.audits.audit import Attacked, Audit, Progress
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import FolderAudit
 from secagg.audits.outcomes import plain
-from secagg.cli.output.terminal import standard_output
+from secagg.cli.output.terminal import standard_error, standard_output
 from secagg.core.private_files import write_private
 from secagg.core.version import __version__
 from secagg.errors import UsageError
@@ -45,7 +44,7 @@ def working(*, quiet: bool) -> Iterator[Progress]:
         BarColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True, highlight=False),
+        console=standard_error(),
         transient=True,
         disable=quiet,
     )

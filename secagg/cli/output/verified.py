@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from secagg.audits.run_integrity import Verified
+from secagg.cli.printing import say
 from secagg.compliance.report_folder import VerifiedReport
 from secagg.reports.numbers import counted
 
@@ -18,16 +17,16 @@ def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
 
     with_head: whether the user passed the log's head
     """
-    typer.echo(
+    say(
         f"{folder}: {_verdict(found, with_head)}. {found.lines} log lines, {len(found.files)} "
         f"files, {found.releases} releases, {found.signatures} valid signatures."
     )
     for line in (_end_of_log(found, with_head), _result(found)):
         if line:
-            typer.echo(line)
-    typer.echo(f"head {found.head}")
+            say(line)
+    say(f"head {found.head}")
     if found.evidence > 1 and found.failed is None and not with_head:
-        typer.echo(
+        say(
             "To detect a whole run written anew with other keys, use --head with the log head that "
             f"the run printed{_NOTED}."
         )
@@ -77,19 +76,19 @@ def _result(found: Verified) -> str:
 
 def show_verified_report(folder: Path, checked: VerifiedReport) -> None:
     """Print what was checked of a report, and who signed it."""
-    typer.echo(
+    say(
         f"{folder}: {counted(checked.runs, 'run')} intact; {checked.statements} statements follow "
         f"from {counted(checked.files, 'file')} of evidence"
     )
     for each in checked.signed:
         whose = f"{'a' if each.known else 'no'} roster of these runs has it"
-        typer.echo(f"signed as {each.name}, key {each.key} ({whose})")
+        say(f"signed as {each.name}, key {each.key} ({whose})")
     if checked.signed:
-        typer.echo(
+        say(
             "compare each key with the party's own: a person who makes a whole run also writes its "
             "roster"
         )
     if checked.unchecked:
-        typer.echo(f"not checked: {', '.join(checked.unchecked)}")
+        say(f"not checked: {', '.join(checked.unchecked)}")
     if not checked.signed:
-        typer.echo("not signed: anybody who can write the folder could have made it anew")
+        say("not signed: anybody who can write the folder could have made it anew")

@@ -38,6 +38,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
+from secagg.core.printable import is_printable, printable_lines
 from secagg.core.private_files import open_private, read_checked, write_checked, write_private
 from secagg.core.randomness import RandomBytes
 from secagg.core.roster_file import (
@@ -219,7 +220,8 @@ class Home:
             if path.stat().st_size >= LOG_BYTES:
                 path.replace(self.folder / "log.1.txt")
         with open_private(path, os.O_APPEND) as log:
-            log.write(f"{now} {_printable(text)}".encode(errors="replace")[:_LINE_BYTES] + b"\n")
+            line = f"{now} {printable_lines(text)}".encode(errors="replace")
+            log.write(line[:_LINE_BYTES] + b"\n")
 
 
 def _check_records(records: Path | None, role: Role) -> None:
@@ -236,16 +238,9 @@ def _check_records(records: Path | None, role: Role) -> None:
         raise UsageError(str(records), f"does not end in {' or '.join(ENDINGS)}")
 
 
-def _printable(text: str) -> str:
-    """Return a text that moves no cursor and whose further lines are indented."""
-    lines = text.splitlines() or [""]
-    shown = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
-    return "\n  ".join(shown)
-
-
 def _toml_text(path: Path) -> str:
     """Return a path as a TOML string."""
     text = str(path)
-    if not text.isprintable():
+    if not is_printable(text):
         raise UsageError("records", "the path has characters that cannot be printed")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
