@@ -62,6 +62,8 @@ def init(
         home.absolute(), name, Role(role.value), system_random, own, approve.value
     )  # fmt: skip
     say(f"home    {made.folder}", f"card    {made.folder / 'card.json'}")
+    if made.settings.role is Role.SITE:
+        say(f"rules   {made.folder / 'policy.toml'}: refuses every job until you choose in it")
 
 
 def pin(
@@ -132,13 +134,15 @@ def approve(
     job: Annotated[
         Path | None, typer.Option("--job", help="Instead of a digest: the job file.")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also if a run would be refused now.")
+    ] = False,
 ) -> None:
     """Approve a job: this party takes part in it, as often as its rules and its ledger allow.
 
-    The job is approved even if they would refuse it now, because rules may change. The command
-    names each such refusal.
+    A job that they would refuse now is approved only with --anyway, because rules may change.
     """
-    from secagg.errors import UsageError  # noqa: PLC0415
+    from secagg.errors import PolicyRefusal, UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
     from secagg.runs.checks.home_check import check_home  # noqa: PLC0415
     from secagg.runtime.homes import approvals  # noqa: PLC0415
@@ -147,8 +151,14 @@ def approve(
     if (digest is None) == (job is None):
         raise UsageError("site approve", "needs a digest, or --job FILE")
     agreed = load_job(job) if job is not None else approvals.find_job(own, str(digest)).job
+    refusals = check_home(own, agreed).refusals
+    if refusals and not anyway:
+        first, *others = refusals
+        more = f" (and {len(others)} more: secagg site show)" if others else ""
+        what = f"is not approved: a run would be refused now: {first}{more}"
+        raise PolicyRefusal("job", what, "To approve it for later, add --anyway.")
     say(f"approved {approvals.approve(own, agreed)}")
-    for why in check_home(own, agreed).refusals:
+    for why in refusals:
         say(f"! A run would be refused now: {why}")
 
 

@@ -100,6 +100,8 @@ def write_audit(content: Mapping[str, Any], folder: Path) -> None:
 
 def _show_job_audit(audit: Audit) -> None:
     out = standard_output()
+    for why in audit.refusals:
+        out.print(f"a run would be refused: {escape(why)}", style="bold red", soft_wrap=True)
     _show_job(audit.job)
     out.print(
         f"{len(audit.sites)} sites, {audit.records} records; {audit.set_aside} set aside for "

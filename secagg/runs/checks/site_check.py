@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from secagg.core.printable import printable
 from secagg.errors import DataError, JobError, UsageError
 from secagg.jobs.cells import MISSING, cell_text
 from secagg.jobs.column_check import ColumnCheck, check_column
@@ -191,7 +192,7 @@ def draft_policy(job: Job, source: SiteSource) -> Path:
         raise JobError("--draft", "needs sites.folder", "A policy lies next to a site's file.")
     path = job.sites.folder / f"{source.name}.policy.toml"
     lines = [
-        f"# A first draft, from the job {_text(job.title)}. No record was read for it.",
+        f"# A first draft, from the job {printable(job.title)}. No record was read for it.",
         "# Change what does not fit, and delete what is not needed.",
         f"dataset = {_text(source.dataset)}",
         f"min_sites = {max(job.release.min_sites or 3, 3)}",

@@ -5,7 +5,7 @@ site.toml       who the party is, where its records are, how jobs are approved
 keys            its signing key and its opening key, drawn when the home is made
 card.json       its public keys, for the maker of the roster (`secagg.core.roster_file`)
 roster.json     the pinned roster
-policy.toml     a site's rules (docs/how-to/policies.md)
+policy.toml     a site's rules (docs/how-to/policies.md); a site without them refuses every job
 approved/       the jobs that the officer approved, each by its digest
 waiting/        the jobs that asked and were not approved
 ledgers/        the ledgers, which must never be lost or restored from an old copy
@@ -51,6 +51,7 @@ from secagg.core.roster_file import (
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import EvidenceError, JobError, PolicyRefusal, UsageError
 from secagg.jobs.data_sources import ENDINGS
+from secagg.privacy.policy.draft import DRAFT
 
 SETTINGS = "site.toml"
 LOG_BYTES = 1_000_000
@@ -109,6 +110,8 @@ class Home:
             if records is not None:
                 lines += [f"records = {_toml_text(records)}", f'approve = "{approve}"']
             write_private(new / SETTINGS, ("\n".join(lines) + "\n").encode())
+            if role is Role.SITE:
+                write_private(new / "policy.toml", DRAFT.encode())
             new.rename(folder)
         except OSError as error:
             raise UsageError(str(folder), f"cannot be made ({error.strerror})") from None
