@@ -52,7 +52,7 @@ from secagg.privacy.policy.site_policy import policy_of
 from secagg.reports.disclosure import headline
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases
-from secagg.runs.checks.earlier_draws import moments_drawn_before
+from secagg.runs.checks.earlier_draws import moments_drawn_before, new_ledgers
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.checks.lost_rule import lost_rule_remarks
 from secagg.runs.facts import counted_variance, method_facts, privacy_facts
@@ -173,6 +173,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "budgets": planned_caps(planned),
         "totals": planned_totals(planned, drawn),
         "moments_drawn_before": drawn,
+        "new_ledgers": new_ledgers(planned),
         "differential_privacy": _guarantee(planned),
         "warnings": [
             *_warnings(planned),

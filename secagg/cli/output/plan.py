@@ -57,6 +57,8 @@ def show_plan(plan: Mapping[str, Any]) -> None:
             "since, it costs nothing",
             soft_wrap=True,
         )
+    for line in plan["new_ledgers"]:
+        out.print(escape(line), style="yellow", soft_wrap=True)
     noised = plan["differential_privacy"]["placement"] != "none"
     first = plan["stages"][0]["sees"]
     show_disclosure(out, first, plan["disclosure"], noised=noised)

@@ -8,6 +8,7 @@ from secagg.contracts.noise import SITE_MOMENTS
 from secagg.jobs.data_sources import SiteSource
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.guard import release_query
+from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.session_ledgers import open_ledger, query_digest
 from secagg.runtime.site_moments import site_moments_facts, site_moments_spec
@@ -17,6 +18,23 @@ def opened(source: SiteSource) -> Ledger:
     """Return a site's ledger, or an empty one in memory: a plan creates no file."""
     exists = source.ledger is not None and source.ledger.exists()
     return open_ledger(source.ledger if exists else None)
+
+
+def new_ledgers(planned: Planned) -> list[str]:
+    """Return a line on each ledger that a run would create.
+
+    A ledger is missing in the first run, but also when the data were copied without it, or it was
+    deleted. Then earlier releases of the same records count no more.
+    """
+    paths = dict.fromkeys(s.ledger for s in planned.sources.values() if s.ledger is not None)
+    shared = open_coordinator_ledger(planned, b"").path
+    if shared is not None:
+        paths[shared] = None
+    return [
+        f"new ledger: {path}. Earlier releases of these records, if any, are not counted"
+        for path in paths
+        if not path.exists()
+    ]
 
 
 def moments_drawn_before(planned: Planned) -> list[str]:
