@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,19 +83,13 @@ def site_check(
     together = check_folder(planned) if name is None and home is None else None
     if as_json:
         all_sites = None if together is None else together.plain()
-        standing = {} if at_home is None else {"home": at_home.plain()}
-        if certificate is not None:
-            standing["certificate"] = {
-                "ends": certificate.ends.isoformat(), "warning": certificate.warning,
-            }  # fmt: skip
+        standing: dict[str, Any] = {} if at_home is None else {"home": at_home.plain()}
+        standing |= {} if certificate is None else {"certificate": certificate.plain()}
         sites = [check.plain() for check in checks]
         print_json({"sites": sites, "together": all_sites, **standing})
     else:
         output.show_site_checks(checks, together, written, at_home)
-        if certificate is not None:
-            say(f"kit      {certificate.kit}: its certificate ends on {certificate.ends:%Y-%m-%d}")
-            if certificate.warning:
-                say(f"! {certificate.warning}")
+        say(*(() if certificate is None else certificate.lines))
     if any(check.problem for check in checks) or (together and together.problem):
         raise typer.Exit(2)
     if not all(check.passes for check in checks) or (together and together.refusals):

@@ -15,7 +15,7 @@ class RunFailed(Exception):  # engines show the name
     """A run of secagg failed with this exit code; the coordinator's log says why."""
 
 
-_AGAIN = "Submit the same folder again: the run goes on where it stopped"
+AGAIN = "Submit the same folder again: the run goes on where it stopped"
 
 
 def run_noted(home: Home, job: str, call: Call, engine: str, name: str) -> None:
@@ -34,7 +34,7 @@ def run_noted(home: Home, job: str, call: Call, engine: str, name: str) -> None:
         home.note(f"{name}: {traceback.format_exc()}")
         raise RunFailed(InternalError.exit_code) from None
     except BaseException as error:  # the engine ends the process, for instance after an abort
-        home.note(f"{name}: was ended from outside ({type(error).__name__}). {_AGAIN}")
+        home.note(f"{name}: was ended from outside ({type(error).__name__}). {AGAIN}")
         raise
     session, head = run.facts["session"][:8], run.facts["log"]["head"]
     home.note(f"{name}: done, session {session}, log head {head}")  # for `secagg verify --head`

@@ -115,6 +115,16 @@ class KitCertificate:
             "administrator for a new kit, and run: secagg site kit. Keys and ledgers stay"
         )
 
+    @property
+    def lines(self) -> list[str]:
+        """What a site's officer reads of it."""
+        warning = [f"! {self.warning}"] if self.warning else []
+        return [f"kit      {self.kit}: its certificate ends on {self.ends:%Y-%m-%d}", *warning]
+
+    def plain(self) -> dict[str, str]:
+        """Return it as plain data for JSON."""
+        return {"kit": self.kit, "ends": self.ends.isoformat(), "warning": self.warning}
+
 
 def kit_certificate(home: Home, now: datetime) -> KitCertificate | None:
     """Return the certificate of the kit that was set up for a home; None if there is none."""

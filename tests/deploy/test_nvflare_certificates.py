@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -45,27 +47,20 @@ def test_a_home_warns_before_its_certificate_ends(tmp_path: Path, days: float, s
 
 
 @pytest.mark.nvflare
-def test_all_certificates_of_a_consortium_are_valid_as_long_as_asked(tmp_path: Path) -> None:
-    from nvflare.lighter.entity import Project  # noqa: PLC0415
-    from nvflare.lighter.provisioner import Provisioner  # noqa: PLC0415
-
-    from secagg.deploy.nvflare_certificates import CertBuilder  # noqa: PLC0415
-
-    project = Project(
-        name="consortium", description="",
-        participants=[
-            {"name": "server", "type": "server", "org": "coordinator"},
-            {"name": "admin@example.org", "type": "admin", "org": "c", "role": "project_admin"},
-            {"name": "cork", "type": "client", "org": "cork"},
-        ],
+def test_the_pages_own_project_makes_certificates_of_five_years(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "deploy.md").read_text("utf-8")
+    project = page.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "project.yml").write_text(project, encoding="utf-8")
+    subprocess.run(
+        [sys.executable, "-m", "nvflare.lighter.provision", "-p", "project.yml", "-w", "kits"],
+        check=True, stdout=subprocess.DEVNULL, cwd=tmp_path,
     )  # fmt: skip
-    from nvflare.lighter.impl.workspace import WorkspaceBuilder  # noqa: PLC0415
-
-    Provisioner(str(tmp_path), [WorkspaceBuilder(), CertBuilder(1825)]).provision(project)
     found = {
-        path.name: x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-        for path in tmp_path.rglob("*.crt")
+        str(path.relative_to(tmp_path)): x509.load_pem_x509_certificate(
+            path.read_bytes()
+        ).not_valid_after_utc
+        for path in (tmp_path / "kits").rglob("*.crt")
     }
-    assert {"client.crt", "server.crt", "rootCA.pem"} - set(found) <= {"rootCA.pem"}
+    assert len(found) >= 5
     for name, ends in found.items():
         assert ends > datetime.now(UTC) + timedelta(days=1820), name
