@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -180,14 +181,25 @@ def kit(
     folder: Annotated[Path, typer.Argument(help="The startup kit.", show_default=False)],
     home: HomeFolder,
     check: Annotated[bool, typer.Option("--check", help="Change nothing.")] = False,
+    remove_jobs: Annotated[
+        float | None,
+        typer.Option(
+            "--remove-jobs",
+            metavar="DAYS",
+            help="Remove what the kit keeps of older jobs.",
+        ),
+    ] = None,
 ) -> None:
     """Set up an NVFLARE startup kit for this home: no code from others, no log streaming."""
-    from secagg.deploy.nvflare_kit import check_kit, harden  # noqa: PLC0415
+    from secagg.deploy.nvflare_kit import check_kit, harden, remove_old_jobs  # noqa: PLC0415
 
     own = _open(home)
     if not check:
         harden(folder, own)
     check_kit(folder, own)
+    if remove_jobs is not None and not check:
+        for job in remove_old_jobs(folder, own, remove_jobs, datetime.now(UTC)):
+            say(f"removed {job}")
     say(f"kit     {folder} is set up for {own.name}")
 
 

@@ -18,6 +18,8 @@ could run at the party, and read all that its user can read. `check_kit` says wh
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -40,6 +42,7 @@ WARN_DAYS = 60
 """Days before a certificate ends, from which on `secagg site check` warns."""
 _RESOURCES, _RULES, _LOGS = "resources.json", "authorization.json", "log_config.json"
 _SHARED = "/tmp/nvflare/"  # noqa: S108  # where kits store by default
+_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RIGHTS = ("submit_job", "manage_job", "download_job", "view", "operate")
 _NO_CODE = {"byoc": "none", "clone_job": "none", "shell_commands": "none"}
 
@@ -135,6 +138,26 @@ def kit_certificate(home: Home, now: datetime) -> KitCertificate | None:
     except (OSError, ValueError):
         return None
     return KitCertificate(str(kit), read.not_valid_after_utc, (read.not_valid_after_utc - now).days)
+
+
+def remove_old_jobs(kit: Path, home: Home, days: float, now: datetime) -> list[Path]:
+    """Remove what NVFLARE keeps in a kit of each job in whose folder nothing changed for `days`.
+
+    A job's folder has a UUID as its name. Ledgers, approvals and runs are in the home and stay.
+    Raises `UsageError` for less than one day, in which a job may still run, and as `harden`.
+    """
+    if not days >= 1:
+        raise UsageError("--remove-jobs", f"is {days:g}, and must be at least 1 day")
+    _check_party(kit, home)
+    removed = []
+    for folder in sorted(kit.iterdir()):
+        if folder.is_symlink() or not folder.is_dir() or not _JOB.fullmatch(folder.name):
+            continue
+        changed = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+        if now.timestamp() - changed > days * 86400:
+            shutil.rmtree(folder)
+            removed.append(folder)
+    return removed
 
 
 def _check_party(kit: Path, home: Home) -> None:
