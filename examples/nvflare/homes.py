@@ -22,10 +22,14 @@ from secagg.runtime.homes.home import Home
 
 RULES = """\
 min_sites = 3
-min_records = 5
+min_records = 3
+min_level_records = 1
+min_cell_records = 1
+min_level_sites = 1
+max_leverage = 1.0
 protocols = ["any"]
 """
-"""Each hospital's own rules."""
+"""Each hospital's own rules: no stricter than the job's, since these records are small examples."""
 HEART = Path(__file__).parents[1] / "heart-disease"
 
 
