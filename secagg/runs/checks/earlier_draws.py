@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.jobs.data_sources import SiteSource
@@ -21,19 +22,20 @@ def opened(source: SiteSource) -> Ledger:
 
 
 def new_ledgers(planned: Planned) -> list[str]:
-    """Return a line on each ledger that a run would create.
+    """Return a line on the ledgers that a run would create, for each folder.
 
     A ledger is missing in the first run, but also when the data were copied without it, or it was
     deleted. Then earlier releases of the same records count no more.
     """
-    paths = dict.fromkeys(s.ledger for s in planned.sources.values() if s.ledger is not None)
-    shared = open_coordinator_ledger(planned, b"").path
-    if shared is not None:
-        paths[shared] = None
+    paths = {source.ledger for source in planned.sources.values()}
+    paths.add(open_coordinator_ledger(planned, b"").path)
+    new: dict[Path, list[str]] = {}
+    for path in sorted(path for path in paths if path is not None and not path.exists()):
+        new.setdefault(path.parent, []).append(path.name)
     return [
-        f"new ledger: {path}. Earlier releases of these records, if any, are not counted"
-        for path in paths
-        if not path.exists()
+        f"new ledgers in {folder}: {', '.join(names)}. Earlier releases of these records, if any, "
+        "are not counted"
+        for folder, names in new.items()
     ]
 
 
