@@ -222,7 +222,7 @@ class Consortium:
                  "args": {"template_file": ["master_template.yml"]}},
                 {"path": "nvflare.lighter.impl.static_file.StaticFileBuilder",
                  "args": {"config_folder": "config", "scheme": "tcp"}},
-                {"path": "nvflare.lighter.impl.cert.CertBuilder"},
+                {"path": "secagg.deploy.nvflare_certificates.CertBuilder"},
                 {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
             ],
         }  # fmt: skip

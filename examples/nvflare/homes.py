@@ -20,6 +20,16 @@ from secagg.jobs.registry import make_protocol
 from secagg.runtime.homes.approvals import approve
 from secagg.runtime.homes.home import Home
 
+RULES = """\
+min_sites = 3
+min_records = 3
+min_level_records = 1
+min_cell_records = 1
+min_level_sites = 1
+max_leverage = 1.0
+protocols = ["any"]
+"""
+"""Each hospital's own rules: no stricter than the job's, since these records are small examples."""
 HEART = Path(__file__).parents[1] / "heart-disease"
 
 
@@ -32,6 +42,8 @@ def make_homes(folder: Path, records: Mapping[str, Path], aggregators: int = 0) 
     for name, role in everyone.items():
         own = records[name].absolute() if role is Role.SITE else None
         homes[name] = Home.create(folder / name, name, role, system_random, own)
+        if role is Role.SITE:
+            (homes[name].folder / "policy.toml").write_text(RULES)
     roster = make_roster([home.identity.public for home in homes.values()], "roster")
     for home in homes.values():
         home.pin(roster, fingerprint(roster))

@@ -3,9 +3,9 @@
 1. A fifth of each site's records is set aside at random. They take no part, so attacks on
    membership have others to compare with.
 2. The job is run on the rest, in this process, with a transcript. The records are in memory, so
-   no ledger is charged and nothing is released. The release rules are the job's; the sites' own
-   policy files are not read. All draws, noise included, come from a seed, so an audit can be
-   repeated.
+   no ledger is charged and nothing is released. The release rules are the job's. What the sites'
+   own policies and ledgers would refuse is said first, and does not stop the audit. All draws,
+   noise included, come from a seed, so an audit can be repeated.
 3. The control: the same job under `plain`, without noise and with the weakest release rules.
 4. Each attack is run on its views of the run, and on those of the control with the planted leak.
    An attack that asks the sites, asks a `secagg.audits.deployment`; that of the control forgets.
@@ -48,6 +48,7 @@ from secagg.core.process_pool import processes
 from secagg.errors import PolicyRefusal, SecaggError, UsageError
 from secagg.jobs.data_sources import Data, find_sites
 from secagg.jobs.job import Job, read_job
+from secagg.runs.checks.expected_refusals import expected_refusals
 from secagg.runtime.planned_job import plan_job
 
 Task = tuple[str, Who]
@@ -112,6 +113,8 @@ class Audit:
     share: float
     seed: int
     attacked: tuple[Attacked, ...] = field(repr=False)
+    refusals: tuple[str, ...] = ()
+    """Why a run would be refused now, by the sites' own policies and ledgers among others."""
 
     @property
     def leaks(self) -> tuple[Attacked, ...]:
@@ -155,6 +158,7 @@ def audit_job(
     chosen = {attack.name: attack for attack in make_attacks(attacks)}
     job = read_job(job, overrides)
     tables = {name: source.read() for name, source in find_sites(job, data).items()}
+    refusals = tuple(expected_refusals(plan_job(job, data), None)[0])
     job = in_memory(job)
     kept, aside = split(tables, set_aside, np.random.default_rng([seed, 0]), job.privacy)
     tasks = [(a.name, who) for a, who in tasks_of(chosen.values(), views)]
@@ -176,7 +180,7 @@ def audit_job(
     )
     records = sum(len(rows.values) for rows in truth.sites.values())
     sites, aside_of = tuple(sorted(truth.sites)), len(truth.others)
-    return Audit(job, sites, records, aside_of, set_aside, seed, attacked)
+    return Audit(job, sites, records, aside_of, set_aside, seed, attacked, refusals)
 
 
 def judged(attack: Attack, who: Who, found: Outcome, limits: Mapping[str, Limit]) -> list[Attacked]:

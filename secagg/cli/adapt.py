@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from secagg.cli.printing import print_data, print_json, say
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ def adapt(
             what = f"cannot be written ({error.strerror})"
             raise UsageError(str(place), what, "Choose another --out.") from None
     if as_json:
-        typer.echo(json.dumps(summary, indent=1))
+        print_json(summary)
     elif predict is not None and out is None:
-        typer.echo(contents[0].decode(), nl=False)
+        print_data(contents[0].decode())
         output.show_doubts(summary)
     else:
         output.show_adapted(summary)
         if places:
-            typer.echo(f"\nwritten: {', '.join(map(str, places))}")
+            say("", f"written: {', '.join(map(str, places))}")
 
 
 def _free_places(out: Path | None, *, networks: bool) -> list[Path]:

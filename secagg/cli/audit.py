@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, ProtocolName, Settings, job_overrides, print_json
+from secagg.cli.options import AsJson, ProtocolName, Settings, job_overrides
+from secagg.cli.printing import print_json, say
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def audit(
     for leak in found.leaks:
         assert leak.finding is not None
         text = f"{leak.metric} is {leak.finding.value:.4g}, and the limit is {leak.limit}"
-        typer.echo(f"secagg: leak: {leak.attack.name}, as {leak.who.value}: {text}", err=True)
+        say(f"secagg: leak: {leak.attack.name}, as {leak.who.value}: {text}", error=True)
     if found.leaks:
         raise typer.Exit(LEAK)
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.options import AdjacencyOption, AsJson, Ledgers, Party, print_json
+from secagg.cli.options import AdjacencyOption, AsJson, Ledgers, Party
+from secagg.cli.printing import print_json
 
 budget = typer.Typer(help="Show or set privacy budgets: what is spent and what is left.")
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, print_json
+from secagg.cli.options import AsJson
+from secagg.cli.printing import print_data, print_json, say
 
 
 def report(
@@ -44,13 +45,12 @@ def report(
     """Write a compliance report: statements with their evidence, for a person who decides."""
     from importlib import resources  # noqa: PLC0415
 
-    from secagg.cli.failures import printable  # noqa: PLC0415
     from secagg.compliance.report_folder import write_report  # noqa: PLC0415
     from secagg.compliance.signatures import digest_of  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
 
     if schema:
-        typer.echo(resources.files("secagg.compliance").joinpath("report.schema.json").read_text())
+        print_data(resources.files("secagg.compliance").joinpath("report.schema.json").read_text())
         return
     if not runs or out is None:
         raise UsageError("report", "needs the folders of runs, and --out", "See --help.")
@@ -59,9 +59,9 @@ def report(
         print_json(written)
         return
     total = written["first_page"]["total"]
-    typer.echo(printable(written["first_page"]["claim"]))
-    typer.echo(", ".join(f"{number} {status}" for status, number in total.items()))
-    typer.echo(f"{out / 'report.html'}\nsha256 of report.json: {digest_of(out).hex()}")
+    say(written["first_page"]["claim"])
+    say(", ".join(f"{number} {status}" for status, number in total.items()))
+    say(out / "report.html", f"sha256 of report.json: {digest_of(out).hex()}")
 
 
 def sign(
@@ -94,4 +94,4 @@ def sign(
     # nobody should sign what does not hold
     is_report = (report / "report.json").exists()
     digest = verify_report(report).digest if is_report else verify_measurement(report).digest
-    typer.echo(str(sign_report(report, bytes.fromhex(digest), identity)))
+    say(sign_report(report, bytes.fromhex(digest), identity))

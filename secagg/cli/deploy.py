@@ -10,6 +10,7 @@ import typer
 
 from secagg.cli.home import HomeFolder
 from secagg.cli.options import JobFile, Settings, job_overrides
+from secagg.cli.printing import say
 
 roster = typer.Typer(help="The list of all parties with their public keys.")
 deploy = typer.Typer(help="Run a job over parties on computers of their own.")
@@ -45,8 +46,8 @@ def show(
     read = read_roster(file)
     width = max(map(len, read.parties))
     for party in read.parties.values():
-        typer.echo(f"{party.name:{width}}  {party.role.value}")
-    typer.echo(f"fingerprint  {fingerprint(read)}")
+        say(f"{party.name:{width}}  {party.role.value}")
+    say(f"fingerprint  {fingerprint(read)}")
 
 
 OutFolder = Annotated[Path, typer.Option("--out", help="The folder to submit.", show_default=False)]
@@ -95,4 +96,4 @@ def _write(
     agreed = parse_job({**loaded.agreed, "engine": {"deadline": loaded.engine.deadline}})
     parties = pinned_parties(Home.open(home), plan_remote(agreed))
     write(agreed.model_dump_json(), sorted(parties))
-    typer.echo(f"job     {approval_digest(agreed)}\nfolder  {out}\nparties {', '.join(parties)}")
+    say(f"job     {approval_digest(agreed)}", f"folder  {out}", f"parties {', '.join(parties)}")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, print_json
+from secagg.cli.options import AsJson
+from secagg.cli.printing import print_json, say
 
 
 def experiment(
@@ -72,4 +73,4 @@ def experiment(
         return
     show(summary)
     for file in written:
-        typer.echo(str(file))
+        say(file)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 
-import typer
-
+from secagg.cli.printing import say
+from secagg.core.printable import printable_json
 from secagg.errors import SecaggError
 
 
@@ -37,16 +36,11 @@ class InterruptedRun(SecaggError):
     code = "interrupted"
 
 
-def printable(text: str) -> str:
-    """Return a text that may quote files of others, without what a terminal would obey."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def exit_with(error: SecaggError, exit_code: int | None = None) -> None:
     """Print the error, as one line or as JSON, and exit with its code."""
     if "--json" in sys.argv:
         fields = {k: getattr(error, k) for k in ("code", "where", "what", "advice")}
-        typer.echo(json.dumps({"error": fields}, ensure_ascii=True), err=True)
+        say(printable_json({"error": fields}), error=True)
     else:
-        typer.echo(f"secagg: {printable(error.line())}", err=True)
+        say(f"secagg: {error.line()}", error=True)
     sys.exit(error.exit_code if exit_code is None else exit_code)

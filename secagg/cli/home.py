@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, print_json
+from secagg.cli.options import AsJson
+from secagg.cli.printing import print_json, say
 
 if TYPE_CHECKING:
     from secagg.runtime.homes.approvals import Asked
@@ -60,7 +62,9 @@ def init(
     made = Home.create(
         home.absolute(), name, Role(role.value), system_random, own, approve.value
     )  # fmt: skip
-    typer.echo(f"home    {made.folder}\ncard    {made.folder / 'card.json'}")
+    say(f"home    {made.folder}", f"card    {made.folder / 'card.json'}")
+    if made.settings.role is Role.SITE:
+        say(f"rules   {made.folder / 'policy.toml'}: refuses every job until you choose in it")
 
 
 def pin(
@@ -78,7 +82,7 @@ def pin(
 
     read = read_roster(roster)
     _open(home).pin(read, fingerprint)
-    typer.echo(f"pinned {len(read.parties)} parties: {', '.join(read.parties)}")
+    say(f"pinned {len(read.parties)} parties: {', '.join(read.parties)}")
 
 
 def jobs(home: HomeFolder, as_json: AsJson = False) -> None:
@@ -92,9 +96,9 @@ def jobs(home: HomeFolder, as_json: AsJson = False) -> None:
         )
         return
     for asked in found:
-        typer.echo(f"{asked.digest[:12]}  {_state(asked):8}  {asked.job.title}")
+        say(f"{asked.digest[:12]}  {_state(asked):8}  {asked.job.title}")
     if not found:
-        typer.echo("no jobs")
+        say("no jobs")
 
 
 def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
@@ -120,7 +124,7 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
     named = named_sites(asked.job)
     if named is not None and len(named.groups) > 1:
         groups = " | ".join(", ".join(group) for group in named.groups)
-        typer.echo(
+        say(
             "lost     the coordinator may leave out groups of its choice; "
             f"{named.fewest} sites must be left: {groups}"
         )
@@ -135,13 +139,15 @@ def approve(
     job: Annotated[
         Path | None, typer.Option("--job", help="Instead of a digest: the job file.")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also if a run would be refused now.")
+    ] = False,
 ) -> None:
     """Approve a job: this party takes part in it, as often as its rules and its ledger allow.
 
-    The job is approved even if they would refuse it now, because rules may change. The command
-    names each such refusal.
+    A job that they would refuse now is approved only with --anyway, because rules may change.
     """
-    from secagg.errors import UsageError  # noqa: PLC0415
+    from secagg.errors import PolicyRefusal, UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
     from secagg.runs.checks.home_check import check_home  # noqa: PLC0415
     from secagg.runtime.homes import approvals  # noqa: PLC0415
@@ -150,38 +156,55 @@ def approve(
     if (digest is None) == (job is None):
         raise UsageError("site approve", "needs a digest, or --job FILE")
     agreed = load_job(job) if job is not None else approvals.find_job(own, str(digest)).job
-    typer.echo(f"approved {approvals.approve(own, agreed)}")
-    for why in check_home(own, agreed).refusals:
-        typer.echo(f"! A run would be refused now: {why}")
+    refusals = check_home(own, agreed).refusals
+    if refusals and not anyway:
+        first, *others = refusals
+        more = f" (and {len(others)} more: secagg site show)" if others else ""
+        what = f"is not approved: a run would be refused now: {first}{more}"
+        raise PolicyRefusal("job", what, "To approve it for later, add --anyway.")
+    say(f"approved {approvals.approve(own, agreed)}")
+    for why in refusals:
+        say(f"! A run would be refused now: {why}")
 
 
 def refuse(digest: Digest, home: HomeFolder) -> None:
     """Remove a job that waits. For a job that is approved: revoke."""
     from secagg.runtime.homes import approvals  # noqa: PLC0415
 
-    typer.echo(f"refused {approvals.refuse(_open(home), digest)}")
+    say(f"refused {approvals.refuse(_open(home), digest)}")
 
 
 def revoke(digest: Digest, home: HomeFolder) -> None:
     """Take back an approval. A session that runs now may end; no later one takes part."""
     from secagg.runtime.homes import approvals  # noqa: PLC0415
 
-    typer.echo(f"revoked {approvals.revoke(_open(home), digest)}")
+    say(f"revoked {approvals.revoke(_open(home), digest)}")
 
 
 def kit(
     folder: Annotated[Path, typer.Argument(help="The startup kit.", show_default=False)],
     home: HomeFolder,
     check: Annotated[bool, typer.Option("--check", help="Change nothing.")] = False,
+    remove_jobs: Annotated[
+        float | None,
+        typer.Option(
+            "--remove-jobs",
+            metavar="DAYS",
+            help="Remove what the kit keeps of older jobs.",
+        ),
+    ] = None,
 ) -> None:
     """Set up an NVFLARE startup kit for this home: no code from others, no log streaming."""
-    from secagg.deploy.nvflare_kit import check_kit, harden  # noqa: PLC0415
+    from secagg.deploy.nvflare_kit import check_kit, harden, remove_old_jobs  # noqa: PLC0415
 
     own = _open(home)
     if not check:
         harden(folder, own)
     check_kit(folder, own)
-    typer.echo(f"kit     {folder} is set up for {own.name}")
+    if remove_jobs is not None and not check:
+        for job in remove_old_jobs(folder, own, remove_jobs, datetime.now(UTC)):
+            say(f"removed {job}")
+    say(f"kit     {folder} is set up for {own.name}")
 
 
 COMMANDS = (init, pin, jobs, show, approve, refuse, revoke, kit)

@@ -32,8 +32,8 @@ from secagg.cli.options import (
     ProtocolName,
     Settings,
     job_overrides,
-    print_json,
 )
+from secagg.cli.printing import print_json, say
 from secagg.cli.query import query
 from secagg.cli.reproduce import app as reproduce
 from secagg.cli.settings import settings
@@ -122,7 +122,7 @@ def key(
     if as_json:
         print_json({"file": str(file), "made": made, "key": shown})
     else:
-        typer.echo(shown)
+        say(shown)
 
 
 @app.command()
@@ -280,9 +280,9 @@ def list_(
     else:
         width = max(len(name) for name, _ in described) + 2
         for name, text in described:
-            typer.echo(f"{name:{width}}{text}")
+            say(f"{name:{width}}{text}")
         if what is Listed.METHODS:
-            typer.echo(f"\n{registry.CHOOSING_A_METHOD}")
+            say("", *registry.CHOOSING_A_METHOD.splitlines())
 
 
 def _list_placements(*, as_json: bool) -> None:
@@ -301,8 +301,8 @@ def _list_placements(*, as_json: bool) -> None:
     width = max(map(len, found)) + 2
     for name, each in found.items():
         where = ", ".join(each.where) or "none"
-        typer.echo(f"{name:{width}}{where:13}{f'{each.note} {each.instead}'.rstrip()}")
-    typer.echo(f"\n{registry.WHAT_A_RECORD_IS}")
+        say(f"{name:{width}}{where:13}{f'{each.note} {each.instead}'.rstrip()}")
+    say("", *registry.WHAT_A_RECORD_IS.splitlines())
 
 
 @app.callback(invoke_without_command=True)
@@ -310,7 +310,7 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
-        typer.echo(f"secagg {__version__}")
+        say(f"secagg {__version__}")
         raise typer.Exit
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -66,9 +66,3 @@ def job_overrides(
             )
         overrides[key] = value
     return overrides
-
-
-def print_json(value: Any) -> None:
-    from secagg.runs.run_files import finite  # noqa: PLC0415
-
-    typer.echo(json.dumps(finite(value), indent=1, ensure_ascii=False))

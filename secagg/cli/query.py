@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, print_json
+from secagg.cli.options import AsJson
+from secagg.cli.printing import print_json
 from secagg.errors import UsageError
 
 

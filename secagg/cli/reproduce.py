@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from secagg.cli.options import AsJson
+from secagg.cli.printing import print_json, say
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -230,8 +231,8 @@ def _run(
         [numbers] = [file for file in done.files if file.suffix == ".json"]
         printed = {"files": [str(file) for file in done.files], "computed": done.computed}
         printed |= json.loads(numbers.read_text("utf-8"))
-        typer.echo(json.dumps(printed, indent=1, ensure_ascii=False))
+        print_json(printed)
     else:
         show(experiment, done)
         for file in done.files:
-            typer.echo(str(file))
+            say(file)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from secagg.cli.options import AsJson, print_json
+from secagg.cli.options import AsJson
+from secagg.cli.printing import print_json, say
 
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 WIDTH = 92  # of a line with a meaning
@@ -30,17 +31,17 @@ def settings(
         if as_json:
             print_json(names)
         for group, tables in () if as_json else names.items():
-            typer.echo(f"{group}: {', '.join(tables)}")
+            say(f"{group}: {', '.join(tables)}")
         return
     found = settings_of_table(name)
     if as_json:
         print_json([asdict(key) for key in found])
         return
     if not found:
-        typer.echo(f"{name} has no keys")
+        say(f"{name} has no keys")
     for key in found:
-        typer.echo(f"{key.name}: {_plain(key.type)} ({_plain(key.default)})")
-        typer.echo(textwrap.indent(textwrap.fill(_plain(key.meaning), WIDTH), "    "))
+        say(f"{key.name}: {_plain(key.type)} ({_plain(key.default)})")
+        say(*(f"    {line}" for line in textwrap.wrap(_plain(key.meaning), WIDTH)))
 
 
 def _plain(markdown: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from secagg.cli.home import COMMANDS
-from secagg.cli.options import AsJson, JobFile, Settings, job_overrides, print_json
+from secagg.cli.options import AsJson, JobFile, Settings, job_overrides
+from secagg.cli.printing import print_json, say
 
 site = typer.Typer(help="What a site does for itself: check a job, keep its keys, approve jobs.")
 for command in COMMANDS:
@@ -43,6 +45,7 @@ def site_check(
     refuses.
     """
     from secagg.cli import output  # noqa: PLC0415
+    from secagg.deploy.nvflare_kit import kit_certificate  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
     from secagg.runs.checks.folder_check import check_folder  # noqa: PLC0415
@@ -75,15 +78,18 @@ def site_check(
         if at_home.approval is Approval.BY_POLICY:
             check_approved(own, loaded)
     checks = check_sites(planned, name, key)
+    certificate = None if home is None else kit_certificate(Home.open(home), datetime.now(UTC))
     written = draft_policy(loaded, planned.sources[str(name)]) if draft else None
     together = check_folder(planned) if name is None and home is None else None
     if as_json:
         all_sites = None if together is None else together.plain()
-        standing = {} if at_home is None else {"home": at_home.plain()}
+        standing: dict[str, Any] = {} if at_home is None else {"home": at_home.plain()}
+        standing |= {} if certificate is None else {"certificate": certificate.plain()}
         sites = [check.plain() for check in checks]
         print_json({"sites": sites, "together": all_sites, **standing})
     else:
         output.show_site_checks(checks, together, written, at_home)
+        say(*(() if certificate is None else certificate.lines))
     if any(check.problem for check in checks) or (together and together.problem):
         raise typer.Exit(2)
     if not all(check.passes for check in checks) or (together and together.refusals):

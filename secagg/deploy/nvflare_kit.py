@@ -18,8 +18,14 @@ could run at the party, and read all that its user can read. `check_kit` says wh
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from cryptography.x509 import load_pem_x509_certificate
 
 from secagg.core.identity import COORDINATOR
 from secagg.core.private_files import write_private
@@ -30,8 +36,13 @@ from secagg.runtime.homes.home import Home
 HOME_FILE = "secagg.home"
 RUN_FOLDER = "secagg_run"
 """The run in the result that an administrator downloads."""
+_KIT_FILE = "kit.txt"
+"""In the home: the kit that was set up for it."""
+WARN_DAYS = 60
+"""Days before a certificate ends, from which on `secagg site check` warns."""
 _RESOURCES, _RULES, _LOGS = "resources.json", "authorization.json", "log_config.json"
 _SHARED = "/tmp/nvflare/"  # noqa: S108  # where kits store by default
+_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RIGHTS = ("submit_job", "manage_job", "download_job", "view", "operate")
 _NO_CODE = {"byoc": "none", "clone_job": "none", "shell_commands": "none"}
 
@@ -62,6 +73,7 @@ def harden(kit: Path, home: Home) -> None:
     for name, content in ((_RESOURCES, resources), (_RULES, rules), (_LOGS, logs)):
         write_private(local / name, (json.dumps(content, indent=1) + "\n").encode())
     write_private(local / HOME_FILE, f"{home.folder}\n".encode())
+    write_private(home.folder / _KIT_FILE, f"{kit.absolute()}\n".encode())
 
 
 def check_kit(kit: Path, home: Home) -> None:
@@ -85,6 +97,67 @@ def check_kit(kit: Path, home: Home) -> None:
     for key, is_missing in missing.items():
         if is_missing:
             raise PolicyRefusal(str(local), f"{key} is not as it must be", "Run: secagg site kit.")
+
+
+@dataclass(frozen=True)
+class KitCertificate:
+    """The certificate of a home's kit. left: whole days until it ends; negative after that."""
+
+    kit: str
+    ends: datetime
+    left: int
+
+    @property
+    def warning(self) -> str:
+        """What to do if it ends soon or has ended; otherwise nothing."""
+        if self.left >= WARN_DAYS:
+            return ""
+        when = "has ended" if self.left < 0 else f"ends in {self.left} days"
+        return (
+            f"the kit's certificate {when}, and then this party cannot connect. Ask FLARE's "
+            "administrator for a new kit, and run: secagg site kit. Keys and ledgers stay"
+        )
+
+    @property
+    def lines(self) -> list[str]:
+        """What a site's officer reads of it."""
+        warning = [f"! {self.warning}"] if self.warning else []
+        return [f"kit      {self.kit}: its certificate ends on {self.ends:%Y-%m-%d}", *warning]
+
+    def plain(self) -> dict[str, str]:
+        """Return it as plain data for JSON."""
+        return {"kit": self.kit, "ends": self.ends.isoformat(), "warning": self.warning}
+
+
+def kit_certificate(home: Home, now: datetime) -> KitCertificate | None:
+    """Return the certificate of the kit that was set up for a home; None if there is none."""
+    try:
+        kit = Path((home.folder / _KIT_FILE).read_text(encoding="utf-8").strip())
+        name = "server" if home.name == COORDINATOR else "client"
+        read = load_pem_x509_certificate((kit / "startup" / f"{name}.crt").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return KitCertificate(str(kit), read.not_valid_after_utc, (read.not_valid_after_utc - now).days)
+
+
+def remove_old_jobs(kit: Path, home: Home, days: float, now: datetime) -> list[Path]:
+    """Remove what NVFLARE keeps in a kit of each job in whose folder nothing changed for `days`.
+
+    A job's folder has a UUID as its name. Ledgers, approvals and runs are in the home and stay.
+    Raises `UsageError` for less than one day, in which a job may still run, and as `harden`.
+    """
+    if not days >= 1:
+        raise UsageError("--remove-jobs", f"is {days:g}, and must be at least 1 day")
+    _check_party(kit, home)
+    removed = []
+    for folder in sorted(kit.iterdir()):
+        if folder.is_symlink() or not folder.is_dir() or not _JOB.fullmatch(folder.name):
+            continue
+        changed = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+        if now.timestamp() - changed > days * 86400:
+            shutil.rmtree(folder)
+            removed.append(folder)
+    return removed
 
 
 def _check_party(kit: Path, home: Home) -> None:

@@ -21,18 +21,21 @@ import os
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from nvflare.collab import collab
 
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR
-from secagg.deploy.noted_run import run_noted
+from secagg.core.printable import printable
+from secagg.deploy.noted_run import AGAIN, run_noted
 from secagg.deploy.nvflare_kit import HOME_FILE, RUN_FOLDER
 from secagg.errors import UsageError
 from secagg.runtime.engines.site_node import PartyNode
 from secagg.runtime.homes.home import Home
 
+_ABORT_SECONDS = 0.2
 _HOMES = "SECAGG_HOMES"
 """Environment variable for NVFLARE's simulator, whose parties share a workspace: the folder in
 which each party's home has its name."""
@@ -54,7 +57,7 @@ class PartyObject:
                     self._node = PartyNode(_home(collab.site_name))
             return self._node.answer(message)
         except UsageError as error:  # without a home there is no log but the client's own output
-            sys.stderr.write(f"secagg: {error.line()}\n")
+            sys.stderr.write(f"secagg: {printable(error.line())}\n")
         except Exception:  # its text may quote anything
             sys.stderr.write("secagg: an internal error, without a home to note it in\n")
         return encoding.dumps(["refused", "usage"])
@@ -77,8 +80,13 @@ class LeadObject:
         def call(party: str, message: bytes, seconds: float) -> bytes:
             return bytes(clients[party](timeout=seconds).answer(message))
 
-        home = _home(COORDINATOR)
-        run_noted(home, self.job, call, "nvflare", self.name)
+        home, ended = _home(COORDINATOR), threading.Event()
+        watching = (collab.context.is_aborted, ended, home, self.name)
+        threading.Thread(target=note_abort, args=watching, daemon=True).start()
+        try:
+            run_noted(home, self.job, call, "nvflare", self.name)
+        finally:
+            ended.set()
         if home.settings.download:
             self._copy(home)
         return "done"
@@ -93,6 +101,20 @@ class LeadObject:
             shutil.copytree(home.folder / "runs" / self.name, Path(workspace) / RUN_FOLDER)
         except OSError as error:
             home.note(f"{self.name}: cannot be downloaded ({error})")
+
+
+def note_abort(aborted: Callable[[], bool], ended: threading.Event, home: Home, name: str) -> None:
+    """Wait until a run has ended; if NVFLARE aborts its job before, note that in the log.
+
+    NVFLARE aborts a job when a client has died or an administrator asks for it. It ends the process
+    soon after, so the run itself may write nothing.
+    """
+    while not ended.wait(_ABORT_SECONDS):
+        if aborted():
+            home.note(
+                f"{name}: NVFLARE ended the job (a client was lost, or it was aborted). {AGAIN}"
+            )
+            return
 
 
 def _home(name: str) -> Home:

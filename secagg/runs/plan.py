@@ -57,7 +57,7 @@ from secagg.reports.disclosure import headline
 from secagg.reports.numbers import what_rules_count
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases
-from secagg.runs.checks.earlier_draws import moments_drawn_before
+from secagg.runs.checks.earlier_draws import moments_drawn_before, new_ledgers
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.checks.lost_rule import lost_rule_remarks
 from secagg.runs.checks.planned_numbers import planned_numbers
@@ -185,6 +185,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "no_budget": sites_without_budget(planned),
         "totals": planned_totals(planned, drawn),
         "moments_drawn_before": drawn,
+        "new_ledgers": new_ledgers(planned),
         "differential_privacy": _guarantee(planned),
         "exact_numbers": planned_numbers(planned),
         "warnings": [

@@ -20,6 +20,7 @@ from secagg.errors import SecaggError, UsageError
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
 from secagg.jobs.site_files import check_files, check_headers
+from secagg.runs.checks.earlier_draws import new_ledgers
 from secagg.runs.run_files import finish_folder
 from secagg.runs.run_folder import (
     check_target,
@@ -27,6 +28,7 @@ from secagg.runs.run_folder import (
     find_unfinished,
     keep_log,
     move_into_place,
+    remove_stale,
     scratch_near,
     utc_now,
     writing,
@@ -96,8 +98,9 @@ def run(
         return _as_returned(finished, out, found)
     if target is not None:
         discard_unfinished(target, overwrite, only_check=True)
+        _remove_stale(target, progress)
     with scratch_near(target) as scratch:
-        folder = Path(scratch) / "run"
+        folder = scratch / "run"
         folder.mkdir(mode=0o700)
         log = RunLog(folder / "log.jsonl", utc_now)
         try:
@@ -129,12 +132,19 @@ def run(
     return _as_returned(finished, out, found)
 
 
+def _remove_stale(target: Path, progress: Progress | None) -> None:
+    """Remove what killed runs left near the target, and report it."""
+    for line in remove_stale(target):
+        if progress is not None:
+            progress({"event": "remark", "text": line})
+
+
 def _name_sites(planned: Planned, progress: Progress | None) -> list[str]:
     """Report the names of the sites, and report and return remarks about their files."""
     remarks = check_files(planned.job, planned.sources)
     if progress is not None:
         progress({"event": "sites", "sites": list(planned.public.sites)})
-        for remark in remarks:
+        for remark in (*remarks, *new_ledgers(planned)):
             progress({"event": "remark", "text": remark})
     return remarks
 

@@ -38,6 +38,7 @@ from secagg.errors import (
 from secagg.runs.run_reader import RunFolder
 
 _PARTIAL = ".partial"
+_SCRATCH = ".secagg-"
 
 
 def check_target(target: Path, overwrite: bool) -> None:
@@ -60,16 +61,51 @@ def check_target(target: Path, overwrite: bool) -> None:
         raise JobError(str(target), what, "Choose another --out.")
 
 
-def scratch_near(target: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder on the same disk as `target`, so that one rename suffices.
+@contextmanager
+def scratch_near(target: Path | None) -> Iterator[Path]:
+    """Create and lock a temporary folder on the same disk as `target`, so that a rename suffices.
 
-    It is in the nearest existing folder above `target`, so that a run that fails creates none.
+    It is in the nearest existing folder above `target`, so that a run that fails creates none. The
+    lock tells it from the folder of a process that was killed (`remove_stale`).
     """
-    parent = None if target is None else next(p for p in target.parents if os.path.lexists(p))
+    parent = None if target is None else _nearest(target)
     try:
-        return tempfile.TemporaryDirectory(prefix=".secagg-", suffix=".partial", dir=parent)
+        scratch = tempfile.TemporaryDirectory(
+            prefix=_SCRATCH, suffix=_PARTIAL, dir=parent, ignore_cleanup_errors=True
+        )
     except OSError as error:
         raise JobError(str(parent), f"cannot be written to ({error.strerror})") from None
+    with scratch as place, exclusive_lock(Path(place) / "lock"):
+        yield Path(place)
+
+
+def remove_stale(target: Path) -> list[str]:
+    """Remove the temporary folders near `target` that killed runs left; return a line on each.
+
+    Only a folder of this user whose lock nobody holds is removed. If it released sums, its log is
+    kept as `killed.failed-SESSION`. A folder without a lock is named only: it may be another
+    version's, and in use, or be made at this moment.
+    """
+    lines = []
+    for place in sorted(_nearest(target).glob(f"{_SCRATCH}*{_PARTIAL}")):
+        if place.is_symlink() or not place.is_dir() or place.stat().st_uid != os.getuid():
+            continue
+        if not (place / "lock").is_file():
+            lines.append(f"{place}: may be what a killed run left; delete it if no run is going on")
+            continue
+        with suppress(UsageError, OSError), exclusive_lock(place / "lock"):
+            kept = ""
+            if has_released(place / "run"):
+                log = RunLog.reopen(place / "run" / "log.jsonl", utc_now)
+                failed = keep_log(log, place / "run", place.with_name("killed"), "killed")
+                kept = f"; the log of the sums that it released is in {failed}"
+            shutil.rmtree(place)
+            lines.append(f"{place}: left by a killed run, and removed{kept}")
+    return lines
+
+
+def _nearest(target: Path) -> Path:
+    return next(parent for parent in target.parents if os.path.lexists(parent))
 
 
 @contextmanager

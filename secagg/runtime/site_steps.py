@@ -41,6 +41,7 @@ from secagg.errors import InternalError, PeerError, PolicyRefusal, SecaggError
 from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease
 from secagg.privacy.policy.guard import Guard
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_invitation, check_records
+from secagg.privacy.policy.sum_rules import check_sum
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runtime.attestations import digest_request
 from secagg.runtime.fixed_point import add_noise, encode, encode_cut_sum
@@ -53,7 +54,6 @@ from secagg.runtime.site_moments import (
     site_moments_facts,
     site_moments_spec,
 )
-from secagg.privacy.policy.sum_rules import check_sum
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES, TOML, as_csv, small_job, tables
+from support.jobs import RULES, SITES, TOML, as_csv, small_job, tables
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
@@ -49,6 +49,8 @@ def pinned(folder: Path) -> dict[str, Path]:
     printed = secagg("roster", "make", *cards, "--out", folder / "roster.json")
     digits = printed.partition("fingerprint")[2].strip()
     for home in made.values():
+        if home.name in SITES:
+            (home / "policy.toml").write_text(RULES)
         secagg("site", "pin", folder / "roster.json", "--home", home, "--fingerprint", digits)
     return made
 
@@ -164,7 +166,7 @@ def test_a_job_is_approved_shown_and_revoked(tmp_path: Path, job: Path) -> None:
     assert listed == {"digest": digest, "title": "A small job", "approved": True}
     shown = json.loads(secagg("site", "show", digest[:8], *north, "--json"))
     assert shown["sites"] == list(SITES) and shown["refusals"] == []
-    home = {"digest": digest, "approval": "approved", "own_rules": False, "refusals": []}
+    home = {"digest": digest, "approval": "approved", "own_rules": True, "refusals": []}
     assert shown["home"] == home
     with pytest.raises(UsageError) as caught:
         secagg("site", "refuse", digest, *north)
@@ -213,7 +215,12 @@ def test_approving_what_would_be_refused_says_so(tmp_path: Path, job: Path, caus
         (tmp_path / "north.csv").rename(tmp_path / "moved.csv")
     else:
         job.write_text(job.read_text().replace('"north"', '"east"'))
-    said = secagg("site", "approve", "--home", home, "--job", job).splitlines()
+    approve = ("site", "approve", "--home", home, "--job", job)
+    with pytest.raises(PolicyRefusal) as caught:
+        secagg(*approve)
+    assert "--anyway" in caught.value.advice
+    assert secagg("site", "jobs", "--home", home) == "no jobs\n"
+    said = secagg(*approve, "--anyway").splitlines()
     digest = said[0].split()[1]
     assert len(said) > 1 and "approved" in secagg("site", "jobs", "--home", home)
     shown = json.loads(secagg("site", "show", digest, "--home", home, "--json"))
@@ -236,7 +243,7 @@ def test_a_site_checks_its_own_records_against_a_job(tmp_path: Path, job: Path) 
     (check,) = found["sites"]
     assert found["together"] is None and check["passes"]
     assert (check["site"], check["rows"]) == ("north", 12)
-    assert (found["home"]["approval"], found["home"]["own_rules"]) == ("new", False)
+    assert (found["home"]["approval"], found["home"]["own_rules"]) == ("new", True)
     secagg("site", "approve", "--home", north, "--job", job)
     found = json.loads(secagg("site", "check", job, "--home", north, "--json"))
     assert found["home"]["approval"] == "approved"
@@ -273,6 +280,7 @@ def test_a_home_that_approves_by_a_policy_it_lacks_refuses_the_check(
     home = pinned(tmp_path)["north"]
     settings = home / "site.toml"
     settings.write_text(settings.read_text().replace('"each"', '"policy"'))
+    (home / "policy.toml").unlink()
     with pytest.raises(PolicyRefusal):
         secagg("site", "check", job, "--home", home)
 

@@ -37,3 +37,17 @@ def test_the_log_names_all_sites_that_refuse_with_their_codes_only(tmp_path: Pat
     log = (made.homes["coordinator"].folder / "log.txt").read_text()
     assert all(name in log for name in SITES[:2]) and log.count("(policy)") == 2
     assert SITES[2] not in log and "logistic" not in log
+
+
+def test_the_log_says_that_a_run_begins_and_that_its_process_was_ended(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path)
+
+    def ends(consortium: Consortium, party: str, message: bytes) -> bytes:
+        raise SystemExit(1)
+
+    made.before = ends
+    with pytest.raises(SystemExit):
+        lead(made)
+    first, *_, last = (made.homes["coordinator"].folder / "log.txt").read_text().splitlines()
+    assert "noted: begins" in first
+    assert "SystemExit" in last and "Submit the same folder again" in last

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import tomllib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ from support.jobs import SITES, small_job
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
 from secagg.deploy.nvflare_job import CLASSES, job_files, write_job_folder
-from secagg.deploy.nvflare_kit import check_kit, harden
+from secagg.deploy.nvflare_kit import check_kit, harden, remove_old_jobs
 from secagg.errors import PolicyRefusal, UsageError
 from secagg.runtime.homes.home import Home
 
@@ -157,3 +161,38 @@ def test_nvflare_waits_only_for_the_sites_that_must_be_left(
     parties = ["aggregator_1", "aggregator_2", *"abcd"]
     meta = job_files(json.dumps(job.agreed), "run", parties)["meta.json"]
     assert meta["min_clients"] == least and set(meta["mandatory_clients"]) == mandatory
+
+
+def test_only_folders_of_old_jobs_are_removed(kit: Path, home: Home, tmp_path: Path) -> None:
+    now, old = datetime.now(UTC), 40 * 86400.0
+    named = "0b9c4a1e-0000-4000-8000-{:012x}"
+    gone, used, fresh, link = (kit / named.format(i) for i in range(4))
+    for folder in (gone, used, fresh, kit / "transfer"):
+        (folder / "app").mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    for path in (gone / "app", gone, used, kit / "transfer" / "app", kit / "transfer"):
+        os.utime(path, (now.timestamp() - old,) * 2)
+    with pytest.raises(UsageError):
+        remove_old_jobs(kit, home, 0.5, now)
+    assert remove_old_jobs(kit, home, 30, now) == [gone]
+    left = {path.name for path in kit.iterdir()}
+    assert {used.name, fresh.name, link.name, "transfer", "startup", "local"} <= left
+
+
+def test_the_locks_pin_all_that_a_site_installs() -> None:
+    """The commands of the page need hashes of everything, and the two locks must agree."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "how-to" / "deploy.md").read_text("utf-8")
+    pins = {}
+    for name in ("run", "nvflare"):
+        assert f"pip install --require-hashes -r requirements/{name}.txt" in page
+        lock = (root / "requirements" / f"{name}.txt").read_text("utf-8")
+        entries = [e for e in re.split(r"\n(?=\S)", lock.strip()) if not e.startswith("#")]
+        assert all("==" in e.split()[0] and "--hash=sha256:" in e for e in entries)
+        pins[name] = dict(e.split()[0].partition(";")[0].lower().split("==") for e in entries)
+    assert all(
+        pins["run"][name] == pin for name, pin in pins["nvflare"].items() if name in pins["run"]
+    )
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    for each in (*project["dependencies"], *project["optional-dependencies"]["nvflare"]):
+        assert re.split(r"[>=]", each)[0].lower() in pins["run"] | pins["nvflare"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from secagg.core import encoding
-from secagg.core.identity import Role
+from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
 from secagg.runtime.homes.home import Home
 
@@ -64,3 +65,16 @@ def test_the_text_of_an_unforeseen_error_goes_nowhere(
     said = capfd.readouterr()
     assert encoding.loads(answer) == ["refused", "usage"] and said.err
     assert "SECRET-4711" not in said.err + said.out
+
+
+@pytest.mark.parametrize("aborts", [True, False])
+def test_the_log_says_that_the_engine_ended_the_job(
+    parties: Any, tmp_path: Path, aborts: bool
+) -> None:
+    home = Home.create(tmp_path / "home", COORDINATOR, Role.COORDINATOR, system_random)
+    ended = threading.Event()
+    if not aborts:
+        ended.set()
+    parties.note_abort(lambda: aborts, ended, home, "bp")
+    log = home.folder / "log.txt"
+    assert ("NVFLARE ended the job" in log.read_text()) if aborts else not log.exists()

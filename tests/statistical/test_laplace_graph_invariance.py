@@ -38,7 +38,7 @@ from secagg.models.sparse_bayes.latent_graph import (
     draw_latent_graph,
     latent_columns,
 )
-from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import paper_update
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from support.jobs import SITES, as_csv, raw_job, table
+from support.jobs import RULES, SITES, as_csv, raw_job, table
 
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
@@ -76,6 +76,8 @@ class Consortium:
         for name, role in everyone.items():
             records = files[name] if role is Role.SITE else None
             homes[name] = Home.create(folder / name, name, role, system_random, records)
+            if role is Role.SITE:
+                (homes[name].folder / "policy.toml").write_text(RULES)
         roster = make_roster([home.identity.public for home in homes.values()], "roster")
         for home in homes.values():
             home.pin(roster, fingerprint(roster))

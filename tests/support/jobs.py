@@ -39,6 +39,17 @@ min_sites = 3
 min_records = 2
 """
 
+RULES = """
+min_sites = 3
+min_records = 2
+min_level_records = 1
+min_cell_records = 1
+min_level_sites = 1
+max_leverage = 1.0
+protocols = ["any"]
+"""
+"""A site's own policy that asks for no more than the small job's rules."""
+
 
 def raw_job(**changed: Any) -> dict[str, Any]:
     """Return the job as plain data, with top-level keys replaced."""

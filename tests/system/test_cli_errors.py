@@ -269,7 +269,8 @@ def test_an_interrupted_command_ends_cleanly(
         error = json.loads(err)["error"]
         assert (error["code"], error["where"]) == ("interrupted", "command") and error["advice"]
     else:
-        sites, said = err.splitlines()
+        sites, ledgers, said = err.splitlines()
+        assert ledgers.startswith("new ledgers in ")
         assert said.startswith("secagg: command: ") and sites.startswith("3 sites: ")
     assert everything_in(job.parent) == before
 

@@ -48,7 +48,7 @@ def show_analysis(
             case TableKind.SITES:
                 show_sites(out, block)
             case TableKind.GRAPH:
-                out.print(f"{mark}{_edges_line(analysis, name)}")
+                _show_edges(out, analysis, f"{mark}[bold]{escape(name)}[/]")
             case TableKind.DESCRIPTION:
                 out.print(_description_table(analysis))
             case TableKind.NETWORK:
@@ -73,20 +73,21 @@ def show_notes(out: Console, name: str, notes: Sequence[str]) -> None:
         out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
 
 
-def _edges_line(analysis: Mapping[str, Any], name: str) -> str:
+def _show_edges(out: Console, analysis: Mapping[str, Any], head: str) -> None:
+    """Print a graph's edges after the head, and lines on what else is known of them."""
     edges = analysis["edges"]
     listed = escape(", ".join(map(_edge, edges))) or "none"
-    line = f"[bold]{escape(name)}[/]: edges ({len(edges)}): {listed}"
+    out.print(f"{head}: edges ({len(edges)}): {listed}")
     if lagged := analysis.get("lagged_edges"):
         earlier = ", ".join(map(_edge, lagged))
-        line += f"\n  from earlier steps ({len(lagged)}): {escape(earlier)}"
+        out.print(f"  from earlier steps ({len(lagged)}): {escape(earlier)}")
     if "score" in analysis:
         s = analysis["score"]
         rates = f"TPR {fixed(s['tpr'], 2)}, FDR {fixed(s['fdr'], 2)}"
-        line += f"\n  against the truth: SHD {s['shd']}, {rates}"
+        line = f"  against the truth: SHD {s['shd']}, {rates}"
         if any(edge["kind"] == "undirected" for edge in edges):
             line += " (an undirected edge counts as right if the truth has either direction)"
-    return line
+        out.print(line)
 
 
 def _show_network(out: Console, block: Block, *, noised: bool) -> None:

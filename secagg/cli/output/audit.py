@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
@@ -18,7 +17,7 @@ from rich.table import Table
 from secagg.audits.audit import Attacked, Audit, Progress
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import FolderAudit
-from secagg.cli.output.terminal import standard_output
+from secagg.cli.output.terminal import standard_error, standard_output
 from secagg.core.private_files import write_private
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
@@ -43,7 +42,7 @@ def working(*, quiet: bool) -> Iterator[Progress]:
         BarColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True, highlight=False),
+        console=standard_error(),
         transient=True,
         disable=quiet,
     )
@@ -99,6 +98,8 @@ def write_audit(content: Mapping[str, Any], folder: Path) -> None:
 
 def _show_job_audit(audit: Audit) -> None:
     out = standard_output()
+    for why in audit.refusals:
+        out.print(f"a run would be refused: {escape(why)}", style="bold red", soft_wrap=True)
     _show_job(audit.job)
     out.print(
         f"{len(audit.sites)} sites, {audit.records} records; {audit.set_aside} set aside for "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from secagg.cli.output.terminal import standard_error
 from secagg.experiments.runner.cells import Cell, Outcome
 from secagg.experiments.runner.experiment import Started
 
@@ -24,7 +24,7 @@ def progress(*, quiet: bool) -> Iterator[tuple[Started, Callable[[Cell, Outcome]
         TextColumn("{task.fields[cells]} of {task.fields[all]} cells{task.fields[failed]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(elapsed_when_finished=False),
-        console=Console(stderr=True, highlight=False),
+        console=standard_error(),
         disable=quiet,
     )
     failed = 0

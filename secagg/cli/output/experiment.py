@@ -17,7 +17,8 @@ from secagg.reports.numbers import counted
 def show(summary: Mapping[str, Any]) -> None:
     """Print the numbers, what was refused or failed, and the recommendation."""
     out = standard_output()
-    out.print(f"\n[bold]{escape(summary['title'])}[/]")
+    out.print()
+    out.print(f"[bold]{escape(summary['title'])}[/]")
     head, rows = number_rows(summary, costs=False)
     table = Table()
     for i, name in enumerate(head):

@@ -70,7 +70,7 @@ def show_home_check(found: HomeCheck, home: Path) -> None:
 def show_rules(out: Console, own_rules: bool | None) -> None:
     """Print whose rules apply at a site; nothing for a party without records."""
     if own_rules is not None:
-        no_file = "no policy.toml in this home: the job's own rules apply"
+        no_file = "no policy.toml in this home: it refuses every job"
         out.print(f"rules    {'policy.toml of this home' if own_rules else no_file}")
 
 

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output.analyses import show_mistrust, show_notes
-from secagg.cli.output.posterior import DIGITS, SAMPLER_COLUMNS, in_parentheses, sampler_cells
-from secagg.cli.output.terminal import show_warnings, standard_output
+from secagg.cli.output.posterior import DIGITS, add_sampler_columns, in_parentheses, sampler_cells
+from secagg.cli.output.terminal import show_warnings, standard_error, standard_output
 from secagg.reports.names import shown_result
 from secagg.reports.numbers import counted, interval, share, significant
 from secagg.reports.posterior import mean_and_interval
@@ -73,7 +73,7 @@ def _show_stitched(out: Console, adapted: Mapping[str, Any]) -> None:
 
 def show_doubts(adapted: Mapping[str, Any]) -> None:
     """Print warnings about predictions to standard error; the predictions go to standard output."""
-    _warn(Console(stderr=True, highlight=False), adapted)
+    _warn(standard_error(), adapted)
 
 
 def _results(adapted: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
@@ -98,8 +98,9 @@ def _coefficients(adapted: Mapping[str, Any]) -> Table:
     table = Table(title=_title(adapted))
     table.add_column("term", no_wrap=True)
     level = f"{share(adapted['level'])} interval"
-    for name in (centre, *(["sd"] if centre == "mean" else []), level, *SAMPLER_COLUMNS):
+    for name in (centre, *(["sd"] if centre == "mean" else []), level):
         table.add_column(name, justify="right", no_wrap=True)
+    add_sampler_columns(table)
     if own:
         table.add_column("in own units", justify="right")
     for row in rows:

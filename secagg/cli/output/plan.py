@@ -65,6 +65,8 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         )
     if plan["exact_numbers"] is not None:
         _show_numbers(out, plan["exact_numbers"])
+    for line in plan["new_ledgers"]:
+        out.print(escape(line), style="yellow", soft_wrap=True)
     noised = plan["differential_privacy"]["placement"] != "none"
     first = plan["stages"][0]["sees"]
     show_disclosure(out, first, plan["disclosure"], noised=noised)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from secagg.contracts import TableKind
 from secagg.reports.numbers import NONE, declared, fixed, share
@@ -27,10 +28,14 @@ from secagg.reports.posterior import (
 )
 from secagg.reports.results import Block
 
-SAMPLER_COLUMNS = ("R-hat", "ESS,\nbulk / tail")
-"""Heads of what `sampler_cells` returns."""
 DIGITS = "digits as far as Monte Carlo errors support them"
 _MAX_LISTED = 10  # pairs of a graph that are no edges
+
+
+def add_sampler_columns(table: Table) -> None:
+    """Add the columns of what `sampler_cells` returns."""
+    for head in ("R-hat", Text("ESS,\nbulk / tail")):
+        table.add_column(head, justify="right", no_wrap=True)
 
 
 def show_posterior(out: Console, block: Block) -> None:
@@ -55,8 +60,9 @@ def _coefficients(analysis: Mapping[str, Any], title: str) -> Table:
         caption=f"mean and interval in {unit_analysed(analysis)}; {DIGITS}",
     )
     table.add_column("term", no_wrap=True)
-    for name in ("mean", level, "PIP ± MCSE", *SAMPLER_COLUMNS):
+    for name in ("mean", level, "PIP ± MCSE"):
         table.add_column(name, justify="right", no_wrap=True)
+    add_sampler_columns(table)
     if own:
         table.add_column("in own units", justify="right")
     for row in analysis["coefficients"]:
@@ -89,8 +95,9 @@ def _pairs(analysis: Mapping[str, Any], title: str) -> Table:
     heads = ["PIP", "both PIPs ± MCSE", "both means", "partial r"]
     if one:
         heads = ["PIP ± MCSE", "mean", f"{share(analysis['level'])} interval"]
-    for name in (*heads, *SAMPLER_COLUMNS):
+    for name in heads:
         table.add_column(name, justify="right", no_wrap=True)
+    add_sampler_columns(table)
     for pair in shown:
         name = f"{pair.source} {'->' if pair.directed else '-'} {pair.target}"
         cells = _arrow_cells(pair.sides[0]) if one else _pair_cells(pair)

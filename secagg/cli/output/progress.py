@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from rich.console import Console
 from rich.markup import escape
 
+from secagg.cli.output.terminal import standard_error
 from secagg.reports.numbers import declared, duration
 from secagg.runtime.engines.engine import Progress
 
@@ -49,7 +49,7 @@ def progress(
     if quiet:
         yield None
         return
-    errors = Console(stderr=True, highlight=False)
+    errors = standard_error()
     time_left = TimeLeft(0, clock)
 
     def show(event: Mapping[str, Any]) -> None:

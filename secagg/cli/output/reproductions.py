@@ -28,7 +28,8 @@ def show_figure(figure: Figure, done: Done) -> None:
     Only the page shows costs, and the runs of methods without problems.
     """
     out, entries = standard_output(), read_entries(figure, done.outcomes)
-    out.print(f"\n[bold]{escape(figure.title)}[/]")
+    out.print()
+    out.print(f"[bold]{escape(figure.title)}[/]")
     for panel in figure.panels:
         head = [panel.across, *(f"{column:g}" for column in panel.columns)]
         for metric in figure.metrics:
@@ -38,7 +39,8 @@ def show_figure(figure: Figure, done: Done) -> None:
     if figure.stated:
         _print(out, "numbers in the paper's text", NUMBERS_HEAD, stated_rows(figure, entries))
     for words, came_out in verdicts(figure, entries):
-        out.print(f"[bold]The paper:[/] {escape(words)}\n  {escape(came_out)}", soft_wrap=True)
+        out.print(f"[bold]The paper:[/] {escape(words)}", soft_wrap=True)
+        out.print(f"  {escape(came_out)}", soft_wrap=True)
     _print(out, "not judged", REMARKS_HEAD, remark_rows(figure, entries))
     for line in reasons(figure, entries):
         out.print(f"[yellow]failed: {escape(line)}[/]", soft_wrap=True)
@@ -47,7 +49,8 @@ def show_figure(figure: Figure, done: Done) -> None:
 def show_study(study: Study, done: Done) -> None:
     """Print the study's tables; only the page explains them."""
     out = standard_output()
-    out.print(f"\n[bold]{escape(study.title)}[/]")
+    out.print()
+    out.print(f"[bold]{escape(study.title)}[/]")
     results, missing = study_tables(study, done.outcomes)
     for line in missing:
         out.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)

@@ -24,7 +24,8 @@ def show_run(run: Run) -> None:
     """Print result tables, what the coordinator saw, warnings, and where the report is."""
     out = terminal.standard_output()
     summary = run.result.summary
-    out.print(f"\n[bold]{escape(summary['title'])}[/]")
+    out.print()
+    out.print(f"[bold]{escape(summary['title'])}[/]")
     out.print(_records_line(summary))
     alone = summary.get("simulation", {}).get("site_alone", {})
     noised = run.facts["privacy"] is not None
@@ -39,7 +40,8 @@ def show_run(run: Run) -> None:
     _show_outside(out, run.facts, summary)
     protocol = run.facts["protocol"]
     sums = counted(run.facts["rounds"], "sum")
-    out.print(f"\ncoordinator saw: {protocol['sees']['coordinator']} ({sums})")
+    out.print()
+    out.print(f"coordinator saw: {protocol['sees']['coordinator']} ({sums})")
     first = run.facts["plan"][0]["sees"]
     show_disclosure(out, first, run.facts["method"]["disclosure"], noised=noised)
     if not protocol["hides_from_coordinator"]:

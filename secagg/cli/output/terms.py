@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from secagg.reports.numbers import p_value, share
 from secagg.reports.regression import effect, per_sd
@@ -124,6 +125,6 @@ def _interval_words(block: Block) -> str:
     return "no interval" if level is None else f"{share(level)} interval"
 
 
-def _with_interval(estimate: str, interval: str, separator: str) -> str:
+def _with_interval(estimate: str, interval: str, separator: str) -> Text:
     """Return `estimate (low to high)`, with `separator` before the interval."""
-    return f"{estimate}{separator}({interval})" if interval else estimate
+    return Text(f"{estimate}{separator}({interval})" if interval else estimate)

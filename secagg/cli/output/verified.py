@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import typer
-
 from secagg.audits.run_integrity import Verified
-from secagg.cli.failures import printable
-from secagg.cli.options import print_json
+from secagg.cli.printing import print_json, say
 from secagg.compliance.measured_folder import verify_measurement
 from secagg.compliance.report_folder import VerifiedReport, verify_report
 from secagg.compliance.signatures import Signed
@@ -24,16 +21,16 @@ def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
 
     with_head: whether the user passed the log's head
     """
-    typer.echo(
+    say(
         f"{folder}: {_verdict(found, with_head)}. {found.lines} log lines, {len(found.files)} "
         f"files, {found.releases} releases, {found.signatures} valid signatures."
     )
     for line in (_end_of_log(found, with_head), _result(found)):
         if line:
-            typer.echo(line)
-    typer.echo(f"head {found.head}")
+            say(line)
+    say(f"head {found.head}")
     if found.evidence > 1 and found.failed is None and not with_head:
-        typer.echo(
+        say(
             "To detect a whole run written anew with other keys, use --head with the log head that "
             f"the run printed{_NOTED}."
         )
@@ -94,37 +91,37 @@ def show_measured(folder: Path, again: Sequence[Path] | None, *, as_json: bool) 
     if as_json:
         print_json(asdict(found))
         return
-    typer.echo(printable(
+    say(
         f"{folder}: {found.file} of “{found.title}” holds together: what it says follows from its "
         "numbers"
-    ))  # fmt: skip
+    )
     _show_signed(found.signed, "no roster is at hand")
-    typer.echo(found.again or _UNREPEATED)
+    say(found.again or _UNREPEATED)
 
 
 _UNREPEATED = "not run again: the numbers themselves are as stated (see --again)"
 
 
 def _show_report(folder: Path, checked: VerifiedReport) -> None:
-    typer.echo(
+    say(
         f"{folder}: {counted(checked.runs, 'run')} intact; {checked.statements} statements follow "
         f"from {counted(checked.files, 'file')} of evidence"
     )
     _show_signed(checked.signed, "no roster of these runs has it")
     for line in checked.again:
-        typer.echo(line)
+        say(line)
     if checked.unchecked:
-        typer.echo(f"not checked: {', '.join(checked.unchecked)}")
+        say(f"not checked: {', '.join(checked.unchecked)}")
     if not checked.signed:
-        typer.echo("not signed: anybody who can write the folder could have made it anew")
+        say("not signed: anybody who can write the folder could have made it anew")
 
 
 def _show_signed(signed: Sequence[Signed], unknown: str) -> None:
     for each in signed:
         whose = "a roster of these runs has it" if each.known else unknown
-        typer.echo(f"signed as {each.name}, key {each.key} ({whose})")
+        say(f"signed as {each.name}, key {each.key} ({whose})")
     if signed:
-        typer.echo(
+        say(
             "compare each key with the party's own: a person who makes a whole run also writes its "
             "roster"
         )

@@ -96,6 +96,9 @@ _LABELS: Mapping[str, Label] = {
 }
 
 
+_MAX_COEFFICIENT = 1e100  # of scaled columns: sums of numbers up to this are finite
+
+
 @dataclass(frozen=True)
 class Logistic:
     """Logistic regression of a binary column."""
@@ -196,6 +199,8 @@ class Logistic:
         trial = message.get("trial")
         if not (isinstance(trial, np.ndarray) and trial.shape == X.shape[1:]):
             raise PeerError("logistic", "the coordinator's coefficients have the wrong shape")
+        if not np.all(np.abs(trial) < _MAX_COEFFICIENT):  # true for NaN
+            raise PeerError("logistic", "the coordinator's coefficients are out of range")
         check_log_odds(X @ trial)
         log_likelihood, gradient, hessian = logistic_sums(X, y, trial)
         return {

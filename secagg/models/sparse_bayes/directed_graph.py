@@ -99,7 +99,7 @@ from secagg.models.sparse_bayes.markov_random_field import (
     discoveries,
     expected_fdr,
 )
-from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw, adapted
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, adapted
 from secagg.models.sparse_bayes.normal_graph import (
     NOT_DETERMINED,
     SURROGATE,

@@ -32,8 +32,8 @@ from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import MIN_GAMMA, clip_variance
 from secagg.models.numerics.laplace_location import draw_location
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw, move_entries, step_sizes
-from secagg.models.sparse_bayes.metropolis_rotations import rotate_rows
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, move_entries, step_sizes
+from secagg.models.sparse_bayes.metropolis.rotations import rotate_rows
 
 Indices = NDArray[np.int64]
 

@@ -57,8 +57,8 @@ from secagg.models.sparse_bayes.laplace_graph import (
     is_ordered,
     matrices,
 )
-from secagg.models.sparse_bayes.metropolis_entries import adapted as adapted_reach
-from secagg.models.sparse_bayes.metropolis_entries import is_stable, step_sizes
+from secagg.models.sparse_bayes.metropolis.entries import adapted as adapted_reach
+from secagg.models.sparse_bayes.metropolis.entries import is_stable, step_sizes
 
 _STEPS = 10  # of a trajectory
 _LEAST_PIVOT = 1e-150  # whose logarithm and square are finite

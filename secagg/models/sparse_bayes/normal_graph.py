@@ -8,7 +8,7 @@ mean)' and the constants integrated out, the likelihood is
 
 Sites need n_k and S only. The sweep is that of `laplace_graph` without its step (4): the records
 are replaced by the p columns of a matrix F, F F' = S, whose errors A F have the sums of squares
-a_j S a_j' (`secagg.models.sparse_bayes.metropolis_entries.ErrorLaw`). b_kj is the root of s_kj.
+a_j S a_j' (`secagg.models.sparse_bayes.metropolis.entries.ErrorLaw`). b_kj is the root of s_kj.
 
 What is determined. (1) depends on the graph only through the precision matrix
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.jobs.data_sources import SiteSource
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.contribution import release_query
+from secagg.runtime.parties import open_coordinator_ledger
 from secagg.runtime.planned_job import Planned
 from secagg.runtime.session_ledgers import open_ledger, query_digest
 from secagg.runtime.site_moments import site_moments_facts, site_moments_spec
@@ -17,6 +19,24 @@ def opened(source: SiteSource) -> Ledger:
     """Return a site's ledger, or an empty one in memory: a plan creates no file."""
     exists = source.ledger is not None and source.ledger.exists()
     return open_ledger(source.ledger if exists else None)
+
+
+def new_ledgers(planned: Planned) -> list[str]:
+    """Return a line on the ledgers that a run would create, for each folder.
+
+    A ledger is missing in the first run, but also when the data were copied without it, or it was
+    deleted. Then earlier releases of the same records count no more.
+    """
+    paths = {source.ledger for source in planned.sources.values()}
+    paths.add(open_coordinator_ledger(planned, b"").path)
+    new: dict[Path, list[str]] = {}
+    for path in sorted(path for path in paths if path is not None and not path.exists()):
+        new.setdefault(path.parent, []).append(path.name)
+    return [
+        f"new ledgers in {folder}: {', '.join(names)}. Earlier releases of these records, if any, "
+        "are not counted"
+        for folder, names in new.items()
+    ]
 
 
 def moments_drawn_before(planned: Planned) -> list[str]:

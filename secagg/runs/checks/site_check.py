@@ -23,6 +23,7 @@ import pandas as pd
 
 from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Placement
+from secagg.core.printable import printable
 from secagg.errors import DataError, JobError, UsageError
 from secagg.jobs.column_check import ColumnCheck, check_column
 from secagg.jobs.data_sources import SiteSource
@@ -198,7 +199,7 @@ def draft_policy(job: Job, source: SiteSource) -> Path:
         raise JobError("--draft", "needs sites.folder", "A policy lies next to a site's file.")
     path = job.sites.folder / f"{source.name}.policy.toml"
     lines = [
-        f"# A first draft, from the job {_text(job.title)}. No record was read for it.",
+        f"# A first draft, from the job {printable(job.title)}. No record was read for it.",
         "# Change what does not fit, and delete what is not needed.",
         f"dataset = {_text(source.dataset)}",
         *([] if job.privacy.person is None else [f"person = {_text(job.privacy.person)}"]),

@@ -24,6 +24,7 @@ from typing import Any
 
 from secagg.core import encoding
 from secagg.core.identity import Identity, Role, Roster
+from secagg.core.printable import printable_lines
 from secagg.core.private_files import exclusive_lock, read_checked, write_checked
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, PeerError, SecaggError
@@ -76,7 +77,7 @@ def _load_keys(path: Path, name: str, role: Role) -> Identity:
 def note(text: str) -> None:
     """Write a line to standard error, which is the party's log."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    sys.stderr.write(f"{now} {text}\n")
+    sys.stderr.write(f"{now} {printable_lines(text)}\n")
     sys.stderr.flush()
 
 

@@ -58,13 +58,14 @@ from typing import Any, Final
 from secagg.core import encoding
 from secagg.core.frames import read_frame
 from secagg.core.identity import PublicIdentity, Role, Roster
+from secagg.core.printable import is_printable
 from secagg.core.private_files import exclusive_lock
 from secagg.core.version import __version__
 from secagg.errors import InternalError, PeerError, SecaggError, UsageError
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.job import Job, parse_job
 from secagg.runtime.engines.stored_party import StoredParty
-from secagg.runtime.homes.approvals import check_approved, is_printable
+from secagg.runtime.homes.approvals import check_approved
 from secagg.runtime.homes.home import Home
 from secagg.runtime.homes.own_source import plan_at_home
 from secagg.runtime.planned_job import Planned, may_be_sites
@@ -218,8 +219,8 @@ def read_hello(answer: Any, name: str, pinned: PublicIdentity) -> None:
     match answer:
         case ["refused", str(code)]:
             raise refusal(name, code)
-        case ["hello", str(version), str(called), bytes(verify), bytes(seal)] if (
-            version.isprintable()
+        case ["hello", str(version), str(called), bytes(verify), bytes(seal)] if is_printable(
+            version
         ):
             if version != __version__:
                 what = f"runs secagg {version}, and the coordinator {__version__}"

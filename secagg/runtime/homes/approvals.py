@@ -20,9 +20,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from secagg.core.hash_chain_log import canonical_json
+from secagg.core.printable import is_printable
 from secagg.core.private_files import write_private
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import Job, parse_job
@@ -143,18 +143,6 @@ def revoke(home: Home, digits: str) -> str:
         raise UsageError(digits, "is not approved, but waits", advice)
     (home.folder / "approved" / f"{asked.digest}.json").unlink(missing_ok=True)
     return asked.digest
-
-
-def is_printable(value: Any) -> bool:
-    """Whether all texts in plain data are printable: none can move the cursor or hide others."""
-    match value:
-        case str():
-            return value.isprintable()
-        case dict():
-            return all(map(is_printable, (*value, *value.values())))
-        case list() | tuple():
-            return all(map(is_printable, value))
-    return True
 
 
 def _text(job: Job) -> bytes:

@@ -5,7 +5,7 @@ site.toml       who the party is, where its records are, how jobs are approved
 keys            its signing key and its opening key, drawn when the home is made
 card.json       its public keys, for the maker of the roster (`secagg.core.roster_file`)
 roster.json     the pinned roster
-policy.toml     a site's rules (docs/how-to/policies.md)
+policy.toml     a site's rules (docs/how-to/policies.md); a site without them refuses every job
 approved/       the jobs that the officer approved, each by its digest
 waiting/        the jobs that asked and were not approved
 ledgers/        the ledgers, and how far each session has come (`secagg.runtime.engines.progress`);
@@ -39,6 +39,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
+from secagg.core.printable import is_printable, printable_lines
 from secagg.core.private_files import open_private, read_checked, write_checked, write_private
 from secagg.core.randomness import RandomBytes
 from secagg.core.roster_file import (
@@ -51,6 +52,7 @@ from secagg.core.roster_file import (
 from secagg.core.validation import describe, unknown_key
 from secagg.errors import EvidenceError, JobError, PolicyRefusal, UsageError
 from secagg.jobs.data_sources import ENDINGS
+from secagg.privacy.policy.draft import DRAFT
 
 SETTINGS = "site.toml"
 LOG_BYTES = 1_000_000
@@ -109,6 +111,8 @@ class Home:
             if records is not None:
                 lines += [f"records = {_toml_text(records)}", f'approve = "{approve}"']
             write_private(new / SETTINGS, ("\n".join(lines) + "\n").encode())
+            if role is Role.SITE:
+                write_private(new / "policy.toml", DRAFT.encode())
             new.rename(folder)
         except OSError as error:
             raise UsageError(str(folder), f"cannot be made ({error.strerror})") from None
@@ -226,7 +230,8 @@ class Home:
             if path.stat().st_size >= LOG_BYTES:
                 path.replace(self.folder / "log.1.txt")
         with open_private(path, os.O_APPEND) as log:
-            log.write(f"{now} {_printable(text)}".encode(errors="replace")[:_LINE_BYTES] + b"\n")
+            line = f"{now} {printable_lines(text)}".encode(errors="replace")
+            log.write(line[:_LINE_BYTES] + b"\n")
 
 
 def _check_records(records: Path | None, role: Role) -> None:
@@ -243,16 +248,9 @@ def _check_records(records: Path | None, role: Role) -> None:
         raise UsageError(str(records), f"does not end in {' or '.join(ENDINGS)}")
 
 
-def _printable(text: str) -> str:
-    """Return a text that moves no cursor and whose further lines are indented."""
-    lines = text.splitlines() or [""]
-    shown = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) for line in lines)
-    return "\n  ".join(shown)
-
-
 def _toml_text(path: Path) -> str:
     """Return a path as a TOML string."""
     text = str(path)
-    if not text.isprintable():
+    if not is_printable(text):
         raise UsageError("records", "the path has characters that cannot be printed")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

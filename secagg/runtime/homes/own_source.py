@@ -7,15 +7,12 @@ from secagg.errors import DataError, JobError, PolicyRefusal, UsageError
 from secagg.jobs.data_sources import (
     ENDINGS,
     SiteSource,
-    as_policy,
     check_policy,
     file_source,
-    ledger_name,
     noised_columns,
 )
 from secagg.jobs.job import Job
 from secagg.jobs.site_tables import FileTable
-from secagg.privacy.policy.site_policy import policy_of
 from secagg.runtime.homes.home import SETTINGS, Home
 from secagg.runtime.planned_job import Planned, plan_sites, roles, roster_fault
 
@@ -65,12 +62,15 @@ def own_source(home: Home, job: Job) -> SiteSource:
             raise PolicyRefusal(str(other), what, "Rename it, or move it elsewhere.")
     table = FileTable(path, noised_columns(job))
     if not policy.exists():
-        ledger = home.folder / "ledgers" / ledger_name(home.name)
-        rules = policy_of(as_policy(job.release))
-        return SiteSource(home.name, table, rules, ledger)
+        what = f"has no {policy.name} in its home, so it refuses every job"
+        advice = f"Write its rules into {policy}. The line profile = 10 is a whole file."
+        raise PolicyRefusal(home.name, what, advice)
     try:
         source = file_source(home.name, table, job.release, policy)
         check_policy(source)
     except JobError as error:  # a mistake of this site's, not of the job
         raise PolicyRefusal(error.where, error.what, error.advice) from None
+    if None in (source.policy.min_sites, source.policy.min_records):
+        what = "chooses no profile, and not both min_sites and min_records, so it refuses every job"
+        raise PolicyRefusal(str(policy), what, "Choose a profile: secagg settings policy.")
     return source

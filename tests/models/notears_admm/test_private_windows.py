@@ -106,8 +106,9 @@ def test_no_event_moves_the_moments_by_more_than_the_noise_allows(lags: int, nor
 def test_the_unit_is_an_event_or_a_series(lags: int) -> None:
     """The noise for an event is that for a person with as many records as a window has steps."""
     record, event = planned(lags, with_lags=False), planned(lags)
-    series = planned(lags, person="id", records_per_person=30)
-    same = planned(lags, with_lags=False, person="id", records_per_person=lags + 1)
+    pinned = {"person": "id", "person_pinned": True}
+    series = planned(lags, records_per_person=30, **pinned)
+    same = planned(lags, with_lags=False, records_per_person=lags + 1, **pinned)
     units = [each.private.terms.unit for each in (record, event, series) if each.private]
     assert units == ["record", "event", "person"]
     sd = [drawn(each).noise.variance ** 0.5 for each in (record, event, series, same)]

@@ -18,7 +18,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
     matrices,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.metropolis_entries import (
+from secagg.models.sparse_bayes.metropolis.entries import (
     ACCEPTANCE,
     ErrorLaw,
     adapted,
@@ -26,7 +26,7 @@ from secagg.models.sparse_bayes.metropolis_entries import (
     move_entries,
     step_sizes,
 )
-from secagg.models.sparse_bayes.metropolis_rotations import rotate_rows
+from secagg.models.sparse_bayes.metropolis.rotations import rotate_rows
 from secagg.models.sparse_bayes.normal_graph import scatter_columns
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ from secagg.models.sparse_bayes.latent_graph import (
     draw_latent_graph,
     latent_columns,
 )
-from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 
 PRIOR = NoisePrior(shape=1.5, scale=0.7)
 RECORDS = 13

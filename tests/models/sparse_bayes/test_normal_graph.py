@@ -23,7 +23,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
     matrices,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.normal_graph import (
     LEAST_VARIANCE,
     NOT_DETERMINED,

@@ -210,7 +210,7 @@ TABLE = [
     of_person('person = "patient"', with_terms(person="patient"), True),
     of_person('person = "patient"', with_terms(person="patient", pinned=True), True),
     of_person('person = "patient"', with_terms(person="row"), False),
-    of_person('[budget]\nepsilon = 1\ndelta = 1e-6\nperson = "patient"', NOISED, False),
+    of_person(f'[budget]\n{PERIOD}\nperson = "patient"', NOISED, False),
     of_person('person = "patient"', LATER, False),
     of_person('person = "patient"', replace(LATER, person="patient"), True),
     of_person('person = "patient"', replace(LATER, person="row"), False),

@@ -206,6 +206,7 @@ def test_by_policy_no_job_waits(made: Consortium) -> None:
     (home / "site.toml").write_text(settings.replace('"each"', '"policy"'))
     made.restart("north")
     job = remote_job(title="Another")
+    (home / "policy.toml").unlink()
     assert ask(made, opening(made, job=job)) == ["refused", "policy"]  # there is no policy
     (home / "policy.toml").write_text("min_sites = 2\nmin_records = 2\n")
     assert ask(made, opening(made, job=job))[0] == "opened"

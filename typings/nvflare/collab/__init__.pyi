@@ -11,6 +11,9 @@ class _Workspace:
 class _FLContext:
     def get_job_id(self) -> str: ...
 
+class _Context:
+    def is_aborted(self) -> bool: ...
+
 class _Client:
     name: str
     def __call__(self, *, timeout: float, secure: bool = ...) -> Any: ...
@@ -19,6 +22,7 @@ class _Collab:
     site_name: str
     workspace: _Workspace
     fl_ctx: _FLContext
+    context: _Context
     clients: Iterable[_Client]
     def publish(self, function: _Function) -> _Function: ...
     def main(self, function: _Function) -> _Function: ...

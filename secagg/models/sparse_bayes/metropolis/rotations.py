@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.metropolis_entries import ErrorLaw, is_stable
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, is_stable
 
 Indices = NDArray[np.int64]
 

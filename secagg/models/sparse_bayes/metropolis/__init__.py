@@ -1,0 +1,1 @@
+"""Metropolis steps for the entries of a graph, and for rotations of its rows."""

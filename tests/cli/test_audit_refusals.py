@@ -1,0 +1,36 @@
+"""`secagg audit JOB` says first which sites' policies would refuse the job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.jobs import SITES, TOML, as_csv, tables
+from typer.testing import CliRunner
+
+from secagg.cli.main import app
+
+ATTACK = ("--attack", "clear_contributions", "--jobs", "1")
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("profile", [None, 10])
+def test_an_audit_names_the_sites_that_would_refuse(tmp_path: Path, profile: int | None) -> None:
+    (tmp_path / "data").mkdir()
+    for site, columns in tables(20).items():
+        (tmp_path / "data" / f"{site}.csv").write_text(as_csv(columns), encoding="utf-8")
+    if profile:
+        for site in SITES[1:]:
+            (tmp_path / "data" / f"{site}.policy.toml").write_text(f"profile = {profile}\n")
+    job = tmp_path / "job.toml"
+    job.write_text(TOML, encoding="utf-8")  # under plain, which a policy does not allow
+    done = CliRunner().invoke(app, ["audit", str(job), *ATTACK])
+    first = done.stdout.splitlines()[0]
+    content = json.loads(CliRunner().invoke(app, ["audit", str(job), *ATTACK, "--json"]).stdout)
+    if profile:
+        assert first.startswith("a run would be refused: south, by its rules")
+        assert any("west" in why for why in content["refusals"])
+        assert not any("north" in why for why in content["refusals"])
+    else:
+        assert "refused" not in done.output and content["refusals"] == []
