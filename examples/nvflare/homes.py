@@ -28,6 +28,11 @@ min_cell_records = 1
 min_level_sites = 1
 max_leverage = 1.0
 protocols = ["any"]
+
+[budget]
+period_epsilon = 10
+period_delta = 1e-5
+exact_jobs = "by_rules"
 """
 """Each hospital's own rules: no stricter than the job's, since these records are small examples."""
 HEART = Path(__file__).parents[1] / "heart-disease"

@@ -46,7 +46,9 @@ SCHEMA = 2
 _NUMBERS = ("value", "low", "high", "baseline")
 _REASONS = ("failed", "bound", "why_not")
 _PLACE = ("folder", "table", "site_column")
-_MEASURED = ("sites", "records", "set_aside", "share", "seed", "session", "with_messages")
+_MEASURED = (
+    "sites", "records", "set_aside", "share", "seed", "session", "with_messages", "refusals",
+)  # fmt: skip
 
 
 def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:

@@ -163,10 +163,11 @@ def test_a_run_names_its_sites_and_says_what_is_odd_about_files(tmp_path: Path) 
     events: list[Any] = []
     job = job_of(data, {"sites": {"names": ["b_backup", *FIVE]}})
     done = secagg.run(job, progress=events.append)
-    assert [event["event"] for event in events[:4]] == ["sites", "remark", "remark", "session"]
+    kinds = [event["event"] for event in events[:5]]
+    assert kinds == ["sites", "remark", "remark", "remark", "session"]
     assert events[0]["sites"] == sorted([*FIVE, "b_backup"])
-    said = [event["text"] for event in events[1:3]]
-    assert "f.xlsx" in said[0] and "b_backup.csv" in said[1]
+    *said, ledgers = [event["text"] for event in events[1:4]]
+    assert "f.xlsx" in said[0] and "b_backup.csv" in said[1] and "ledger" in ledgers
     assert list(done.remarks[:2]) == said
     logged = [event["event"] for event in done.events]
     assert "sites" not in logged and "remark" not in logged

@@ -40,13 +40,17 @@ min_records = 2
 """
 
 RULES = """
-min_sites = 3
+min_sites = 2
 min_records = 2
 min_level_records = 1
 min_cell_records = 1
 min_level_sites = 1
 max_leverage = 1.0
 protocols = ["any"]
+[budget]
+period_epsilon = 100
+period_delta = 1e-3
+exact_jobs = "by_rules"
 """
 """A site's own policy that asks for no more than the small job's rules."""
 

@@ -35,11 +35,10 @@ DRAFT = """\
 # methods = ["moments", "logistic"]
 # protocols = ["masked"]
 
-# What all jobs may cost together, in each period of 365 days. It refuses jobs without noise:
+# What all jobs with noise may cost together, if it should be less than the profile allows:
 # [budget]
 # period_epsilon = 3.0
 # period_delta = 1e-6
-# period_days = 365
 
 # `secagg settings policy` explains all keys.
 """
