@@ -10,12 +10,11 @@ import numpy as np
 from scipy.special import expit
 
 from secagg.audits.views import View
-from secagg.contracts import PublicFacts
+from secagg.contracts import Family, PublicFacts
 from secagg.core.arrays import Array
 from secagg.models.common.coefficient_table import INTERCEPT
 
-_LINEAR, _LOGISTIC = "gaussian", "binomial"
-_KNOWN = {_LINEAR, _LOGISTIC}
+_KNOWN = frozenset(Family)
 _RIDGE = 1e-3  # weight of the penalty, in records
 _STEPS = 100
 _LONGEST = 2.0  # change of a log odds in one step: a longer step may overshoot
@@ -56,7 +55,11 @@ def released_regressions(view: View) -> list[Regression]:
     Of methods with a model for each site, the means over sites.
     """
     public = view.planned.public
-    found = [_read(public, each) for each in _tables(view) if _family(each) in _KNOWN]
+    found = [
+        _read(public, each, family)
+        for each in _tables(view)
+        if (family := _family(view, each)) in _KNOWN
+    ]
     return [each for each in found if each is not None]
 
 
@@ -64,7 +67,7 @@ def why_no_regression(view: View) -> str:
     """Return why the result has no regression of a known family; "" if it has one."""
     if released_regressions(view):
         return ""
-    unknown = {_family(each) for each in _tables(view)} - _KNOWN
+    unknown = {_family(view, each) for each in _tables(view)} - _KNOWN
     return "family unknown" if unknown else "the result has no coefficients of one model"
 
 
@@ -73,12 +76,19 @@ def _tables(view: View) -> list[Mapping[str, Any]]:
     return [each for each in summary.get("analyses", [summary]) if "outcome" in each]
 
 
-def _family(table: Mapping[str, Any]) -> str:
-    """Return the family that a table states; one that states none is of a linear method."""
-    return str(table.get("family", _LOGISTIC if table["method"] == "logistic" else _LINEAR))
+def _family(view: View, table: Mapping[str, Any]) -> str:
+    """Return the family that a table or the method's facts state; "" if neither does.
+
+    A regression that is computed from moments alone is linear.
+    """
+    facts = view.planned.facts
+    stated = "" if facts.regression is None else facts.regression.family.value
+    if not stated and facts.moments_only:
+        stated = Family.GAUSSIAN.value
+    return str(table.get("family", stated))
 
 
-def _read(public: PublicFacts, table: Mapping[str, Any]) -> Regression | None:
+def _read(public: PublicFacts, table: Mapping[str, Any], family: str) -> Regression | None:
     positions = {v.name: i for i, v in enumerate(public.variables)}
     if "terms" in table:
         own = {row["term"]: row["estimate"] for row in table["terms"]}
@@ -94,7 +104,7 @@ def _read(public: PublicFacts, table: Mapping[str, Any]) -> Regression | None:
     half = np.array([v.half_range for v in chosen])
     slopes = np.array(list(own.values()), dtype=np.float64)
     at_middle = float(slopes @ [v.midpoint for v in chosen])
-    logistic = _family(table) == _LOGISTIC
+    logistic = family == Family.BINOMIAL
     middle, unit = 0.0, 1.0
     if not logistic:
         middle, unit = public.variables[outcome].midpoint, public.variables[outcome].half_range
