@@ -54,7 +54,10 @@ def test_a_family_that_no_table_states_is_that_of_the_facts(
     assert why_no_regression(view(facts)) == ("" if known else "family unknown")
 
 
+_NO_MODEL = "the result has no coefficients of one model"
+
+
 @pytest.mark.parametrize("family", ["gaussian", "binomial"])
 def test_known_families_are_attacked(family: str) -> None:
     assert why_no_regression(view(family=family)) == ""
-    assert why_no_regression(view(terms=[])) == "the result has no coefficients of one model"
+    assert why_no_regression(view(family=family, terms=[])) == _NO_MODEL
