@@ -55,6 +55,9 @@ _SITES = re.compile(
     rf"({_NUMBER}|\b(?:{'|'.join(_VALUES)})\b)\s+(?:\w+\s+)?(?:sites?|hospitals?|clinics?|centres?|"
     r"centers?|organi[sz]ations?|institutions?|parties|registries|universities|companies)\b", re.I,
 )  # fmt: skip
+_AGGREGATORS = re.compile(
+    rf"({_NUMBER}|\b(?:{'|'.join(_VALUES)})\b)\s+(?:\w+\s+)?aggregators?\b", re.I
+)
 _YEAR = re.compile(r"(?<![\w-])((?:19|20|21)\d\d)(?!\w)")
 _NO_NOISE = re.compile(r"\b(?:no|without|not? need(?:s|ed)?(?: any)?)\s+(?:added\s+)?noise\b", re.I)
 _NEAR = 0.1  # how far a noisy number of records may be from the one on the form
@@ -105,6 +108,13 @@ def _aggregators(evidence: AllEvidence) -> Iterator[Found]:
         protocols = listing(sorted({str(r.facts["protocol"]["name"]) for r in evidence.runs}))
         what = f"no run had an aggregator: the protocol was {protocols}."
         yield key, what, tuple(run.at("roster") for run in evidence.runs)
+    elif having:
+        names = {name for run in having for name in aggregators_of(run)}
+        stated = {_value(match[1]) for match in _AGGREGATORS.finditer(answer)}
+        other = {each.lower() for each in re.findall(r"\baggregator_\d+\b", answer, re.I)} - names
+        if other or (stated and len(names) not in stated):
+            what = f"the aggregators were {listing(sorted(names))}."
+            yield key, what, tuple(run.at("roster") for run in having)
 
 
 def _sites(evidence: AllEvidence) -> Iterator[Found]:

@@ -116,6 +116,8 @@ CONTRADICTED = [
     ("trust/aggregators", "masked", "Two computing centres.", "no run had an aggregator"),
     ("trust/aggregators", "additive", "None.", "had 3 aggregators"),
     ("trust/aggregators", "additive", None, "had 3 aggregators"),
+    ("trust/aggregators", "additive", "Four aggregators.", "the aggregators were aggregator_1"),
+    ("trust/aggregators", "additive", "aggregator_7 at the university", "the aggregators were"),
     ("trust/sites", "masked", "Four hospitals of different owners.", "the runs had 3 sites"),
     ("trust/sites", "masked", "North and south, both public.", "does not name west"),
     ("trust/separate", "masked", "No common administrator.", "ran on one computer"),
@@ -147,6 +149,7 @@ def test_what_the_runs_contradict_needs_a_person(
 
 AGREED = [
     ("trust/aggregators", "additive", "Three computing centres."),
+    ("trust/aggregators", "additive", "aggregator_1 to aggregator_3: three aggregators of one city"),
     ("trust/aggregators", "masked", "None."),
     ("judgement/epsilon", "private", "The board decided on 4, on 12 May 2026."),
     ("judgement/epsilon", "private", "ε 4 is in the range of 2 to 8."),

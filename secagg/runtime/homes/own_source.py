@@ -72,5 +72,5 @@ def own_source(home: Home, job: Job) -> SiteSource:
         raise PolicyRefusal(error.where, error.what, error.advice) from None
     if None in (source.policy.min_sites, source.policy.min_records):
         what = "chooses no profile, and not both min_sites and min_records, so it refuses every job"
-        raise PolicyRefusal(str(policy), what, "Choose a profile: secagg settings policy.")
+        raise PolicyRefusal(str(policy), what, "Choose one of the profiles in this file")
     return source
