@@ -149,7 +149,7 @@ def test_what_the_runs_contradict_needs_a_person(
 
 AGREED = [
     ("trust/aggregators", "additive", "Three computing centres."),
-    ("trust/aggregators", "additive", "aggregator_1 to aggregator_3: three aggregators of one city"),
+    ("trust/aggregators", "additive", "aggregator_1 to aggregator_3: three aggregators"),
     ("trust/aggregators", "masked", "None."),
     ("judgement/epsilon", "private", "The board decided on 4, on 12 May 2026."),
     ("judgement/epsilon", "private", "ε 4 is in the range of 2 to 8."),

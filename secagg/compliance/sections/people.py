@@ -30,7 +30,8 @@ def answers(evidence: AllEvidence, table: str, keys: tuple[str, ...] = ()) -> li
             if key == "tested" and not (evidence.audits or evidence.experiments):
                 continue
         if said := against.get(f"{table}/{key}"):
-            text = " ".join([text, *(f"But {what}" for _, what, _ in said)])
+            ended = text if text.rstrip().endswith((".", "!", "?")) else f"{text}."
+            text = " ".join([ended, *(f"But {what}" for _, what, _ in said)])
             status = Status.PERSON
             places += tuple(dict.fromkeys(place for *_, where in said for place in where))
         found.append(Statement(key.replace("_", " "), text, status, places))
