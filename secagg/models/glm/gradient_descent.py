@@ -130,6 +130,7 @@ class Gradient:
         return MethodFacts(
             derivation=type(self).__module__,
             weights=self.record_weights,
+            weighted_columns=self._design,
             reads=SingleRecords(reason="sums gradients of single records", repeatable=True),
             windows=NO_WINDOWS,
             named_code=(),
@@ -247,6 +248,10 @@ class Gradient:
         if self.family != "binomial":
             return ()
         return (np.abs(self._residuals(rows, message["beta"], public)[1]),)
+
+    def _design(self, rows: SiteRecords, public: PublicFacts) -> NDArray[np.float64]:
+        x = rows.values[:, self._predictors(public)]
+        return np.column_stack([np.ones(len(x)), x])
 
     def _residuals(
         self, rows: SiteRecords, beta: NDArray[np.float64], public: PublicFacts
