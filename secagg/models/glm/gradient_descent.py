@@ -51,6 +51,7 @@ from secagg.contracts import (
     Field,
     Kind,
     MethodFacts,
+    MomentsOnly,
     PublicFacts,
     RecordCount,
     Regression,
@@ -131,7 +132,9 @@ class Gradient:
             derivation=type(self).__module__,
             weights=self.record_weights,
             weighted_columns=self._design,
-            reads=SingleRecords(reason="sums gradients of single records", repeatable=True),
+            reads=MomentsOnly(noise_at_site=False)  # without noise, nothing is clipped
+            if self.family == "gaussian"
+            else SingleRecords(reason="sums gradients of single records", repeatable=True),
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
