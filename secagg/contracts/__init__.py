@@ -60,6 +60,7 @@ from secagg.contracts.facts import (
     Regression,
     SingleRecords,
     Train,
+    WeightedColumns,
     Windows,
 )
 from secagg.contracts.method import COLLECTED_DRAWS, Method, RecordCount, facts_of
@@ -132,6 +133,7 @@ __all__ = [
     "Train",
     "Update",
     "Variable",
+    "WeightedColumns",
     "Windows",
     "facts_of",
 ]

@@ -40,6 +40,10 @@ RecordWeights = Callable[[SiteRecords, Body, PublicFacts], Sequence[NDArray[np.f
 shape (records,) and not negative, in each part of the sum. A record's part of the sum is its weight
 times a function of the record that does not depend on the message."""
 
+WeightedColumns = Callable[[SiteRecords, PublicFacts], NDArray[np.float64]]
+"""From a site's records to the columns that the weights multiply, with a column of ones, shape
+(records, columns): a sum has the entries sum_i w_i z_ij, or also sum_i w_i z_ij z_ik."""
+
 
 @dataclass(frozen=True)
 class EqualWeights:
@@ -221,6 +225,7 @@ class MethodFacts:
     derivation: the module whose docstring derives what all sums together determine. The attacks
         that carry it out are named in `Disclosure.attacks`
     weights: the weights of records in a sum; or why no message can make them unequal; or what can
+    weighted_columns: with weights of records, the columns that they multiply; else None
     reads: what contributions are functions of. It decides how many exact numbers a run releases
         (`secagg.privacy.policy.exact_numbers`)
     windows: whether records are windows of series
@@ -242,6 +247,7 @@ class MethodFacts:
     network: bool
     regression: Regression | None
     edge_rule: EdgeRule | str | None
+    weighted_columns: WeightedColumns | None = None
     site_result: SiteResult | None = None
     train: Train | None = None
     contribute_batched: ContributeBatched | None = None
@@ -261,6 +267,8 @@ class MethodFacts:
             self.weights
         ):
             raise TypeError("weights are neither a function nor EqualWeights nor ChosenWeights")
+        if callable(self.weights) != callable(self.weighted_columns):
+            raise TypeError("weights of records and weighted_columns are not stated together")
         for name in ("site_result", "train", "contribute_batched"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise TypeError(f"{name} is not a function")

@@ -23,8 +23,12 @@ from secagg.errors import PeerError
 from secagg.jobs.job import parse_job
 from secagg.models.glm import newton
 from secagg.models.glm.gradient_descent import Gradient
-from secagg.privacy.policy import answered_weights
-from secagg.privacy.policy.answered_weights import AnsweredWeights, effective_records
+from secagg.privacy.policy.answered_weights import (
+    AnsweredWeights,
+    effective_records,
+    rounding_of,
+    weighted_leverage,
+)
 from secagg.privacy.policy.site_policy import SitePolicy
 from secagg.runtime.parties import read_records
 from secagg.runtime.planned_job import Planned, plan_job
@@ -56,7 +60,8 @@ class Attack:
     def ask(self, beta: Array) -> Array | None:
         """Return the sum at these coefficients; None if a site refuses."""
         method, public = self.planned.method, self.planned.public
-        assert isinstance(method, Gradient)
+        columns_of = self.planned.facts.weighted_columns
+        assert isinstance(method, Gradient) and columns_of is not None
         message, total = {"beta": beta}, np.zeros(len(beta))
         judged: list[tuple[AnsweredWeights, Any]] = []
         for name, rows in self.rows_of.items():
@@ -67,7 +72,8 @@ class Attack:
                 self.refused += 1
                 return None
             found = method.record_weights(rows, message, public)
-            if not all(decision.allowed for decision in answered.judge(POLICY, found)):
+            columns = columns_of(rows, public)
+            if not all(decision.allowed for decision in answered.judge(POLICY, found, columns)):
                 self.refused += 1
                 return None
             judged.append((answered, found))
@@ -144,7 +150,10 @@ def test_an_ordinary_fit_has_no_difference_that_few_records_decide(tmp_path: Pat
     planned = plan_job(parse_job(job))
     rows = {h: read_records(planned, planned.sources[h]) for h in HOSPITALS}
     method, public = planned.method, planned.public
-    state, smallest = method.initial_state(public), np.inf
+    state, smallest, largest = method.initial_state(public), np.inf, 0.0
+    columns_of = planned.facts.weighted_columns
+    assert columns_of is not None
+    z = {h: columns_of(each, public) for h, each in rows.items()}
     answered: dict[str, list[Any]] = {h: [] for h in HOSPITALS}
     weights_of = planned.facts.weights
     assert callable(weights_of)
@@ -158,7 +167,10 @@ def test_an_ordinary_fit_has_no_difference_that_few_records_decide(tmp_path: Pat
             now = weights_of(each, message, public)
             for before in answered[h]:
                 for one, other in zip(before, now, strict=True):
-                    if answered_weights._changed(other - one, one, other):
-                        smallest = min(smallest, effective_records(other - one))
+                    rounding, difference = rounding_of(one, other), other - one
+                    if np.abs(difference).max() > rounding:
+                        smallest = min(smallest, effective_records(difference))
+                        largest = max(largest, weighted_leverage(z[h], difference, rounding))
             answered[h].append(now)
     assert state["status"] == "converged" and smallest > 3 * POLICY.smallest_cell
+    assert 0.1 < largest < 0.5  # far below the limit of 0.9

@@ -91,7 +91,7 @@ short = partial(audited, record_norm=0.5)
 LONG = {"record_norm": math.sqrt(2), "adjacency": "replace", "count_share": 0.01}
 GRADIENT = {"name": "gradient", "outcome": "v1", "predictors": ["v0"], "family": "gaussian",
             "rounds": 3}  # fmt: skip
-PERSON = {"person": "person", "records_per_person": 2, "sites_per_person": 2}
+PERSON = {"person": "person", "person_pinned": True, "records_per_person": 2, "sites_per_person": 2}
 rounds = partial(audited, 2, method=GRADIENT, placement="round", count_share=0.01)
 
 

@@ -51,6 +51,7 @@ from secagg.contracts import (
     Field,
     Kind,
     MethodFacts,
+    MomentsOnly,
     PublicFacts,
     RecordCount,
     Regression,
@@ -130,7 +131,10 @@ class Gradient:
         return MethodFacts(
             derivation=type(self).__module__,
             weights=self.record_weights,
-            reads=SingleRecords(reason="sums gradients of single records", repeatable=True),
+            weighted_columns=self._design,
+            reads=MomentsOnly(noise_at_site=False)  # without noise, nothing is clipped
+            if self.family == "gaussian"
+            else SingleRecords(reason="sums gradients of single records", repeatable=True),
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
@@ -247,6 +251,10 @@ class Gradient:
         if self.family != "binomial":
             return ()
         return (np.abs(self._residuals(rows, message["beta"], public)[1]),)
+
+    def _design(self, rows: SiteRecords, public: PublicFacts) -> NDArray[np.float64]:
+        x = rows.values[:, self._predictors(public)]
+        return np.column_stack([np.ones(len(x)), x])
 
     def _residuals(
         self, rows: SiteRecords, beta: NDArray[np.float64], public: PublicFacts

@@ -137,6 +137,7 @@ class Logistic:
         return MethodFacts(
             derivation=type(self).__module__,
             weights=self.record_weights,
+            weighted_columns=lambda rows, public: self._design(rows, public)[0],
             reads=SingleRecords(reason="sums derivatives of single records", repeatable=True),
             windows=NO_WINDOWS,
             named_code=(),

@@ -18,8 +18,8 @@ ADVICE: Mapping[str, str] = {
     "held_out": "Set another share in the job: 0, or one that holds out enough records.",
     "max_clipped_share": "Check the bounds and the unit of the column, in the job and in the file.",
     "max_levels": "Merge levels, or leave the column out.",
-    "max_leverage": "Leave out a column that is nearly a combination of others, or has a few very "
-    "large values.",
+    "max_leverage": "Leave out a column that is nearly a combination of others, that has a few "
+    "very large values, or that almost separates the outcomes.",
     "min_cell_records": "Set release.min_cell_records in the job.",
     "min_level_sites": "Set release.min_level_sites in the job.",
     "min_level_records": "Leave the column out, or merge levels in the files of all sites. Or run "

@@ -8,10 +8,18 @@ answered in the session: Kish's effective number of records (1965, *Survey Sampl
     (sum |w|)^2 / sum w^2,                                                                      (1)
 
 with the |w| of a person's records added up if a column names persons. It is n if n records have one
-weight, is at least `min_cell_records` for w itself and for every
-difference. More than the largest minimum of a convention is never required: weights of an ordinary
-fit are uneven too. In Newton's method on four hospitals' records, the smallest value for any
-difference is 73, at the hospital with 117 records.
+weight. It must be at least `min_cell_records` for w itself and for every difference. More than the
+largest minimum of a convention is never required: weights of an ordinary fit are uneven too. In
+Newton's method on four hospitals' records, the smallest value for any difference is 73, at the
+hospital with 117 records.
+
+A sum also has parts. The Hessian sum_i w_i z_i z_i' has a row for each combination c of columns:
+sum_i w_i (c'z_i) z_i. If w_i (c'z_i)^2 is almost 0 in all records but one, this row is that
+record's z_i times a number. Coefficients can do this: among the patients with angina, the weights
+are those of one patient, and among all others they are spread over many, so (1) is large. So the
+leverage of a record (`secagg.privacy.policy.leverage`) in the columns, weighted by the w of the
+message or by the |w| of a difference, is at most `max_leverage`. This is Pregibon's leverage of a
+logistic regression (1981, *The Annals of Statistics* 9).
 
 ===============================================  ===============================================
 case                                             result
@@ -21,10 +29,14 @@ equal weights                                    allowed from min_cell_records r
 the same message again                           allowed: the difference is 0
 weights that differ by rounding only             allowed: the difference reveals no record
 one record changes its weight, all others none   refused, whatever the weights themselves are
-=============================================== ================================================
+one record has nearly all weight of its level    refused by `max_leverage`
+... or nearly all change of weight of its level  refused by `max_leverage`
+===============================================  ===============================================
 
-Not protected: combinations of more than two sums. With enough messages of its choice, a dishonest
-coordinator can combine sums so that few records are left. The limits on coefficients and the count
+Not protected: a few records, instead of one, that have nearly all weight of a level or of another
+combination of columns. Differences to sums of other sessions. Combinations of more than two sums:
+with enough messages of its choice, a dishonest coordinator can combine sums so that few records
+are left. The limits on coefficients and the count
 of exact numbers (`secagg.privacy.policy.exact_numbers`) bound what it can ask.
 """
 
@@ -37,6 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.privacy.ledger.records import Decision
+from secagg.privacy.policy.leverage import largest_leverage, orthonormal
 from secagg.privacy.policy.questions import LARGEST_MINIMUM
 from secagg.privacy.policy.site_policy import SitePolicy
 
@@ -82,21 +95,24 @@ class AnsweredWeights:
         self,
         policy: SitePolicy,
         weights: Sequence[Weights],
+        columns: NDArray[np.float64],
         persons: NDArray[np.int64] | None = None,
     ) -> tuple[Decision, ...]:
-        """Return the decision of the rule `effective_records` about a further message.
+        """Return the decisions about a further message: `effective_records` and `max_leverage`.
 
         weights: of the site's records, in each part of the sum
+        columns: that the weights multiply (`secagg.contracts.WeightedColumns`)
         persons: of each record (`secagg.contracts.SiteRecords.person_codes`)
         """
         needed = min(policy.smallest_cell, LARGEST_MINIMUM)
         alone = [n for own in weights if (n := effective_records(own, persons)) > 0]
-        differences = [
-            effective_records(difference, persons)
+        changes = [
+            (difference, rounding)
             for earlier in self._answered
             for before, now in zip(earlier, weights, strict=True)
-            if _changed(difference := now - before, before, now)
+            if _changed(difference := now - before, rounding := rounding_of(before, now))
         ]
+        differences = [effective_records(change, persons) for change, _ in changes]
         if not alone:
             return ()
         what, found = "the sum depends", min(alone)
@@ -104,10 +120,52 @@ class AnsweredWeights:
             what, found = "the difference to an earlier sum depends", min(differences)
         allowed = found >= needed
         text = f"{what} on " + ("enough records" if allowed else f"{found:.3g} records")
-        return (Decision("effective_records", allowed, f"{text}; {needed} needed"),)
+        decision = Decision("effective_records", allowed, f"{text}; {needed} needed")
+        limit = policy.max_leverage
+        if not allowed or limit is None or limit >= 1:
+            return (decision,)
+        judged = [*((own, rounding_of(own)) for own in weights), *changes]
+        return decision, _on_leverage(judged, columns, limit, persons)
 
 
-def _changed(difference: Weights, before: Weights, now: Weights) -> bool:
+def _on_leverage(
+    judged: Sequence[tuple[Weights, float]],
+    z: NDArray[np.float64],
+    limit: float,
+    persons: NDArray[np.int64] | None,
+) -> Decision:
+    """Return the decision about the leverage of records in the weighted columns.
+
+    judged: weights or differences of weights, each with the size of its rounding
+    """
+    largest = max(weighted_leverage(z, own, rounding, persons) for own, rounding in judged)
+    allowed = largest <= limit
+    found = "not too large" if allowed else f"{largest:.3g}"
+    text = f"in the weighted columns, the largest leverage is {found}; at most {limit:g} allowed"
+    return Decision("max_leverage", allowed, text)
+
+
+def weighted_leverage(
+    z: NDArray[np.float64], weights: Weights, rounding: float,
+    persons: NDArray[np.int64] | None = None,
+) -> float:  # fmt: skip
+    """Return the largest leverage of a person in the columns z, weighted by |weights|.
+
+    rounding: the size of weights that may be rounding. It is added to all, so that records whose
+        weights are smaller do not seem to differ
+    persons: of each record; None if each record has its own
+    """
+    sizes = np.abs(weights) + rounding
+    weighted = np.sqrt(sizes / (sizes.max(initial=0.0) or 1.0))[:, np.newaxis] * z
+    weighted = weighted[:, weighted.any(axis=0)]
+    return largest_leverage(orthonormal(weighted), persons) if weighted.size else 0.0
+
+
+def rounding_of(*weights: Weights) -> float:
+    """Return the size of differences of these weights that may be rounding."""
+    return _ROUNDING * max(float(own.max(initial=0.0)) for own in weights)
+
+
+def _changed(difference: Weights, rounding: float) -> bool:
     """Return whether weights differ by more than rounding."""
-    largest = max(before.max(initial=0.0), now.max(initial=0.0))
-    return bool(np.abs(difference).max(initial=0.0) > _ROUNDING * largest)
+    return bool(np.abs(difference).max(initial=0.0) > rounding)

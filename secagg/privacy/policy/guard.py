@@ -168,14 +168,16 @@ class Guard:
         self._checked = request.facts
 
     def check_weights(
-        self, request: ContributionRequest, weights: Sequence[Weights], rows: SiteRecords
-    ) -> None:
+        self, request: ContributionRequest, weights: Sequence[Weights], columns: Weights,
+        rows: SiteRecords,
+    ) -> None:  # fmt: skip
         """Check that a sum, and its difference to each earlier one, depends on enough persons.
 
-        weights: of the site's records, in each part of the sum. Raises `PolicyRefusal`.
+        weights: of the site's records, in each part of the sum; columns: `weighted_columns` of the
+            method's facts. Raises `PolicyRefusal`.
         """
         if self.calibrated is None:
-            decisions = self.weights.judge(self.policy, weights, rows.person_codes)
+            decisions = self.weights.judge(self.policy, weights, columns, rows.person_codes)
             self._write(request, decisions)
             evaluation.enforce(self.template.site, decisions)
             self.weights.add(weights)

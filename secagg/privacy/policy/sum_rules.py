@@ -17,10 +17,12 @@ def check_sum(
         answered them, so their weights are computed again where the guard does not have them
     Returns the messages with this one.
     """
-    if guard.calibrated is None and callable(weights_of := facts.weights):
+    weights_of, columns_of = facts.weights, facts.weighted_columns
+    if guard.calibrated is None and callable(weights_of) and columns_of is not None:
         for earlier in answered[len(guard.weights) :]:
             guard.weights.add(weights_of(rows, earlier, public))
-        guard.check_weights(contribution, weights_of(rows, message, public), rows)
+        weights, columns = weights_of(rows, message, public), columns_of(rows, public)
+        guard.check_weights(contribution, weights, columns, rows)
         answered = (*answered, message)
     guard.count_numbers(contribution, spec, message)
     return answered

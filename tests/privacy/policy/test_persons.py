@@ -122,14 +122,15 @@ def test_a_patient_has_both_levels_if_the_records_have() -> None:
 def test_the_weights_of_a_patients_records_add_up() -> None:
     rows, of = site()
     weights = np.where(of < 5, 1.0, 1e-6)
-    (by_row,) = AnsweredWeights().judge(POLICY, [weights])
-    (by_person,) = AnsweredWeights().judge(POLICY, [weights], rows.person_codes)
+    ones = np.ones((len(of), 1))
+    by_row, *_ = AnsweredWeights().judge(POLICY, [weights], ones)
+    by_person, *_ = AnsweredWeights().judge(POLICY, [weights], ones, rows.person_codes)
     assert by_row.allowed and not by_person.allowed
     answered = AnsweredWeights()  # and so do the changes of weights between two messages
     answered.add([np.ones(len(of))])
     moved = 1 + np.where(of < 5, np.where(np.arange(len(of)) % 2, 0.5, -0.5), 0.0)
-    (by_row,) = answered.judge(POLICY, [moved])
-    (by_person,) = answered.judge(POLICY, [moved], rows.person_codes)
+    by_row, *_ = answered.judge(POLICY, [moved], ones)
+    by_person, *_ = answered.judge(POLICY, [moved], ones, rows.person_codes)
     assert by_row.allowed and not by_person.allowed
 
 
