@@ -198,7 +198,7 @@ def field_kind(kind: str) -> str:
 def what_rules_count(person: str | None) -> str:
     """Return what the rules of an exact job count, as a sentence. person: `privacy.person`"""
     if person is None:
-        return "Its rules count rows, not persons."
+        return "The release rules count rows, not persons: set privacy.person if a person may have several."
     return f"Its rules count persons, by column {person!r}."
 
 

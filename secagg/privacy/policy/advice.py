@@ -10,9 +10,11 @@ WITH_NOISE = (
 )
 ADVICE: Mapping[str, str] = {
     "effective_records": "Predictors almost separate the outcomes. Leave out the one that does.",
-    "methods": "Without noise, the policy must name this method: `methods` in SITE.policy.toml.",
-    "exact_numbers": "Use fewer columns, fewer rounds, or method moments. The policy sets the "
-    "limit: max_exact_share in SITE.policy.toml.",
+    "methods": "Take a method that the policy allows, or ask its owner: `methods` in "
+    "SITE.policy.toml. Once this key is set, all other methods are refused.",
+    "exact_numbers": "`secagg plan` shows how many records a site needs. Set fewer rounds, or use "
+    "fewer columns, or method moments. The policy sets the limit: max_exact_share in "
+    "SITE.policy.toml.",
     "batch": "Leave method.batch out, or set a larger one.",
     "participation": "Leave method.participation out, so that all sites take part in each round.",
     "held_out": "Set another share in the job: 0, or one that holds out enough records.",

@@ -279,7 +279,7 @@ def _check_lists(policy: SitePolicy, request: PolicyRequest) -> Iterable[Decisio
     yield from _check_person(policy, request)
     exact = request.terms is None
     if policy.is_own and policy.methods is None and exact and request.chosen_weights:
-        text = f"{request.method!r} is not listed in the policy's methods. {request.chosen_weights}"
+        text = f"without noise, the policy must name {request.method!r}. {request.chosen_weights}"
         yield Decision("methods", False, text)
     yield from _check_protocol(policy, request)
     if policy.keys is not None:

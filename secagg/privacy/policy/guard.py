@@ -196,8 +196,12 @@ class Guard:
             self.policy.min_sites or len(request.cohort),
         )  # fmt: skip
         answer = [self._records, list(request.cohort), release_query(self.query, spec, message)]
-        with self._write_refusal(request, "exact_numbers"):
+        try:
             self._numbers.add(answer, sum(field.size for field in spec), limit)
+        except PolicyRefusal as error:
+            decisions = (Decision("exact_numbers", False, f"{error.what} in rounds"),)
+            self._write(request, decisions)
+            evaluation.enforce(template.site, decisions)
 
     def _note_share(self, records: int, total: int | None) -> None:
         """Remark that this site has almost all records, so that a sum is almost its own data."""

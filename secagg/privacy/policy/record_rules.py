@@ -201,18 +201,7 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         decide("batch", fewest >= policy.smallest_cell, text)
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
-    if n and total is not None and policy.max_exact_share is not None and request.question:
-        jobs = [request.question.columns, *(asked.columns for asked in request.asked)]
-        columns, needed = columns_of(jobs), moment_numbers(jobs) + request.numbers.least
-        numbers = needed + request.released_numbers
-        most = most_numbers(
-            policy.max_exact_share, columns, n, total, policy.min_sites or len(request.cohort)
-        )
-        text = (
-            f"{numbers} exact numbers, {request.released_numbers} of them of rounds of other jobs"
-        )
-        text += f"; at most {most}: {policy.max_exact_share:g} for each unknown value"
-        decide("exact_numbers", numbers <= most, text)
+    decisions += _check_numbers(policy, request, n)
     if policy.max_site_share is not None and not request.counting:
         ours, every = n, total or 0
         if policy.person is None:  # the job's persons may be few here and many elsewhere
@@ -224,6 +213,22 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
 
 def _unit(request: PolicyRequest) -> str:
     return "records" if request.person is None else "persons"
+
+
+def _check_numbers(policy: SitePolicy, request: PolicyRequest, n: int) -> list[Decision]:
+    """Decide whether the first rounds fit. Before the total is known, it is taken to be large."""
+    if not n or policy.max_exact_share is None or request.question is None:
+        return []
+    jobs = [request.question.columns, *(asked.columns for asked in request.asked)]
+    sites = policy.min_sites or len(request.cohort)
+    total = sites * n if request.total_records is None else request.total_records
+    most = most_numbers(policy.max_exact_share, columns_of(jobs), n, total, sites)
+    numbers = moment_numbers(jobs) + request.released_numbers + request.numbers.least
+    text = (
+        f"moments, rounds of other jobs and the first rounds of this one are {numbers} exact "
+        f"numbers; at most {most} allowed"
+    )
+    return [Decision("exact_numbers", numbers <= most, text)]
 
 
 def _check_levels(min_records: int, own: OwnRecords) -> tuple[bool, str]:

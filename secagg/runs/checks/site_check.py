@@ -32,6 +32,7 @@ from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest, before_data
+from secagg.privacy.policy.exact_numbers import most_in_rounds
 from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_rules import own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
@@ -144,7 +145,9 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
             return reread_rows(question, table, source.name, privacy.person)
 
         policy, question = source.policy, request.question
-        decisions += with_data(policy, request, own_records(read, public))
+        own = own_records(read, public)
+        decisions += with_data(policy, request, own)
+        known += _rounds_that_fit(policy, request, own.records)
         if question is not None:
             new = ReadQuestion(question, read)
             decisions += compare_records(new, asked, reread, *policy.on_record_sets)
@@ -168,6 +171,24 @@ def _unnamed(table: pd.DataFrame, person: str | None) -> tuple[str, ...]:
     return (
         f"column {person!r} is empty in {counted(unnamed, 'row')}: without a name, a record "
         "is incomplete",
+    )
+
+
+def _rounds_that_fit(policy: SitePolicy, request: PolicyRequest, own: int) -> tuple[str, ...]:
+    """Return a remark if the limit on exact numbers may end the run before its last round."""
+    if policy.max_exact_share is None or request.question is None or not request.numbers.all:
+        return ()
+    jobs = [request.question.columns, *(asked.columns for asked in request.asked)]
+    sites = policy.min_sites or len(request.cohort)
+    left = most_in_rounds(policy.max_exact_share, jobs, own, sites * own, sites)
+    assert left is not None
+    left -= request.released_numbers
+    if request.numbers.all <= left:
+        return ()
+    return (
+        f"all rounds of this job have up to {request.numbers.all} exact numbers, and this site's "
+        f"limit leaves {max(left, 0)}. If the method needs them all, the run stops early without a "
+        "result: set fewer rounds",
     )
 
 
