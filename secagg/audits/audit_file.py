@@ -46,7 +46,9 @@ SCHEMA = 2
 _NUMBERS = ("value", "low", "high", "baseline")
 _REASONS = ("failed", "bound", "why_not")
 _PLACE = ("folder", "table", "site_column")
-_MEASURED = ("sites", "records", "set_aside", "share", "seed", "session", "with_messages")
+_MEASURED = (
+    "sites", "records", "set_aside", "share", "seed", "refusals", "session", "with_messages",
+)  # fmt: skip
 
 
 def as_plain(audit: Audit | FolderAudit) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def _outcome(row: Mapping[str, Any], where: str) -> Outcome:
 def _finding(plain_row: Mapping[str, Any], where: str) -> Finding:
     numbers = {name: _number(plain_row[name]) for name in _NUMBERS}
     value, low, high = (numbers[name] for name in ("value", "low", "high"))
-    slack = 1e-9 * max(1.0, abs(value))
+    slack = 1e-9 * max(1.0, abs(value)) if math.isfinite(value) else 0.0
     if value < low - slack or value > high + slack:
         raise EvidenceError(where, f"the number {value:.4g} is not in {low:.4g} to {high:.4g}")
     failed, bound, why_not = (str(plain_row[name]) for name in _REASONS)
