@@ -41,9 +41,10 @@ _NOTHING = frozenset((
 ))  # fmt: skip
 _SAYING_NOTHING = frozenset((
     "to", "be", "determined", "decided", "defined", "added", "confirmed", "completed", "specified",
-    "provided", "supplied", "filled", "in", "later", "soon", "yet", "not", "applicable", "available",
-    "known", "none", "na", "n", "a", "tbd", "tba", "tbc", "todo", "follows", "pending", "at", "this",
-    "time", "moment", "enter", "insert", "type", "click", "or", "tap", "your", "answer", "text", "here",
+    "provided", "supplied", "filled", "in", "later", "soon", "yet", "not", "applicable", "known",
+    "available", "none", "na", "n", "a", "tbd", "tba", "tbc", "todo", "follows", "pending", "at",
+    "this", "time", "moment", "enter", "insert", "type", "click", "or", "tap", "your", "answer",
+    "text", "here",
 ))  # fmt: skip
 """Words of which an answer may consist that says nothing."""
 NO = ("no", "nein")
