@@ -434,6 +434,9 @@ def _below(summary: dict[str, Any]) -> None:
         (lambda s: s["goal"].update(below=0.3), "follows from its limits"),
         (lambda s: s["recommendations"][0]["points"][0].update(reached=21), "reached the goal"),
         (lambda s: s["curves"][0]["points"][0]["metrics"]["error"].update(mean=0.01), "is not in"),
+        (lambda s: s["recommendations"].clear(), "other curves or points"),
+        (lambda s: s["recommendations"][0]["points"].pop(0), "other curves or points"),
+        (lambda s: s["curves"].pop(), "other curves or points"),
     ],
 )
 def test_an_experiment_that_contradicts_itself_is_refused_and_named(
