@@ -104,8 +104,9 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
 def check_summary(summary: Mapping[str, Any], where: str) -> None:
     """Compute again what follows from the numbers of a summary that somebody else wrote.
 
-    That is what each curve recommends, of all its points, and that means are in their intervals. The values of single
-    runs are not in it, so means and limits are as stated. Raises `EvidenceError`.
+    That is what each curve recommends, of all its points, and that means are in their intervals.
+    The values of single runs are not in it, so means and limits are as stated. Raises
+    `EvidenceError`.
     """
     goal = summary["goal"]
     said_of = {r["line"]: [p["across"] for p in r["points"]] for r in summary["recommendations"]}
