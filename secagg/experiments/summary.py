@@ -114,7 +114,7 @@ def check_summary(summary: Mapping[str, Any], where: str) -> None:
     if said_of != ({} if goal is None else {n: sorted(along) for n, along in drawn.items()}):
         what = "recommends something for other curves or points than those that it shows"
         raise EvidenceError(where, what)
-    for each in summary["recommendations"]:
+    for each in () if goal is None else summary["recommendations"]:
         wanted = Goal(**{key: goal[key] for key in ("metric", "below", "above", "share")})
         limits = {
             float(point["across"]): math.inf if point["limit"] is None

@@ -91,7 +91,7 @@ short = partial(audited, record_norm=0.5)
 LONG = {"record_norm": math.sqrt(2), "adjacency": "replace", "count_share": 0.01}
 GRADIENT = {"name": "gradient", "outcome": "v1", "predictors": ["v0"], "family": "gaussian",
             "rounds": 3}  # fmt: skip
-PERSON = {"person": "person", "records_per_person": 2, "sites_per_person": 2}
+PERSON = {"person": "person", "person_pinned": True, "records_per_person": 2, "sites_per_person": 2}
 rounds = partial(audited, 2, method=GRADIENT, placement="round", count_share=0.01)
 
 
@@ -132,6 +132,14 @@ def test_persons_with_several_records_meet_their_claimed_epsilon(
     placement: str, limit: dict[str, float]
 ) -> None:
     assert holds(short(placement=placement, epsilon=4.0, **PERSON, **limit))
+
+
+@pytest.mark.parametrize("placement", ["sum", "site"])
+def test_a_column_that_the_job_chooses_has_the_noise_of_replacing(placement: str) -> None:
+    """The attack only adds a person, which is less than the noise hides."""
+    chosen = PERSON | {"person_pinned": False}
+    found = short(placement=placement, epsilon=4.0, **chosen).finding
+    assert found is not None and 0.3 <= found.value <= 0.75
 
 
 def test_a_site_that_drops_out_removes_only_the_planned_noise() -> None:
