@@ -111,10 +111,12 @@ def check_summary(summary: Mapping[str, Any], where: str) -> None:
     goal = summary["goal"]
     said_of = {r["line"]: [p["across"] for p in r["points"]] for r in summary["recommendations"]}
     drawn = {c["line"]: [p["across"] for p in c["points"]] for c in summary["curves"]}
-    if said_of != ({} if goal is None else {n: sorted(along) for n, along in drawn.items()}):
+    if said_of != (
+        {} if summary["goal"] is None else {n: sorted(along) for n, along in drawn.items()}
+    ):
         what = "recommends something for other curves or points than those that it shows"
         raise EvidenceError(where, what)
-    for each in () if goal is None else summary["recommendations"]:
+    for each in summary["recommendations"]:
         wanted = Goal(**{key: goal[key] for key in ("metric", "below", "above", "share")})
         limits = {
             float(point["across"]): math.inf if point["limit"] is None
