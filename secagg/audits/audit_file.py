@@ -164,7 +164,7 @@ def _outcome(row: Mapping[str, Any], where: str) -> Outcome:
 def _finding(plain_row: Mapping[str, Any], where: str) -> Finding:
     numbers = {name: _number(plain_row[name]) for name in _NUMBERS}
     value, low, high = (numbers[name] for name in ("value", "low", "high"))
-    slack = 1e-9 * max(1.0, abs(value))
+    slack = 1e-9 * max(1.0, abs(value)) if math.isfinite(value) else 0.0
     if value < low - slack or value > high + slack:
         raise EvidenceError(where, f"the number {value:.4g} is not in {low:.4g} to {high:.4g}")
     failed, bound, why_not = (str(plain_row[name]) for name in _REASONS)

@@ -11,6 +11,7 @@ in other words can, and the report says of every answer that a person stated it.
 | `n/a`, `N. A.`, `TBD`, `(to do)`       | no answer, whatever case and punctuation              |
 | `none`, `no`                           | no answer, but for keys where it is one: aggregators, |
 |                                        | processors; `no` also for groups and tuning           |
+| `not applicable yet`, `Enter text here`| no answer: all words are of those that say nothing    |
 | `<permit number>`, `[...]`, `{{x}}`    | no answer: the whole is in brackets of a template     |
 | the question itself                    | no answer                                             |
 """
@@ -34,10 +35,23 @@ _NOTHING = frozenset((
     "placeholder", "yourtexthere", "texthere", "text", "string", "example", "sample", "dummy",
     "test", "testing", "foo", "bar", "foobar", "asdf", "qwerty", "abc", "abcd", "blah", "blabla",
     "blahblah", "loremipsum", "whatever", "something", "somebody", "someone", "xyz", "ka",
-    "keineangabe", "folgt", "offen", "unbekannt",
+    "keineangabe", "folgt", "offen", "unbekannt", "entfällt", "nichtzutreffend", "nochoffen",
+    "wirdnachgereicht", "sieheoben", "néant", "sansobjet", "àcompléter", "acompletar",
+    "pordefinir", "dadefinire", "noaplica", "nvt", "asdfgh", "ok", "okay", "123", "1234", "12345",
 ))  # fmt: skip
+_SAYING_NOTHING = frozenset((
+    "to", "be", "determined", "decided", "defined", "added", "confirmed", "completed", "specified",
+    "provided", "supplied", "filled", "in", "later", "soon", "yet", "not", "applicable", "known",
+    "available", "none", "na", "n", "a", "tbd", "tba", "tbc", "todo", "follows", "pending", "at",
+    "this", "time", "moment", "enter", "insert", "type", "click", "or", "tap", "your", "answer",
+    "text", "here",
+))  # fmt: skip
+"""Words of which an answer may consist that says nothing."""
 NO = ("no", "nein")
-NONE = (*NO, "none", "nobody", "noone", "nothing", "keine", "keiner")
+NONE = (
+    *NO, "none", "nobody", "noone", "nothing", "keine", "keiner", "aucun", "aucune", "ninguno",
+    "ninguna", "nessuno", "nessuna", "geen", "ingen", "inget",
+)  # fmt: skip
 
 
 def compact(answer: str) -> str:
@@ -62,4 +76,6 @@ def is_placeholder(answer: str, question: str = "", allowed: Collection[str] = (
     repeated = len(set(said)) <= 1 and not (len(said) == 1 and said.isdigit())
     bracketed = _BRACKETED.fullmatch(unicodedata.normalize("NFKC", answer).strip())
     named = said in _NOTHING or said in NONE or said == compact(question)
-    return repeated or named or bracketed is not None
+    words = re.findall(r"\w+", unicodedata.normalize("NFKC", answer).casefold())
+    empty = _SAYING_NOTHING.issuperset(words)
+    return repeated or named or empty or bracketed is not None

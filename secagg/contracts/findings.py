@@ -12,6 +12,7 @@ the limit and the control: the audit that measured them, and every later reader 
 | within, search failed       | any         | inconclusive                                |
 | within                      | not found   | inconclusive                                |
 | within, interval beyond     | found       | inconclusive                                |
+| within, an end undefined    | found       | inconclusive                                |
 | within, interval too        | found       | no leak found                               |
 
 A control is found if its own number is beyond its own limit, is worse than that of a guess, and is
@@ -146,6 +147,9 @@ def judge(
         return Verdict.INCONCLUSIVE, found.failed
     if not is_found(control, control_limit):
         return Verdict.INCONCLUSIVE, error or "the attack does not find the planted leak either"
-    if limit.exceeded_by(found.low if limit.errors else found.high):
+    end = found.low if limit.errors else found.high
+    if math.isnan(end):  # no comparison holds of it
+        return Verdict.INCONCLUSIVE, "the interval is undefined"
+    if limit.exceeded_by(end):
         return Verdict.INCONCLUSIVE, "the interval reaches beyond the limit"
     return Verdict.NO_LEAK_FOUND, ""

@@ -21,7 +21,8 @@ of no point of the curve               Ed25519: no signature is valid. X25519: c
 
 So `is_verify_key` and `is_seal_key` hold if A is on the curve, is not the identity, has [L] A = 0,
 and is encoded in the one canonical way. The check of a key takes two milliseconds, and results are
-cached. Keys are public, so its time may depend on them.
+cached, of keys of 32 bytes only: longer ones could fill the memory. Keys are public, so its time
+may depend on them.
 
 Not protected: a party whose private key others know. The check shows that a private key exists, and
 not who knows it.
@@ -43,23 +44,31 @@ _Point = tuple[int, int, int, int]
 _IDENTITY: Final = (0, 1, 1, 0)
 
 
-@lru_cache(maxsize=1 << 12)
 def is_verify_key(key: bytes) -> bool:
     """Return whether these bytes are an Ed25519 public key of the prime-order subgroup."""
-    number = int.from_bytes(key, "little")
-    y, sign = number % 2**255, number >> 255
-    return len(key) == KEY_BYTES and y < _P and _is_in_subgroup(_x_of(y, sign), y)
+    return len(key) == KEY_BYTES and _is_ed25519_key(key)
 
 
-@lru_cache(maxsize=1 << 12)
 def is_seal_key(key: bytes) -> bool:
     """Return whether these bytes are an X25519 public key of the prime-order subgroup.
 
     An X25519 key is the coordinate u of a point. With y = (u - 1) / (u + 1), it is a point of the
     curve of Ed25519, up to the sign of x, on which its order does not depend.
     """
+    return len(key) == KEY_BYTES and _is_x25519_key(key)
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_ed25519_key(key: bytes) -> bool:
+    number = int.from_bytes(key, "little")
+    y, sign = number % 2**255, number >> 255
+    return y < _P and _is_in_subgroup(_x_of(y, sign), y)
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_x25519_key(key: bytes) -> bool:
     u = int.from_bytes(key, "little")
-    if len(key) != KEY_BYTES or u >= _P - 1:  # u = -1 has no y, and is on the twist
+    if u >= _P - 1:  # u = -1 has no y, and is on the twist
         return False
     y = (u - 1) * pow(u + 1, -1, _P) % _P
     return _is_in_subgroup(_x_of(y, 0), y)

@@ -104,10 +104,18 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
 def check_summary(summary: Mapping[str, Any], where: str) -> None:
     """Compute again what follows from the numbers of a summary that somebody else wrote.
 
-    That is what each curve recommends, and that means are in their intervals. The values of single
-    runs are not in it, so means and limits are as stated. Raises `EvidenceError`.
+    That is what each curve recommends, of all its points, and that means are in their intervals.
+    The values of single runs are not in it, so means and limits are as stated. Raises
+    `EvidenceError`.
     """
     goal = summary["goal"]
+    said_of = {r["line"]: [p["across"] for p in r["points"]] for r in summary["recommendations"]}
+    drawn = {c["line"]: [p["across"] for p in c["points"]] for c in summary["curves"]}
+    if said_of != (
+        {} if summary["goal"] is None else {n: sorted(along) for n, along in drawn.items()}
+    ):
+        what = "recommends something for other curves or points than those that it shows"
+        raise EvidenceError(where, what)
     for each in summary["recommendations"]:
         wanted = Goal(**{key: goal[key] for key in ("metric", "below", "above", "share")})
         limits = {

@@ -198,8 +198,11 @@ def field_kind(kind: str) -> str:
 def what_rules_count(person: str | None) -> str:
     """Return what the rules of an exact job count, as a sentence. person: `privacy.person`"""
     if person is None:
-        return "The release rules count rows, not persons: set privacy.person if a person may have several."
-    return f"Its rules count persons, by column {person!r}."
+        return (
+            "The release rules count rows, not persons: set privacy.person if a person may have "
+            "several."
+        )
+    return f"The release rules count persons, by column {person!r}."
 
 
 ADJACENCIES = {

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -75,33 +76,46 @@ def scratch_near(target: Path | None) -> Iterator[Path]:
         )
     except OSError as error:
         raise JobError(str(parent), f"cannot be written to ({error.strerror})") from None
-    with scratch as place, exclusive_lock(Path(place) / "lock"):
-        yield Path(place)
+    with scratch as name, exclusive_lock(Path(name) / "new"):
+        place = Path(name)
+        (place / "new").rename(place / "lock")  # nobody sees it before it is locked
+        yield place
 
 
 def remove_stale(target: Path) -> list[str]:
     """Remove the temporary folders near `target` that killed runs left; return a line on each.
 
     Only a folder of this user whose lock nobody holds is removed. If it released sums, its log is
-    kept as `killed.failed-SESSION`. A folder without a lock is named only: it may be another
-    version's, and in use, or be made at this moment.
+    kept as `killed.failed-SESSION`. A folder with anything but a lock and a run is named only: it
+    may be an unfinished run that can be resumed, or another version's; one without a lock may be
+    made at this moment. So is one whose log is damaged: a person may want to read it.
     """
     lines = []
     for place in sorted(_nearest(target).glob(f"{_SCRATCH}*{_PARTIAL}")):
-        if place.is_symlink() or not place.is_dir() or place.stat().st_uid != os.getuid():
-            continue
-        if not (place / "lock").is_file():
-            lines.append(f"{place}: may be what a killed run left; delete it if no run is going on")
-            continue
-        with suppress(UsageError, OSError), exclusive_lock(place / "lock"):
-            kept = ""
-            if has_released(place / "run"):
-                log = RunLog.reopen(place / "run" / "log.jsonl", utc_now)
-                failed = keep_log(log, place / "run", place.with_name("killed"), "killed")
-                kept = f"; the log of the sums that it released is in {failed}"
-            shutil.rmtree(place)
-            lines.append(f"{place}: left by a killed run, and removed{kept}")
+        with suppress(UsageError, OSError):  # in use, or deleted just now
+            lines += _remove_scratch(place)
     return lines
+
+
+def _remove_scratch(place: Path) -> list[str]:
+    found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        return []
+    run = place / "run"
+    own = {path.name for path in place.iterdir()} <= {"lock", "run"} and not run.is_symlink()
+    if not own or not (place / "lock").is_file():
+        return [f"{place}: may be what a killed run left; delete it if no run is going on"]
+    with exclusive_lock(place / "lock"):
+        kept = ""
+        if has_released(run):
+            try:
+                log = RunLog.reopen(run / "log.jsonl", utc_now)
+                failed = keep_log(log, run, place.with_name("killed"), "killed")
+            except (EvidenceError, LookupError):
+                return [f"{place}: left by a killed run, with a damaged log; read and delete it"]
+            kept = f"; the log of the sums that it released is in {failed}"
+        shutil.rmtree(place)
+    return [f"{place}: left by a killed run, and removed{kept}"]
 
 
 def _nearest(target: Path) -> Path:

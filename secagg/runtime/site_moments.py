@@ -1,7 +1,7 @@
 """Noise once at the site: a site's moments with noise, all that its rounds use afterwards.
 
 With placement `site`, a method that reads its site's records through moments only
-(`secagg.contracts.ReadsMoments`) never gets them. The site adds noise to n and M = sum z z'
+(`secagg.contracts.MomentsOnly`) never gets them. The site adds noise to n and M = sum z z'
 (`secagg.models.common.clipped_moments`), once, and gives the method records that have the noisy,
 repaired moments (`secagg.models.common.surrogate_records`). All that any round of any method
 computes from these is as private as one release of n and M. So neither the number of rounds nor

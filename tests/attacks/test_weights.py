@@ -50,7 +50,6 @@ def numbers(
 ) -> tuple[list[float], Seen]:
     """Return the effective numbers of records of all answered sums, and what was seen."""
     found: list[float] = []
-
     add = AnsweredWeights.add
 
     def spy(answered: AnsweredWeights, weights: Sequence[Weights]) -> None:

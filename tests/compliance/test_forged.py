@@ -121,6 +121,12 @@ INCONSISTENT: dict[str, tuple[Forge, str]] = {
     "a number as text": (lambda a: row(a, "tracing").update(value="0.5"), "malformed"),
     "no number": (lambda a: row(a, "clear_contributions").pop("value"), "clear_contributions"),
     "no schema": (lambda a: a.pop("schema"), "has schema 1"),
+    "an interval without ends": (
+        lambda a: no_leak(row(a, "tracing"), low=None, high=None), "verdict",
+    ),
+    "an infinite number outside its interval": (
+        lambda a: row(a, "tracing").update(value="-inf"), "is not in",
+    ),
 }  # fmt: skip
 
 
@@ -261,7 +267,23 @@ def test_a_limit_of_a_rate_follows_from_the_details(place: Path, tmp_path: Path)
     assert CliRunner().invoke(app, ["verify", str(out), "--again"]).exit_code == 0
     forged(out, lambda a: a["attacks"][1].update(value=0.0, low=0.0, high=0.0))
     done = CliRunner().invoke(app, ["verify", str(out)])
-    assert isinstance(done.exception, EvidenceError) and "value" in done.exception.what
+    assert isinstance(done.exception, EvidenceError) and "follows" in done.exception.what
+
+
+def test_a_view_that_was_left_out_is_named(audit: Path, place: Path, tmp_path: Path) -> None:
+    def leave_out(whole: dict[str, Any]) -> None:
+        rows = whole["attacks"]
+        views = {(each["name"], each["view"]) for each in rows}
+        names = [name for name, _ in views]
+        gone.append(next(pair for pair in sorted(views) if names.count(pair[0]) > 1))
+        whole["attacks"] = [each for each in rows if (each["name"], each["view"]) != gone[0]]
+
+    gone: list[tuple[str, str]] = []
+    forged(audit, leave_out)
+    write_report(tmp_path / "report", [place / "run"], [audit])
+    text = statements(tmp_path / "report")["8.1"]["text"]
+    (name, view), *_ = gone
+    assert f"It lacks 1 view of these attacks: {name} ({view})." in text
 
 
 # --- who stands for it ----------------------------------------------------------------------------
@@ -412,6 +434,9 @@ def _below(summary: dict[str, Any]) -> None:
         (lambda s: s["goal"].update(below=0.3), "follows from its limits"),
         (lambda s: s["recommendations"][0]["points"][0].update(reached=21), "reached the goal"),
         (lambda s: s["curves"][0]["points"][0]["metrics"]["error"].update(mean=0.01), "is not in"),
+        (lambda s: s["recommendations"].clear(), "other curves or points"),
+        (lambda s: s["recommendations"][0]["points"].pop(0), "other curves or points"),
+        (lambda s: s["curves"].pop(), "other curves or points"),
     ],
 )
 def test_an_experiment_that_contradicts_itself_is_refused_and_named(

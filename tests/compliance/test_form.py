@@ -24,11 +24,13 @@ EMPTY = (
     "XXXX", "aaaa", "000", "unknown", "pending", "not applicable", "To be decided", "fill in",
     "<the number of the permit>", "[permit]", "{{ permit }}", " ", "\t\n", "\u200b", "\u3164",
     "\u00a0", "no idea", "asdf", "lorem ipsum", "ｎ／ａ", "k. A.", "*", "¯", "placeholder",
+    "entfällt", "Néant", "sans objet", "aucun", "noch offen", "n/a (none)", "Not applicable yet.",
+    "to be determined later", "Click or tap here to enter text.", "12345",
 )  # fmt: skip
 ANSWERS = (
     "EK 12/2026", "1", "8", "One.", "Austria", "No. 7", "A 0", "Nobody but the board.",
     "None of the columns is needed twice.", "x-ray records", "Test centre North", "N/A 2026/3",
-    "(Site A) and (site B)", "42", "5.8",
+    "(Site A) and (site B)", "42", "5.8", "To be decided by the board.", "A type 2 register",
 )  # fmt: skip
 
 

@@ -7,7 +7,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from support.small_order import ZERO, bad_seal_keys, bad_verify_keys, small_order, times
 
-from secagg.core.curve25519 import is_seal_key, is_verify_key
+from secagg.core.curve25519 import (
+    _is_ed25519_key,
+    _is_x25519_key,
+    is_seal_key,
+    is_verify_key,
+)
 
 VERIFY = Ed25519PrivateKey.from_private_bytes(bytes(range(32))).public_key().public_bytes_raw()
 SEAL = X25519PrivateKey.from_private_bytes(bytes(range(32))).public_key().public_bytes_raw()
@@ -47,3 +52,10 @@ def test_low_order_keys_are_those_with_which_the_library_agrees_on_no_secret() -
                 refused.append(name)
     assert len(refused) >= 12
     assert all(("order" in name and "mixed" not in name) or "2 p" in name for name in refused)
+
+
+def test_a_long_key_is_refused_and_not_kept() -> None:
+    before = [check.cache_info().currsize for check in (_is_ed25519_key, _is_x25519_key)]
+    for size in (0, 31, 33, 1 << 20):
+        assert not is_verify_key(bytes([7]) * size) and not is_seal_key(bytes([7]) * size)
+    assert before == [check.cache_info().currsize for check in (_is_ed25519_key, _is_x25519_key)]

@@ -7,6 +7,8 @@ of a killed run                                  removed and named
 of a killed run that released sums               the same; its log is kept
 of a run that goes on (its lock is held)         stays, and is not named
 without a lock; a link; a file                   stays
+that can be resumed (`--out .secagg-x`)          stays, and is named
+with a damaged log; whose run is a link          stays, and is named
 ===============================================  ==============================
 """
 
@@ -22,8 +24,10 @@ import pytest
 from support.jobs import TOML, as_csv, small_job, tables
 
 from secagg.core.private_files import exclusive_lock
+from secagg.errors import UsageError
 from secagg.runs.plan import plan
 from secagg.runs.run import run
+from secagg.runs.run_folder import scratch_near
 
 KILLED = """
 import os, signal, sys
@@ -79,6 +83,36 @@ def test_a_folder_in_use_stays(job: Path) -> None:
     assert str(bare) in said and str(used) not in said and str(link) not in said
     (used / "lock").chmod(0o600)
     assert str(used) in " ".join(remarks_of(job, job.parent / "second")) and not used.exists()
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("what", ["resumable", "damaged", "cut off", "link"])
+def test_what_somebody_may_need_stays_and_the_run_goes_on(job: Path, what: str) -> None:
+    place, other = job.parent / ".secagg-mine.partial", job.parent / "other"
+    other.mkdir()
+    (other / "precious").write_text("x", encoding="utf-8")
+    place.mkdir()
+    (place / "lock").touch()
+    if what == "resumable":
+        (place / "journal").write_text("x", encoding="utf-8")
+    elif what == "link":
+        (place / "run").symlink_to(other)
+        (other / "log.jsonl").write_text('{"event":"release"}\n', encoding="utf-8")
+    else:
+        (place / "run").mkdir()
+        line = '{"event":"release"}' + "\n" * (what == "damaged")
+        (place / "run" / "log.jsonl").write_text(line, encoding="utf-8")
+    said = [line for line in remarks_of(job, job.parent / "out") if str(place) in line]
+    assert len(said) == 1 and "delete it" in said[0]
+    assert place.exists() and (other / "precious").exists()
+    assert not list(job.parent.glob("killed.failed-*"))
+
+
+def test_a_lock_is_held_before_others_see_it(tmp_path: Path) -> None:
+    with scratch_near(tmp_path / "out") as place, pytest.raises(UsageError, match="in use"):
+        assert [path.name for path in place.iterdir()] == ["lock"]
+        with exclusive_lock(place / "lock"):
+            pass
 
 
 @pytest.mark.attack

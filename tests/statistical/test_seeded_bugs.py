@@ -134,6 +134,14 @@ def test_persons_with_several_records_meet_their_claimed_epsilon(
     assert holds(short(placement=placement, epsilon=4.0, **PERSON, **limit))
 
 
+@pytest.mark.parametrize("placement", ["sum", "site"])
+def test_a_column_that_the_job_chooses_has_the_noise_of_replacing(placement: str) -> None:
+    """The attack only adds a person, which is less than the noise hides."""
+    chosen = PERSON | {"person_pinned": False}
+    found = short(placement=placement, epsilon=4.0, **chosen).finding
+    assert found is not None and 0.3 <= found.value <= 0.75
+
+
 def test_a_site_that_drops_out_removes_only_the_planned_noise() -> None:
     found = short(min_sites=3)
     assert holds(found) and found.finding is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from secagg.audits.catalogue import ATTACKS
+from secagg.audits.catalogue import ATTACKS, make_attacks
 from secagg.compliance.evidence import AllEvidence, well_formed
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
 from secagg.reports.audits.page import interval, number
@@ -100,12 +100,25 @@ def _of_audit(name: str, audit: Mapping[str, Any], evidence: AllEvidence) -> lis
 
 
 def _untried(attacks: Sequence[Mapping[str, Any]]) -> str:
-    """Return which attacks of this program the audit does not have, in a sentence."""
-    left = [name for name in ATTACKS if name not in {each["name"] for each in attacks}]
-    if not left:
+    """Return which attacks and views of this program the audit does not have, in two sentences."""
+    had = {(each["name"], each["view"]) for each in attacks}
+    names = dict.fromkeys(name for name, _ in had)
+    views = [
+        f"{each.name} ({who.value})"
+        for each in (make_attacks(sorted(names)) if names else ())
+        for who in each.views
+        if (each.name, who.value) not in had
+    ]
+    return _lacking([name for name in ATTACKS if name not in names], "attack", "this program") + (
+        _lacking(views, "view", "these attacks")
+    )
+
+
+def _lacking(missing: Sequence[str], what: str, whose: str) -> str:
+    if not missing:
         return ""
-    few = f": {listing(left)}" if len(left) <= _FEW else ""
-    return f" It lacks {counted(len(left), 'attack')} that this program has{few}."
+    few = f": {listing(missing)}" if len(missing) <= _FEW else ""
+    return f" It lacks {counted(len(missing), what)} of {whose}{few}."
 
 
 def _table(name: str, audit: Mapping[str, Any]) -> Table:

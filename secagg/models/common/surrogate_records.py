@@ -25,7 +25,7 @@ sum of squares above n a^2      the column is divided by root(sum / (n a^2)), a 
 
 Not protected: a method that reads more than moments gets a table that is as private, but says
 nothing else about the records. So a method has to declare that moments are enough
-(`secagg.contracts.ReadsMoments`), and a test mixes records to check it.
+(`secagg.contracts.MomentsOnly`), and a test mixes records to check it.
 """
 
 from __future__ import annotations

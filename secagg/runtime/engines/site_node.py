@@ -14,7 +14,8 @@ job, roster, nonce. The party opens a session only if
 
 1. the signature is by the coordinator whose key it has pinned,
 2. every key in the roster is one that it has pinned, and the roster's sites are those of the job
-   (or at least `least_sites` of them, if the job says `sites.lost = "leave_out"`),
+   (or whole groups of them, if the job says `sites.lost = "leave_out"`:
+   `secagg.privacy.policy.named_sites`),
 3. the job has no folder or other local key and only printable texts, and was approved
    (`secagg.runtime.homes.approvals`),
 4. the session's name, which it computes from its own plan of the job, is the one that was signed.
