@@ -51,7 +51,7 @@ def test_a_home_without_rules_takes_part_in_nothing(tmp_path: Path, case: str) -
     with pytest.raises(PolicyRefusal) as own:
         own_source(made.homes["south"], remote_job())
     assert own.value.advice and "policy" in own.value.line()
-    assert not list((made.homes["south"].folder / "ledgers").iterdir())
+    assert not list((made.homes["south"].folder / "ledgers").glob("**/*.ledger"))
 
 
 def test_a_new_home_has_the_draft(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ def test_a_run_without_a_folder_leaves_no_files(job: Path, engines: list[Loopbac
     assert asked == [(*phase, list(SITES)) for phase in phases]
     started = [(e["started"], e["parties"]) for e in seen if e["event"] == "starting"]
     assert started == [(0, 3), (1, 3), (2, 3), (3, 3)]
-    logged = [e["event"] for e in seen if e["event"] not in ("sites", "asked", "starting")]
+    logged = [
+        e["event"] for e in seen if e["event"] not in ("sites", "remark", "asked", "starting")
+    ]
     assert [e["event"] for e in done.events] == logged
     assert done.folder is None and done.result.summary["records"] == 36
     assert not any(folder.exists() for folder in engines[0]._launcher.folders.values())
