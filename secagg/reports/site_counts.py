@@ -11,7 +11,7 @@ from typing import Any
 
 from secagg.reports.numbers import count
 
-NONE_COUNTED = "none counted"
+NONE_COUNTED = "too few to show, or none"
 
 
 def at_least(number: int) -> str:

@@ -32,9 +32,9 @@ from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import RECORD, Cohort, Release
 from secagg.privacy.policy.evaluation import PolicyRequest, parameters
-from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers
+from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers, variables_of
 from secagg.privacy.policy.guard import Guard
-from secagg.privacy.policy.questions import Question
+from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.release_rules import check_cohort
 from secagg.runtime.rounds import COHORT
 
@@ -103,7 +103,7 @@ def contribution_request(
         method=job.method.name,
         columns=columns,
         protocol=job.protocol.name,
-        parameters=parameters(stages),
+        parameters=_parameters(facts, stages, columns),
         cohort=(),
         few_records=min((s.few_records for s in stages if s.few_records), default=0),
         few_sites=min((s.few_sites for s in stages if s.few_sites), default=0),
@@ -122,6 +122,14 @@ def planned_numbers(job: Job, facts: MethodFacts, stages: Sequence[Stage]) -> Pl
     """Return the exact numbers of a job beyond moments. stages: those of the method."""
     asks = encoding.digest([query_digest(job, None), canonical_json(job.agreed["method"])])
     return PlannedNumbers.of(facts, stages, asks.hex())
+
+
+def _parameters(facts: MethodFacts, stages: Sequence[Stage], columns: Declarations) -> int:
+    """Return the number of parameters; of functions of moments, at most that of the moments."""
+    every = parameters(stages)
+    if not facts.moments_only:
+        return every
+    return min(every, sum(map(variables_of, columns.values())) + 1)
 
 
 def _powers(stages: Sequence[Stage]) -> dict[str, int]:

@@ -83,7 +83,8 @@ The number of parameters is that of the largest statistical model that the relea
 whichever analysis the job requests. With the moments of v variables, this is a regression of one
 variable on all others. It has v + 1 parameters: intercept, v - 1 slopes and residual variance. With
 logistic regression, it is the number of coefficients. In general, the triangle of a p x p matrix
-counts as p parameters, and if a sum has no such matrix, all its numbers count.
+counts as p parameters, and if a sum has no such matrix, all its numbers count. Sums that are
+functions of moments have at most the v + 1 parameters of the moments of the job's columns.
 
 Not protected:
 

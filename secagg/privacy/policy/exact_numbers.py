@@ -48,10 +48,10 @@ whole numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final
+from typing import Any, Final
 
 from secagg.contracts import MethodFacts, SingleRecords, Stage
 from secagg.privacy.policy.questions import Declarations
@@ -94,6 +94,11 @@ def round_numbers(stage: Stage) -> int:
     return sum(field.size for field in stage.spec)
 
 
+def variables_of(declared: Mapping[str, Any]) -> int:
+    """Return the number of variables of a column: one fewer than its levels, or one."""
+    return max(len(declared.get("levels", ())) - 1, 1)
+
+
 def moment_numbers(jobs: Sequence[Declarations]) -> int:
     """Return how many numbers the moments of all these jobs' columns are, the count included.
 
@@ -106,7 +111,7 @@ def moment_numbers(jobs: Sequence[Declarations]) -> int:
     for columns in jobs:
         for name, declared in columns.items():
             if name not in variables:
-                variables[name] = max(len(declared.get("levels", ())) - 1, 1)
+                variables[name] = variables_of(declared)
                 squares += declared["type"] == "continuous"
         pairs.update(map(frozenset, combinations(columns, 2)))
     products = sum(math.prod(variables[name] for name in pair) for pair in pairs)
