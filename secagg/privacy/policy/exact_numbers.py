@@ -29,6 +29,7 @@ three undetermined by counting. Profiles with larger minimum counts have the sma
 case                                               result
 =================================================  =============================================
 moments of the same columns, asked again           no new number
+... after records were added                       all of them are new
 one more column                                    its moments and its products with the others
 a repeated job with the same messages              no new number
 the same job with another message in some round    this round and all later ones count
@@ -50,11 +51,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, Final
 
 from secagg.contracts import MethodFacts, SingleRecords, Stage
-from secagg.privacy.policy.questions import Declarations
+from secagg.privacy.policy.questions import Declarations, Question
 
 FEWEST_ROUNDS: Final = 10
 """A job begins only if so many rounds of each stage fit the limit: a Newton fit needs about as
@@ -99,23 +100,37 @@ def variables_of(declared: Mapping[str, Any]) -> int:
     return max(len(declared.get("levels", ())) - 1, 1)
 
 
-def moment_numbers(jobs: Sequence[Declarations]) -> int:
-    """Return how many numbers the moments of all these jobs' columns are, the count included.
+def moment_numbers(jobs: Sequence[Question]) -> int:
+    """Return how many numbers the moments of all these jobs' columns are, the counts included.
+
+    Moments of the same columns over other records are other numbers. Which records a job covered is
+    told by their number; a job that does not know it is taken to cover those of the others.
 
     A 0/1 variable equals its square, and the product of two indicators of one column is 0, so
     neither is a number of its own.
     """
-    variables: dict[str, int] = {}
-    pairs: set[frozenset[str]] = set()
-    squares = 0
-    for columns in jobs:
-        for name, declared in columns.items():
-            if name not in variables:
-                variables[name] = variables_of(declared)
-                squares += declared["type"] == "continuous"
-        pairs.update(map(frozenset, combinations(columns, 2)))
-    products = sum(math.prod(variables[name] for name in pair) for pair in pairs)
-    return 1 + sum(variables.values()) + squares + products
+    seen: set[tuple[frozenset[str], int]] = set()
+    numbers = 0
+    for job in sorted(jobs, key=lambda job: not job.rows):
+        rows = [job.rows] if job.rows else sorted({n for _, n in seen}) or [0]
+        for group in map(frozenset, _groups(job.columns)):
+            if not any((group, n) in seen for n in rows):
+                seen.add((group, rows[0]))
+                numbers += _moments_of(group, job.columns)
+    return numbers
+
+
+def _groups(columns: Iterable[str]) -> Iterable[tuple[str, ...]]:
+    """Yield no column (the count), each column, and each pair of columns."""
+    names = tuple(columns)
+    return chain.from_iterable(combinations(names, size) for size in range(3))
+
+
+def _moments_of(group: frozenset[str], columns: Declarations) -> int:
+    """Return how many moments belong to these columns together, and to no fewer of them."""
+    products = math.prod(variables_of(columns[name]) for name in group)
+    one = next(iter(group)) if len(group) == 1 else ""
+    return products + bool(one and columns[one]["type"] == "continuous")
 
 
 def most_numbers(share: float, columns: int, own: int, total: int, min_sites: int) -> int:
@@ -125,7 +140,7 @@ def most_numbers(share: float, columns: int, own: int, total: int, min_sites: in
 
 
 def most_in_rounds(
-    share: float | None, jobs: Sequence[Declarations], own: int, total: int, min_sites: int
+    share: float | None, jobs: Sequence[Question], own: int, total: int, min_sites: int
 ) -> int | None:
     """Return how many numbers all rounds may release beside the moments; None for no limit."""
     if share is None:
@@ -141,6 +156,6 @@ def fewest_records(numbers: int, share: float, columns: int, min_sites: int) -> 
     return math.ceil(numbers / (share * columns * min_sites) * (1 - 1e-12))
 
 
-def columns_of(jobs: Iterable[Declarations]) -> int:
+def columns_of(jobs: Iterable[Question]) -> int:
     """Return the number of columns of all these jobs together."""
-    return len({name for columns in jobs for name in columns})
+    return len({name for job in jobs for name in job.columns})

@@ -47,7 +47,7 @@ from secagg.privacy.ledger.records import RECORD, AskedQuestion, Cohort, Decisio
 from secagg.privacy.policy import evaluation, exact_numbers, record_rules
 from secagg.privacy.policy.answered_weights import AnsweredWeights, Weights
 from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease, release_query
-from secagg.privacy.policy.questions import Declarations, Question
+from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.release_rules import check_invitation, check_records
 from secagg.privacy.policy.site_policy import SitePolicy
@@ -315,9 +315,11 @@ class Guard:
             what = "another exact run on these records has begun meanwhile"
             raise PolicyRefusal(self.template.site, what, "Run again.")
 
-    def _jobs(self, question: Question) -> list[Declarations]:
-        """Return the columns of this job and of all earlier exact ones."""
-        return [question.columns, *(Question.of(q.question).columns for q in self._questions())]
+    def _jobs(self, question: Question) -> list[Question]:
+        """Return the questions of this job and of all earlier exact ones."""
+        rows = 0 if self._own is None else self._own.rows
+        earlier = (Question.of(each.question) for each in self._questions())
+        return [replace(question, rows=rows), *earlier]
 
     def _caps(self) -> tuple[Cap, ...]:
         return self.policy.caps(exact=self.calibrated is None)

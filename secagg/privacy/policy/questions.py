@@ -88,6 +88,7 @@ class Question:
     powers: by variable, the highest power in the method's sums, if it is above 1
     person: the column that names persons, so that a record without a name is incomplete; None if
         the job names none
+    rows: number of complete rows that it asked about, as the ledger has it; 0 if not known
     """
 
     columns: Declarations
@@ -97,11 +98,13 @@ class Question:
     held_out_rows: str = ""
     powers: Mapping[str, int] = field(default_factory=dict)
     person: str | None = None
+    rows: int = 0
 
     def plain(self) -> dict[str, Any]:
         """Return the question as plain data for the ledger, which keeps the order of lists only."""
         columns = [[name, dict(declared)] for name, declared in self.columns.items()]
         plain = {**vars(self), "columns": columns, "powers": dict(self.powers)}
+        del plain["rows"]
         if self.person is None:
             del plain["person"]
         return plain
@@ -118,7 +121,7 @@ class Question:
         return cls(
             dict(plain["columns"]), plain["max_rows"], plain["min_records"],
             plain.get("held_out", 0.0), plain.get("held_out_rows", ""), plain.get("powers", {}),
-            plain.get("person"),
+            plain.get("person"), plain.get("records", 0),
         )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ is a count. A site knows only its own values x1 >= x2 >= ..., with the sum T. Th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,7 +201,7 @@ def with_data(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> tu
         decide("batch", fewest >= policy.smallest_cell, text)
     if policy.dominance is not None:
         decide("dominance", *_check_totals(policy.dominance, own.magnitudes))
-    decisions += _check_numbers(policy, request, n)
+    decisions += _check_numbers(policy, request, own)
     if policy.max_site_share is not None and not request.counting:
         ours, every = n, total or 0
         if policy.person is None:  # the job's persons may be few here and many elsewhere
@@ -215,11 +215,12 @@ def _unit(request: PolicyRequest) -> str:
     return "records" if request.person is None else "persons"
 
 
-def _check_numbers(policy: SitePolicy, request: PolicyRequest, n: int) -> list[Decision]:
+def _check_numbers(policy: SitePolicy, request: PolicyRequest, own: OwnRecords) -> list[Decision]:
     """Decide whether the first rounds fit. Before the total is known, it is taken to be large."""
+    n = own.records
     if not n or policy.max_exact_share is None or request.question is None:
         return []
-    jobs = [request.question.columns, *(asked.columns for asked in request.asked)]
+    jobs = [replace(request.question, rows=own.rows), *request.asked]
     sites = policy.min_sites or len(request.cohort)
     total = sites * n if request.total_records is None else request.total_records
     most = most_numbers(policy.max_exact_share, columns_of(jobs), n, total, sites)

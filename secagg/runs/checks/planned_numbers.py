@@ -36,7 +36,7 @@ def planned_numbers(planned: Planned) -> dict[str, Any] | None:
     stages = [stage for name, stage in planned.plans.stages.items() if name != COHORT]
     numbers = job_numbers(planned.job, planned.facts, stages)
     return {
-        "moments": moment_numbers([declarations(planned.job.columns)]),
+        "moments": moment_numbers([_question(planned)]),
         "first_rounds": numbers.least,
         "rounds": numbers.all,
         "sites": [
@@ -47,13 +47,18 @@ def planned_numbers(planned: Planned) -> dict[str, Any] | None:
     }
 
 
+def _question(planned: Planned) -> Question:
+    """Return what the job asks, as far as it is known before data is read."""
+    return Question(declarations(planned.job.columns), planned.job.sites.max_rows, 0)
+
+
 def _at(planned: Planned, source: SiteSource, numbers: PlannedNumbers) -> dict[str, Any]:
     """Return the records that a site with a limit needs, given its earlier releases."""
     exists = source.ledger is not None and source.ledger.exists()
     with closing(open_ledger(source.ledger if exists else None)) as ledger:
-        asked = [Question.of(q.question).columns for q in ledger.questions(source.dataset, "")]
+        asked = [Question.of(q.question) for q in ledger.questions(source.dataset, "")]
         earlier = ledger.numbers(source.dataset, "").other_jobs(numbers.job)
-    jobs = [declarations(planned.job.columns), *asked]
+    jobs = [_question(planned), *asked]
     share, sites = source.policy.max_exact_share, source.policy.min_sites
     assert share is not None
     before = earlier + moment_numbers(jobs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.exact_numbers import most_in_rounds
 from secagg.privacy.policy.questions import Question
-from secagg.privacy.policy.record_rules import own_records, with_data
+from secagg.privacy.policy.record_rules import OwnRecords, own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
 from secagg.reports.numbers import counted
@@ -147,7 +147,7 @@ def _check(planned: Planned, source: SiteSource, key: bytes | None) -> SiteCheck
         policy, question = source.policy, request.question
         own = own_records(read, public)
         decisions += with_data(policy, request, own)
-        known += _rounds_that_fit(policy, request, own.records)
+        known += _rounds_that_fit(policy, request, own)
         if question is not None:
             new = ReadQuestion(question, read)
             decisions += compare_records(new, asked, reread, *policy.on_record_sets)
@@ -174,13 +174,15 @@ def _unnamed(table: pd.DataFrame, person: str | None) -> tuple[str, ...]:
     )
 
 
-def _rounds_that_fit(policy: SitePolicy, request: PolicyRequest, own: int) -> tuple[str, ...]:
+def _rounds_that_fit(
+    policy: SitePolicy, request: PolicyRequest, own: OwnRecords
+) -> tuple[str, ...]:
     """Return a remark if the limit on exact numbers may end the run before its last round."""
     if policy.max_exact_share is None or request.question is None or not request.numbers.all:
         return ()
-    jobs = [request.question.columns, *(asked.columns for asked in request.asked)]
-    sites = policy.min_sites or len(request.cohort)
-    left = most_in_rounds(policy.max_exact_share, jobs, own, sites * own, sites)
+    jobs = [replace(request.question, rows=own.rows), *request.asked]
+    sites, n = policy.min_sites or len(request.cohort), own.records
+    left = most_in_rounds(policy.max_exact_share, jobs, n, sites * n, sites)
     assert left is not None
     left -= request.released_numbers
     if request.numbers.all <= left:

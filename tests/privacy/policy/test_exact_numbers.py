@@ -26,6 +26,7 @@ from secagg.privacy.policy.exact_numbers import (
     most_in_rounds,
     most_numbers,
 )
+from secagg.privacy.policy.questions import Question
 
 REAL = {"type": "continuous", "low": 0.0, "high": 1.0, "transform": "none"}
 BINARY = {"type": "binary", "levels": ["0", "1"]}
@@ -33,6 +34,11 @@ BINARY = {"type": "binary", "levels": ["0", "1"]}
 
 def category(levels: int) -> dict[str, Any]:
     return {"type": "categorical", "levels": [str(i) for i in range(levels)]}
+
+
+def asked(*columns: dict[str, Any], rows: int = 50) -> list[Question]:
+    """Return jobs over these columns, each of the same records."""
+    return [Question(each, 100, 10, rows=rows) for each in columns]
 
 
 def rank_of_moments(columns: dict[str, dict[str, Any]]) -> int:
@@ -58,17 +64,29 @@ def rank_of_moments(columns: dict[str, dict[str, Any]]) -> int:
     ],
 )  # fmt: skip
 def test_moments_are_as_many_as_there_are_independent_products(columns: dict[str, Any]) -> None:
-    assert moment_numbers([columns]) == rank_of_moments(columns)
+    assert moment_numbers(asked(columns)) == rank_of_moments(columns)
 
 
 def test_moments_asked_again_are_no_new_numbers() -> None:
     first = {"a": REAL, "b": REAL}
-    assert moment_numbers([first, first]) == moment_numbers([first]) == 6
-    assert moment_numbers([first, {"b": REAL, "a": REAL}]) == 6
+    assert moment_numbers(asked(first, first)) == moment_numbers(asked(first)) == 6
+    assert moment_numbers(asked(first, {"b": REAL, "a": REAL})) == 6
     # c, its square, and its product with b; the product with a was never in one job
-    assert moment_numbers([first, {"b": REAL, "c": REAL}]) == 9
-    assert moment_numbers([{**first, "c": REAL}]) == 10
-    assert columns_of([first, {"b": REAL, "c": REAL}]) == 3
+    assert moment_numbers(asked(first, {"b": REAL, "c": REAL})) == 9
+    assert moment_numbers(asked({**first, "c": REAL})) == 10
+    assert columns_of(asked(first, {"b": REAL, "c": REAL})) == 3
+
+
+def test_moments_over_other_records_are_new_numbers() -> None:
+    first = {"a": REAL, "b": REAL}
+    before, after = asked(first)[0], asked(first, rows=60)[0]
+    assert moment_numbers([before, after]) == 12
+    assert moment_numbers([before, after, after]) == 12
+    planned = asked(first, rows=0)[0]  # before data is read, the number is not known
+    assert moment_numbers([planned]) == 6
+    assert moment_numbers([planned, before, after]) == 12
+    assert moment_numbers([asked({"a": REAL}, rows=0)[0], before]) == 6
+    assert moment_numbers([asked({"c": REAL}, rows=0)[0], before]) == 8
 
 
 @given(
@@ -88,8 +106,8 @@ def test_a_false_total_gains_at_most_the_factor_of_sites() -> None:
     assert most_numbers(1 / 3, 5, 100, 10**9, 3) == 5 * 100
     assert most_numbers(1 / 3, 5, 100, 200, 3) == math.floor(5 * 200 / 3)
     assert most_numbers(1.0, 5, 100, -7, 3) == 500
-    assert most_in_rounds(None, [{"a": REAL}], 100, 300, 3) is None
-    assert most_in_rounds(1.0, [{"a": REAL}], 100, 300, 3) == 300 - 3
+    assert most_in_rounds(None, asked({"a": REAL}), 100, 300, 3) is None
+    assert most_in_rounds(1.0, asked({"a": REAL}), 100, 300, 3) == 300 - 3
 
 
 def stage(size: int, rounds: int) -> Stage:
