@@ -167,6 +167,7 @@ def test_a_removal_of_a_true_person_costs_less_if_the_policies_name_the_column(
         assert largest_change(trusted, removals(2)) <= paid_for(trusted, "add") * (1 + 1e-12)
 
 
+@pytest.mark.neural
 def test_samples_of_records_need_a_column_that_the_policies_name() -> None:
     network = {
         "name": "torch_module", "outcome": "icu", "predictors": ["lactate", "creatinine"],
