@@ -10,8 +10,8 @@ answered in the session: Kish's effective number of records (1965, *Survey Sampl
 with the |w| of a person's records added up if a column names persons. It is n if n records have one
 weight. It must be at least `min_cell_records` for w itself and for every difference. More than the
 largest minimum of a convention is never required: weights of an ordinary fit are uneven too. In
-Newton's method on four hospitals' records, the smallest value for any difference is 73, at the
-hospital with 117 records.
+Newton's method on four hospitals' records, every difference depends on more than 30 records, also
+at the hospital with 117 (tests/attacks/test_chosen_coefficients.py).
 
 A sum also has parts. The Hessian sum_i w_i z_i z_i' has a row for each combination c of columns:
 sum_i w_i (c'z_i) z_i. If w_i (c'z_i)^2 is almost 0 in all records but one, this row is that

@@ -1,6 +1,6 @@
 """The policy file that a new home gets: a draft that refuses every job until its officer chooses.
 
-No number of records, column or level is in it, since a draft from the records would tell of them.
+It contains no number, column or level from the records, because a draft must not reveal them.
 It sets neither `profile` nor `min_sites` and `min_records`, and a policy without them refuses all
 (`secagg.privacy.policy.site_policy`). The lines that can be chosen are comments.
 """
