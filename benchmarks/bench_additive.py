@@ -27,8 +27,8 @@ from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import system_random
 from secagg.protocols import prg
 from secagg.protocols.additive import split
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.sum_plan import plan_sum
 
 ROUNDS = 15
 BOUND, SITES = 16.0, 10

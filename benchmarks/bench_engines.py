@@ -19,8 +19,8 @@ import numpy as np
 from harness import Spread, quick_asked, section, table
 
 from secagg.runs.run import run
-from secagg.runtime.engines.loopback import LoopbackEngine
-from secagg.runtime.engines.memory import MemoryEngine
+from secagg.sessions.engines.loopback import LoopbackEngine
+from secagg.sessions.engines.memory import MemoryEngine
 
 
 @dataclass(frozen=True)

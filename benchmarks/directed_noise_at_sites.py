@@ -21,9 +21,9 @@ from secagg.contracts import SiteRecords, State
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.jobs.job import parse_job
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import draw_site_moments
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.site_moments import draw_site_moments
 
 SITES, ROWS, NAMES = 4, 400, ("a", "b", "c")
 EFFECTS = {("a", "b"): 0.6, ("b", "c"): 0.5, ("a", "c"): 0.0}

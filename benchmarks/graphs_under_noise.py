@@ -22,9 +22,9 @@ from secagg.contracts import Method, PublicFacts, RecordCount, Result, SiteRecor
 from secagg.core.randomness import seeded_random
 from secagg.jobs.job import parse_job
 from secagg.models.graphs.metrics import compare_graphs
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import draw_site_moments
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.site_moments import draw_site_moments
 
 D, SITES = 10, 4
 

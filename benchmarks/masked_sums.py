@@ -25,8 +25,8 @@ from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import system_random
 from secagg.protocols.masked.graph import GraphPlan
 from secagg.protocols.masked.protocol import Masked
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.sum_plan import SumPlan, plan_sum
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.sum_plan import SumPlan, plan_sum
 
 Values = NDArray[np.float64]
 COORDINATOR = "coordinator"

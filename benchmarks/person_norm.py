@@ -19,9 +19,9 @@ import pandas as pd
 from secagg.core.arrays import Array
 from secagg.core.randomness import system_random
 from secagg.jobs.job import parse_job
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.site_moments import draw_site_moments
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.site_moments import draw_site_moments
 
 SITES, PERSONS, RECORDS, HALF = "abcd", 300, 10, 1.5
 SLOPES = np.array([0.4, -0.3, 0.2])

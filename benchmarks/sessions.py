@@ -29,9 +29,9 @@ from secagg.core import frames, identity
 from secagg.core.frames import peek_header
 from secagg.core.randomness import system_random
 from secagg.protocols.masked import masks
-from secagg.runtime.coordinator import Step
-from secagg.runtime.party import Handled
-from secagg.runtime.rounds import CONSENT
+from secagg.sessions.coordinator import Step
+from secagg.sessions.party import Handled
+from secagg.sessions.rounds import CONSENT
 
 BOUND, FRACTION_BITS = 8.0, 20
 SETUP, COHORT, SUM = "set-up", "cohort", "sum"

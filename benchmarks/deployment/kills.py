@@ -29,7 +29,7 @@ from same_bits import CASES, COORDINATOR, FILES, RECORDS, Consortium, in_one_pro
 
 from secagg.audits.run_integrity import verify_folder
 from secagg.jobs.job import Job
-from secagg.runtime.session_ledgers import open_ledger
+from secagg.sessions.session_ledgers import open_ledger
 
 SITE, AGGREGATOR = "hungary", "aggregator_1"
 KILLS = (

@@ -18,8 +18,8 @@ from secagg.core.roster_file import fingerprint, make_roster
 from secagg.deploy.nvflare_job import job_files
 from secagg.deploy.nvflare_kit import HOME_FILE
 from secagg.jobs.job import Job
-from secagg.runtime.homes.home import Home
-from secagg.runtime.session_ledgers import open_ledger
+from secagg.sessions.homes.home import Home
+from secagg.sessions.session_ledgers import open_ledger
 
 SITE = "hungary"
 

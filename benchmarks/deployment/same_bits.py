@@ -43,10 +43,10 @@ from secagg.jobs.job import Job, load_job  # noqa: E402
 from secagg.runs.run_files import finish_folder  # noqa: E402
 from secagg.runs.run_folder import utc_now  # noqa: E402
 from secagg.runs.session_loop import play_session  # noqa: E402
-from secagg.runtime.engines.memory import MemoryEngine  # noqa: E402
-from secagg.runtime.parties import make_coordinator, make_party  # noqa: E402
-from secagg.runtime.planned_job import plan_job, roles, session_of  # noqa: E402
-from secagg.runtime.session import Session  # noqa: E402
+from secagg.sessions.engines.memory import MemoryEngine  # noqa: E402
+from secagg.sessions.parties import make_coordinator, make_party  # noqa: E402
+from secagg.sessions.planned_job import plan_job, roles, session_of  # noqa: E402
+from secagg.sessions.session import Session  # noqa: E402
 
 RECORDS = {path.stem: path for path in sorted((HEART / "data").glob("*.csv"))}
 FILES = ("result.json", "arrays.npz")

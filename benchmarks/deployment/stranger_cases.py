@@ -14,7 +14,7 @@ from secagg.core.identity import Role
 from secagg.core.randomness import system_random
 from secagg.core.roster_file import fingerprint, make_roster
 from secagg.jobs.job import Job
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 STRANGER = "stranger"
 

@@ -42,7 +42,7 @@ from secagg.core.private_files import write_private
 from secagg.core.randomness import system_random
 from secagg.deploy.flower_job import write_app_folder
 from secagg.jobs.job import Job, parse_job
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 15.0

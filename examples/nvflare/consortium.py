@@ -32,7 +32,7 @@ from secagg.core.private_files import open_private
 from secagg.deploy.nvflare_job import write_job_folder
 from secagg.deploy.nvflare_kit import harden
 from secagg.jobs.job import Job, parse_job
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 ADMIN = "admin@consortium.example"
 _START_SECONDS = 60.0

@@ -17,8 +17,8 @@ from secagg.core.randomness import system_random
 from secagg.core.roster_file import fingerprint, make_roster
 from secagg.jobs.job import Job, load_job
 from secagg.jobs.registry import make_protocol
-from secagg.runtime.homes.approvals import approve
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.approvals import approve
+from secagg.sessions.homes.home import Home
 
 RULES = """\
 min_sites = 3

@@ -49,7 +49,7 @@ from secagg.errors import PolicyRefusal, SecaggError, UsageError
 from secagg.jobs.data_sources import Data, find_sites
 from secagg.jobs.job import Job, read_job
 from secagg.runs.checks.expected_refusals import expected_refusals
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 Task = tuple[str, Who]
 """An attack's name, and whose view it attacks."""

@@ -40,7 +40,7 @@ from secagg.errors import EvidenceError, SecaggError, UsageError
 from secagg.jobs.job import Job, parse_job
 from secagg.runs.run_files import finite, job_digest
 from secagg.runs.run_reader import MALFORMED_ERRORS
-from secagg.runtime.planned_job import plan_sites
+from secagg.sessions.planned_job import plan_sites
 
 SCHEMA = 2
 _NUMBERS = ("value", "low", "high", "baseline")

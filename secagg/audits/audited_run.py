@@ -23,8 +23,8 @@ from secagg.jobs.person_ids import person_id
 from secagg.jobs.privacy import Privacy
 from secagg.runs.run import run
 from secagg.runs.run_reader import RunFolder
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
 
 SET_ASIDE = 0.2
 _WEAKEST = {"min_sites": 2, "min_records": 1, "min_cell_records": 1, "min_level_sites": 1}

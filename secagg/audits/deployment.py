@@ -38,11 +38,11 @@ from secagg.jobs.job import Job, parse_job
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort
 from secagg.privacy.sampling.sampler import sample_weighted
-from secagg.runtime.fixed_point import add_noise, decode, encode
-from secagg.runtime.party import REFUSED
-from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.session import Session, open_session
-from secagg.runtime.session_ledgers import open_ledger
+from secagg.sessions.fixed_point import add_noise, decode, encode
+from secagg.sessions.party import REFUSED
+from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.session import Session, open_session
+from secagg.sessions.session_ledgers import open_ledger
 
 _NO_RULES = ReleasePolicy(2, 1, min_cell_records=1, min_level_sites=1)
 

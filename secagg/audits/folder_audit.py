@@ -24,7 +24,7 @@ from secagg.audits.views import Who, coordinator_view
 from secagg.core.identity import Role
 from secagg.jobs.job import Job
 from secagg.runs.run_reader import RunFolder
-from secagg.runtime.planned_job import plan_sites
+from secagg.sessions.planned_job import plan_sites
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from secagg.core.identity import Roster
 from secagg.errors import EvidenceError, PeerError
 from secagg.runs.run_files import TROUBLE
 from secagg.runs.run_reader import MALFORMED_ERRORS
-from secagg.runtime.attestations import read_attestation
-from secagg.runtime.evidence import Statement, check_countersignature, extend_requests
+from secagg.sessions.attestations import read_attestation
+from secagg.sessions.evidence import Statement, check_countersignature, extend_requests
 
 _ORDER = ("result", "report", "countersigned")
 _KEYS = {"event", "round", "head", "result", "requests", "claims", "missing"} | {

@@ -40,12 +40,12 @@ from secagg.runs.facts import result_of, versions
 from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, read_sums
 from secagg.runs.run_files import json_bytes
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
-from secagg.runtime.attestations import digest_request, read_attestation
-from secagg.runtime.coordinator_state import CoordinatorState, Status
-from secagg.runtime.evidence import extend_requests, sum_digest
-from secagg.runtime.parties import make_coordinator
-from secagg.runtime.planned_job import Planned, plan_sites, session_of
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.attestations import digest_request, read_attestation
+from secagg.sessions.coordinator_state import CoordinatorState, Status
+from secagg.sessions.evidence import extend_requests, sum_digest
+from secagg.sessions.parties import make_coordinator
+from secagg.sessions.planned_job import Planned, plan_sites, session_of
+from secagg.sessions.rounds import COHORT
 
 _UNLESS = "Or its arithmetic differs from this computer's: verify it on the computer of the run."
 

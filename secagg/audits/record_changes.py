@@ -26,7 +26,7 @@ from secagg.audits.views import SeenRound, View
 from secagg.contracts import SiteRecords, Update
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
-from secagg.runtime.planned_job import Planned
+from secagg.sessions.planned_job import Planned
 
 _CALLS = 10_000  # of the method, of some 0.3 ms each
 _NUMBERS = 5_000_000  # kept at once: rounds times records times numbers

@@ -12,7 +12,7 @@ The checks, in this order:
 6. In each release, every named site signed its contribution with its key in the roster; there are
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
-   it answered (`secagg.audits.log_end`, `secagg.runtime.evidence`).
+   it answered (`secagg.audits.log_end`, `secagg.sessions.evidence`).
 8. The result follows, bit for bit, from the released sums (`secagg.audits.recomputation`).
 
 What each check excludes:
@@ -67,13 +67,13 @@ from secagg.runs.released_sums import SUMS_FILE
 from secagg.runs.run_files import facts_digest, file_digest, release_counts
 from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 from secagg.runs.transcript_file import MESSAGES_FILE, TRANSCRIPT
-from secagg.runtime.attestations import check_consent, read_attestations
-from secagg.runtime.planned_job import may_be_sites, roster_fault, session_name
+from secagg.sessions.attestations import check_consent, read_attestations
+from secagg.sessions.planned_job import may_be_sites, roster_fault, session_name
 
 _FILES = ("arrays.npz", "report.html", "result.json")
 _RECORDS = ("log.jsonl", "run.json", SUMS_FILE)
 _AGREEMENT_KEYS = ("secagg", "evidence", "job", "method", "protocol", "plan", "tolerance")
-"""The keys of the log's first line that form the `secagg.runtime.planned_job.agreement`."""
+"""The keys of the log's first line that form the `secagg.sessions.planned_job.agreement`."""
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _HEAD_ADVICE = (
@@ -85,7 +85,7 @@ _HEAD_ADVICE = (
 class Verified:
     """What was checked, for display.
 
-    evidence: version of the evidence; 1 has no countersignatures (`secagg.runtime.evidence`)
+    evidence: version of the evidence; 1 has no countersignatures (`secagg.sessions.evidence`)
     countersigned, unsigned: the sites of the run with and without a valid countersignature
     recomputed: whether the result follows from the released sums; if that was not tried,
         not_recomputed says why

@@ -278,7 +278,7 @@ def resolutions(view: View, stage: str, K: int) -> Array:
 
     K: number of sites whose contributions the attacker does not know. Each rounds to multiples of
     2^-f, with variance 2^-2f / 12, and adds its share of the noise: the variance that the plan
-    gives to a site in a sum over all sites of the view (`secagg.runtime.site_steps`).
+    gives to a site in a sum over all sites of the view (`secagg.sessions.site_steps`).
     """
     plan, noise = view.planned.plans.of(stage), view.planned.public.noise.get(stage)
     found, at = dict[str, Array](), 0

@@ -38,10 +38,10 @@ from secagg.errors import EvidenceError, PeerError, ProtocolAbort
 from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, read_sums
 from secagg.runs.run_reader import RunFolder
 from secagg.runs.transcript_file import MESSAGES_FILE, Message, read_messages
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT
-from secagg.runtime.sum_plan import SumPlan
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
+from secagg.sessions.sum_plan import SumPlan
 
 AskSites = Callable[[str, Body], Update]
 """Sends a message of a stage to all sites and returns the sum of their answers, as it is opened."""

@@ -86,7 +86,7 @@ def sign(
     from secagg.core.identity import COORDINATOR  # noqa: PLC0415
     from secagg.core.key_file import read_key  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
-    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+    from secagg.sessions.homes.home import Home  # noqa: PLC0415
 
     if (home is None) == (key is None):
         raise UsageError("sign", "needs --home or --key")

@@ -89,8 +89,8 @@ def _write(
     """Write a job, as JSON, for its pinned parties, and print what the officers must know."""
     from secagg.jobs.job import load_job, parse_job  # noqa: PLC0415
     from secagg.runs.remote_run import pinned_parties, plan_remote  # noqa: PLC0415
-    from secagg.runtime.homes.approvals import approval_digest  # noqa: PLC0415
-    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+    from secagg.sessions.homes.approvals import approval_digest  # noqa: PLC0415
+    from secagg.sessions.homes.home import Home  # noqa: PLC0415
 
     loaded = load_job(job, job_overrides(None, None, settings))
     agreed = parse_job({**loaded.agreed, "engine": {"deadline": loaded.engine.deadline}})

@@ -13,8 +13,8 @@ from secagg.cli.options import AsJson
 from secagg.cli.printing import print_json, say
 
 if TYPE_CHECKING:
-    from secagg.runtime.homes.approvals import Asked
-    from secagg.runtime.homes.home import Home
+    from secagg.sessions.homes.approvals import Asked
+    from secagg.sessions.homes.home import Home
 
 HomeFolder = Annotated[
     Path, typer.Option("--home", help="The party's home.", envvar="SECAGG_HOME", show_default=False)
@@ -56,7 +56,7 @@ def init(
     """Make a party's home, and draw its keys. Give its card.json to the maker of the roster."""
     from secagg.core.identity import Role  # noqa: PLC0415
     from secagg.core.randomness import system_random  # noqa: PLC0415
-    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+    from secagg.sessions.homes.home import Home  # noqa: PLC0415
 
     own = None if records is None else records.absolute()
     made = Home.create(
@@ -87,7 +87,7 @@ def pin(
 
 def jobs(home: HomeFolder, as_json: AsJson = False) -> None:
     """List the jobs that wait for approval, and those that are approved."""
-    from secagg.runtime.homes.approvals import jobs_of  # noqa: PLC0415
+    from secagg.sessions.homes.approvals import jobs_of  # noqa: PLC0415
 
     found = jobs_of(_open(home))
     if as_json:
@@ -106,8 +106,8 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
     from secagg.cli import output  # noqa: PLC0415
     from secagg.runs.checks.home_check import check_home, coordinator_key  # noqa: PLC0415
     from secagg.runs.plan import plan_run  # noqa: PLC0415
-    from secagg.runtime.homes.approvals import find_job  # noqa: PLC0415
-    from secagg.runtime.planned_job import named_sites  # noqa: PLC0415
+    from secagg.sessions.homes.approvals import find_job  # noqa: PLC0415
+    from secagg.sessions.planned_job import named_sites  # noqa: PLC0415
 
     own = _open(home)
     asked = find_job(own, digest)
@@ -150,7 +150,7 @@ def approve(
     from secagg.errors import PolicyRefusal, UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
     from secagg.runs.checks.home_check import check_home  # noqa: PLC0415
-    from secagg.runtime.homes import approvals  # noqa: PLC0415
+    from secagg.sessions.homes import approvals  # noqa: PLC0415
 
     own = _open(home)
     if (digest is None) == (job is None):
@@ -169,14 +169,14 @@ def approve(
 
 def refuse(digest: Digest, home: HomeFolder) -> None:
     """Remove a job that waits. For a job that is approved: revoke."""
-    from secagg.runtime.homes import approvals  # noqa: PLC0415
+    from secagg.sessions.homes import approvals  # noqa: PLC0415
 
     say(f"refused {approvals.refuse(_open(home), digest)}")
 
 
 def revoke(digest: Digest, home: HomeFolder) -> None:
     """Take back an approval. A session that runs now may end; no later one takes part."""
-    from secagg.runtime.homes import approvals  # noqa: PLC0415
+    from secagg.sessions.homes import approvals  # noqa: PLC0415
 
     say(f"revoked {approvals.revoke(_open(home), digest)}")
 
@@ -212,7 +212,7 @@ COMMANDS = (init, pin, jobs, show, approve, refuse, revoke, kit)
 
 
 def _open(folder: Path) -> Home:
-    from secagg.runtime.homes.home import Home  # noqa: PLC0415
+    from secagg.sessions.homes.home import Home  # noqa: PLC0415
 
     return Home.open(folder)
 

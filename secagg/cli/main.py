@@ -181,7 +181,7 @@ def plan(
     from secagg.core.key_file import read_key  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
     from secagg.runs.plan import plan_run  # noqa: PLC0415
-    from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
+    from secagg.sessions.planned_job import plan_job  # noqa: PLC0415
 
     own = None if key is None else read_key(key, COORDINATOR).public.verify_key
     planned = plan_run(plan_job(read_job(job, job_overrides(protocol, None, settings))), own)

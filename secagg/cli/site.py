@@ -51,14 +51,14 @@ def site_check(
     from secagg.runs.checks.folder_check import check_folder  # noqa: PLC0415
     from secagg.runs.checks.home_check import check_home, coordinator_key  # noqa: PLC0415
     from secagg.runs.checks.site_check import check_sites, draft_policy  # noqa: PLC0415
-    from secagg.runtime.homes.approvals import Approval, check_approved  # noqa: PLC0415
-    from secagg.runtime.homes.home import Home  # noqa: PLC0415
-    from secagg.runtime.homes.own_source import (  # noqa: PLC0415
+    from secagg.sessions.homes.approvals import Approval, check_approved  # noqa: PLC0415
+    from secagg.sessions.homes.home import Home  # noqa: PLC0415
+    from secagg.sessions.homes.own_source import (  # noqa: PLC0415
         check_party,
         named_sites,
         plan_at_home,
     )
-    from secagg.runtime.planned_job import plan_job  # noqa: PLC0415
+    from secagg.sessions.planned_job import plan_job  # noqa: PLC0415
 
     if draft and name is None:
         raise UsageError("--draft", "needs a site", "Add --site NAME.")

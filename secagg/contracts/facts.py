@@ -79,7 +79,7 @@ class MomentsOnly:
     moments. A test that mixes the records of a site checks it.
 
     noise_at_site: whether, under differential privacy, sites work with moments to which they added
-        noise once (`secagg.runtime.site_moments`). If false, the method adds its noise itself
+        noise once (`secagg.sessions.site_moments`). If false, the method adds its noise itself
     knows_noise: whether intervals and probabilities then include this noise (`SiteRecords.noisy`)
     """
 

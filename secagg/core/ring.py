@@ -5,7 +5,7 @@ rows. A row is one uint32 for w = 32, one uint64 for w = 64, and two uint64 numb
 low one first. Each of these numbers is called a limb. Numpy's unsigned addition is addition modulo
 2^32 or 2^64. For two limbs, the carry of the low limb is added to the high limb. Sums are exact
 modulo 2^w and do not depend on the order of the terms. Before any data is read,
-`secagg.runtime.sum_plan` checks that the true sum fits into the ring.
+`secagg.sessions.sum_plan` checks that the true sum fits into the ring.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ party has installed. It answers messages without memory of earlier ones:
 Which node is which party: Flower's node ids only route. Each node is asked for its name, and the
 frames inside prove who speaks.
 
-Threat model: that of `secagg.runtime.engines.site_node`. Also, everyone who reaches the port
+Threat model: that of `secagg.sessions.engines.site_node`. Also, everyone who reaches the port
 of the SuperLink can submit a run: Flower checks identities only with an account service of its own.
 
 Not protected: the operator of the SuperLink can read the coordinator's key and home. That operator
@@ -38,8 +38,8 @@ from flwr.serverapp import Grid
 
 from secagg.core import encoding
 from secagg.deploy.noted_run import run_noted
-from secagg.runtime.engines.site_node import PartyNode
-from secagg.runtime.homes.home import Home
+from secagg.sessions.engines.site_node import PartyNode
+from secagg.sessions.homes.home import Home
 
 _RECORD, _MESSAGES, _ANSWER = "secagg", "messages", "answer"
 _PAUSE = 0.1
@@ -78,7 +78,7 @@ def coordinate(home: Home, grid: Grid, config: Mapping[str, Any]) -> None:
 
 
 class NodeCalls:
-    """Calls parties at Flower's nodes; see `secagg.runtime.engines.remote.Call`."""
+    """Calls parties at Flower's nodes; see `secagg.sessions.engines.remote.Call`."""
 
     def __init__(self, grid: Grid) -> None:
         self.seconds: dict[str, list[float]] = {}

@@ -57,7 +57,7 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message
 from secagg.core.identity import Role
 from secagg.deploy.flower_parties import answer, coordinate
 from secagg.deploy.noted_run import RunFailed
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 _PAUSE = 0.1

@@ -7,8 +7,8 @@ import traceback
 from secagg.errors import InternalError, SecaggError
 from secagg.jobs.job import Job
 from secagg.runs.remote_run import lead
-from secagg.runtime.engines.remote import Call
-from secagg.runtime.homes.home import Home
+from secagg.sessions.engines.remote import Call
+from secagg.sessions.homes.home import Home
 
 
 class RunFailed(Exception):  # engines show the name

@@ -16,7 +16,7 @@ from typing import Any
 from secagg.core.roster_file import check_name
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
-from secagg.runtime.planned_job import named_sites
+from secagg.sessions.planned_job import named_sites
 
 CONTROLLER = "nvflare.collab.runtime.controller.CollabController"
 EXECUTOR = "nvflare.collab.runtime.executor.CollabExecutor"

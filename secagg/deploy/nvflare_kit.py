@@ -31,7 +31,7 @@ from secagg.core.identity import COORDINATOR
 from secagg.core.private_files import write_private
 from secagg.deploy.nvflare_job import CLASSES
 from secagg.errors import PolicyRefusal, UsageError
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 HOME_FILE = "secagg.home"
 RUN_FOLDER = "secagg_run"

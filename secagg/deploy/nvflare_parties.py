@@ -6,7 +6,7 @@ secagg, and which its kit's allow list must have (`secagg.deploy.nvflare_kit`).
 
 Where a party's home is, each kit says for itself, in the file `secagg.home` of its `local` folder.
 
-Threat model: that of `secagg.runtime.engines.site_node`. An exception in a published method would
+Threat model: that of `secagg.sessions.engines.site_node`. An exception in a published method would
 be sent to the server with its text and traceback, so `PartyObject.answer` raises none.
 
 Not protected: the operator of the NVFLARE server runs the coordinator's process, and can read the
@@ -32,8 +32,8 @@ from secagg.core.printable import printable
 from secagg.deploy.noted_run import AGAIN, run_noted
 from secagg.deploy.nvflare_kit import HOME_FILE, RUN_FOLDER
 from secagg.errors import UsageError
-from secagg.runtime.engines.site_node import PartyNode
-from secagg.runtime.homes.home import Home
+from secagg.sessions.engines.site_node import PartyNode
+from secagg.sessions.homes.home import Home
 
 _ABORT_SECONDS = 0.2
 _HOMES = "SECAGG_HOMES"

@@ -25,7 +25,7 @@ from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
 from secagg.jobs.registry import METHODS, PROTOCOLS
 from secagg.runs.checks.expected_refusals import expected_refusals
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 TASK, ATTACK_TASK = "secagg.experiments.one_run", "secagg.experiments.one_audit"
 EPSILON = "privacy.epsilon"

@@ -31,8 +31,8 @@ from secagg.jobs.job import Job
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate_planned
 from secagg.runs.site_baselines import fit_one_site
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
 
 RUN, NO_NOISE, POOLED = "run", "no noise", "pooled"
 ALONE, NOTHING = "each site alone", "nothing learned"

@@ -28,7 +28,7 @@ from secagg.experiments.sweep import Measure, Records
 from secagg.jobs.job import Job
 from secagg.jobs.registry import settings_of
 from secagg.runs.simulate import simulate_planned
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.planned_job import Planned, plan_job
 
 
 @dataclass(frozen=True)

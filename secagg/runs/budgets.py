@@ -22,7 +22,7 @@ from secagg.privacy.accounting.budget import FREE, Cap, Cost, affordable, spent_
 from secagg.privacy.accounting.events import curve, rdp_epsilon, zcdp_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import RECORD
-from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
+from secagg.sessions.session_ledgers import ALL_SITES, open_ledger
 
 _ENDING: Final = ".ledger"
 _COORDINATOR: Final = "coordinator"

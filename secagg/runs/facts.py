@@ -27,15 +27,15 @@ from secagg.runs import budgets
 from secagg.runs import ledger_facts as ledger_facts_module
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.run_files import log_facts, release_counts
-from secagg.runtime.coordinator_state import CoordinatorState
-from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.engines.remote import RemoteEngine
-from secagg.runtime.engines.site_results import noise_note
-from secagg.runtime.planned_job import Planned, agreement
-from secagg.runtime.rounds import COHORT
-from secagg.runtime.session import Session
-from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
-from secagg.runtime.site_moments import count_variance
+from secagg.sessions.coordinator_state import CoordinatorState
+from secagg.sessions.engines.memory import MemoryEngine
+from secagg.sessions.engines.remote import RemoteEngine
+from secagg.sessions.engines.site_results import noise_note
+from secagg.sessions.planned_job import Planned, agreement
+from secagg.sessions.rounds import COHORT
+from secagg.sessions.session import Session
+from secagg.sessions.session_ledgers import ALL_SITES, open_ledger
+from secagg.sessions.site_moments import count_variance
 
 SCHEMA = 3
 _PACKAGES = ("numpy", "scipy", "pandas", "gmpy2", "phe", "cryptography", "pydantic", "causal-learn")

@@ -19,8 +19,8 @@ from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.store import Line
 from secagg.privacy.policy.site_policy import policy_of
 from secagg.runs.budgets import cap_status
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.session_ledgers import open_ledger
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.session_ledgers import open_ledger
 
 
 def spent_budget(ledger: Ledger, dataset: str, session: str, delta: float | None) -> dict[str, Any]:

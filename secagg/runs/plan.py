@@ -65,11 +65,11 @@ from secagg.runs.facts import counted_variance, method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import own_rules
 from secagg.runs.planned_costs import planned_caps, planned_totals, sites_without_budget
-from secagg.runtime.parties import open_coordinator_ledger
-from secagg.runtime.planned_job import Planned, plan_facts, plan_job
-from secagg.runtime.rounds import CONSENT
-from secagg.runtime.session import open_session
-from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
+from secagg.sessions.parties import open_coordinator_ledger
+from secagg.sessions.planned_job import Planned, plan_facts, plan_job
+from secagg.sessions.rounds import CONSENT
+from secagg.sessions.session import open_session
+from secagg.sessions.session_ledgers import ALL_SITES, open_ledger
 
 _MANY_TIMES = 20
 """Records for each one that the release rules need, if the job does not say how many there are."""

@@ -32,9 +32,9 @@ from secagg.privacy.accounting.budget import Cap, Cost, spent_epsilon
 from secagg.privacy.accounting.calibration import EXACT
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.budgets import cap_status
-from secagg.runtime.parties import open_coordinator_ledger
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.session_ledgers import ALL_SITES, open_ledger
+from secagg.sessions.parties import open_coordinator_ledger
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.session_ledgers import ALL_SITES, open_ledger
 
 
 def planned_totals(planned: Planned, drawn: Sequence[str]) -> list[dict[str, Any]]:

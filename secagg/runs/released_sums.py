@@ -1,7 +1,7 @@
 """The file sums.bin of a run folder: every released sum with its salt, as the coordinator got it.
 
 `secagg verify` recomputes the result from it. Each sum is bound by its digest in the log
-(`secagg.runtime.evidence`), so the file needs no digest of its own, and a folder without the file
+(`secagg.sessions.evidence`), so the file needs no digest of its own, and a folder without the file
 is still consistent.
 
 The file reveals what the coordinator saw, and no more: all sums of the run in full, also those that

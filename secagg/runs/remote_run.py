@@ -1,8 +1,8 @@
 """The coordinator's side of a run over a federated engine: `lead`, which an engine's adapter calls.
 
-The coordinator's home (`secagg.runtime.homes.home`) has its keys, the pinned roster, its ledger and
-the folders of its runs. A run that was interrupted goes on if the same job is submitted again under
-the same name.
+The coordinator's home (`secagg.sessions.homes.home`) has its keys, the pinned roster, its ledger
+and the folders of its runs. A run that was interrupted goes on if the same job is submitted again
+under the same name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from secagg.runs.lost_sites import earlier_sessions, tidy, without_lost_sites
 from secagg.runs.run_folder import Resuming, check_target, partial_path
 from secagg.runs.session_loop import Run
 from secagg.runs.stored_run import begin_run, continue_run
-from secagg.runtime.engines.engine import Progress
-from secagg.runtime.engines.remote import Call, RemoteEngine
-from secagg.runtime.homes.home import Home
-from secagg.runtime.homes.own_source import check_party, named_sites
-from secagg.runtime.planned_job import Planned, plan_sites, roles
+from secagg.sessions.engines.engine import Progress
+from secagg.sessions.engines.remote import Call, RemoteEngine
+from secagg.sessions.homes.home import Home
+from secagg.sessions.homes.own_source import check_party, named_sites
+from secagg.sessions.planned_job import Planned, plan_sites, roles
 
 _ENDING_SECONDS = 60.0
 """How long the process of a job may need that the engine's administrator has ended."""

@@ -35,11 +35,11 @@ from secagg.runs.run_folder import (
 )
 from secagg.runs.session_loop import Run, play_session
 from secagg.runs.stored_run import begin_run, continue_run
-from secagg.runtime.engines.engine import Progress
-from secagg.runtime.engines.memory import Tamper
-from secagg.runtime.engines.processes import processes_in
-from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.session import open_session
+from secagg.sessions.engines.engine import Progress
+from secagg.sessions.engines.memory import Tamper
+from secagg.sessions.engines.processes import processes_in
+from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.session import open_session
 
 __all__ = ["Run", "resume", "run"]
 
@@ -67,7 +67,7 @@ def run(
     progress: called with each log event when it is written; with engine "processes" also with
         events that are not logged: `starting` when a party has started, `asked` before each phase.
         `sites` comes first, with the names of the sites, and `remark` for each remark
-    tamper: see `secagg.runtime.engines.memory`
+    tamper: see `secagg.sessions.engines.memory`
     random: any generator but the operating system's removes all protection; the run records this
     key: file with the coordinator's own keys (`secagg key`), which sites' policies may require
     transcript: also write every message into `out` (`secagg.runs.transcript_file`), for

@@ -3,7 +3,7 @@
 When the run is complete, its temporary folder is renamed to `OUT`. So `OUT` always holds a complete
 run, and an earlier run at `OUT` is not lost if the new one fails. A run in one process uses a
 hidden temporary folder; if it fails, only the log of released sums is kept. A run in which each
-party has its own process uses `OUT.partial` (`secagg.runtime.stored_session`). If it fails or is
+party has its own process uses `OUT.partial` (`secagg.sessions.stored_session`). If it fails or is
 interrupted, that folder stays: it can be resumed, or discarded by a later run with `overwrite`.
 
 All these folders are private: mode 0700 for the folder, 0600 for its files. The owner decides which

@@ -3,8 +3,8 @@
 The loop drives every engine. For each step: save it in the journal, if there is one; write its
 events to disk; send its requests to the parties; advance the coordinator. If the run has a folder,
 each released sum is written there, then the result and the report. Then the sites countersign the
-log (`secagg.runtime.evidence`). A run that is resumed continues at any of these points, and no site
-is asked to countersign two different logs.
+log (`secagg.sessions.evidence`). A run that is resumed continues at any of these points, and no
+site is asked to countersign two different logs.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from secagg.runs.run_folder import (
 )
 from secagg.runs.site_baselines import fit_each_site_only
 from secagg.runs.transcript_file import append_message, transcript_file
-from secagg.runtime.coordinator import Step
-from secagg.runtime.coordinator_state import CoordinatorState, Status
-from secagg.runtime.engines.engine import Progress, RemoteParties
-from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.engines.site_results import with_noise, write_site_result
-from secagg.runtime.evidence import sum_salt
-from secagg.runtime.journal import Entry
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.session import Session
+from secagg.sessions.coordinator import Step
+from secagg.sessions.coordinator_state import CoordinatorState, Status
+from secagg.sessions.engines.engine import Progress, RemoteParties
+from secagg.sessions.engines.memory import MemoryEngine
+from secagg.sessions.engines.site_results import with_noise, write_site_result
+from secagg.sessions.evidence import sum_salt
+from secagg.sessions.journal import Entry
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.session import Session
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Run:
     transcript: every frame that was delivered
     remarks: remarks on the records of the sites in this process; never in a file
     own: what the method leaves at the sites in this process, by site
-        (`secagg.runtime.engines.site_results`)
+        (`secagg.sessions.engines.site_results`)
     """
 
     result: Result

@@ -29,10 +29,10 @@ from secagg.core.threads import single_threaded_blas
 from secagg.errors import CapabilityError
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.sum_plan import SumPlan
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.sum_plan import SumPlan
 
 
 def simulate(

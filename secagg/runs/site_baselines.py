@@ -12,7 +12,7 @@ from secagg.contracts import Method, PublicFacts, RecordCount, Result, SiteRecor
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import SecaggError
-from secagg.runtime.party import SiteContext
+from secagg.sessions.party import SiteContext
 
 
 @single_threaded_blas()

@@ -28,11 +28,11 @@ from secagg.runs.run_folder import (
 )
 from secagg.runs.session_loop import Run, play_session
 from secagg.runs.transcript_file import TRANSCRIPT
-from secagg.runtime.engines.engine import MakeEngine, Progress
-from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.journal import still_to_log
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.stored_session import resume_session, start_session
+from secagg.sessions.engines.engine import MakeEngine, Progress
+from secagg.sessions.engines.memory import MemoryEngine
+from secagg.sessions.journal import still_to_log
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.stored_session import resume_session, start_session
 
 EngineIn = Callable[[Path], MakeEngine]
 """engine_in(place) returns what makes the engine of the unfinished run in this folder."""
@@ -55,7 +55,7 @@ def begin_run(
     """Run a planned job from its beginning. Raises as `secagg.runs.run.run`.
 
     target: the run's folder, or None to write nothing
-    own, ledgers, stays: as for `secagg.runtime.stored_session.start_session`
+    own, ledgers, stays: as for `secagg.sessions.stored_session.start_session`
     resuming: how the run goes on if it is interrupted, if not as with engine "processes"
     began_again: log events about an earlier session of this run (`secagg.runs.lost_sites`)
     """

@@ -30,8 +30,8 @@ from secagg.privacy.policy.answered_weights import (
     weighted_leverage,
 )
 from secagg.privacy.policy.site_policy import SitePolicy
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
 
 COLUMNS: dict[str, Any] = {
     "age": {"type": "continuous", "low": 18, "high": 100},

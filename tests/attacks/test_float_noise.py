@@ -20,8 +20,8 @@ from secagg.contracts import Field, Kind
 from secagg.contracts.noise import Noise, Placement
 from secagg.core.randomness import replayable_random
 from secagg.privacy.sampling.sampler import sample
-from secagg.runtime.fixed_point import add_noise, decode, encode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.fixed_point import add_noise, decode, encode
+from secagg.sessions.sum_plan import plan_sum
 
 DRAWS = 2**20
 GRIDS = (20, 40)

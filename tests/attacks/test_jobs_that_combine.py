@@ -18,8 +18,8 @@ from support.hospitals import HOSPITALS, LINEAR, ask, folder, moments_job
 from secagg.core.randomness import system_random
 from secagg.errors import SecaggError
 from secagg.jobs.job import parse_job
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.session import open_session
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.session import open_session
 
 SITES = ("a", "b", "c")
 PROFILE = 'profile = 10\nprotocols = ["any"]\n'  # `plain`: the sums are the same

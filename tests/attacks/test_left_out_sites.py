@@ -33,8 +33,8 @@ from secagg.protocols.paillier.keys import PublicKey
 from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.paillier.threshold import ThresholdPaillier
 from secagg.protocols.prg import apply_masks
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.planned_job import agreement, plan_sites
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.planned_job import agreement, plan_sites
 
 Numbers = dict[str, NDArray[np.float64]]
 SIZES = (10, 15, 20, 30)

@@ -21,7 +21,7 @@ from secagg.models.moments.method import PooledMoments
 from secagg.privacy.policy.site_policy import PROFILES
 from secagg.runs import budgets
 from secagg.runs.plan import plan_run
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 pytestmark = pytest.mark.attack
 

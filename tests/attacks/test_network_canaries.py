@@ -21,8 +21,8 @@ from secagg.core.randomness import replayable_random
 from secagg.jobs.job import parse_job
 from secagg.runs.released_sums import SUMS_FILE, read_sums
 from secagg.runs.run import run
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.planned_job import plan_job
 
 pytestmark = [pytest.mark.neural, pytest.mark.attack]
 DELTA, SITES, RECORDS = 1e-4, 3, 60

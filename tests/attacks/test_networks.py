@@ -20,8 +20,8 @@ from secagg.core.randomness import replayable_random
 from secagg.jobs.job import parse_job
 from secagg.models.neural.parameters import Block, Blocks
 from secagg.privacy.sampling.sampler import sample
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
 
 pytestmark = pytest.mark.neural
 PREDICTORS = ["x", "w", "case"]

@@ -21,8 +21,8 @@ from secagg.jobs.job import parse_job
 from secagg.models.glm.logistic import Logistic
 from secagg.privacy.policy.answered_weights import AnsweredWeights
 from secagg.privacy.policy.site_policy import SitePolicy
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
 
 SITES = ("cleveland", "hungary", "va_long_beach")
 COLUMNS: dict[str, Any] = {

@@ -27,8 +27,8 @@ from secagg.runs import facts
 from secagg.runs.released_sums import SUMS_FILE, read_sums
 from secagg.runs.run import run
 from secagg.runs.run_files import facts_digest, file_digest, release_counts, write_json
-from secagg.runtime import planned_job
-from secagg.runtime.evidence import sum_digest
+from secagg.sessions import planned_job
+from secagg.sessions.evidence import sum_digest
 
 pytestmark = pytest.mark.attack
 RULES = {"min_sites": 2, "min_records": 2}

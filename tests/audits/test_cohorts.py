@@ -30,7 +30,7 @@ from secagg.audits.views import Who
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy import evaluation, release_rules
 from secagg.privacy.policy.differencing import exposed
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 MOMENTS = {"name": "moments"}
 NOISE = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}

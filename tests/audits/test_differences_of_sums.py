@@ -12,7 +12,7 @@ from support.random_jobs import STRICTEST, complete, examine, examine_plan, rand
 from secagg.contracts import Body, Method, SiteRecords, State, Update
 from secagg.jobs.job import parse_job
 from secagg.models.glm.gradient_descent import Gradient
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 
 @pytest.mark.parametrize("seed", range(8))

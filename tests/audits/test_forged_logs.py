@@ -15,8 +15,8 @@ from secagg.core import encoding
 from secagg.core.frames import write_frame
 from secagg.errors import EvidenceError, PeerError
 from secagg.runs.run_files import facts_digest, release_counts
-from secagg.runtime.attestations import check_consent, digest_request
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.attestations import check_consent, digest_request
+from secagg.sessions.rounds import COHORT
 
 
 def forge(folder: Path, change: Callable[[dict[str, Any]], None], line: int = 3) -> EvidenceError:

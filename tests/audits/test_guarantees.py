@@ -20,8 +20,8 @@ from secagg.jobs.job import parse_job
 from secagg.protocols.masked import masks
 from secagg.protocols.masked import site as masked_site
 from secagg.protocols.paillier import cryptosystem
-from secagg.runtime import site_steps
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions import site_steps
+from secagg.sessions.planned_job import plan_job
 
 pytestmark = pytest.mark.attack
 SUM = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}

@@ -21,8 +21,8 @@ from secagg.jobs.job import parse_job
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy import evaluation, record_sets
 from secagg.runs.run import run
-from secagg.runtime import coordinator
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions import coordinator
+from secagg.sessions.planned_job import plan_job
 
 MOMENTS = {"name": "moments"}
 PRIVATE: dict[str, Any] = {

@@ -24,7 +24,7 @@ from secagg.core.roster_file import card_of
 from secagg.errors import UsageError
 from secagg.runs.run import run
 from secagg.runs.run_files import facts_digest, file_digest
-from secagg.runtime.planned_job import session_name
+from secagg.sessions.planned_job import session_name
 
 
 def test_an_intact_folder_verifies(folder: Path) -> None:

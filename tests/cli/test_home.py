@@ -18,8 +18,8 @@ from secagg.deploy.nvflare_job import CLASSES
 from secagg.errors import DataError, PolicyRefusal, SecaggError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.runs.checks.lost_rule import lost_rule_remarks
-from secagg.runtime.homes.approvals import approval_digest
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.approvals import approval_digest
+from secagg.sessions.homes.home import Home
 
 PARTIES = ("coordinator", *SITES)
 

@@ -35,8 +35,8 @@ from secagg.core.identity import Role
 from secagg.core.printable import is_printable, printable, printable_json
 from secagg.core.randomness import system_random
 from secagg.jobs.job import load_job
-from secagg.runtime.homes.approvals import approval_digest
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.approvals import approval_digest
+from secagg.sessions.homes.home import Home
 
 KINDS = {
     "line above": "a\x1b[1A\x1b[2Kforged",

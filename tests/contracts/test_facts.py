@@ -40,7 +40,7 @@ from secagg.jobs import registry
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS
 from secagg.runs.run import run
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 Rows = Sequence[SiteRecords]
 
@@ -107,7 +107,7 @@ def test_a_method_without_its_facts_is_refused_before_data_is_read(
     planted: type[Any], policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "make_method", lambda named: planted("x"))
-    monkeypatch.setattr("secagg.runtime.planned_job.make_method", lambda named: planted("x"))
+    monkeypatch.setattr("secagg.sessions.planned_job.make_method", lambda named: planted("x"))
     for i, site in enumerate(SITES):
         (tmp_path / f"{site}.csv").write_bytes(b"\xff not a table")  # reading it would be an error
         if policy:
@@ -249,8 +249,8 @@ def toy(method: UpperShare) -> tuple[Played, Played]:
     """Return two runs: over the records, and over the same records dealt anew."""
     data = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
     plan = replace(plan_job(parse_job(job("moments")), data), method=method)
-    from secagg.runtime.parties import read_records
-    from secagg.runtime.rounds import plan_stages
+    from secagg.sessions.parties import read_records
+    from secagg.sessions.rounds import plan_stages
 
     plan = replace(plan, plans=plan_stages(method, plan.public, (64, 128)))
     rows = [read_records(plan, plan.sources[site]) for site in SITES]

@@ -28,8 +28,8 @@ from secagg.errors import CapabilityError, JobError, PeerError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.runs.run import run
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.planned_job import plan_job
 
 
 @pytest.fixture(

@@ -20,8 +20,8 @@ from secagg.core.randomness import RandomBytes
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.notears_admm.linear import NotearsAdmm
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
 
 MOST = 1e-9
 """By which a number may move, if it is above 1 relative to its size; mixing itself rounds."""

@@ -208,5 +208,5 @@ def test_parties_from_elsewhere_are_built_where_they_are_checked() -> None:
             found.add(str(path.relative_to(root)))
     assert found == {
         "audits/run_integrity.py", "core/identity.py", "core/roster_file.py",
-        "runtime/engines/loopback.py", "runtime/session.py", "runtime/stored_session.py",
+        "sessions/engines/loopback.py", "sessions/session.py", "sessions/stored_session.py",
     }  # fmt: skip

@@ -24,8 +24,8 @@ from secagg.core.identity import COORDINATOR
 from secagg.deploy.flower_job import write_app_folder
 from secagg.deploy.noted_run import RunFailed
 from secagg.errors import PolicyRefusal, UsageError
-from secagg.runtime.engines.site_node import PartyNode
-from secagg.runtime.homes.home import Home
+from secagg.sessions.engines.site_node import PartyNode
+from secagg.sessions.homes.home import Home
 
 NODES = dict(zip(range(11, 11 + len(SITES)), SITES, strict=True))
 

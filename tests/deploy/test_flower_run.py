@@ -126,7 +126,7 @@ def test_a_message_that_never_arrives_does_not_block_later_ones(
     from secagg.core.identity import Role
     from secagg.core.randomness import system_random
     from secagg.deploy import flower_worker
-    from secagg.runtime.homes.home import Home
+    from secagg.sessions.homes.home import Home
 
     def pull_task_input(client: Any) -> Any:  # the part of Flower's that waits
         pull = make_pull_object_fn_protobuf(client.PullObject, None, 1)

@@ -10,7 +10,7 @@ from support.jobs import SITES
 
 from secagg.audits.run_integrity import verify_folder
 from secagg.deploy.noted_run import RunFailed, run_noted
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 
 def lead(made: Consortium) -> Home:

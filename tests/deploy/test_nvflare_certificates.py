@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
 from secagg.deploy.nvflare_kit import WARN_DAYS, kit_certificate
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ from secagg.core.randomness import system_random
 from secagg.deploy.nvflare_job import CLASSES, job_files, write_job_folder
 from secagg.deploy.nvflare_kit import check_kit, harden, remove_old_jobs
 from secagg.errors import PolicyRefusal, UsageError
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 RESOURCES = {
     "format_version": 2,

@@ -12,7 +12,7 @@ import pytest
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.home import Home
 
 pytestmark = pytest.mark.nvflare
 HELLO = encoding.dumps(["hello"])

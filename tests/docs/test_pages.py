@@ -31,7 +31,7 @@ from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.policy.site_policy import parse_policy
 from secagg.runs.simulate import simulate_sites
-from secagg.runtime.homes.home import HomeSettings
+from secagg.sessions.homes.home import HomeSettings
 
 DOCS = ROOT / "docs"
 EXAMPLES = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*/*.toml")]

@@ -28,9 +28,9 @@ from secagg.errors import SecaggError
 from secagg.protocols.masked import masks, shamir
 from secagg.protocols.masked.protocol import Masked
 from secagg.protocols.paillier import cryptosystem
-from secagg.runtime.attestations import read_attestation
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.attestations import read_attestation
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.sum_plan import plan_sum
 
 fuzzed = settings(deadline=None, suppress_health_check=[*HealthCheck])
 PLAN = plan_sum((Field("x", (3,), 10.0, 30, Kind.BOUNDED),), 4, (64,))

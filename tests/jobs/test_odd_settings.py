@@ -15,7 +15,7 @@ from support.checkout import ROOT
 
 from secagg.errors import InternalError, SecaggError
 from secagg.jobs.job import parse_job
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 ODD: list[Any] = [
     ["x"], [[1]], [], {}, {"a": 1}, [True], [None], ["age", "age"], True, 0, -1, 3, 1.5,

@@ -12,7 +12,7 @@ from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.jobs.person_ids import NOBODY, person_id, person_numbers, persons_of
 from secagg.jobs.site_tables import read_file
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 ONE: dict[str, list[Any]] = {
     "7": [7, "7", "007", "7.0", "7.", " 7 ", "+7", 7.0, np.float32(7), np.int64(7), Decimal("7.0"),

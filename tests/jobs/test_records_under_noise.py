@@ -25,7 +25,7 @@ from secagg.jobs.job import parse_job
 from secagg.jobs.records_under_noise import read_cells, read_lines, split_line
 from secagg.jobs.site_tables import FileTable, SharedTable, SharedTablePart, read_file, read_header
 from secagg.runs.checks.site_check import check_sites
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 NOISED = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6}
 COLUMNS = {

@@ -15,7 +15,7 @@ from secagg.contracts import Variable
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT
 from secagg.runs.facts import feasibility_facts, privacy_facts
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 DRAWS = 200
 

@@ -14,7 +14,7 @@ from secagg.errors import PeerError
 from secagg.protocols.additive import Additive
 from secagg.protocols.paillier import phases
 from secagg.protocols.paillier.keys import PublicKey
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.rounds import COHORT
 
 
 class AdditiveCheat(Cheat):

@@ -48,7 +48,7 @@ from secagg.reports.page import render
 from secagg.runs.facts import method_facts
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 HIDDEN = "Is a single site's contribution hidden from the coordinator?"
 

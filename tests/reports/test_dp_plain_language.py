@@ -37,7 +37,7 @@ from secagg.reports.expected_utility import expected, fewer_records_than_expecte
 from secagg.reports.page import render
 from secagg.reports.results import other_counts, records_of
 from secagg.runs.plan import plan_run
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 
 def guarantee(mu: float, epsilon: float = 8.0, remainder: float = 0.0) -> dict[str, Any]:

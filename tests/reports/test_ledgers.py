@@ -38,8 +38,8 @@ from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs import facts as run_facts
 from secagg.runs.ledger_facts import repeated
 from secagg.runs.run import Run, run
-from secagg.runtime.session import Session
-from secagg.runtime.session_ledgers import ALL_SITES
+from secagg.sessions.session import Session
+from secagg.sessions.session_ledgers import ALL_SITES
 
 ADDED_UP = "Are all releases of these records added up?"
 STANDING = {

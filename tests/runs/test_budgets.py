@@ -21,7 +21,7 @@ from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.privacy.accounting.budget import FREE, Cap
 from secagg.privacy.accounting.calibration import EXACT
 from secagg.runs import budgets, ledger_history
-from secagg.runtime.session_ledgers import open_ledger
+from secagg.sessions.session_ledgers import open_ledger
 
 CAP = Cap(1.0, DELTA, None, Adjacency.ADD_REMOVE)
 AMPLE = "[budget]\nperiod_epsilon = 100\nperiod_delta = 0.1\n"

@@ -10,7 +10,7 @@ import pytest
 
 from secagg.jobs.job import parse_job
 from secagg.runs.facts import feasibility_facts
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 COLUMNS: dict[str, Any] = {
     "age": {"type": "continuous", "low": 18, "high": 110, "unit": "years"},

@@ -20,9 +20,9 @@ from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.expected_error import Assumptions, PlannedNoise, Verdict
 from secagg.runs.facts import feasibility_facts
 from secagg.runs.feasibility.edges import graph_feasibility
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import draw_site_moments
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.site_moments import draw_site_moments
 
 D, SITES = 6, "abcd"
 

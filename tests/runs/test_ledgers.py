@@ -21,9 +21,9 @@ from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.runs import budgets, ledger_history
-from secagg.runtime.coordinator import Coordinator
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.session import open_session
+from secagg.sessions.coordinator import Coordinator
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.session import open_session
 
 
 def spent(data: Path, party: str, delta: float = DELTA) -> float:

@@ -17,7 +17,7 @@ from secagg.errors import JobError
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT, upper_moments
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.planned_job import Planned, plan_job
 
 COLUMNS = {
     "lactate": {"type": "continuous", "low": 0, "high": 20},

@@ -20,7 +20,7 @@ from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.budget import Cap
 from secagg.runs import budgets
 from secagg.runs.plan import plan_run
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 POLICY = "min_sites = 3\nmin_records = 2\n"
 

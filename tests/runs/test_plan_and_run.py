@@ -14,7 +14,7 @@ from support.ledger_runs import FIVE, folder_with, noised
 import secagg
 from secagg.errors import DataError, PolicyRefusal, SecaggError, UsageError
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.runtime.session_ledgers import open_ledger
+from secagg.sessions.session_ledgers import open_ledger
 
 Change = Callable[[Path], Any]
 

@@ -32,10 +32,10 @@ from secagg.models.common.site_levels import POOLED_NOISED_NOTE
 from secagg.models.moments.method import PooledMoments
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.plan import plan_run
-from secagg.runtime import fixed_point
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.session import Session, open_session
-from secagg.runtime.session_ledgers import query_digest
+from secagg.sessions import fixed_point
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.session import Session, open_session
+from secagg.sessions.session_ledgers import query_digest
 
 __all__ = ["quick_keys", "short_chains"]  # fixtures
 
@@ -185,7 +185,7 @@ def test_noise_seeds_never_leave_the_ledgers(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("short_chains")
 def test_secrets_are_drawn_only_from_the_random_argument() -> None:
     """Pitfall 2: numpy's generators are for simulations; what protects draws from `RandomBytes`."""
-    places = [ROOT / "secagg" / part for part in ("privacy", "protocols", "runtime")]
+    places = [ROOT / "secagg" / part for part in ("privacy", "protocols", "sessions")]
     files = [file for place in places for file in place.rglob("*.py")]
     assert len(files) > 40
     for file in files:

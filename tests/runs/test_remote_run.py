@@ -28,8 +28,8 @@ from secagg.errors import (
 )
 from secagg.runs import ledger_history
 from secagg.runs.session_loop import Run
-from secagg.runtime.homes.approvals import approve
-from secagg.runtime.homes.home import Home
+from secagg.sessions.homes.approvals import approve
+from secagg.sessions.homes.home import Home
 
 FILES = ("result.json", "arrays.npz")
 
@@ -316,7 +316,7 @@ def test_an_exception_at_a_site_sends_no_text(
         raise ValueError("SECRET-4711")
 
     made.after = record
-    monkeypatch.setattr(f"secagg.runtime.{place}", fail)
+    monkeypatch.setattr(f"secagg.sessions.{place}", fail)
     with pytest.raises(SecaggError):
         made.lead()
     assert not any(b"SECRET-4711" in answer for answer in seen)

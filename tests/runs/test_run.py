@@ -80,16 +80,16 @@ def test_a_release_that_is_not_on_disk_is_not_used(
     monkeypatch: pytest.MonkeyPatch, round_: int
 ) -> None:
     """The disk fails as the release is written: nothing is decoded after that."""
-    import secagg.runtime.coordinator
+    import secagg.sessions.coordinator
 
     decoded: list[str] = []
-    real = secagg.runtime.coordinator.decode
+    real = secagg.sessions.coordinator.decode
 
     def spy(plan: Any, total: Any) -> Any:
         decoded.append("sum")
         return real(plan, total)
 
-    monkeypatch.setattr(secagg.runtime.coordinator, "decode", spy)
+    monkeypatch.setattr(secagg.sessions.coordinator, "decode", spy)
 
     def disk(event: Mapping[str, Any]) -> None:
         if (event["event"], event.get("round")) == ("release", round_):

@@ -15,7 +15,7 @@ from secagg.errors import DataError, PolicyRefusal, SecaggError
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy.site_policy import read_policy
 from secagg.runs.checks.site_check import check_sites, draft_policy
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 AGE = {"age": LINEAR["columns"]["age"]}
 WRITTEN = ("{0}", "{0:03d}", "{0}.0", " {0} ")

@@ -27,9 +27,9 @@ from secagg.reports.ledgers import LedgerClaims
 from secagg.runs import budgets
 from secagg.runs.checks.site_check import check_sites
 from secagg.runs.plan import plan
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import SiteMoments, count_variance, draw_site_moments
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.site_moments import SiteMoments, count_variance, draw_site_moments
 
 EPSILON = 4.0
 SHORT = {"rounds": 12, "chains": 2, "warmup": 4}

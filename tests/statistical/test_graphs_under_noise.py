@@ -12,7 +12,7 @@ from support.checkout import ROOT
 
 from secagg.jobs.job import parse_job
 from secagg.runs.facts import feasibility_facts
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 ADMM: dict[str, Any] = {"name": "notears_admm"}
 VOTE: dict[str, Any] = {"name": "local_graphs", "redraws": 0}

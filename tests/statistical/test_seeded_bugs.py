@@ -38,9 +38,9 @@ from secagg.privacy.accounting import calibration
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.records import Release
-from secagg.runtime import site_steps
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.rounds import COHORT
+from secagg.sessions import site_steps
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.rounds import COHORT
 
 SITES = ("east", "north", "south", "west")
 DELTA = 1e-6

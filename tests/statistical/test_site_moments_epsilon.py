@@ -22,10 +22,10 @@ from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
 from secagg.jobs.job import parse_job
-from secagg.runtime import site_moments
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.site_moments import SiteMoments, draw_site_moments
+from secagg.sessions import site_moments
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.site_moments import SiteMoments, draw_site_moments
 
 pytestmark = pytest.mark.statistical
 ADMM = {"name": "notears_admm", "standardise": False, "rounds": 3}

@@ -23,9 +23,9 @@ from secagg.contracts import (
 from secagg.core import ring
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.jobs.job import parse_job
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
 
 SHORT_SAMPLER = {"rounds": 12, "chains": 2, "warmup": 4}
 CASES: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from support.world import STAGE, SumNumbers, World
 from secagg.contracts import Body, SecureSum
 from secagg.core import encoding
 from secagg.core.frames import write_frame
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.rounds import COHORT
 
 
 class Cheat:

@@ -20,10 +20,10 @@ from secagg.jobs.job import Job, parse_job
 from secagg.jobs.registry import make_protocol
 from secagg.runs.remote_run import lead
 from secagg.runs.session_loop import Run
-from secagg.runtime.engines import remote
-from secagg.runtime.engines.site_node import PartyNode
-from secagg.runtime.homes.approvals import approve
-from secagg.runtime.homes.home import Home
+from secagg.sessions.engines import remote
+from secagg.sessions.engines.site_node import PartyNode
+from secagg.sessions.homes.approvals import approve
+from secagg.sessions.homes.home import Home
 
 Before = Callable[["Consortium", str, bytes], bytes]
 """Called before each call with the party and the message; returns the message that arrives."""

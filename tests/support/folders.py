@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-import secagg.runtime.engines.processes
+import secagg.sessions.engines.processes
 from secagg.core.frames import Delivery, peek_header
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.jobs.job import Job
-from secagg.runtime.engines.loopback import LoopbackEngine
-from secagg.runtime.engines.party_process import PartyProcess
+from secagg.sessions.engines.loopback import LoopbackEngine
+from secagg.sessions.engines.party_process import PartyProcess
 
 
 class Killed(BaseException):
@@ -75,7 +75,7 @@ class FolderEngine:
 @pytest.fixture
 def folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sessions over processes use `FolderEngine`."""
-    monkeypatch.setattr(secagg.runtime.engines.processes, "LoopbackEngine", FolderEngine)
+    monkeypatch.setattr(secagg.sessions.engines.processes, "LoopbackEngine", FolderEngine)
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from secagg.core import ring
 from secagg.core.randomness import system_random
 from secagg.models.glm.clipped_gradients import FamilyName
 from secagg.models.glm.gradient_descent import STAGE, Gradient
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.sum_plan import plan_sum
 
 Array = NDArray[np.float64]
 

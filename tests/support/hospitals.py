@@ -17,10 +17,10 @@ from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import system_random
 from secagg.errors import SecaggError
 from secagg.jobs.job import parse_job
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.party import REFUSED
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.session import open_session
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.party import REFUSED
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.session import open_session
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "heart-disease"
 HOSPITALS = ("cleveland", "hungary", "switzerland", "va_long_beach")

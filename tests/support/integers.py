@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.core import ring
-from secagg.runtime.fixed_point import encode
-from secagg.runtime.sum_plan import SumPlan
+from secagg.sessions.fixed_point import encode
+from secagg.sessions.sum_plan import SumPlan
 
 
 def quantised(plan: SumPlan, update: Mapping[str, NDArray[np.float64]]) -> list[int]:

@@ -22,8 +22,8 @@ from support.nursery import Nursery
 
 from secagg.core.hash_chain_log import RunLog
 from secagg.runs.run import resume, run
-from secagg.runtime.engines import launcher
-from secagg.runtime.journal import Journal
+from secagg.sessions.engines import launcher
+from secagg.sessions.journal import Journal
 
 
 def killed(nursery: Nursery | None = None, **told: Any) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from secagg.core.frames import peek_header
 from secagg.runs.run import Run, run
-from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.sessions.engines.loopback import LoopbackEngine
 
 Before = Callable[[LoopbackEngine, int, str], None]
 

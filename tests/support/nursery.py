@@ -27,9 +27,9 @@ from typing import IO
 
 import pytest
 
-from secagg.runtime.engines import launcher, party_process
+from secagg.sessions.engines import launcher, party_process
 
-COMMAND = [sys.executable, "-P", "-m", "secagg.runtime.engines.party_process"]
+COMMAND = [sys.executable, "-P", "-m", "secagg.sessions.engines.party_process"]
 
 
 class Nursery:

@@ -17,8 +17,8 @@ from secagg.contracts import PublicFacts, RecordCount, Result, SiteRecords, Stat
 from secagg.core import encoding
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import total
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.sum_plan import plan_sum
 
 _ENCODED = 5  # rounds in which the coordinator's state is encoded: it may grow with each round
 

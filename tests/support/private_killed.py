@@ -36,12 +36,12 @@ from support.ledger_killed import die, fork
 from support.ledgers import now
 from support.processes import printed_by
 
-import secagg.runtime.engines.processes
+import secagg.sessions.engines.processes
 from secagg.core.frames import peek_header
 from secagg.errors import PolicyRefusal
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.run import resume, run
-from secagg.runtime import site_moments, site_steps
+from secagg.sessions import site_moments, site_steps
 
 VICTIM = "north"
 NEVER = -1
@@ -232,7 +232,7 @@ def kill_a_site(job: Path, out: Path, overrides: dict[str, str], about: Any) -> 
     """Play one run; return what was seen after each time that the site was asked."""
     Killing.how, Killing.deaths = about["how"], about.get("deaths", 0)
     Killing.ledger, Killing.seen = job.parent / f"data/ledgers/{VICTIM}.ledger", []
-    secagg.runtime.engines.processes.LoopbackEngine = Killing  # type: ignore[assignment, misc]
+    secagg.sessions.engines.processes.LoopbackEngine = Killing  # type: ignore[assignment, misc]
     with contextlib.suppress(PolicyRefusal):
         run(job, out=out, overrides=overrides)
     return {"seen": Killing.seen}
@@ -246,7 +246,7 @@ def kill_all(job: Path, out: Path, overrides: dict[str, str], about: Any) -> dic
 
     Each goes on where the last one stood. Returns where each died.
     """
-    secagg.runtime.engines.processes.LoopbackEngine = FolderEngine  # type: ignore[assignment, misc]
+    secagg.sessions.engines.processes.LoopbackEngine = FolderEngine  # type: ignore[assignment, misc]
     unfinished = out.with_name(f"{out.name}.partial") / "journal"
     deaths: list[str] = []
 

@@ -15,8 +15,8 @@ from secagg.audits.views import SeenRound
 from secagg.contracts import Update
 from secagg.errors import DataError
 from secagg.jobs.job import parse_job
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned, plan_job
 
 REALS = {"age": (18, 100), "rest_bp": (60, 260), "st_depression": (-5, 10),
          "max_heart_rate": (40, 230)}  # fmt: skip

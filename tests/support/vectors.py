@@ -26,8 +26,8 @@ from secagg.protocols.paillier.keys import generate_keypair
 from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.paillier.threshold import ThresholdPaillier
 from secagg.protocols.plain import Plain
-from secagg.runtime.party import Handled, Party, SiteContext
-from secagg.runtime.rounds import plan_stages
+from secagg.sessions.party import Handled, Party, SiteContext
+from secagg.sessions.rounds import plan_stages
 
 METHOD = SumNumbers((3,), rounds=2)
 PUBLIC_VARIABLE = Variable("x", "x", 0.0, 1.0)

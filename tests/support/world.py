@@ -34,11 +34,11 @@ from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import ReleasePolicy
-from secagg.runtime.coordinator import Coordinator, Step
-from secagg.runtime.coordinator_state import CoordinatorState
-from secagg.runtime.engines.memory import MemoryEngine, Tamper
-from secagg.runtime.party import Party, SiteContext
-from secagg.runtime.rounds import plan_stages
+from secagg.sessions.coordinator import Coordinator, Step
+from secagg.sessions.coordinator_state import CoordinatorState
+from secagg.sessions.engines.memory import MemoryEngine, Tamper
+from secagg.sessions.party import Party, SiteContext
+from secagg.sessions.rounds import plan_stages
 
 STAGE = "numbers"
 

@@ -32,7 +32,7 @@ from secagg.reports.page import render
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 SETTINGS = '{placement="%s", epsilon=4, delta=1e-6%s}'
 

@@ -41,15 +41,15 @@ from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.runs.facts import counted
 from secagg.runs.run import resume, run
-from secagg.runtime import fixed_point
-from secagg.runtime.coordinator_state import CoordinatorState, Status
-from secagg.runtime.engines.loopback import LoopbackEngine
-from secagg.runtime.engines.processes import processes_in
-from secagg.runtime.journal import Journal
-from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.rounds import COHORT, cohort_update
-from secagg.runtime.session import open_session
-from secagg.runtime.stored_session import resume_session
+from secagg.sessions import fixed_point
+from secagg.sessions.coordinator_state import CoordinatorState, Status
+from secagg.sessions.engines.loopback import LoopbackEngine
+from secagg.sessions.engines.processes import processes_in
+from secagg.sessions.journal import Journal
+from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.rounds import COHORT, cohort_update
+from secagg.sessions.session import open_session
+from secagg.sessions.stored_session import resume_session
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
 STAGES = (COHORT, "moments")  # of the two rounds

@@ -33,8 +33,8 @@ from secagg.jobs.job import Job
 from secagg.jobs.registry import PROTOCOLS
 from secagg.runs.run import resume, run
 from secagg.runs.run_folder import find_unfinished
-from secagg.runtime.journal import Journal
-from secagg.runtime.planned_job import plan_sites, session_of
+from secagg.sessions.journal import Journal
+from secagg.sessions.planned_job import plan_sites, session_of
 
 __all__ = ["folders", "nursery", "quick_keys", "quick_starts"]  # fixtures
 

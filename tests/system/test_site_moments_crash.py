@@ -16,9 +16,9 @@ from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.randomness import seeded_random
 from secagg.jobs.job import load_job
 from secagg.privacy.sampling.sampler import sample_weighted
-from secagg.runtime.planned_job import plan_job
-from secagg.runtime.site_moments import site_moments_spec
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.planned_job import plan_job
+from secagg.sessions.site_moments import site_moments_spec
+from secagg.sessions.sum_plan import plan_sum
 
 PRIVATE = """
 [privacy]

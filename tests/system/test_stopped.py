@@ -17,8 +17,8 @@ from support.resumed import APART, check
 from secagg.core.hash_chain_log import RunLog
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, RecordsRefusal
 from secagg.runs.run import resume, run
-from secagg.runtime.engines.loopback import LoopbackEngine
-from secagg.runtime.journal import Journal
+from secagg.sessions.engines.loopback import LoopbackEngine
+from secagg.sessions.journal import Journal
 
 __all__ = ["folders", "nursery", "quick_starts"]  # fixtures
 

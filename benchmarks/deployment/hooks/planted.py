@@ -40,7 +40,7 @@ def plant(victim, place, party):
     """Plant it, if this process is the victim's."""
     # ruff: noqa: PLC0415
     if place == "kept" and party == "coordinator":
-        from secagg.runtime.engines import remote
+        from secagg.sessions.engines import remote
 
         # what a coordinator would do that reports an unforeseen error of a call with its text
         def answer_or_raise(self, name, message, until, limit):
@@ -65,8 +65,8 @@ def plant(victim, place, party):
             answer.__name__ = "answer"
             nvflare_parties.PartyObject.answer = answer
         return
-    from secagg.runtime import site_steps
-    from secagg.runtime.engines import site_node, stored_party
+    from secagg.sessions import site_steps
+    from secagg.sessions.engines import site_node, stored_party
 
     match place:
         case "hello":

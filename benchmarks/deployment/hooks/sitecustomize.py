@@ -47,7 +47,7 @@ def _install(folder: Path, party: str) -> None:
 
     from secagg.core.frames import peek_header
     from secagg.core.randomness import seeded_random
-    from secagg.runtime.engines import remote, stored_party
+    from secagg.sessions.engines import remote, stored_party
 
     def maybe_die(request: bytes, when: str) -> None:
         try:

@@ -37,8 +37,8 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import Binary, Categorical, Column, Continuous
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
 
 Cell = float | str
 Record = tuple[Cell, ...]

@@ -56,15 +56,15 @@ from secagg.jobs.job import Named
 from secagg.jobs.privacy import Privacy
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain
-from secagg.runtime.engines.memory import MemoryEngine
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.party import Party
-from secagg.runtime.party_state import PartyState
-from secagg.runtime.planned_job import Planned, plan_sites
-from secagg.runtime.rounds import COHORT, CONSENT, StagePlans
-from secagg.runtime.session import Session, open_session
-from secagg.runtime.site_steps import SiteRequest, SiteSteps
-from secagg.runtime.sum_plan import SumPlan, plan_sum
+from secagg.sessions.engines.memory import MemoryEngine
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.party import Party
+from secagg.sessions.party_state import PartyState
+from secagg.sessions.planned_job import Planned, plan_sites
+from secagg.sessions.rounds import COHORT, CONSENT, StagePlans
+from secagg.sessions.session import Session, open_session
+from secagg.sessions.site_steps import SiteRequest, SiteSteps
+from secagg.sessions.sum_plan import SumPlan, plan_sum
 
 
 @dataclass

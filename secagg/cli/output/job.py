@@ -19,7 +19,7 @@ from rich.table import Table
 from secagg.cli.output import terminal
 from secagg.jobs.job import Binary, Categorical, Column, Continuous, Job
 from secagg.runs.checks.home_check import HomeCheck
-from secagg.runtime.homes.approvals import MIN_DIGITS, Approval
+from secagg.sessions.homes.approvals import MIN_DIGITS, Approval
 
 _STATES = {
     Approval.APPROVED: "approved",

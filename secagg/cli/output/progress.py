@@ -16,7 +16,7 @@ from rich.markup import escape
 
 from secagg.cli.output.terminal import standard_error
 from secagg.reports.numbers import declared, duration
-from secagg.runtime.engines.engine import Progress
+from secagg.sessions.engines.engine import Progress
 
 _LAST_ROUNDS: Final = 100
 _SHORT: Final = 5.0

@@ -4,7 +4,7 @@ Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar and Zhang (CCS 2016), algorithm
 of all sites as one data set. In each round, each site draws a Poisson sample of its records: each
 record takes part with probability q, independently of all others. The sites sum the clipped
 gradients of their samples and a quarter of the clip C for each record of the sample
-(`secagg.models.common.clipped_sums`). The runtime adds the noise, once, in the sum over sites. The
+(`secagg.models.common.clipped_sums`). The session adds the noise, once, in the sum over sites. The
 second sum estimates the sample's size.
 
 Guarantees: a round reveals less if nobody outside the site knows which records took part. The

@@ -1,7 +1,7 @@
 """Records that have given moments, for methods that read their records through moments only.
 
 Under differential privacy a site may draw noise for its moments once and then forget its records
-(`secagg.runtime.site_moments`): whatever it computes from the noisy moments is as private as these
+(`secagg.sessions.site_moments`): whatever it computes from the noisy moments is as private as these
 (post-processing; Dwork and Roth 2014, proposition 2.1). Methods are written for records. So they
 get a table that has the repaired noisy moments exactly, and of which every row is a function of
 these moments alone:

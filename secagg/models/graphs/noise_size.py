@@ -1,6 +1,6 @@
 """How large the noise of differential privacy makes the weights of a linear graph.
 
-With noise once at the site (`secagg.runtime.site_moments`), sites learn from moments M + E, E of
+With noise once at the site (`secagg.sessions.site_moments`), sites learn from moments M + E, E of
 known variance. The scatter matrix about the means, M_ij - s_i s_j / n, moves to first order by
 
     E_ij - m_j E_0i - m_i E_0j + m_i m_j E_00,        m = s / n,                                (1)

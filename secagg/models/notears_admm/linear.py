@@ -18,7 +18,7 @@ the method diverges, and the site sends nothing.
 
 What a refusal reveals. A coordinator that sends a false W or number of records can influence
 whether one site's answer exceeds its bound. The site takes no further part after its first refusal
-(`secagg.runtime.party`). The coordinator learns the round of the refusal and the kind of the error:
+(`secagg.sessions.party`). The coordinator learns the round of the refusal and the error's kind:
 one of 1 + rounds x kinds outcomes per run. The sites know rho2 and the schedule from the job, and
 with own units also the scale. Otherwise they receive the scale from the coordinator. A false scale
 has the same effect as another rho2.

@@ -4,7 +4,7 @@ ADMM solves a problem at each site, and one record can move its solution without
 noise no site solves anything. As in DP-SGD (Abadi et al., CCS 2016, algorithm 1), a round sums
 clipped gradients over a Poisson sample of all sites' records
 (`secagg.models.common.sampled_gradients`, `secagg.models.notears_admm.mlp_gradients`), and the
-runtime adds the noise once, in the sum over sites. The coordinator learns the networks of Zheng et
+session adds the noise once, in the sum over sites. The coordinator learns the networks of Zheng et
 al. (AISTATS 2020) from these sums alone: with loss f, penalty lambda and acyclicity function h it
 minimises
 

@@ -3,7 +3,7 @@
 Bernstein and Sheldon ("Differentially private Bayesian linear regression", NeurIPS 2019) treat the
 exact moments as missing data and draw them together with the parameters. Here the site has noisy
 moments M + E of z = (1, x, y), with E's entries independent normal of known variance
-(`secagg.runtime.site_moments`). Given its coefficients beta and its error variance s, the records'
+(`secagg.sessions.site_moments`). Given its coefficients beta and its error variance s, the records'
 model determines how y enters M. Let LL' = M be the Cholesky factorisation. Its block of the
 predictors, about their means, is L_x, its last row is (l_0, l, l_yy), and m_0 - 1 is the number of
 records less one, for the intercept. For q predictors,

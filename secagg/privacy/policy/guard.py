@@ -1,6 +1,6 @@
 """The guard: all checks that a site makes before anything computed from its records leaves it.
 
-For each contribution, `secagg.runtime.party` calls the functions of the guard in this order:
+For each contribution, `secagg.sessions.party` calls the functions of the guard in this order:
 
 1. `admit`, before any record is read, applies the rules on public facts.
 2. `check`, when the records have been read, applies the rules on the site's own records.

@@ -11,7 +11,7 @@ A site's state between steps is private and must be stored safely. Its keys are:
                  increase, so that no label occurs twice
 
 The table in `protocol` lists the requests that a site refuses. With every protocol,
-`secagg.runtime.party` also refuses an outdated round, a repeated phase, and a cohort or number of
+`secagg.sessions.party` also refuses an outdated round, a repeated phase, and a cohort or number of
 sites that the site's rules forbid.
 """
 

@@ -12,7 +12,7 @@ from secagg.jobs.data_sources import Data
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import settings_of
 from secagg.runs.simulate import simulate_planned
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 Columns = Mapping[str, Mapping[str, object]]
 

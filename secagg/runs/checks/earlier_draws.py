@@ -9,10 +9,10 @@ from secagg.contracts.noise import SITE_MOMENTS
 from secagg.jobs.data_sources import SiteSource
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.contribution import release_query
-from secagg.runtime.parties import open_coordinator_ledger
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.session_ledgers import open_ledger, query_digest
-from secagg.runtime.site_moments import site_moments_facts, site_moments_spec
+from secagg.sessions.parties import open_coordinator_ledger
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.session_ledgers import open_ledger, query_digest
+from secagg.sessions.site_moments import site_moments_facts, site_moments_spec
 
 
 def opened(source: SiteSource) -> Ledger:

@@ -24,10 +24,10 @@ from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation
 from secagg.privacy.policy.site_policy import SitePolicy, policy_of
 from secagg.runs.checks.earlier_draws import moments_drawn_before, opened
-from secagg.runtime.parties import open_coordinator_ledger
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT
-from secagg.runtime.session_ledgers import ALL_SITES, open_ledger, request_before_data
+from secagg.sessions.parties import open_coordinator_ledger
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
+from secagg.sessions.session_ledgers import ALL_SITES, open_ledger, request_before_data
 
 _OF_COORDINATOR = ("min_sites", "min_records")
 """Rules of the job that the coordinator checks before the sites do (`check_invitation`)."""

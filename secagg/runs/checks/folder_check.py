@@ -23,8 +23,8 @@ from secagg.jobs.site_files import check_files
 from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
 from secagg.privacy.policy.record_rules import share_remark
 from secagg.privacy.policy.release_rules import ReleasePolicy
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import cohort_stage, cohort_update
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import cohort_stage, cohort_update
 
 WHO = "coordinator"
 

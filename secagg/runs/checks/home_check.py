@@ -13,15 +13,15 @@ from secagg.errors import SecaggError
 from secagg.jobs.job import Job
 from secagg.jobs.site_files import check_headers
 from secagg.runs.checks.expected_refusals import expected_refusals
-from secagg.runtime.homes.approvals import (
+from secagg.sessions.homes.approvals import (
     Approval,
     approval_digest,
     approval_of,
     check_approved,
 )
-from secagg.runtime.homes.home import Home
-from secagg.runtime.homes.own_source import check_party, named_sites, plan_at_home
-from secagg.runtime.planned_job import Planned
+from secagg.sessions.homes.home import Home
+from secagg.sessions.homes.own_source import check_party, named_sites, plan_at_home
+from secagg.sessions.planned_job import Planned
 
 
 @dataclass(frozen=True)

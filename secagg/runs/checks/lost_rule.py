@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from secagg.jobs.job import Job
-from secagg.runtime.planned_job import named_sites
+from secagg.sessions.planned_job import named_sites
 
 
 def lost_rule_remarks(job: Job) -> list[str]:

@@ -18,10 +18,10 @@ from secagg.privacy.policy.exact_numbers import (
     moment_numbers,
 )
 from secagg.privacy.policy.questions import Question
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT
-from secagg.runtime.session_ledgers import open_ledger
-from secagg.runtime.session_ledgers import planned_numbers as job_numbers
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
+from secagg.sessions.session_ledgers import open_ledger
+from secagg.sessions.session_ledgers import planned_numbers as job_numbers
 
 
 def planned_numbers(planned: Planned) -> dict[str, Any] | None:

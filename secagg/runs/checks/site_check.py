@@ -41,9 +41,9 @@ from secagg.reports.numbers import counted
 from secagg.runs.checks.earlier_draws import moments_drawn_before
 from secagg.runs.checks.expected_refusals import budget_refusals
 from secagg.runs.checks.lost_rule import lost_rule_remarks
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT
-from secagg.runtime.session_ledgers import open_ledger, request_before_data
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
+from secagg.sessions.session_ledgers import open_ledger, request_before_data
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from secagg.privacy.expected_error import (
     percent,
 )
 from secagg.runs.feasibility.edges import graph_feasibility
-from secagg.runtime.planned_job import Planned
+from secagg.sessions.planned_job import Planned
 
 _MOST_LISTED = 8  # columns whose assumed standard deviation is printed; run.json has all
 

@@ -13,7 +13,7 @@ from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError
 from secagg.jobs.job import read_job
 from secagg.models.fedlin.design import Layout
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 UNITS = [("site", "pooled"), ("site", "own"), ("modelled", "pooled"), ("modelled", "own"),
          ("none", "own")]  # fmt: skip

@@ -17,7 +17,7 @@ from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.common.noisy_moments import NoisyMoments, repaired
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 SITES, HALF = "abcd", 6.0
 

@@ -17,9 +17,9 @@ from secagg.errors import PeerError, SecaggError
 from secagg.jobs.job import read_job
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.models.fedlin.hm1 import FedLinHm1
-from secagg.runtime.fixed_point import encode
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.fixed_point import encode
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
 
 METHODS: list[dict[str, Any]] = [
     {"name": "fedlin_hm1", "rounds": 4, "participation": 0.5, "batch": 5, "variance": "site"},

@@ -18,8 +18,8 @@ from secagg.models.graphs.notears import notears
 from secagg.models.local_graphs.learners import Learner, average, fit_sites, vote
 from secagg.models.local_graphs.method import STAGE, LocalGraphs
 from secagg.runs.site_baselines import fit_site_only
-from secagg.runtime.fixed_point import decode, encode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.fixed_point import decode, encode
+from secagg.sessions.sum_plan import plan_sum
 
 pytestmark = pytest.mark.usefixtures("causal_learn")
 NAMES = ("a", "b", "c", "d")

@@ -20,8 +20,8 @@ from secagg.models.graphs.pc_ges import PartialCorrelationTest
 from secagg.models.moments.method import LEVELS_NOTE
 from secagg.models.moments.within_sites import within_moments, within_spec, within_update
 from secagg.models.notears_admm.linear_site import spectrum
-from secagg.runtime.fixed_point import encode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.fixed_point import encode
+from secagg.sessions.sum_plan import plan_sum
 
 COLUMNS = {
     "x": {"type": "continuous", "low": 1000, "high": 1100},

@@ -22,8 +22,8 @@ from secagg.models.neural.module_learner import module_learner
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.torch_module import BUILT_IN
 from secagg.runs.run import run
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
 
 pytestmark = pytest.mark.neural
 TORCH = {"name": "torch_module", "outcome": "y", "predictors": ["x"], "rounds": 6,

@@ -11,7 +11,7 @@ from support.networks import job, tables
 from secagg.errors import JobError
 from secagg.jobs.job import parse_job
 from secagg.models.neural.smoothness import kink
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 pytestmark = pytest.mark.neural
 

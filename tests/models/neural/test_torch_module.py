@@ -18,8 +18,8 @@ from secagg.jobs.job import parse_job
 from secagg.runs.networks.finished_module import FinishedModuleRun
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
 
 
 def torch_tensor(values: np.ndarray) -> Any:

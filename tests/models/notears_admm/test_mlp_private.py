@@ -26,7 +26,7 @@ from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
 from secagg.privacy.accounting.events import Gaussian, SampledGaussian, epsilon_of
 from secagg.runs.facts import method_facts
 from secagg.runs.run import run
-from secagg.runtime.planned_job import Planned, plan_job
+from secagg.sessions.planned_job import Planned, plan_job
 
 
 def planned(raw: dict[str, Any]) -> Planned:
@@ -394,7 +394,7 @@ def test_a_run_has_the_same_bits_under_every_protocol_and_is_verified(
     for protocol in ("masked", "additive"):
         with monkeypatch.context() as patched:
             patched.setattr(
-                "secagg.runtime.site_steps.sample_weighted",
+                "secagg.sessions.site_steps.sample_weighted",
                 lambda variance, weights, numbers, random: np.zeros(numbers, dtype=np.int64),
             )
             raw = job(protocol, sampling_rate=0.5, rounds=3)
@@ -417,7 +417,7 @@ def test_the_noise_reaches_every_number_of_every_round(monkeypatch: pytest.Monke
         drawn.append(numbers)
         return np.full(numbers, round(8 * variance**0.5) if numbers > 8 else 0)
 
-    monkeypatch.setattr("secagg.runtime.site_steps.sample_weighted", sampled)
+    monkeypatch.setattr("secagg.sessions.site_steps.sample_weighted", sampled)
     result = run(job(rounds=3, epsilon=0.5), tables()).result
     size = len(result.arrays["parameters"])
     assert drawn.count(size + 1) == 3 * 3 and drawn.count(3 + 3 + 1) == 3

@@ -19,9 +19,9 @@ from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT, upper_moments
 from secagg.privacy.accounting.calibration import Mechanism
-from secagg.runtime.planned_job import Planned, plan_job
-from secagg.runtime.session_ledgers import query_digest
-from secagg.runtime.site_moments import draw_site_moments
+from secagg.sessions.planned_job import Planned, plan_job
+from secagg.sessions.session_ledgers import query_digest
+from secagg.sessions.site_moments import draw_site_moments
 
 SITES = ("a", "b", "c")
 NAMES = ("x", "y")

@@ -24,7 +24,7 @@ from secagg.models.graphs.job_result import DIRECTIONS_NOTE, adjacency
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule
 from secagg.models.notears_admm.linear_simulation import learn
-from secagg.runtime.journal import Journal
+from secagg.sessions.journal import Journal
 
 __all__ = ["folders"]  # a fixture
 

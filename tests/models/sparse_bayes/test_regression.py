@@ -18,8 +18,8 @@ from secagg.models.sparse_bayes.base import DRAWS, RECORDS, SparseModel
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.markov_random_field import SparseMarkov, discoveries
 from secagg.models.sparse_bayes.regression import SparseRegression
-from secagg.runtime.fixed_point import encode
-from secagg.runtime.sum_plan import plan_sum
+from secagg.sessions.fixed_point import encode
+from secagg.sessions.sum_plan import plan_sum
 
 HALF = 8.0
 NAMES = ("y", "a", "b", "c")

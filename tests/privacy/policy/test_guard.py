@@ -1,4 +1,4 @@
-"""What a guard enters in the ledger for a contribution. Whole runs are in tests/runtime."""
+"""What a guard enters in the ledger for a contribution. Whole runs are in tests/sessions."""
 
 from __future__ import annotations
 

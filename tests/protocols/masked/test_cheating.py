@@ -19,7 +19,7 @@ from secagg.errors import PeerError
 from secagg.protocols import prg
 from secagg.protocols.masked import masks
 from secagg.protocols.masked.protocol import Masked
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.rounds import COHORT
 
 EVERYBODY = ["site_0", "site_1", "site_2", "site_3", "site_4"]
 

@@ -23,8 +23,8 @@ from secagg.protocols.paillier.encrypted_vectors import EncryptedVectors
 from secagg.protocols.paillier.key_shares import answers_from_bytes, combine, share_key
 from secagg.protocols.paillier.keys import PrivateKey, PublicKey, generate_keypair
 from secagg.protocols.paillier.threshold import ThresholdPaillier
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.rounds import COHORT
 
 
 @functools.cache

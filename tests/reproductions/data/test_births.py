@@ -9,8 +9,8 @@ import pytest
 from secagg.errors import UsageError
 from secagg.jobs.job import parse_job
 from secagg.reproductions.data.births import Births, births14, birthwt, bwght2, skewed
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
 
 
 @pytest.mark.data

@@ -13,8 +13,8 @@ from secagg.errors import UsageError
 from secagg.jobs.job import parse_job
 from secagg.reproductions.data import cdc_births
 from secagg.reproductions.data.cdc_births import cause_of, cdc_file
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
 
 
 def test_both_formats_have_the_same_births(tmp_path: Path) -> None:

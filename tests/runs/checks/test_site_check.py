@@ -18,7 +18,7 @@ from secagg.privacy.policy.site_policy import read_policy
 from secagg.runs.checks.site_check import SiteCheck, check_sites, draft_policy
 from secagg.runs.plan import plan_run
 from secagg.runs.run import run
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 
 def check(data: Path, columns: dict[str, Any], **more: Any) -> SiteCheck:

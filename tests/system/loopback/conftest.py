@@ -10,7 +10,7 @@ import pytest
 from support.jobs import write_job
 from support.nursery import nursery, quick_starts
 
-from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.sessions.engines.loopback import LoopbackEngine
 
 __all__ = ["nursery", "quick_starts"]  # fixtures
 

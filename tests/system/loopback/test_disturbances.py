@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from support.loopback import before_each, overrides, processes, same_bits
 
-import secagg.runtime.engines.loopback
+import secagg.sessions.engines.loopback
 from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
 from secagg.core.frames import Header
 from secagg.errors import ProtocolAbort
 from secagg.runs.run import Run, run
-from secagg.runtime.engines.channel import HOST
-from secagg.runtime.engines.launcher import Launcher
-from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.sessions.engines.channel import HOST
+from secagg.sessions.engines.launcher import Launcher
+from secagg.sessions.engines.loopback import LoopbackEngine
 
 
 def sender(frame: bytes) -> str:
@@ -48,8 +48,8 @@ def test_parties_that_did_not_start_are_counted(
             os.kill(self.processes[name].pid, signal.SIGSTOP)
 
     monkeypatch.setattr(Launcher, "launch", launch)
-    monkeypatch.setattr(secagg.runtime.engines.loopback, "_START", 0.0)
-    monkeypatch.setattr(secagg.runtime.engines.loopback, "_START_EACH", 3.0)
+    monkeypatch.setattr(secagg.sessions.engines.loopback, "_START", 0.0)
+    monkeypatch.setattr(secagg.sessions.engines.loopback, "_START_EACH", 3.0)
     with pytest.raises(ProtocolAbort, match=r"2 of 3 .* 9 s") as caught:
         processes(job)
     assert caught.value.where == "west"

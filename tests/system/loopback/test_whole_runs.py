@@ -19,8 +19,8 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, RecordsRefusal, UsageError
 from secagg.jobs.registry import PROTOCOLS
 from secagg.runs.run import run
-from secagg.runtime.engines.launcher import Launcher
-from secagg.runtime.engines.loopback import LoopbackEngine
+from secagg.sessions.engines.launcher import Launcher
+from secagg.sessions.engines.loopback import LoopbackEngine
 
 # --- the same run --------------------------------------------------------------------------------
 

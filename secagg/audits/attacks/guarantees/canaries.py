@@ -54,11 +54,11 @@ from secagg.contracts import Body, SiteRecords, Spec, Update
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.privacy.accounting.terms import Terms
-from secagg.runtime.fixed_point import decode
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT
-from secagg.runtime.session import open_session
+from secagg.sessions.fixed_point import decode
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
+from secagg.sessions.session import open_session
 
 _ERROR = 1e-3
 _MOST, _FEWEST = 100, 50  # canaries

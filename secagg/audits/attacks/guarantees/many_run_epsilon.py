@@ -64,8 +64,8 @@ from secagg.audits.views import View, Who
 from secagg.contracts import Body
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.arrays import Array
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT
 
 ERROR = 1e-5
 """Probability of a false alarm, of all cases together."""

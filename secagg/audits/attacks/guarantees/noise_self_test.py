@@ -62,10 +62,10 @@ from secagg.core.randomness import replayable_random
 from secagg.core.ring import RingVector
 from secagg.jobs.data_sources import SiteSource
 from secagg.privacy.sampling.sampler import EXACT_UP_TO, sample_weighted
-from secagg.runtime.fixed_point import encode
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import Planned
-from secagg.runtime.rounds import COHORT, cohort_update
+from secagg.sessions.fixed_point import encode
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import Planned
+from secagg.sessions.rounds import COHORT, cohort_update
 
 _LEVEL = 1e-6
 _DRAWS = 20_000  # of each site, round and weight

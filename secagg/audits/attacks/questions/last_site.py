@@ -50,7 +50,7 @@ from secagg.core import ring
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.privacy.sampling.sampler import sample_weighted
-from secagg.runtime.fixed_point import add_noise, decode, encode
+from secagg.sessions.fixed_point import add_noise, decode, encode
 
 _EXPOSED = 0.1
 _DRAWS = 10

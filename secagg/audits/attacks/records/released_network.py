@@ -21,7 +21,7 @@ from secagg.models.neural.rounds import NetworkRounds
 from secagg.models.neural.torch_module import TorchModule
 
 if TYPE_CHECKING:
-    from secagg.runtime.planned_job import Planned
+    from secagg.sessions.planned_job import Planned
 
 
 def network_of(planned: Planned, result: Result) -> Learner | None:

@@ -2,7 +2,7 @@
 
 A site has its moments with noise: M~ = M + E, the sums of z z' with z = (1, x) over records, b~ =
 b + e, those of z y, and that of y^2, with independent normal noise of known variances, V in b~
-(`secagg.runtime.site_moments`). With y = z' beta + normal errors of variance s,
+(`secagg.sessions.site_moments`). With y = z' beta + normal errors of variance s,
 
     b~ given M ~ N(M beta, s M + V)                                                              (1)
 

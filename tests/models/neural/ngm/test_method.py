@@ -16,8 +16,8 @@ from secagg.errors import JobError, PeerError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.runs.run import run
 from secagg.runs.simulate import simulate
-from secagg.runtime.parties import read_records
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.parties import read_records
+from secagg.sessions.planned_job import plan_job
 
 pytestmark = pytest.mark.neural
 FREE = {"penalty": 0.0, "linear_penalty": 0.0}

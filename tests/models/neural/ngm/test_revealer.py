@@ -21,7 +21,7 @@ from secagg.models.neural.ngm.path_norms import path_slopes
 from secagg.models.neural.ngm.revealer import edge_strengths
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.runs.simulate import simulate
-from secagg.runtime.planned_job import plan_job
+from secagg.sessions.planned_job import plan_job
 
 pytestmark = pytest.mark.neural
 

@@ -1,0 +1,152 @@
+"""Noise once at the site: a site's moments with noise, all that its rounds use afterwards.
+
+With placement `site`, a method that reads its site's records through moments only
+(`secagg.contracts.MomentsOnly`) never gets them. The site adds noise to n and M = sum z z'
+(`secagg.models.common.clipped_moments`), once, and gives the method records that have the noisy,
+repaired moments (`secagg.models.common.surrogate_records`). All that any round of any method
+computes from these is as private as one release of n and M. So neither the number of rounds nor
+what they send costs anything (Dwork and Roth 2014, proposition 2.1; the rotation test of
+tests/contracts/test_reads_moments.py).
+
+The draw is charged once. The seed of its noise is in the site's ledger, under a key of records,
+columns, clipping and noise, but not of method and round. A later job with the same key gets the
+same seed, so the same noisy moments, and costs nothing (`secagg.privacy.ledger.ledger`).
+
+Inference that knows the noise. The records that a method gets have the noisy moments before their
+repair, too, and the noise's variance (`SiteRecords.noisy`). A method can use them
+(`secagg.models.sparse_bayes.latent_moments`).
+
+Guarantees
+    * The integers that the noise is added to are exact sums of clipped records on a grid, and move
+      by at most the declared sensitivity. The noise is discrete and drawn on the same grid.
+    * What the method, the count of records and the site's own result get depends on the records
+      through the noisy integers only.
+    * The seed is on disk before the noise is drawn from it. A process that is killed in between
+      finds it again, and draws the same noise.
+
+Not protected: how long the site computes. Which sites take part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from secagg.contracts import (
+    Body,
+    Field,
+    Kind,
+    NoisyMatrix,
+    PublicFacts,
+    RecordCount,
+    SiteRecords,
+    Spec,
+    Stage,
+)
+from secagg.contracts.noise import SITE_MOMENTS, Noise
+from secagg.core.arrays import Array
+from secagg.core.randomness import RandomBytes
+from secagg.models.common.clipped_moments import (
+    CONSTANT,
+    counted_moments_sensitivity,
+    counted_moments_variances,
+    upper_moments,
+)
+from secagg.models.common.noisy_moments import NoisyMoments, noisy_moments, repaired
+from secagg.models.common.surrogate_records import surrogate_records
+from secagg.privacy.sampling.sampler import sample_weighted
+from secagg.sessions.fixed_point import add_noise, decode, encode_cut_sum
+from secagg.sessions.sum_plan import plan_sum
+
+
+def site_moments_stage(public: PublicFacts, count_share: float) -> Stage:
+    """Return what is drawn: n and M, for records that are clipped as `public` says."""
+    assert public.clip is not None
+    sees = "nothing: noise is added to each site's moments, which it keeps"
+    moved = counted_moments_sensitivity(public.clip, len(public.variables), count_share)
+    return Stage(SITE_MOMENTS, site_moments_spec(public), 1, sees, moved)
+
+
+def site_moments_spec(public: PublicFacts) -> Spec:
+    """Return the fields that are drawn."""
+    assert public.clip is not None
+    p, bits, rows = len(public.variables), 2 * public.clip.grid_bits, float(public.max_rows)
+    return (
+        Field("records", (1,), rows, bits, Kind.COUNT),
+        Field("moments", ((p + 1) * (p + 2) // 2,), rows, bits, Kind.PSD),
+    )
+
+
+def site_moments_facts(public: PublicFacts) -> Body:
+    """Return what else of the noise is part of the key of the draw: the weights.
+
+    With the same variance and other weights, which `count_share` chooses, one seed would give two
+    releases of the same moments whose noise differs by a known factor.
+    """
+    return {"weights": list(public.noise[SITE_MOMENTS].weights)}
+
+
+@dataclass(frozen=True)
+class SiteMoments:
+    """A site's noisy moments, and records for the method.
+
+    site: the site's records without their values; largest: as for `surrogate_records`
+    max_records: the largest number of rows
+    """
+
+    noisy: NoisyMoments
+    site: SiteRecords
+    largest: Array
+    max_records: int
+
+    @property
+    def noisy_count(self) -> float:
+        """The noisy number of records; it may be fractional or negative."""
+        return float(self.noisy.matrix[0, 0])
+
+    @cached_property
+    def repaired(self) -> SiteRecords:
+        """Records with the noisy, repaired moments."""
+        records = min(max(self.noisy.records, 1), self.max_records)
+        values = surrogate_records(repaired(self.noisy).matrix, records, self.largest)
+        noisy = NoisyMatrix(self.noisy.matrix, self.noisy.variance)
+        return replace(self.site, values=values, noisy=noisy)
+
+
+def draw_site_moments(
+    parts: Sequence[SiteRecords], public: PublicFacts, random: RandomBytes
+) -> SiteMoments:
+    """Return the moments of a site's records with the noise that `random` determines.
+
+    parts: the site's records, each part at most `max_rows` of them
+    """
+    noise = public.noise[SITE_MOMENTS]
+    plan = plan_sum(site_moments_spec(public), 1, noise=noise)
+    vector = encode_cut_sum(plan, [
+        {"records": np.array([float(len(part.values))]),
+         "moments": upper_moments(part.values, CONSTANT)}
+        for part in parts
+    ])  # fmt: skip
+    variance = noise.site_variance(1)
+    add_noise(plan, vector, sample_weighted(variance, noise.weights, plan.noised, random))
+    drawn, _ = decode(plan, vector)
+    of_count, of_moments = counted_moments_variances(noise)
+    counted = RecordCount(float(drawn["records"][0]), of_count)
+    noisy = noisy_moments(drawn["moments"], public, of_moments, counted, CONSTANT)
+    largest = np.array([variable.max_abs for variable in public.variables])
+    nothing = np.zeros(len(public.columns))
+    site = replace(
+        parts[0], values=parts[0].values[:0], incomplete=0, outside=nothing, clipped_share=nothing,
+        complete=np.zeros(0, dtype=np.bool_), remarks=(), surplus=0,
+    )  # fmt: skip
+    return SiteMoments(noisy, site, largest, public.max_rows)
+
+
+def count_variance(noise: Noise) -> float:
+    """Return the variance of the noisy count: (1) of `secagg.models.common.noisy_moments`."""
+    of_count, of_moments = counted_moments_variances(noise)
+    of_first = 2 * of_moments / CONSTANT**4
+    return of_count * of_first / (of_count + of_first)
