@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo tables docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -92,6 +92,9 @@ bench: .venv/.test  ## print the tables of docs/performance/ (after bench-peers:
 bench-peers: .venv-bench/.peers  ## install the libraries that bench compares with in .venv-bench
 
 bench-neural: .venv-bench/.neural  ## install torch beside them, for the reference of NOTEARS-ADMM
+
+tables: .venv/.run  ## write what the code says of settings and sums into the pages of docs/
+	$(BIN)/python docs/tables.py
 
 docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warning
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
