@@ -16,6 +16,7 @@ from latex2mathml.converter import convert
 from mkdocs.plugins import event_priority
 
 TILDE = ("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # "is distributed as" is an operator
+FIRST_AND_LAST = {"own-study.md": 10, "tutorial.md": 2, "reference/api.md": 0.1}  # in the search
 KEYS = "<table data-keys>\n<thead>\n<tr>\n<th>key</th>"
 
 
@@ -35,7 +36,9 @@ def on_page_content(html: str, **_: Any) -> str:
 
 @event_priority(100)  # before the search reads the page
 def on_page_context(context: Any, page: Any, nav: Any, **_: Any) -> Any:
-    """Take pages outside the navigation out of the search (called for every page)."""
+    """Say what the search finds, and what first (called for every page)."""
     if page not in nav.pages:
         page.meta["search"] = {"exclude": True}
+    elif page.file.src_uri in FIRST_AND_LAST:
+        page.meta["search"] = {"boost": FIRST_AND_LAST[page.file.src_uri]}
     return context
