@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo tables docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -93,11 +93,12 @@ bench-peers: .venv-bench/.peers  ## install the libraries that bench compares wi
 
 bench-neural: .venv-bench/.neural  ## install torch beside them, for the reference of NOTEARS-ADMM
 
-tables: .venv/.run  ## write what the code says of settings and sums into the pages of docs/
-	$(BIN)/python docs/tables.py
-
 docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warning
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+.PHONY: tables
+tables: .venv/.run  ## write what the code says of settings and sums into the pages of docs/
+	$(BIN)/python docs/tables.py
 
 data: .venv/.data  ## install the packages whose data files the examples read
 
