@@ -208,8 +208,10 @@ def noise() -> None:
     axes.text(16.5, 1.03, "as bad as slopes of 0", ha="right")
     axes.set_xscale("log", base=2)
     axes.set_xticks([0.5, 1, 2, 4, 8, 16], ["0.5", "1", "2", "4", "8", "16"])
-    axes.set(ylim=(0, None), xlabel="stronger guarantee  ←   ε   →  weaker", ylabel="error of slopes")
-    axes.legend(loc="upper right")
+    axes.set(
+        ylim=(0, None), xlabel="stronger guarantee  ←   ε   →  weaker", ylabel="error of slopes"
+    )
+    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.8))
     save(figure, "noise")
 
 

@@ -41,7 +41,7 @@ def main() -> None:
     """Write the three files; the draw always has the same seeds."""
     RAW.mkdir(exist_ok=True)
     for name in HOSPITALS:
-        draw = random.Random(name)  # noqa: S311  # made-up records, not noise
+        draw = random.Random(name)
         with (RAW / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerow(["patient", "age", "sex", "smoker", "drug", "ward", "crp", "stay"])
