@@ -85,7 +85,7 @@ check: .venv/.neural .venv/.nvflare  ## run formatter, linter, type checkers and
 	$(BIN)/lint-imports
 	$(MAKE) test-all
 
-bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peers: peers too)
+bench: .venv/.test  ## print the tables of docs/performance/ (after bench-peers: peers too)
 	python=.venv$$(test -e .venv-bench/.peers && echo -bench)/bin/python; \
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $$python benchmarks/report.py $(REPORT)
 
