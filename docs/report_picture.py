@@ -24,7 +24,9 @@ WIDTH, HEIGHT = 1000, 705  # up to the end of what is said of the sites
 def main(out: Path) -> None:
     """Write the picture into a file."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        shutil.copytree(EXAMPLE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("ledgers"))
+        shutil.copytree(
+            EXAMPLE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("ledgers")
+        )
         secagg.run(Path(folder) / "logistic.toml", out=Path(folder) / "run")
         browser = driver.chromium.launch(executable_path=find_browser("--browser"))
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})

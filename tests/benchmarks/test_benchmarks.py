@@ -47,7 +47,9 @@ def test_the_report_runs_every_benchmark(report) -> None:
 def test_each_benchmark_has_its_tables_with_a_stamp_on_one_page(report) -> None:
     pages = "".join(page.read_text() for page in report.PAGES.glob("*.md"))
     assert sorted(MARKS.findall(pages)) == sorted(report.SCRIPTS)
-    stamps = re.findall(r"^<!-- begin \S+ -->\n\n\*(?:Measured|Stored) on .*[Cc]ommit ", pages, re.M)
+    stamps = re.findall(
+        r"^<!-- begin \S+ -->\n\n\*(?:Measured|Stored) on .*[Cc]ommit ", pages, re.M
+    )
     assert len(stamps) == len(report.SCRIPTS)
 
 

@@ -180,13 +180,17 @@ def test_the_numbers_of_the_page_on_own_studies_are_those_of_its_runs(tmp_path: 
         assert f"{100 * expected['error']:.0f}" == percent
 
 
-def test_every_method_and_protocol_has_its_page_in_the_lists() -> None:
-    for folder, names in (("methods", METHODS), ("protocols", PROTOCOLS)):
-        assert {page.stem for page in (DOCS / folder).glob("*.md")} == {"index", *names}
-        index, readme = read(f"{folder}/index.md"), (ROOT / "README.md").read_text()
-        for name in names:
-            assert f"({name}.md)" in index
-            assert f"(docs/{folder}/{name}.md)" in readme
+def test_every_method_and_protocol_has_its_page_or_section_in_the_lists() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert {page.stem for page in (DOCS / "methods").glob("*.md")} == {"index", *METHODS}
+    for name in METHODS:
+        assert f"({name}.md)" in read("methods/index.md")
+        assert f"(docs/methods/{name}.md)" in readme
+    page = read("protocols/index.md")
+    assert set(re.findall(r"^## (\w+)$", page, re.M)) == set(PROTOCOLS)
+    for name in PROTOCOLS:
+        assert f"(#{name})" in page
+        assert f"(docs/protocols/index.md#{name})" in readme
 
 
 def test_links_between_files_are_valid() -> None:
