@@ -168,7 +168,7 @@ def sparse() -> None:
     """Common effects with intervals, the hospitals' own effects, and inclusion probabilities."""
     done, kept = simulate_sites(HEART / "sparse.toml", random=replayable_random(1))
     found = done.summary["coefficients"]
-    figure, axes = plt.subplots(figsize=(6.6, 3.4))
+    figure, axes = plt.subplots(figsize=(3.5, 3.6))
     terms = {
         each["term"]: {"estimate": each["mean"], "ci_low": each["low"], "ci_high": each["high"]}
         for each in found
@@ -179,9 +179,10 @@ def sparse() -> None:
         axes.plot(means, np.arange(len(means)) + 0.28, mark, color=ORANGE, ms=4.5,
                   markerfacecolor="none", label=site.replace("_", " ").title())  # fmt: skip
     rows(axes, [f"{each['term']}   PIP {each['pip']:.2f}" for each in found], 0)
-    axes.set_xlabel("slower heart  ←   effect in standard deviations   →  faster")
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.45, 1.16), ncols=5, columnspacing=1,
-                handletextpad=0.2)  # fmt: skip
+    axes.set_xlabel("slower heart  ←   effect, in SD   →  faster")
+    axes.legend(
+        loc="lower right", bbox_to_anchor=(1.02, 1.0), ncols=3, columnspacing=1, handletextpad=0.2
+    )
     save(figure, "sparse")
 
 
