@@ -1,6 +1,6 @@
 """Four hospitals over Flower's own programs, with TLS and a worker for each party.
 
-Flower is in an environment of its own (docs/how-to/deploy.md), so CI skips these tests.
+Flower is in an environment of its own (examples/flower/README.md), so CI skips these tests.
 """
 
 from __future__ import annotations

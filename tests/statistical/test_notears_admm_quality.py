@@ -162,7 +162,7 @@ def lagged_weights(
 def test_slower_growth_brings_lagged_weights_closer_to_the_truth(
     d: int, lags: int, n: int, scaled: bool
 ) -> None:
-    """Why penalties grow more slowly by default in time series; docs/methods/notears_admm.md.
+    """Why penalties grow more slowly by default in time series; docs/math/measured-methods.md.
 
     Thirty series of four sites, whose errors have equal variances. In own units the mean of the
     largest error of a weight must fall, by more than two standard errors of the difference. On
@@ -208,7 +208,7 @@ def ratio(parts: list[int], wholes: list[int]) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("d", "lags"), [(5, 1), (5, 2), (10, 1)])
 def test_directions_within_a_step_depend_on_the_scale(d: int, lags: int) -> None:
-    """The table of docs/methods/notears_admm.md: which scale finds what, on thirty series.
+    """The table of docs/math/measured-methods.md: which scale finds what, on thirty series.
 
     Errors have the same variance; deviations between a half and two of one unit; or each variable
     has a unit of its own, between a tenth and ten. The last three do not change standardised
