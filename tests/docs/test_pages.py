@@ -244,3 +244,15 @@ def test_ols_accepts_a_single_variable_as_outcome() -> None:
     whole: dict[str, Any] = tomllib.loads(toml_blocks(DOCS / "reference" / "job.md")[0])
     public = public_facts(parse_job(whole), ("north", "south"))
     build_analysis({"kind": "ols", "outcome": "ward=other", "predictors": ["age"]}, public, "here")
+
+
+def test_the_navigation_has_at_most_40000_words() -> None:
+    """Generated parts not counted: they are for looking up. More belongs into docs/evidence.md."""
+    (nav,) = re.findall(r"^nav:\n((?: .*\n)*)", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+    pages = re.findall(r"([\w/-]+\.md)$", nav, re.M)
+    written = (
+        re.sub(r"^<!-- (?:keys|sums|pages): .*?^<!-- end -->$", "", read(page), flags=re.M | re.S)
+        for page in pages
+    )
+    assert len(pages) > 40
+    assert sum(len(text.split()) for text in written) <= 40_000
