@@ -31,7 +31,6 @@ from secagg.models.common.noisy_moments import REPEATED_NOTE
 from secagg.models.common.site_levels import POOLED_NOISED_NOTE
 from secagg.models.moments.method import PooledMoments
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.runs.plan import plan_run
 from secagg.sessions import fixed_point
 from secagg.sessions.planned_job import plan_job
 from secagg.sessions.session import Session, open_session
@@ -341,15 +340,6 @@ def test_no_persons_records_move_the_moments_by_more_than_the_noise_allows(place
     assert max(moved) == pytest.approx(mechanism.add * sigma, rel=1e-3)
 
 
-def test_a_limit_for_a_persons_records_is_stated() -> None:
-    data = {name: columns | {"id": list(range(12))} for name, columns in tables().items()}
-    facts = plan_run(plan_job(parse_job(of_persons(person_norm=1.5)), data))["differential_privacy"]
-    assert facts["person_norm"] == 1.5
-    assert "sum of their squared norms exceeds 1.5" in facts["sentence"]
-    without = plan_run(plan_job(parse_job(of_persons()), data))["differential_privacy"]
-    assert without["person_norm"] is None and "squared norms" not in without["sentence"]
-
-
 def test_a_limit_for_a_person_needs_persons_and_moments() -> None:
     with pytest.raises(JobError, match="person_norm requires person"):
         parse_job(private(person_norm=1.0))
@@ -387,12 +377,6 @@ def test_penalised_analyses_under_noise_give_no_intervals() -> None:
     assert all(term["ci_low"] is term["std_error"] is None for term in ridge["terms"])
     *_, left_out, pooled = ridge["notes"]
     assert "left out" in left_out and ols["notes"][-1] == pooled == POOLED_NOISED_NOTE
-
-
-def test_plan_states_the_privacy_guarantee() -> None:
-    planned = plan_run(plan_job(parse_job(private(epsilon=2.0)), tables()))
-    assert planned["differential_privacy"]["epsilon"] == 2.0
-    assert planned["differential_privacy"]["if_more_collude"][2][1] > 2.0
 
 
 def test_a_site_adds_the_same_noise_after_a_crash(tmp_path: Path) -> None:

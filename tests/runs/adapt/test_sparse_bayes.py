@@ -175,9 +175,7 @@ def test_predictions_undo_the_logarithm_of_the_outcome(tmp_path: Path) -> None:
     assert abs(np.log(found["median"] / further["y"]).mean()) < 0.1
 
 
-def test_one_record_under_a_vague_prior_gives_finite_numbers(
-    tmp_path: Path,
-) -> None:
+def test_one_record_under_a_vague_prior_gives_finite_numbers(tmp_path: Path) -> None:
     data = {f"s{k}": site(40, k) for k in range(3)}
     vague = {"noise_shape": 1e-3, "noise_scale": 1e-3, "rounds": 50}
     secagg.run(job(**vague), data, out=tmp_path / "out", random=replayable_random(1))
@@ -237,22 +235,6 @@ def test_disagreeing_chains_are_reported_for_the_new_site(run: FinishedSparseRun
     theta, t = (x.reshape(-1, q)[order].reshape(x.shape) for x in (run.theta, run.t))
     shuffled = replace(run, theta=theta, t=t)  # of independent draws, all from one law
     assert adapt(shuffled, site(0, 5), random=replayable_random(1)).summary()["converged"]
-
-
-def test_the_table_is_shown_without_own_units_or_means(
-    run: FinishedSparseRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = adapt(run, site(30, 5), random=replayable_random(1)).summary()
-    show_adapted(found)
-    assert "own units" in capsys.readouterr().out
-    for row in found["coefficients"]:
-        del row["own_units"]
-    show_adapted(found | {"scale": "site", "enough_sweeps": False, "logarithms": ["x"]})
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "own units" not in printed and "--sweeps" in printed
-    show_adapted(adapt(run, site(1, 5)).summary() | {"logarithms": ["x"]})
-    printed = " ".join(capsys.readouterr().out.split())
-    assert " sd " not in printed and "log(x)" in printed
 
 
 def test_the_adapt_command_writes_a_private_result(folder: Path, tmp_path: Path) -> None:
