@@ -23,6 +23,7 @@ from secagg.models.graphs.proximal_newton import graph_constraint
 from secagg.models.notears_admm.mlp_gradients import clipped_gradient_sum
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
 from secagg.privacy.accounting.events import Gaussian, SampledGaussian, epsilon_of
+from secagg.runs.facts import method_facts
 from secagg.runs.run import run
 from secagg.sessions.planned_job import Planned, plan_job
 
@@ -348,6 +349,16 @@ def test_variances_that_the_noise_hides_are_raised_and_named():
     assert "'y', 'case'" in summary["caution"] and summary["notes"][0] == summary["caution"]
     after["hidden_variances"] = []
     assert "caution" not in plan.method.result(after, plan.public, RecordCount(9, 0.0)).summary
+
+
+def test_it_is_called_admm_only_without_noise():
+    """Terminal and report show these titles."""
+    noised, raw = planned(job()), job(sampling_rate=1.0)
+    exact = planned({key: raw[key] for key in raw if key != "privacy"})
+    for plan, admm in ((noised, False), (exact, True)):
+        facts = method_facts(plan)
+        titles = {facts["title"], *(table["title"] for table in facts["tables"])}
+        assert len(titles) == 1 and ("NOTEARS-ADMM" in titles.pop()) is admm
 
 
 def test_steps_that_are_not_finite_are_left_out_and_counted():

@@ -86,6 +86,14 @@ def test_the_solver_can_be_chosen_apart_from_the_variant(kind: Any) -> None:
     assert results[0]["method"] != results[1]["method"] == results[2]["method"]
 
 
+def test_a_title_names_departures_from_the_paper() -> None:
+    assert NotearsAdmm(variant="paper").title.endswith("variant “paper”")
+    assert "standardise" not in NotearsAdmm(variant="paper", standardise=False).title
+    assert "except standardise" in NotearsAdmm(variant="paper", standardise=True).title
+    assert "except gamma1" in NotearsMlpAdmm(variant="paper", gamma1=1.3).title
+    assert NotearsAdmm(standardise=False).title.endswith("variant “fast”")
+
+
 @pytest.mark.parametrize(
     ("given", "gammas"),
     [
