@@ -14,6 +14,13 @@ from secagg.privacy.policy import policy_tables, site_policy
 NAMES = [name for group in GROUPS.values() for name in group]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_has_a_type_a_default_and_a_meaning(name: str) -> None:
+    for setting in settings_of_table(name):
+        assert setting.type and setting.default, setting
+        assert setting.meaning.endswith("."), setting
+
+
 def test_required_settings_come_first() -> None:
     defaults = [setting.default == "required" for setting in settings_of_table("ols")]
     assert defaults == sorted(defaults, reverse=True) and any(defaults)

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from support.jobs import TOML
 from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
 
-from secagg.cli import main
+from secagg.cli import main, output
+from secagg.cli.output import terminal
 from secagg.contracts.noise import Adjacency
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, UsageError
@@ -164,6 +166,30 @@ def test_two_sites_of_one_data_set_have_one_ledger(tmp_path: Path) -> None:
     assert [cap["epsilon"] for cap in caps] == [1.0, 50.0, 30.0]  # the ledger's, and both policies'
 
 
+def test_the_show_command_prints_what_show_returns(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised(2.0))
+    file = data / "ledgers/a.ledger"
+    (row,) = budgets.show(file, 1e-9)
+    add, replace = (row[f"epsilon_{adjacency.value}"] for adjacency in Adjacency)
+    assert add < replace
+    shown = printed(monkeypatch, capsys, "budget", "show", str(file), "--delta", "1e-9")
+    assert f"{add:.2f}" in shown and f"{replace:.2f}"[:3] in shown
+    narrow = Console(record=True, width=72, quiet=True)
+    narrow.quiet = False
+    monkeypatch.setattr(terminal, "standard_output", lambda: narrow)
+    output.show_budget([row | {"party": "coordinator of long name", "dataset": "a name as long"}])
+    assert "add_remove ┃" in narrow.export_text()
+    monkeypatch.undo()
+    budgets.set_cap(file, None, None, Cap(3.0, DELTA, None, Adjacency.ADD_REMOVE))
+    (cap,) = budgets.show(file)[0]["caps"]
+    assert cap["left"] > 3.0 - cap["spent"] + 0.5  # epsilons do not add up: 2.4 against 1
+    shown = printed(monkeypatch, capsys, "budget", "show", str(file))
+    assert f"{cap['spent']:.2f}"[:3] in shown and f"{cap['left']:.2f}"[:3] in shown
+
+
 def test_show_supports_other_deltas_and_accountants(tmp_path: Path) -> None:
     data = folder_with(tmp_path)
     run(data, privacy=noised(2.0))
@@ -242,6 +268,16 @@ def test_history_is_filtered_by_party_session_and_refusal(tmp_path: Path) -> Non
     assert ledger_history.history(data, "e", refused=True) == []
     with pytest.raises(UsageError, match="'bb'"):
         ledger_history.history(data, "bb")
+
+
+def test_the_history_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised())
+    ask = ("budget", "history", str(data / "ledgers"), "--party", "a")
+    assert "(add_remove)" in command(monkeypatch, capsys, *ask)
+    nothing = command(monkeypatch, capsys, *ask, "--refused", "--session", "[b]zz")
+    assert "'a'" in nothing and "'[b]zz'" in nothing and nothing.count("\n") == 1
+    assert json.loads(command(monkeypatch, capsys, *ask, "--session", "x", "--json")) == []
 
 
 def test_a_missing_ledger_or_job_is_an_error(tmp_path: Path) -> None:

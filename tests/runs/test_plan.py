@@ -239,6 +239,34 @@ def test_without_noise_or_ledgers_there_is_no_total(tmp_path: Path) -> None:
     assert plan_run(in_memory)["totals"] == []
 
 
+def test_the_plan_command_prints_one_row_for_equal_ledgers(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    run(data, privacy=noised(2.0))
+    job = tmp_path / "job.toml"
+    settings = "".join(f"{key} = {value!r}\n" for key, value in noised(2.0).items())
+    job.write_text(f"{TOML.replace('plain', 'additive')}\n[privacy]\n{settings}")
+    out = CliRunner().invoke(app, ["plan", str(job)], catch_exceptions=False).stdout
+    (row,) = [line for line in out.splitlines() if "coordinator" in line and "2.00" in line]
+    parties, before, own, _ = (text.strip() for text in row.strip("│").split("│"))
+    assert (parties, before, own) == ("a, b, c, d, e and coordinator", "2.00", "2.00")
+
+
+def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> None:
+    data = folder_with(tmp_path)
+    cap(data, "a", 3.0)
+    run(data, privacy=noised(2.0))
+    job = tmp_path / "job.toml"
+    job.write_text(TOML)
+    done = CliRunner().invoke(app, ["plan", str(job)], catch_exceptions=False)
+    assert done.exit_code == PolicyRefusal.exit_code
+    assert done.stderr.startswith("secagg: ") and done.stderr.count("\n") == 1
+    out = done.stdout.splitlines()
+    (refused,) = [line for line in out if line.startswith("will be refused: ")]
+    assert refused.endswith(f"{refusals(data, protocol={'name': 'plain'})[0]}")
+    (left,) = [line for line in out if line.startswith("epsilon left at a: ")]
+    assert left.endswith("of a cap of epsilon 3 at delta 1e-06 for ever (add_remove)")
+
+
 @pytest.mark.parametrize(("epsilon", "expected", "warned"), [
     (0.01, None, True), (4.0, None, False), (0.01, 10**6, False), (4.0, 13, True),
 ])  # fmt: skip

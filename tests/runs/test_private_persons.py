@@ -19,6 +19,7 @@ from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT, upper_moments
 from secagg.models.common.noisy_moments import REPEATED_NOTE
+from secagg.runs.plan import plan_run
 from secagg.sessions.planned_job import plan_job
 from secagg.sessions.session_ledgers import query_digest
 
@@ -123,6 +124,15 @@ def test_no_persons_records_move_the_moments_by_more_than_the_noise_allows(place
             moved.append(float(np.linalg.norm(moments(both) - moments(others))))
     assert max(moved) <= mechanism.add * sigma * (1 + 1e-12)
     assert max(moved) == pytest.approx(mechanism.add * sigma, rel=1e-3)
+
+
+def test_a_limit_for_a_persons_records_is_stated() -> None:
+    data = {name: columns | {"id": list(range(12))} for name, columns in tables().items()}
+    facts = plan_run(plan_job(parse_job(of_persons(person_norm=1.5)), data))["differential_privacy"]
+    assert facts["person_norm"] == 1.5
+    assert "sum of their squared norms exceeds 1.5" in facts["sentence"]
+    without = plan_run(plan_job(parse_job(of_persons()), data))["differential_privacy"]
+    assert without["person_norm"] is None and "squared norms" not in without["sentence"]
 
 
 def test_a_limit_for_a_person_needs_persons_and_moments() -> None:

@@ -164,6 +164,20 @@ def test_a_run_in_persons_verifies_and_its_report_says_so(tmp_path: Path) -> Non
     assert "count persons, by column" in page
 
 
+def test_the_check_command_prints_the_number_of_persons(tmp_path: Path) -> None:
+    data = with_ids(folder(tmp_path), everywhere(60))
+    path = tmp_path / "job.toml"
+    path.write_text(
+        f'title = "t"\n[sites]\nfolder = "{data}"\nmax_rows = 1000\n'
+        '[columns]\nage = { type = "continuous", low = 18, high = 110 }\n'
+        '[method]\nname = "moments"\n[release]\nmin_sites = 3\nmin_records = 10\n'
+        '[privacy]\nperson = "pid"\n',
+        encoding="utf-8",
+    )
+    shown = CliRunner().invoke(app, ["site", "check", str(path), "--site", "hungary"])
+    assert shown.exit_code == 0 and "60 persons" in " ".join(shown.output.split())
+
+
 def test_a_second_job_on_the_same_records_counts_persons_too(tmp_path: Path) -> None:
     """Another column is missing in all rows of nine patients: 27 rows, but nine persons."""
     data = with_ids(folder(tmp_path), everywhere(40))

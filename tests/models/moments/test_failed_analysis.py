@@ -1,5 +1,8 @@
 """An analysis that the moments do not allow loses neither the release nor the other analyses."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -54,3 +57,12 @@ def test_a_failed_analysis_does_not_stop_the_others_or_the_report(job, tmp_path)
     report = (tmp_path / "out" / "report.html").read_text()
     assert "method.analyses[1]" in report
     assert secagg.verify_folder(tmp_path / "out").releases == 2
+
+
+@pytest.mark.system
+def test_the_command_reports_a_failed_analysis_and_exits_with_2(job, tmp_path):
+    command = [sys.executable, "-m", "secagg.cli", "run", str(job), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "method.analyses[1]" in done.stderr.splitlines()[-1]
+    assert (tmp_path / "out" / "report.html").exists()

@@ -196,6 +196,13 @@ class TestField:
                 wide = 4 * max(side["sd"] for side in pair["sides"])
                 assert pair["partial_correlation"] == pytest.approx(exact[i, j], abs=wide)
 
+    def test_a_warning_names_the_pair(self) -> None:
+        summary = simulate(job(name="sparse_markov", rounds=8, warmup=0), records((10, 12))).summary
+        worst = max((side for pair in summary["pairs"] for side in pair["sides"]),
+                    key=lambda side: side["r_hat"])  # fmt: skip
+        names = [repr(worst[name]) for name in ("predictor", "outcome")]
+        assert any(all(name in note for name in names) for note in summary["notes"])
+
     def test_draws_name_their_columns(self, field: Result) -> None:
         theta, others = field.arrays["draws_theta"], field.arrays["predictors"]
         assert theta.shape == (200, 4, 4, 3) and others.tolist()[1] == [0, 2, 3]

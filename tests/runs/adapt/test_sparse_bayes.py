@@ -237,6 +237,22 @@ def test_disagreeing_chains_are_reported_for_the_new_site(run: FinishedSparseRun
     assert adapt(shuffled, site(0, 5), random=replayable_random(1)).summary()["converged"]
 
 
+def test_the_table_is_shown_without_own_units_or_means(
+    run: FinishedSparseRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = adapt(run, site(30, 5), random=replayable_random(1)).summary()
+    show_adapted(found)
+    assert "own units" in capsys.readouterr().out
+    for row in found["coefficients"]:
+        del row["own_units"]
+    show_adapted(found | {"scale": "site", "enough_sweeps": False, "logarithms": ["x"]})
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "own units" not in printed and "--sweeps" in printed
+    show_adapted(adapt(run, site(1, 5)).summary() | {"logarithms": ["x"]})
+    printed = " ".join(capsys.readouterr().out.split())
+    assert " sd " not in printed and "log(x)" in printed
+
+
 def test_the_adapt_command_writes_a_private_result(folder: Path, tmp_path: Path) -> None:
     here, expected, out = tmp_path / "here.csv", tmp_path / "wanted.csv", tmp_path / "own"
     site(30, 5).to_csv(here, index=False)

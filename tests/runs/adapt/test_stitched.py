@@ -115,6 +115,17 @@ def test_new_columns_are_predicted_from_shared_ones(run: FinishedNetworks) -> No
         assert np.mean(found[f"group={level}"][smokers]) == pytest.approx(share, abs=0.1)
 
 
+def test_the_summary_says_what_was_added(run: FinishedNetworks) -> None:
+    summary = stitched(run).summary()
+    assert json.loads(json.dumps(summary)) == summary
+    assert summary["records_here"] == 120
+    first, second = summary["new_columns"]
+    assert first["column"] == "income" and first["reads"] == ["weight"]
+    assert first["explained"] > 0.6 and 0.3 < second["explained"] < 0.5
+    new = [edge["between"] for edge in summary["edges"]][2:]
+    assert sorted(map(sorted, new)) == [["group", "smoker"], ["income", "weight"]]
+
+
 def test_all_edges_may_be_allowed(run: FinishedNetworks) -> None:
     summary = stitched(run, edges="all").summary()
     assert summary["new_columns"][0]["reads"] == ["smoker", "age", "weight", "group"]
