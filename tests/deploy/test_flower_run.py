@@ -118,9 +118,7 @@ def test_a_message_that_never_arrives_does_not_block_later_ones(
 ) -> None:
     """Flower leaves such a task if a run ends while the SuperNode takes its message."""
     from flwr.proto.message_pb2 import PullObjectResponse
-    from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-        make_pull_object_fn_protobuf,
-    )
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
     from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 
     from secagg.core.identity import Role

@@ -109,8 +109,7 @@ def test_the_proximal_solver_is_no_worse_than_the_papers(d: int, n: int, K: int)
 
 
 @pytest.mark.parametrize(
-    ("d", "n", "K"),
-    [(10, 30, 10), (20, 60, 10), (10, 300, 10), (20, 5120, 10), (20, 5120, 64)],
+    ("d", "n", "K"), [(10, 30, 10), (20, 60, 10), (10, 300, 10), (20, 5120, 10), (20, 5120, 64)]
 )
 def test_slower_penalty_growth_ends_closer_to_a_local_optimum(d: int, n: int, K: int) -> None:
     """What the note on `stationarity` advises, in place of the paper's 1.75 and 1.25.

@@ -1,8 +1,8 @@
 """Private runs that are killed and go on: the same noise, paid once, nothing sent unrecorded.
 
-`support.private_killed` kills them at every step around a release; here is what must hold then. At
-the end a coordinator and sites in real processes are killed where it matters most. Killed means
-SIGKILL: what was written to the system's cache survives it. Loss of power is not simulated.
+`support.private_killed` kills them at every step around a release; here is what must hold
+then. At the end a coordinator and sites in real processes are killed where it matters most. Killed
+means SIGKILL: what was written to the system's cache survives it. Loss of power is not simulated.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ pytestmark = pytest.mark.smoke
 
 
 @pytest.mark.parametrize(
-    "method",
-    [pytest.param(m, marks=pytest.mark.neural if m in NEURAL else ()) for m in METHODS],
+    "method", [pytest.param(m, marks=pytest.mark.neural if m in NEURAL else ()) for m in METHODS]
 )
 def test_each_method_runs(method: str, tmp_path: Path) -> None:
     settings = {"name": method, **SHORT_SETTINGS[method]}

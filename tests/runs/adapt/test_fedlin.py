@@ -45,12 +45,6 @@ def known() -> FinishedHm2Run:
     return shared(KNOWN)
 
 
-def test_a_posteriors_repr_is_one_short_line(known: FinishedHm2Run) -> None:
-    """And not as the thousands of draws that it is."""
-    new = fit_new_site(known, records(12), random=seeded_random(bytes(32)))
-    assert len(repr(new)) < 100 and str(DRAWS) in repr(new) and len(repr(known)) < 100
-
-
 def records(n: int) -> pd.DataFrame:
     return linear_tables((n,), d=2, seed=7)["s000"]
 
@@ -225,9 +219,7 @@ def test_a_site_without_usable_posterior_draws_is_an_error() -> None:
         fit_new_site(run, records(50), random=seeded_random(bytes(32)))
 
 
-def test_predictions_undo_the_logarithm_of_the_outcome(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_predictions_undo_the_logarithm_of_the_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     tables = linear_tables((20, 25), d=2)
     grown = {site: table.assign(y=np.exp(table["y"] / 3)) for site, table in tables.items()}
     columns = bounds(tables)

@@ -175,9 +175,7 @@ def test_predictions_undo_the_logarithm_of_the_outcome(tmp_path: Path) -> None:
     assert abs(np.log(found["median"] / further["y"]).mean()) < 0.1
 
 
-def test_one_record_under_a_vague_prior_gives_finite_numbers(
-    tmp_path: Path,
-) -> None:
+def test_one_record_under_a_vague_prior_gives_finite_numbers(tmp_path: Path) -> None:
     data = {f"s{k}": site(40, k) for k in range(3)}
     vague = {"noise_shape": 1e-3, "noise_scale": 1e-3, "rounds": 50}
     secagg.run(job(**vague), data, out=tmp_path / "out", random=replayable_random(1))

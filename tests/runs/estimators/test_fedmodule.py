@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from sklearn.base import clone
 from support.networks import COLUMNS, job, linear, tables
 
 import secagg
@@ -24,23 +23,6 @@ from secagg.runs.run_reader import RunFolder
 from secagg.runs.simulate import simulate
 
 DECLARED: dict[str, Any] = {"columns": COLUMNS, "seed": 1}
-
-
-def test_parameters_are_those_of_the_constructor() -> None:
-    model = FedModule(linear, outcome="y", predictors=("x",), seed=3)
-    assert clone(model).get_params() == model.get_params()
-    assert secagg.FedModule is FedModule
-    with pytest.raises(UsageError) as caught:
-        model.predict(tables()["site0"])
-    assert caught.value.where == "FedModule"
-
-
-@pytest.mark.parametrize("key", ["module", "outcome", "predictors"])
-@pytest.mark.neural
-def test_settings_that_are_arguments_are_refused(key: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        FedModule(settings={key: "x"}).fit_sites(tables())
-    assert caught.value.where == "FedModule"
 
 
 @pytest.mark.neural
