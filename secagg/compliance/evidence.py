@@ -15,24 +15,23 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from secagg.audits.audit_file import read_audit
-from secagg.audits.run_integrity import verify_folder
 from secagg.compliance.form import Form, read_form
 from secagg.compliance.signatures import Signed, read_signatures
 from secagg.compliance.statements import Evidence, Status
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.claims.counts import records_of
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.numbers import listing
+from secagg.evidence.run_files import file_digest, json_bytes
+from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
 from secagg.experiments.summary import SCHEMA, check_summary
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.numbers import listing
-from secagg.reports.results import records_of
 from secagg.runs.ledger_history import history
-from secagg.runs.run_files import file_digest, json_bytes, log_facts
-from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 
 FOLDER = "evidence"
 _TRANSCRIPT = "transcript"
@@ -50,20 +49,20 @@ class RunEvidence:
     name: str
     folder: RunFolder
 
-    @cached_property
+    @property
     def facts(self) -> Plain:
-        """The content of run.json, and what the log has of releases and consent."""
-        return {**self.folder.facts, **log_facts(self.folder.events)}
+        """The content of run.json, and what the log has of releases."""
+        return self.folder.run_facts
 
-    @cached_property
+    @property
     def summary(self) -> Plain:
         """The content of result.json."""
         return self.folder.result.summary
 
-    @cached_property
+    @property
     def claims(self) -> PrivacyClaims:
         """What the run may claim about privacy."""
-        return PrivacyClaims.of(self.facts)
+        return self.folder.claims
 
     @property
     def records(self) -> int:
@@ -160,7 +159,7 @@ def gather(
         read_form(form)  # readable
     for place in runs:
         run = RunFolder.open_finished(place)
-        verify_folder(place, recompute=False)  # no other files, and the session is a digest
+        verify_folder(run, recompute=False)  # no other files, and the session is a digest
         target = folder / "runs" / run.session[:16]
         if target.exists():
             raise UsageError(str(place), "is the same run as another one")

@@ -26,9 +26,9 @@ from secagg.compliance.sections.worth import warnings_of
 from secagg.compliance.statements import Section, Status
 from secagg.contracts import DisclosureKind
 from secagg.contracts.reporting import ASKED_ONCE
-from secagg.reports import limitations
-from secagg.reports.disclosure import disclosure_kind
-from secagg.reports.numbers import count, counted, listing
+from secagg.evidence.claims import limitations
+from secagg.evidence.claims.disclosure import disclosure_kind
+from secagg.evidence.numbers import count, counted, listing
 
 _GAPS = (
     "A dishonest coordinator", "One record", "One person", "One event", "Colluding sites",

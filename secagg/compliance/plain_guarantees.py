@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from secagg.compliance.evidence import RunEvidence
-from secagg.reports.dp_claims import all_others, epsilon_of_two_units
-from secagg.reports.dp_plain_language import guess_of, right_guesses
-from secagg.reports.numbers import counted, probability, rounded_up
+from secagg.evidence.claims.guarantee import guess_of, right_guesses
+from secagg.evidence.claims.privacy import all_others, epsilon_of_two_units
+from secagg.evidence.numbers import counted, probability, rounded_up
 
 NO_NOISE = (
     "No limit on what the released sums reveal about one record. The sums are exact: they have no "

@@ -18,26 +18,25 @@ import jinja2
 from markupsafe import Markup
 
 from secagg.contracts import Result, TableKind
+from secagg.evidence import numbers as written
+from secagg.evidence.claims import guarantee as guarantees
+from secagg.evidence.claims import ledgers, limitations
+from secagg.evidence.claims import noise as noise_claims
+from secagg.evidence.claims.counts import at_least, not_counted, records_of
+from secagg.evidence.claims.disclosure import record_counts
+from secagg.evidence.claims.hazards import hazards
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.reports import (
-    dp_mechanisms,
-    dp_plain_language,
     expected_utility,
     fedlin,
-    ledgers,
-    limitations,
     networks,
     posterior,
     regression,
     results,
     tables,
 )
-from secagg.reports import numbers as written
 from secagg.reports import summary as summary_sections
-from secagg.reports.disclosure import record_counts
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.dp_hazards import hazards
 from secagg.reports.names import shown_columns
-from secagg.reports.site_counts import at_least, not_counted
 from secagg.reports.svg import forest_plot, graph
 from secagg.reports.svg.privacy_curve import curve_picture
 
@@ -124,8 +123,8 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             ledger_counts=ledgers.counting(facts),
             sees=claims.sees,
             coordinator_key=tables.coordinator_key(facts),
-            counted_records=results.records_of(summary) if claims.noised else None,
-            counts=None if claims.noised else record_counts(facts, summary),
+            counted_records=records_of(summary) if claims.noised else None,
+            counts=_counts(facts, summary, claims),
             not_counted=not_counted(facts),
             other_counts=results.other_counts(facts, summary) if claims.noised else None,
             settings=tables.settings(facts, claims),
@@ -136,6 +135,13 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
         )
     )
     return page + "\n"
+
+
+def _counts(
+    facts: Mapping[str, Any], summary: Mapping[str, Any], claims: PrivacyClaims
+) -> str | None:
+    shown = results.site_counts_shown(facts, summary)
+    return None if claims.noised else record_counts(facts, single_sites=shown)
 
 
 def _guarantee(
@@ -150,15 +156,15 @@ def _guarantee(
     return {
         "holds": claims.holds,
         "sentence": claims.sentence,
-        "plain_words": dp_plain_language.plain_words(claims, sites),
-        "voids": dp_plain_language.invalidating_conditions(claims),
+        "plain_words": guarantees.plain_words(claims, sites),
+        "voids": guarantees.invalidating_conditions(claims),
         "expected": expected_utility.expected(facts, summary),
-        "terms": dp_mechanisms.terms(claims, facts["job"]["privacy"]),
-        "mechanisms": dp_mechanisms.mechanisms(claims),
+        "terms": noise_claims.terms(claims, facts["job"]["privacy"]),
+        "mechanisms": noise_claims.mechanisms(claims),
         "curve": curve,
         "picture": curve_picture(curve, (guarantee["delta"], guarantee["epsilon"])),
-        "colluders": dp_mechanisms.colluders(guarantee),
-        "noise_exhausted": dp_mechanisms.noise_exhausted(guarantee, facts["protocol"]["name"]),
+        "colluders": noise_claims.colluders(guarantee),
+        "noise_exhausted": noise_claims.noise_exhausted(guarantee, facts["protocol"]["name"]),
         "ledger": claims.ledger.standing,
         "repeats": claims.ledger.repeats,
         "totals": ledgers.totals(facts),

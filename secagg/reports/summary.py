@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from secagg.contracts import DisclosureKind
-from secagg.reports.disclosure import disclosure_kind, headline
-from secagg.reports.dp_claims import PrivacyClaims, adjacency_in_words
-from secagg.reports.dp_plain_language import explain_epsilon, factor
+from secagg.evidence.claims.counts import at_least
+from secagg.evidence.claims.disclosure import disclosure_kind, headline
+from secagg.evidence.claims.guarantee import explain_epsilon, factor
+from secagg.evidence.claims.ledgers import LedgerClaims
+from secagg.evidence.claims.privacy import PrivacyClaims, adjacency_in_words
+from secagg.evidence.numbers import count, counted, listing
 from secagg.reports.expected_utility import fewer_records_than_expected, red_title
 from secagg.reports.expected_utility import in_short as expected_in_short
-from secagg.reports.ledgers import LedgerClaims
-from secagg.reports.numbers import count, counted, listing
 from secagg.reports.results import blocks
-from secagg.reports.site_counts import at_least
 
 Facts = Mapping[str, Any]
 Status = Literal["evidence attached", "evidence missing", "needs a person"]

@@ -19,7 +19,7 @@ from secagg.compliance.evidence import AllEvidence
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.core.randomness import replayable_random
 from secagg.errors import EvidenceError, UsageError
-from secagg.runs.run_files import job_digest, json_bytes
+from secagg.evidence.run_files import job_digest, json_bytes
 
 STATUSES = {"evidence attached", "stated by a person", "evidence missing", "needs a person"}
 

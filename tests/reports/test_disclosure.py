@@ -38,12 +38,12 @@ from secagg.cli.main import app
 from secagg.cli.output import terminal
 from secagg.contracts import Disclosure, DisclosureKind, SiteRecords, State, Update
 from secagg.core.randomness import system_random
+from secagg.evidence.claims.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
+from secagg.evidence.claims.ledgers import NO_BOUND, counting
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
-from secagg.reports.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
-from secagg.reports.ledgers import NO_BOUND, counting
 from secagg.reports.page import render
 from secagg.runs.facts import method_facts
 from secagg.runs.plan import plan_run
@@ -206,7 +206,7 @@ class TestReport:
             (graph_run(), True, False),
             (small_run("logistic", "additive"), False, True),
         ):
-            words = record_counts(finished.facts, finished.result.summary)
+            words = record_counts(finished.facts, single_sites=shown)
             text = Page(page_of(finished)).text
             assert words in text
             assert ("what all sums together determine depends" in words) == depends

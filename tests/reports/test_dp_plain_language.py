@@ -23,19 +23,20 @@ from support.reports import (
 )
 
 from secagg.contracts import Result
-from secagg.jobs.job import Named, parse_job
-from secagg.jobs.registry import PROTOCOLS, make_protocol
-from secagg.reports.dp_claims import PrivacyClaims, sees_in_words
-from secagg.reports.dp_plain_language import (
+from secagg.evidence.claims.counts import records_of
+from secagg.evidence.claims.guarantee import (
     explain_epsilon,
     factor,
     invalidating_conditions,
     plain_words,
     right_guesses,
 )
+from secagg.evidence.claims.privacy import PrivacyClaims, sees_in_words
+from secagg.jobs.job import Named, parse_job
+from secagg.jobs.registry import PROTOCOLS, make_protocol
 from secagg.reports.expected_utility import expected, fewer_records_than_expected, percent
 from secagg.reports.page import render
-from secagg.reports.results import other_counts, records_of
+from secagg.reports.results import other_counts
 from secagg.runs.plan import plan_run
 from secagg.sessions.planned_job import plan_job
 

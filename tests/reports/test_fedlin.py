@@ -12,7 +12,9 @@ from rich.console import Console
 from support.reports import Page, copied, job, page_of, tables, written
 
 from secagg.cli.output.fedlin import show_sites
-from secagg.reports.dp_claims import PrivacyClaims
+from secagg.evidence.claims.limitations import unprotected
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import significant
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
@@ -21,8 +23,6 @@ from secagg.reports.fedlin import (
     shared_table,
     sites_table,
 )
-from secagg.reports.limitations import unprotected
-from secagg.reports.numbers import significant
 from secagg.reports.results import Block, blocks
 from secagg.runs.run import Run
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.reports import Page, copied, noised_run, page_of, small_run, void_run
 
+from secagg.evidence.claims.limitations import unprotected
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.jobs.job import Named
 from secagg.jobs.registry import METHODS, make_method
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.limitations import unprotected
 
 UNCHECKED = (
     "secagg does not check what the sums of this run and of other runs over the same sites "

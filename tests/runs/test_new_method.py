@@ -11,13 +11,13 @@ from rich.console import Console
 from support.reports import Page, banners, job, page_of, tables
 from typer.testing import CliRunner
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli import output
 from secagg.cli.main import app
 from secagg.cli.output import terminal
 from secagg.errors import JobError
+from secagg.evidence.claims.disclosure import MAY_REVEAL
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs import registry
-from secagg.reports.disclosure import MAY_REVEAL
 from secagg.runs.plan import plan
 from secagg.runs.run import Run, run
 

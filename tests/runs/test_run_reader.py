@@ -15,9 +15,9 @@ import pytest
 from support.jobs import small_job, tables
 
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.run_files import json_bytes
+from secagg.evidence.run_folder import RunFolder
 from secagg.runs.run import run
-from secagg.runs.run_files import json_bytes
-from secagg.runs.run_reader import RunFolder
 
 READ: dict[str, Callable[[RunFolder], Any]] = {
     "run.json": lambda folder: folder.facts,

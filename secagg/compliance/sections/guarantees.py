@@ -6,7 +6,8 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.sections.ledgers import ledger_statements
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Section, Statement, Status, Table
-from secagg.reports import dp_mechanisms, dp_plain_language, limitations
+from secagg.evidence.claims import guarantee as guarantees
+from secagg.evidence.claims import limitations, noise
 
 
 def guarantee(evidence: AllEvidence) -> Section:
@@ -15,12 +16,12 @@ def guarantee(evidence: AllEvidence) -> Section:
     for run in evidence.runs:
         found += _of_run(run)
         if run.claims.noised:
-            terms = dp_mechanisms.terms(run.claims, run.facts["job"]["privacy"])
+            terms = noise.terms(run.claims, run.facts["job"]["privacy"])
             shown.append(
                 Table(f"The guarantee of run {run.name}, term by term", ("Term", "Value"), terms,
                       evidence=(run.at("privacy"),))
             )  # fmt: skip
-            head, *rows = dp_mechanisms.mechanisms(run.claims)
+            head, *rows = noise.mechanisms(run.claims)
             cells = [(name, *values) for name, values in rows]
             shown.append(
                 Table(f"The noise of run {run.name}, by stage", (head[0], *head[1]), cells,
@@ -47,7 +48,7 @@ def _of_run(run: RunEvidence) -> list[Statement]:
     status = Status.ATTACHED if claims.holds else Status.MISSING
     found = [Statement("one record", claims.sentence, status, (run.at("privacy"),), run.name)]
     if claims.holds:
-        for topic, text in dp_plain_language.plain_words(claims, len(run.facts["cohort"])):
+        for topic, text in guarantees.plain_words(claims, len(run.facts["cohort"])):
             found.append(Statement(topic.lower(), text, status, (run.at("privacy"),), run.name))
     return found
 

@@ -14,10 +14,10 @@ from typing import Any
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status
 from secagg.contracts import TableKind
+from secagg.evidence.numbers import count, counted, significant
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.job import Release
 from secagg.reports import results
-from secagg.reports.numbers import count, counted, significant
 
 MIN_RECORDS, MAX_PARAMETER_SHARE, MIN_FREEDOM = 10, 0.33, 10
 

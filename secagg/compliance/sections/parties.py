@@ -6,9 +6,9 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Section, Statement, Status, Table
 from secagg.contracts import DisclosureKind
+from secagg.evidence.claims.disclosure import disclosure_kind
+from secagg.evidence.numbers import count, counted, listing
 from secagg.reports import summary, tables
-from secagg.reports.disclosure import disclosure_kind
-from secagg.reports.numbers import count, counted, listing
 
 
 def threat_model(evidence: AllEvidence) -> Section:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.form_checks import aggregators_of, contradictions
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.evidence.numbers import count, counted, listing, what_rules_count
 from secagg.reports import tables
-from secagg.reports.numbers import count, counted, listing, what_rules_count
 
 NOT_FILLED_IN = "Not filled in."
 

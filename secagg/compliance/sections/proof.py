@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from secagg.audits.run_integrity import Verified, verify_folder
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status, Table
-from secagg.reports.numbers import counted, listing
+from secagg.evidence.integrity import Verified, verify_folder
+from secagg.evidence.numbers import counted, listing
 
 
 def reproducibility(evidence: AllEvidence) -> Section:
@@ -46,7 +46,7 @@ def integrity(evidence: AllEvidence, verified: dict[str, Verified]) -> Section:
 
 def verify_runs(evidence: AllEvidence) -> dict[str, Verified]:
     """Verify the folder of every run. Raises `EvidenceError`, which names what was changed."""
-    return {run.name: verify_folder(run.folder.path) for run in evidence.runs}
+    return {run.name: verify_folder(run.folder) for run in evidence.runs}
 
 
 def _of_run(run: RunEvidence, verified: Verified) -> Statement:

@@ -8,12 +8,12 @@ from typing import Any
 from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.evidence.claims.hazards import hazards
+from secagg.evidence.numbers import listing, significant
 from secagg.experiments.experiment import EPSILON
 from secagg.reports import summary as first_page
-from secagg.reports.dp_hazards import hazards
 from secagg.reports.expected_utility import expected
 from secagg.reports.experiments.page import number_rows, recommendation_lines
-from secagg.reports.numbers import listing, significant
 
 
 def utility(evidence: AllEvidence) -> Section:

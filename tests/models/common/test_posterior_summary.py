@@ -12,6 +12,7 @@ import pytest
 
 from secagg.contracts import Result
 from secagg.errors import UsageError
+from secagg.evidence.run_files import finite
 from secagg.models.common.posterior_summary import (
     median,
     number,
@@ -20,7 +21,6 @@ from secagg.models.common.posterior_summary import (
     to_arviz,
     worst_diagnostics,
 )
-from secagg.runs.run_files import finite
 
 RNG = np.random.default_rng(3)
 INDEPENDENT = RNG.standard_normal((500, 4, 2))

@@ -14,10 +14,10 @@ import pytest
 from support.noisy_mlp import COLUMNS, job, tables
 from support.playing import play, rows_of
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.contracts import PublicFacts, RecordCount
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, JobError, PeerError
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import parse_job
 from secagg.models.common.sampled_gradients import poisson_sample
 from secagg.models.graphs.proximal_newton import graph_constraint

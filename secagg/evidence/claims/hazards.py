@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from secagg.reports.dp_claims import Facts, PrivacyClaims
-from secagg.reports.numbers import count, counted, significant
-from secagg.reports.results import records_of
+from secagg.evidence.claims.counts import records_of
+from secagg.evidence.claims.privacy import Facts, PrivacyClaims
+from secagg.evidence.numbers import count, counted, significant
 
 
 def hazards(claims: PrivacyClaims, summary: Facts, sites: int) -> list[tuple[str, str]]:

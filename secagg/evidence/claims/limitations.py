@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from secagg.contracts import DisclosureKind
-from secagg.reports.disclosure import disclosure_kind
-from secagg.reports.dp_claims import PrivacyClaims, all_others, epsilon_of_two_units
-from secagg.reports.numbers import count, listing, significant
+from secagg.evidence.claims.disclosure import disclosure_kind
+from secagg.evidence.claims.privacy import PrivacyClaims, all_others, epsilon_of_two_units
+from secagg.evidence.numbers import count, listing, significant
 
 Facts = Mapping[str, Any]
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from secagg.privacy.accounting.events import Event, delta_of, with_less_noise
-from secagg.reports.dp_claims import (
+from secagg.evidence.claims.privacy import (
     Facts,
     PrivacyClaims,
     all_others,
@@ -26,7 +25,8 @@ from secagg.reports.dp_claims import (
     epsilon_of_two_units,
     events_of,
 )
-from secagg.reports.numbers import count, counted, power_of_e, probability, significant
+from secagg.evidence.numbers import count, counted, power_of_e, probability, significant
+from secagg.privacy.accounting.events import Event, delta_of, with_less_noise
 
 
 def right_guesses(guarantee: Facts, units: int = 1) -> int:

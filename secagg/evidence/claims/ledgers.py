@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.numbers import (
+from secagg.evidence.numbers import (
     ADJACENCIES,
     any_setting,
     count,
@@ -23,6 +22,7 @@ from secagg.reports.numbers import (
     probability,
     significant,
 )
+from secagg.privacy.accounting.budget import rounded_down
 
 Facts = Mapping[str, Any]
 NO_BOUND = "no bound, because some sums are exact"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from secagg.contracts.noise import SITE_MOMENTS
-from secagg.reports.dp_claims import (
+from secagg.evidence.claims.privacy import (
     Facts,
     PrivacyClaims,
     adjacency_in_words,
     epsilon_of_other_adjacency,
     mu_of,
 )
-from secagg.reports.numbers import (
+from secagg.evidence.numbers import (
     count,
     counted,
     declared,

@@ -2,7 +2,7 @@
 
 The facts come from `secagg.privacy.accounting.guarantee`, by way of run.json. The report claims the
 guarantee only if it follows from the other numbers on the page; each step is computed again here.
-`secagg.reports.dp_plain_language` explains the guarantee, `secagg.reports.dp_mechanisms` the noise.
+`secagg.evidence.claims.guarantee` explains the guarantee, `secagg.evidence.claims.noise` the noise.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
+from secagg.evidence.claims.ledgers import LedgerClaims
+from secagg.evidence.numbers import (
+    ADJACENCIES,
+    declared,
+    probability,
+    significant,
+    what_rules_count,
+)
 from secagg.privacy.accounting.calibration import epsilon_at
 from secagg.privacy.accounting.events import (
     Event,
@@ -23,14 +31,6 @@ from secagg.privacy.accounting.events import (
     with_less_noise,
 )
 from secagg.privacy.accounting.guarantee import sentence
-from secagg.reports.ledgers import LedgerClaims
-from secagg.reports.numbers import (
-    ADJACENCIES,
-    declared,
-    probability,
-    significant,
-    what_rules_count,
-)
 
 Facts = Mapping[str, Any]
 OPERATING_SYSTEM = "operating system"
