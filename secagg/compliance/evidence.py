@@ -21,9 +21,10 @@ from typing import Any
 from secagg.audits.audit_file import read_audit
 from secagg.compliance.form import Form, read_form
 from secagg.compliance.signatures import Signed, read_signatures
-from secagg.compliance.statements import Evidence, Status
+from secagg.compliance.statements import Evidence, Statement, Status
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.claims.claim import Claim
 from secagg.evidence.claims.counts import records_of
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.evidence.integrity import verify_folder
@@ -72,6 +73,11 @@ class RunEvidence:
     def at(self, where: str, file: str = "run.json") -> Evidence:
         """Return a place in a file of the run."""
         return Evidence(f"runs/{self.name}/{file}", where)
+
+    def state(self, claim: Claim) -> Statement:
+        """Return a claim of the run as a statement of the report."""
+        place = (self.at(claim.where),)
+        return Statement(claim.topic.lower(), claim.text, claim.status, place, self.name)
 
     def line(self, event: str) -> Evidence:
         """Return the first line of the log with this event; the whole log if it has none."""

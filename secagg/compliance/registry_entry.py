@@ -24,9 +24,7 @@ def _entry(run: RunEvidence, evidence: AllEvidence) -> dict[str, Any]:
     form, terms = evidence.form, dict(noise.terms(run.claims, facts["job"]["privacy"]))
     at_sites = guarantee["placement"] == "site"
     columns = [f"{n} ({c['type']})" for n, c in facts["job"]["columns"].items()]
-    open_gaps = {
-        topic: " ".join(texts) for topic, texts in limitations.unprotected(facts, run.claims)
-    }
+    open_gaps = {each.topic: each.text for each in limitations.unprotected(facts, run.claims)}
     deployment: dict[str, Any] = {
         "basic": {
             "name": facts["title"],

@@ -20,10 +20,10 @@ from markupsafe import Markup
 from secagg.contracts import Result, TableKind
 from secagg.evidence import numbers as written
 from secagg.evidence.claims import guarantee as guarantees
-from secagg.evidence.claims import ledgers, limitations
+from secagg.evidence.claims import ledgers, limitations, parties, rules
 from secagg.evidence.claims import noise as noise_claims
 from secagg.evidence.claims.counts import at_least, not_counted, records_of
-from secagg.evidence.claims.disclosure import record_counts
+from secagg.evidence.claims.disclosure import determined, record_counts
 from secagg.evidence.claims.hazards import hazards
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.reports import (
@@ -104,14 +104,15 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             style_hash=style_hash,
             in_short=summary_sections.in_short(banners, questions),
             claim=summary_sections.claim(facts, claims),
-            who_saw=summary_sections.who_saw(facts, claims),
-            consent=summary_sections.consent(facts, claims),
+            who_saw=parties.who_saw(facts, claims),
+            consent=rules.consent(facts),
+            determined=determined(facts["method"]["disclosure"]["text"], noised=claims.noised),
             banners=banners,
             unusable=summary_sections.unusable(facts, summary),
             questions=questions,
             unprotected=limitations.unprotected(facts, claims),
-            dropped=summary_sections.dropped(facts),
-            where_it_ran=summary_sections.where_it_ran(facts),
+            dropped=parties.dropped(facts),
+            where_it_ran=parties.where_it_ran(facts),
             released=tables.numbers_released(facts, claims),
             blocks=[_block(block, facts, claims, blocks) for block in blocks],
             columns=tables.columns(facts, summary, claims),
@@ -150,14 +151,16 @@ def _guarantee(
     """Return what the template shows of differential privacy, or None without noise."""
     if not claims.noised:
         return None
-    guarantee, sites = claims.guarantee, len(facts["cohort"])
+    guarantee = claims.guarantee
     # At a small delta no epsilon may hold: infinite, or null if it was read from run.json.
     curve = [(delta, e) for delta, e in guarantee["curve"] if e is not None and math.isfinite(e)]
     return {
         "holds": claims.holds,
         "sentence": claims.sentence,
-        "plain_words": guarantees.plain_words(claims, sites),
-        "voids": guarantees.invalidating_conditions(claims),
+        "plain_words": claims.plain_words(),
+        "voids": guarantees.invalidating_conditions(
+            guarantee, exact_before=bool(claims.ledger.exact)
+        ),
         "expected": expected_utility.expected(facts, summary),
         "terms": noise_claims.terms(claims, facts["job"]["privacy"]),
         "mechanisms": noise_claims.mechanisms(claims),
@@ -169,7 +172,7 @@ def _guarantee(
         "repeats": claims.ledger.repeats,
         "totals": ledgers.totals(facts),
         "caps": ledgers.caps(facts),
-        "hazards": hazards(claims, summary, sites),
+        "hazards": hazards(claims, summary),
     }
 
 

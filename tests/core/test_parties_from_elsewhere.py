@@ -207,6 +207,6 @@ def test_parties_from_elsewhere_are_built_where_they_are_checked() -> None:
         if re.search(r"\bPublicIdentity\(|\bRoster\(\{", path.read_text(encoding="utf-8")):
             found.add(str(path.relative_to(root)))
     assert found == {
-        "audits/run_integrity.py", "core/identity.py", "core/roster_file.py",
+        "evidence/run_folder.py", "core/identity.py", "core/roster_file.py",
         "sessions/engines/loopback.py", "sessions/session.py", "sessions/stored_session.py",
     }  # fmt: skip

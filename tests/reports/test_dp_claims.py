@@ -21,11 +21,11 @@ from support.reports import (
 
 from secagg.contracts import Result
 from secagg.contracts.noise import SITE_MOMENTS
+from secagg.evidence.claims.guarantee import sentence
 from secagg.evidence.claims.noise import noise_exhausted
 from secagg.evidence.claims.privacy import PrivacyClaims, epsilon_of_two_units
 from secagg.evidence.numbers import integer, probability, significant
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
-from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports.page import render
 
 PLACEMENTS = ("sum", "site", "round")

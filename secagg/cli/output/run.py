@@ -44,9 +44,6 @@ def show_run(run: Run) -> None:
     out.print(f"coordinator saw: {protocol['sees']['coordinator']} ({sums})")
     first = run.facts["plan"][0]["sees"]
     show_disclosure(out, first, run.facts["method"]["disclosure"], noised=noised)
-    if not protocol["hides_from_coordinator"]:
-        what = "hides no site: only noise protects records" if noised else "protects nothing"
-        out.print(f"[bold red]protocol {protocol['name']} {what}[/]")
     _show_noise(out, run.facts)
     show_warnings(out, warnings(run))
     if run.own:

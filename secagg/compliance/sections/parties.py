@@ -6,9 +6,12 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Section, Statement, Status, Table
 from secagg.contracts import DisclosureKind
-from secagg.evidence.claims.disclosure import disclosure_kind
+from secagg.evidence.claims.claim import Claim
+from secagg.evidence.claims.disclosure import determined, disclosure_kind
+from secagg.evidence.claims.parties import where_it_ran, who_saw
+from secagg.evidence.claims.rules import consent
 from secagg.evidence.numbers import count, counted, listing
-from secagg.reports import summary, tables
+from secagg.reports import tables
 
 
 def threat_model(evidence: AllEvidence) -> Section:
@@ -37,23 +40,14 @@ def _of_run(run: RunEvidence) -> list[Statement]:
     )  # fmt: skip
     found.append(
         Statement(
-            "where it ran", f"{summary.where_it_ran(facts).capitalize()}.",
+            "where it ran", f"{where_it_ran(facts).capitalize()}.",
             Status.ATTACHED if "pinned_roster" in facts["engine"] else Status.PERSON,
             (run.at("engine"),), run.name,
         )
     )  # fmt: skip
-    secret = claims.secret_randomness
-    text = (
-        "Keys, masks and noise came from the operating system's generator."
-        if secret
-        else "Keys, masks and noise can be computed again from a seed: this run protects nothing."
-    )
-    found.append(
-        Statement(
-            "randomness", text, Status.ATTACHED if secret else Status.MISSING,
-            (run.at("randomness"),), run.name,
-        )
-    )  # fmt: skip
+    text = claims.void or "Keys, masks and noise came from the operating system's generator."
+    status = Status.MISSING if claims.void else Status.ATTACHED
+    found.append(run.state(Claim("randomness", text, status, "randomness")))
     key = f"The coordinator's public key is {tables.coordinator_key(facts)}."
     found.append(Statement("keys", key, Status.ATTACHED, (run.at("roster"),), run.name))
     return found
@@ -65,16 +59,12 @@ def messages(evidence: AllEvidence) -> Section:
     for run in evidence.runs:
         facts, claims = run.facts, run.claims
         numbers = tables.numbers_released(facts, claims)
-        text = (
-            f"{counted(len(facts['releases']), 'sum')} were opened, with "
-            f"{counted(numbers, 'number')} in all. "
-            f"{'Each number has noise. ' if claims.noised else ''}{summary.who_saw(facts, claims)}"
-        )
+        text = f"{who_saw(facts, claims)} The sums had {counted(numbers, 'number')} in all."
         found.append(
             Statement("opened sums", text, Status.ATTACHED, (run.line("release"),), run.name)
         )
         found.append(_together(run))
-        consented = f"{summary.consent(facts, claims)}"
+        consented = consent(facts)
         found.append(
             Statement("consent", consented, Status.ATTACHED, (run.line("consent"),), run.name)
         )
@@ -91,7 +81,7 @@ def _together(run: RunEvidence) -> Statement:
         DisclosureKind.SITES: Status.PERSON,
         DisclosureKind.SOLVABLE: Status.MISSING,
     }[kind]
-    text = f"What the method's sums together determine: {run.facts['method']['disclosure']['text']}"
+    text = determined(run.facts["method"]["disclosure"]["text"], noised=run.claims.noised)
     place = run.at("method/disclosure/text")
     return Statement("all sums together", text, status, (place,), run.name)
 

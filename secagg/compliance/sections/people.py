@@ -5,7 +5,9 @@ from __future__ import annotations
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.form_checks import aggregators_of, contradictions
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
-from secagg.evidence.numbers import count, counted, listing, what_rules_count
+from secagg.evidence.claims.guarantee import unit_in_words
+from secagg.evidence.claims.rules import what_rules_count
+from secagg.evidence.numbers import count, counted, listing
 from secagg.reports import tables
 
 NOT_FILLED_IN = "Not filled in."
@@ -104,13 +106,7 @@ def _unit(run: RunEvidence) -> Statement:
         text += what_rules_count(person)
         return Statement("records of a person", text, Status.PERSON, (), run.name)
     guarantee = run.claims.guarantee
-    text = f"The guarantee protects one {guarantee['unit']}."
-    if guarantee["unit"] == "person":
-        text += (
-            f" A person has at most {counted(guarantee['records_per_person'], 'record')} at each "
-            f"of at most {counted(guarantee['sites_per_person'], 'site')}; further records are "
-            "left out."
-        )
+    text = f"The guarantee protects one {guarantee['unit']}: {unit_in_words(guarantee)}."
     return Statement(
         "records of a person", text, Status.ATTACHED, (run.at("privacy/unit"),), run.name
     )

@@ -124,10 +124,7 @@ def residual(evidence: AllEvidence) -> Section:
             place = (run.at(""),)
             found.append(Statement("warning", f"{title}. {text}", Status.MISSING, place, run.name))
         if run.claims.holds:
-            found += [
-                Statement(topic, text, Status.PERSON, (run.at("privacy"),), run.name)
-                for topic, text in hazards(run.claims, run.summary, len(run.facts["cohort"]))
-            ]
+            found += [run.state(claim) for claim in hazards(run.claims, run.summary)]
     return Section(
         10, "Residual risks and hazards", "GDPR 35(7)(c), (d); NIST SP 800-226, hazards",
         (*answers(evidence, "judgement", ("residual", "groups")), *found),

@@ -29,6 +29,12 @@ def headline(kind: DisclosureKind, *, noised: bool = False) -> str:
     return f"{title}, except for what the noise hides" if noised else title
 
 
+def determined(text: str, *, noised: bool) -> str:
+    """Return what a method's sums together determine. text: of its disclosure"""
+    with_noise = ", up to their noise" if noised else ""
+    return f"The method's sums together determine{with_noise}: {text}"
+
+
 def record_counts(facts: Mapping[str, Any], *, single_sites: bool) -> str:
     """Return who knows the numbers of records, in all and at each site, in a run without noise.
 

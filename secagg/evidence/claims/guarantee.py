@@ -1,8 +1,9 @@
-"""A guarantee of differential privacy in plain words: of what, for whom, and against whom.
+"""A guarantee of differential privacy in words: of what, for whom, against whom, how strong.
 
-The report explains epsilon in two ways. The definition bounds a factor of e^epsilon. For somebody
-who guesses, from all releases of a run, which of two data sets the run used, and who thought both
-equally likely before, the chance of success is
+The facts of a guarantee are those of `secagg.privacy.accounting.guarantee`: a plan has them, and
+run.json under `privacy`. Epsilon is explained in two ways. The definition bounds a factor of
+e^epsilon. For somebody who guesses, from all releases of a run, which of two data sets the run
+used, and who thought both equally likely before, the chance of success is
 
     P(right guess) <= Phi(mu / 2) + T.                                                       (1)
 
@@ -15,18 +16,175 @@ stronger statement than e^epsilon alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from secagg.evidence.claims.privacy import (
-    Facts,
-    PrivacyClaims,
-    all_others,
-    distance,
-    epsilon_of_two_units,
-    events_of,
+from secagg.contracts.noise import Adjacency, Placement
+from secagg.evidence.numbers import (
+    ADJACENCIES,
+    count,
+    counted,
+    declared,
+    power_of_e,
+    probability,
+    significant,
 )
-from secagg.evidence.numbers import count, counted, power_of_e, probability, significant
-from secagg.privacy.accounting.events import Event, delta_of, with_less_noise
+from secagg.privacy.accounting.calibration import epsilon_at
+from secagg.privacy.accounting.events import Event, delta_of, from_data, with_less_noise
+
+Facts = Mapping[str, Any]
+_GROUP_STEPS = 20  # of an iteration that converges in a few
+_OF_JOB = (
+    " The job chose the column that names persons, so the noise is large enough for a removal that "
+    "lets another person's record in."
+)
+
+
+def sentence(guarantee: Facts) -> str:
+    """Return the claim in one sentence; a second one says what a person or an event is."""
+    unit = f"one {guarantee['unit']}"
+    change = (
+        f"whether {unit} at any site took part"
+        if guarantee["adjacency"] == Adjacency.ADD_REMOVE.value
+        else f"replacing {unit} at any site by another"
+    )
+    return (
+        f"Differential privacy: {change} changes the probability of anything that was released by "
+        f"at most a factor {power_of_e(guarantee['epsilon'])}, plus "
+        f"{probability(guarantee['delta'])}, over all releases of this run, "
+        f"{collusion(guarantee)}.{_unit_explained(guarantee)}"
+    )
+
+
+def collusion(guarantee: Facts) -> str:
+    """Return which collusion the guarantee withstands. Each site knows its own noise."""
+    if guarantee["placement"] == Placement.SITE.value:
+        return "even if all other sites collude"
+    if guarantee["colluding"] == 0:
+        return (
+            "as long as no site reveals its share of the noise; the claim does not hold against "
+            "the sites themselves, because each knows its own share"
+        )
+    return f"as long as at most {guarantee['colluding']} of the sites collude with the coordinator"
+
+
+def unit_in_words(guarantee: Facts) -> str:
+    """Return what the unit is."""
+    if guarantee["unit"] == "record":
+        return "one row of a site's table"
+    if guarantee["unit"] == "event":
+        return (
+            f"the values of a series at one step, in at most {guarantee['records_per_event']} "
+            "records (windows) of a site (nobody checks this)"
+        )
+    records = counted(guarantee["records_per_person"], "record")
+    return (
+        f"at most {records} at a site (the site drops further ones) and records at no more than "
+        f"{counted(guarantee['sites_per_person'], 'site')} (nobody checks this)"
+    )
+
+
+def _unit_explained(guarantee: Facts) -> str:
+    if guarantee["unit"] == "record":
+        return ""
+    text = f" One {guarantee['unit']} means {unit_in_words(guarantee)}."
+    if guarantee["unit"] == "event":
+        return text
+    if (norm := guarantee["person_norm"]) is not None:
+        text += (
+            " The site scales a person's records down if the root of the sum of their squared "
+            f"norms exceeds {declared(norm)}."
+        )
+    return text if guarantee["person_pinned"] else text + _OF_JOB
+
+
+def epsilon_and_delta(guarantee: Facts) -> str:
+    """Return both in words."""
+    return f"ε {declared(guarantee['epsilon'])} at δ {probability(guarantee['delta'])}"
+
+
+def adjacency_in_words(guarantee: Facts, adjacency: str) -> str:
+    """Return the difference between neighbours, for example "one record added or removed"."""
+    return ADJACENCIES[adjacency].format(guarantee["unit"])
+
+
+def all_others(guarantee: Facts) -> str:
+    """Return what an attacker may know without breaking the guarantee."""
+    known = {"record": "all other records", "event": "all other events"}
+    return known.get(guarantee["unit"], "all other persons' records")
+
+
+def what(guarantee: Facts) -> str:
+    """Return what noise limits, and what it does not."""
+    unit = guarantee["unit"]
+    return (
+        f"Noise limits what the released numbers reveal about one {unit}, but does not exclude it. "
+        f"Nothing limits what they reveal about many {unit}s together: to learn that is the "
+        "purpose of the run."
+    )
+
+
+def who(guarantee: Facts) -> str:
+    """Return who is protected, and how much weaker the protection of two units is."""
+    text = f"Each {guarantee['unit']}, that is, {unit_in_words(guarantee)}."
+    if guarantee["unit"] == "person":
+        return text
+    several = "several records" if guarantee["unit"] == "record" else "many events"
+    two = f"{epsilon_of_two_units(guarantee)} at the same δ"
+    if guarantee["mu"] is not None:
+        two = f"at most {right_guesses(guarantee, 2)} of 100 right guesses (see below; {two})"
+    return f"{text} A person with {several} has less protection. With two: {two}."
+
+
+def against(guarantee: Facts) -> str:
+    """Return against whom the guarantee holds."""
+    return (
+        "Everybody who sees the released numbers, even somebody who knows "
+        f"{all_others(guarantee)}, {collusion(guarantee)}. Not against somebody who controls a "
+        "computer that has the records."
+    )
+
+
+def how_strong(guarantee: Facts) -> str:
+    """Return what epsilon means for somebody who guesses."""
+    return (
+        f"{guesses([all_others(guarantee)], [guess_of(guarantee)])} With them, at most "
+        f"{right_guesses(guarantee)} of 100 are right. An attacker who suspects more starts above "
+        "50, and may end above this."
+    )
+
+
+def guesses(known: Sequence[str], guessed: Sequence[str]) -> str:
+    """Return what an attacker guesses, and how often it is right without any release."""
+    return (
+        f"An attacker who knows {known[0] if len(known) == 1 else 'all others'} guesses "
+        f"{' or '.join(guessed)}. Without the released numbers, both answers are equally likely, "
+        "and 50 of 100 guesses are right."
+    )
+
+
+def guess_of(guarantee: Facts) -> str:
+    """Return what an attacker guesses: what differs between neighbours."""
+    if guarantee["adjacency"] == "replace":
+        return f"which of two {guarantee['unit']}s is in the data"
+    return f"whether one {guarantee['unit']} is in the data"
+
+
+def measure(guarantee: Facts) -> str:
+    """Return what epsilon and delta are."""
+    return (
+        f"{epsilon_and_delta(guarantee)}. ε 0 would be perfect; smaller is stronger. The factor is "
+        f"{factor(guarantee)}, and δ is added to it: δ should be far below 1 / number of records. "
+        "The factor bounds every attack; the number of right guesses is an average, and a single "
+        "guess can be surer."
+    )
+
+
+def factor(guarantee: Facts) -> str:
+    """Return e^epsilon and its approximate value: "e⁸, about 2,981 times"."""
+    value = math.exp(guarantee["epsilon"])
+    about = count(round(value)) if 100 <= value < 1e7 else significant(value, 3)
+    return f"{power_of_e(guarantee['epsilon'])}, about {about} times"
 
 
 def right_guesses(guarantee: Facts, units: int = 1) -> int:
@@ -46,124 +204,55 @@ def percent_right(events: Sequence[Event], discrete: float) -> int:
     return min(100, math.ceil(100 * chance))
 
 
-def factor(guarantee: Facts) -> str:
-    """Return e^epsilon and its approximate value: "e⁸, about 2,981 times"."""
-    value = math.exp(guarantee["epsilon"])
-    about = count(round(value)) if 100 <= value < 1e7 else significant(value, 3)
-    return f"{power_of_e(guarantee['epsilon'])}, about {about} times"
+def distance(guarantee: Facts) -> float:
+    """Return the total variation between all releases and Gaussian ones."""
+    return float(guarantee["delta_for_discreteness"] / (1 + math.exp(guarantee["epsilon"])))
 
 
-def guess_of(guarantee: Facts) -> str:
-    """Return what an attacker guesses: what differs between neighbours."""
-    if guarantee["adjacency"] == "replace":
-        return f"which of two {guarantee['unit']}s is in the data"
-    return f"whether one {guarantee['unit']} is in the data"
+def epsilon_of_other_adjacency(guarantee: Facts) -> str:
+    """Return epsilon at the delta of the guarantee under the other adjacency."""
+    (other,) = set(guarantee["events"]) - {guarantee["adjacency"]}
+    events = events_of(guarantee, other)
+    return _epsilon(epsilon_at(events, guarantee["delta"], distance(guarantee)))
 
 
-def explain_epsilon(claims: PrivacyClaims) -> str:
-    """Return what epsilon means for somebody who guesses; "" if no guarantee holds."""
-    if not claims.holds:
-        return ""
-    guarantee = claims.guarantee
-    return (
-        f"The factor is {factor(guarantee)}. It bounds every attack; it is not the expected gain "
-        f"of an attack. Suppose that an attacker knows {all_others(guarantee)}, sees all releases "
-        f"of this run and guesses {guess_of(guarantee)}. If both answers were equally likely "
-        f"before, the guess is right in at most {right_guesses(guarantee)} of 100 cases; without "
-        "the releases, in 50. An attacker with more prior knowledge starts from a higher number."
-    )
+def events_of(guarantee: Facts, adjacency: str) -> list[Event]:
+    """Return the events of all releases of the run under an adjacency."""
+    return [from_data(event) for event in guarantee["events"][adjacency]]
 
 
-def plain_words(claims: PrivacyClaims, sites: int) -> list[tuple[str, str]]:
-    """Return the guarantee as (question, answer) pairs, for readers without special knowledge.
+def epsilon_of_two_units(guarantee: Facts) -> str:
+    """Return epsilon at the delta of the guarantee for two records, or persons, together.
 
-    sites: number of sites whose data is in the sums
+    Two units move the releases twice as far. With placement "site" they may move the releases of
+    two sites. With samples, two units may take part in different ones, and the general bound for
+    groups holds: twice the epsilon of delta / (1 + e^epsilon).
     """
-    guarantee = claims.guarantee
-    return [
-        ("What is guaranteed", _what(guarantee)),
-        ("Who is protected", _who_is_protected(guarantee)),
-        ("Against whom", _against_whom(guarantee, sites)),
-        ("How strong it is", explain_epsilon(claims)),
-        (
-            "The exception",
-            f"δ = {probability(guarantee['delta'])}: a probability may change by this much in "
-            "addition to the factor. δ should be far below 1 / number of records.",
-        ),
-        ("Which releases it covers", _releases(claims)),
-        ("Which runs it covers", claims.ledger.adds_up),
-    ]
+    events = events_of(guarantee, guarantee["adjacency"])
+    releases = 2 if guarantee["placement"] == "site" else 1
+    delta, remainder = guarantee["delta"], releases * distance(guarantee)
+    if guarantee["mu"] is not None:
+        return _epsilon(epsilon_at([with_less_noise(e, 2.0) for e in events], delta, remainder))
+    epsilon = guarantee["epsilon"]
+    for _ in range(_GROUP_STEPS):
+        epsilon = epsilon_at(events, delta / (1 + math.exp(min(epsilon, 700.0))), remainder)
+    return _epsilon(2 * epsilon)
 
 
-def _what(guarantee: Facts) -> str:
-    unit = guarantee["unit"]
-    change = f"adding or removing one {unit}"
-    if guarantee["adjacency"] == "replace":
-        change = f"replacing one {unit} by another"
-    return (
-        f"A bound on how much {change} can change the probability of any released result. So it "
-        f"limits what the run reveals because of that one {unit}. It does not limit what the run "
-        f"reveals about many {unit}s together: that is the purpose of the run."
-    )
+def _epsilon(epsilon: float) -> str:
+    return "no ε" if math.isinf(epsilon) else f"ε {significant(epsilon)}"
 
 
-def _who_is_protected(guarantee: Facts) -> str:
-    if guarantee["unit"] == "record":
-        return (
-            "Each record: each row of a site's table. The protection of a person with several "
-            f"records is weaker: for two, {epsilon_of_two_units(guarantee)} at the same δ."
-        )
-    if guarantee["unit"] == "event":
-        windows = counted(guarantee["records_per_event"], "record")
-        return (
-            f"Each event: the values of a series at one step, in at most {windows} (windows) of a "
-            "site's table. The protection of a series, for example of a patient with many events, "
-            f"is weaker: for two events, {epsilon_of_two_units(guarantee)} at the same δ."
-        )
-    records = counted(guarantee["records_per_person"], "record")
-    return (
-        f"Each person, with at most {records} at a site, and at no more than "
-        f"{counted(guarantee['sites_per_person'], 'site')}. The protection of a person with "
-        "records at more sites is weaker, and nobody can notice that."
-    )
+def invalidating_conditions(guarantee: Facts, *, exact_before: bool) -> list[str]:
+    """Return what voids the guarantee, now or later, without software being able to notice.
 
-
-def _against_whom(guarantee: Facts, sites: int) -> str:
-    everybody = (
-        "Everybody who sees the releases, such as the coordinator and readers of the result, with "
-        f"any other knowledge, even of {all_others(guarantee)}."
-    )
-    if guarantee["placement"] == "site":
-        return (
-            f"{everybody} Also all other sites together with the coordinator, because each site's "
-            "own noise is enough for its records."
-        )
-    if guarantee["colluding"] == 0:
-        return (
-            f"{everybody} But not the sites themselves: each site knows its own share of the "
-            "noise. Against one of them, the guarantee has at least the strength that “If more "
-            "sites collude” states for one site. No site may tell anybody its share."
-        )
-    return (
-        f"{everybody} Also up to {guarantee['colluding']} of the {counted(sites, 'site')} that "
-        "tell the coordinator their noise; for more sites, see “If more sites collude”."
-    )
-
-
-def _releases(claims: PrivacyClaims) -> str:
-    releases = counted(sum(claims.sums.values()), "release")
-    text = f"The {releases} of this run together have {claims.epsilon_and_delta}."
-    return f"{text} {claims.ledger.repeats}".rstrip()
-
-
-def invalidating_conditions(claims: PrivacyClaims) -> list[str]:
-    """Return what voids the guarantee, now or later, without software being able to notice."""
-    guarantee = claims.guarantee
+    exact_before: whether the ledger has exact sums of these records
+    """
     own_noise = guarantee["placement"] == "site"
     conditions = [
         "Somebody releases the records, or sums of them without noise, in any other way, earlier "
         "or later, with this or other software."
-        + (" The ledger contains such a release already." if claims.ledger.exact else ""),
+        + (" The ledger contains such a release already." if exact_before else ""),
         "A site did not clip its records, or did not add its noise, for example because its "
         "program was changed. Then its records are not protected"
         + ("." if own_noise else ", and it counts as a colluding site."),

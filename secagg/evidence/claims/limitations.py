@@ -3,51 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from secagg.contracts import DisclosureKind
-from secagg.evidence.claims.disclosure import disclosure_kind
-from secagg.evidence.claims.privacy import PrivacyClaims, all_others, epsilon_of_two_units
+from secagg.evidence.claims.claim import Claim, Status
+from secagg.evidence.claims.disclosure import determined, disclosure_kind
+from secagg.evidence.claims.guarantee import what
+from secagg.evidence.claims.parties import where_it_ran
+from secagg.evidence.claims.privacy import NO_CLAIM, PrivacyClaims
 from secagg.evidence.numbers import count, listing, significant
 
 Facts = Mapping[str, Any]
 
 
-def unprotected(facts: Facts, claims: PrivacyClaims) -> list[tuple[str, Sequence[str]]]:
-    """Return what is not protected: (heading, explanations for this run)."""
-    noise, unit = [], "record"
-    if claims.noised:
-        noise = [("What noise does not cover", claims.guarantee["unprotected"])]
-        unit = claims.guarantee["unit"]
-    pooled = disclosure_kind(facts) is DisclosureKind.POOLED
+def unprotected(facts: Facts, claims: PrivacyClaims) -> list[Claim]:
+    """Return what is not protected in this run."""
+    unit = claims.guarantee["unit"] if claims.noised else "record"
     disclosure = facts["method"]["disclosure"]
-    together = [] if pooled else [("All sums together", [disclosure["text"]])]
+    texts = {f"Protocol {facts['protocol']['name']}": list(facts["protocol"]["unprotected"])}
+    if disclosure_kind(facts) is not DisclosureKind.POOLED:
+        texts["All sums together"] = [determined(disclosure["text"], noised=claims.noised)]
     if attacks := disclosure.get("attacks"):  # not in folders of earlier versions
-        listed = listing(attacks)
-        text = f"secagg audit JOB carries out what is stated here: {listed}."
-        together.append(("Attacks", [text]))
-    return [
-        (f"Protocol {facts['protocol']['name']}", facts["protocol"]["unprotected"]),
-        *together,
-        ("A dishonest coordinator", _dishonest_coordinator(facts, claims)),
-        ("One computer", [_one_computer(facts)]),
-        (f"One {unit}", [_one_unit(claims)]),
-        ("Colluding sites", [_colluding(facts, claims)]),
-        ("Other runs", _other_runs(facts, claims)),
-        ("Dishonest data", [
-            "A site may contribute invented numbers within its declared bounds. The site clips"
-            f"{'' if claims.noised else ' and counts'} numbers outside the bounds. Nobody can "
-            "detect invented numbers within the bounds."]),
-        ("Participation, times and sizes", [
+        texts["Attacks"] = [
+            f"secagg audit JOB carries out what is stated here: {listing(attacks)}."
+        ]
+    texts |= {
+        "A dishonest coordinator": _dishonest_coordinator(facts, claims),
+        "One computer": [_one_computer(facts)],
+        f"One {unit}": [_one_unit(claims)],
+        "Colluding sites": [_colluding(facts, claims)],
+        "Other runs": _other_runs(facts, claims),
+        "Dishonest data": [_dishonest_data(claims)],
+        "Participation, times and sizes": [
             "The coordinator and the network see which sites took part, and the sizes and times of "
-            "messages."]),
-        *noise,
-        ("The result", [
-            "Coefficients, means and graphs are published on purpose. Secure summation"
-            f"{' and noise do' if noise else ' does'} not limit what they reveal about groups of "
-            "people."]),
-    ]  # fmt: skip
+            "messages."
+        ],
+    }
+    if claims.noised:
+        texts["What noise does not cover"] = claims.guarantee["unprotected"]
+    texts["The result"] = [
+        "Results are published on purpose, and nothing limits what they reveal about groups of "
+        "people."
+    ]
+    return [Claim(topic, " ".join(said), Status.PERSON) for topic, said in texts.items()]
 
 
 def _dishonest_coordinator(facts: Facts, claims: PrivacyClaims) -> list[str]:
@@ -62,41 +61,35 @@ def _dishonest_coordinator(facts: Facts, claims: PrivacyClaims) -> list[str]:
 def _one_unit(claims: PrivacyClaims) -> str:
     if not claims.noised:
         return (
-            "The sums have no noise. Anybody who knows all other records can compute the last one "
-            "from an exact sum, and can test whether a known record took part."
+            "Anybody who knows all other records can compute the last one from an exact sum, and "
+            "can test whether a known record took part."
         )
-    guarantee = claims.guarantee
-    if not claims.holds:
-        return "The sums have noise, but the facts of this run do not support a guarantee."
+    return what(claims.guarantee) if claims.holds else NO_CLAIM
+
+
+def _dishonest_data(claims: PrivacyClaims) -> str:
     return (
-        f"Noise limits what the releases reveal about one {guarantee['unit']}, but does not "
-        f"exclude it: {claims.epsilon_and_delta}, even for somebody who knows "
-        f"{all_others(guarantee)}. The protection of several related {guarantee['unit']}s is "
-        f"weaker: for two, {epsilon_of_two_units(guarantee)} at the same δ."
+        "A site may contribute invented numbers within its declared bounds, and nobody can detect "
+        f"them. The site clips{'' if claims.noised else ' and counts'} numbers outside the bounds."
     )
 
 
 def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
-    sites, k = len(facts["cohort"]), min(claims.thresholds)
+    others, k = len(facts["cohort"]) - 1, min(claims.thresholds)
+    who = f"all other sites together ({count(others)})" if others > 1 else "the other site"
+    noise = " with its own noise" if claims.noised and not claims.void else ""
     text = (
-        "Colluding sites can subtract their own contributions from a sum. In this run, all other "
-        f"sites together ({count(sites - 1)}) could compute the contribution of the remaining site"
+        f"Under any protocol, {who} can subtract their own contributions from a sum and read that "
+        f"of one site{noise}."
     )
-    smallest = (
-        f"In the smallest sum that the sites allow, over at least {count(k)} sites, {count(k - 1)} "
-        "would be enough."
+    if noise and claims.holds and claims.guarantee["placement"] != "site":
+        last = claims.guarantee["if_more_collude"][-1][1]
+        strength = "no guarantee" if last is None or math.isinf(last) else f"ε {significant(last)}"
+        text += f" This share of the noise alone gives {strength} at the same δ."
+    return (
+        f"{text} In the smallest sum that the sites allow, over at least {count(k)} sites, "
+        f"{count(k - 1)} would be enough."
     )
-    if not claims.noised or not claims.holds:
-        return f"{text}. {smallest}"
-    guarantee = claims.guarantee
-    if guarantee["placement"] == "site":
-        return f"{text}, but with all of its noise, which the guarantee assumes. {smallest}"
-    last = guarantee["if_more_collude"][-1][1]
-    if last is None or math.isinf(last):
-        strength = "which guarantees nothing"
-    else:
-        strength = f"which gives ε {significant(last)} at the same δ"
-    return f"{text}, with its own share of the noise only, {strength}. {smallest}"
 
 
 def _other_runs(facts: Facts, claims: PrivacyClaims) -> list[str]:
@@ -132,22 +125,18 @@ def _same_sites(facts: Facts, claims: PrivacyClaims) -> str:
 
 
 def _one_computer(facts: Facts) -> str:
+    text = f"{where_it_ran(facts)}."
+    text = text[0].upper() + text[1:]
     if facts["engine"]["name"] == "memory":
-        return (
-            "All parties of this run ran in one process: the person who ran it could read every "
-            "site's records. The roles were separate, but on one computer."
-        )
+        return f"{text} The person who ran it could read every site's records."
     if "pinned_roster" in facts["engine"]:
         return (
-            "Each party of this run had its own home with its keys and records, and they spoke "
-            f"over {facts['engine']['name'].upper()}. secagg cannot tell which parties shared a "
-            "computer or an administrator: whoever administers two parties' computers can read "
-            "both. The operator of the server holds the coordinator's key, and sees who took part, "
-            "when, and the sizes of messages."
+            f"{text} secagg cannot tell which parties shared a computer or an administrator: "
+            "whoever administers two parties' computers can read both. The operator of the server "
+            "holds the coordinator's key, and sees who took part, when, and the sizes of messages."
         )
     return (
-        "Each party of this run had its own process, and only that process read its records and "
-        "keys. But all processes ran on one computer for one user: this user could read every "
-        "site's records. The run deletes its temporary keys and states at its end, but does not "
-        "erase them securely."
+        f"{text} Only a site's own process read its records and keys. But all processes ran for "
+        "one user, who could read every site's records. The run deletes its temporary keys and "
+        "states at its end, but does not erase them securely."
     )

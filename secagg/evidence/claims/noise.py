@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from secagg.contracts.noise import SITE_MOMENTS
-from secagg.evidence.claims.privacy import (
+from secagg.evidence.claims.guarantee import (
     Facts,
-    PrivacyClaims,
     adjacency_in_words,
     epsilon_of_other_adjacency,
-    mu_of,
+    unit_in_words,
 )
+from secagg.evidence.claims.privacy import PrivacyClaims, mu_of
 from secagg.evidence.numbers import (
     count,
     counted,
@@ -118,21 +118,8 @@ def _kept_at_sites(guarantee: Facts) -> bool:
 
 
 def _unit(guarantee: Facts) -> str:
-    if guarantee["unit"] == "record":
-        return "one record: one row of a site's table"
-    if guarantee["unit"] == "event":
-        windows = counted(guarantee["records_per_event"], "record")
-        return (
-            "one event: the values of a series at one step, with all records that contain them, at "
-            f"most {windows} (windows) of one site's table"
-        )
-    records = guarantee["records_per_person"]
-    first = "the first record" if records == 1 else f"the first {count(records)} records"
-    return (
-        f"one person, identified by column “{guarantee['person']}”: {first} of the person at each "
-        f"of at most {counted(guarantee['sites_per_person'], 'site')}; a site ignores further "
-        "records"
-    )
+    named = f", identified by column “{guarantee['person']}”" if guarantee["person"] else ""
+    return f"one {guarantee['unit']}{named}: {unit_in_words(guarantee)}"
 
 
 def _sampling(guarantee: Facts) -> str:
