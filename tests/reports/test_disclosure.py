@@ -161,7 +161,7 @@ class TestReport:
         assert (False, SOLVABLE) in banners(page)
         text = graph_run().facts["method"]["disclosure"]["text"]
         assert Page(page).text.count(text) == 3  # first page, who saw what, what is not protected
-        assert f"All sums together {text}" in Page(page).text
+        assert f"All sums together The method's sums together determine: {text}" in Page(page).text
 
     @pytest.mark.parametrize(
         ("settings", "said", "status"),
@@ -262,10 +262,10 @@ class TestTerminal:
     def test_disclosure_is_printed_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = self.printed(graph_run(), monkeypatch)
         text = graph_run().facts["method"]["disclosure"]["text"]
-        assert f"the method's sums together determine: {text}" in out
+        assert f"The method's sums together determine: {text}" in out
         assert f"\n! {SOLVABLE}\n" in out
         pooled = self.printed(small_run("moments", "additive"), monkeypatch)
-        assert "the method's sums together determine: The number of records" in pooled
+        assert "The method's sums together determine: The number of records" in pooled
         assert MAY_REVEAL not in pooled and SOLVABLE not in pooled
         assert "determine, up to their noise: " in self.printed(noised_run("sum"), monkeypatch)
 
@@ -275,7 +275,7 @@ class TestTerminal:
         for change, told in ([], False), (["--set", as_graph], True):
             done = CliRunner().invoke(app, ["plan", file, *change])
             assert done.exit_code == 0, done.output
-            assert "the method's sums together determine: " in done.output
+            assert "The method's sums together determine: " in done.output
             assert (f"! {SOLVABLE}" in done.output) == told
             planned = json.loads(CliRunner().invoke(app, ["plan", file, *change, "--json"]).output)
             assert planned["disclosure"]["text"] and (SOLVABLE in planned["warnings"]) == told

@@ -243,7 +243,7 @@ class TestRun:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         out = printed(noised_run("site", "plain"), monkeypatch)
-        assert "protocol plain hides no site" in out
+        assert "! Only noise protects" in out
         assert "protects nothing" not in out
 
     def test_without_noise_no_guarantee_is_printed(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Section, Statement, Status, Table
 from secagg.contracts import DisclosureKind
-from secagg.evidence.claims.claim import Claim
+from secagg.evidence.claims.claim import Claim, as_sentence
 from secagg.evidence.claims.disclosure import determined, disclosure_kind
 from secagg.evidence.claims.parties import where_it_ran, who_saw
 from secagg.evidence.claims.rules import consent
@@ -34,13 +34,13 @@ def _of_run(run: RunEvidence) -> list[Statement]:
     ]  # fmt: skip
     found.append(
         Statement(
-            "collusion", f"{facts['protocol']['in_numbers'].capitalize()}.", Status.PERSON,
+            "collusion", as_sentence(facts["protocol"]["in_numbers"]), Status.PERSON,
             (run.at("protocol/in_numbers"),), run.name,
         )
     )  # fmt: skip
     found.append(
         Statement(
-            "where it ran", f"{where_it_ran(facts).capitalize()}.",
+            "where it ran", as_sentence(where_it_ran(facts)),
             Status.ATTACHED if "pinned_roster" in facts["engine"] else Status.PERSON,
             (run.at("engine"),), run.name,
         )

@@ -65,7 +65,8 @@ def collusion(guarantee: Facts) -> str:
             "as long as no site reveals its share of the noise; the claim does not hold against "
             "the sites themselves, because each knows its own share"
         )
-    return f"as long as at most {guarantee['colluding']} of the sites collude with the coordinator"
+    sites = counted(guarantee["colluding"], "site colludes", "sites collude")
+    return f"as long as at most {sites} with the coordinator"
 
 
 def unit_in_words(guarantee: Facts) -> str:
@@ -114,34 +115,42 @@ def all_others(guarantee: Facts) -> str:
     return known.get(guarantee["unit"], "all other persons' records")
 
 
+def limit(guarantee: Facts) -> str:
+    """Return what noise does for one unit."""
+    return (
+        f"Noise limits what the released numbers reveal about one {guarantee['unit']}, but does "
+        "not exclude it."
+    )
+
+
 def what(guarantee: Facts) -> str:
     """Return what noise limits, and what it does not."""
-    unit = guarantee["unit"]
     return (
-        f"Noise limits what the released numbers reveal about one {unit}, but does not exclude it. "
-        f"Nothing limits what they reveal about many {unit}s together: to learn that is the "
-        "purpose of the run."
+        f"{limit(guarantee)} Nothing limits what they reveal about many {guarantee['unit']}s "
+        "together: to learn that is the purpose of the run."
     )
 
 
 def who(guarantee: Facts) -> str:
     """Return who is protected, and how much weaker the protection of two units is."""
     text = f"Each {guarantee['unit']}, that is, {unit_in_words(guarantee)}."
-    if guarantee["unit"] == "person":
-        return text
-    several = "several records" if guarantee["unit"] == "record" else "many events"
+    several = {
+        "record": "A person with several records has",
+        "event": "A person with many events has",
+        "person": "Related persons have",
+    }[guarantee["unit"]]
     two = f"{epsilon_of_two_units(guarantee)} at the same δ"
     if guarantee["mu"] is not None:
         two = f"at most {right_guesses(guarantee, 2)} of 100 right guesses (see below; {two})"
-    return f"{text} A person with {several} has less protection. With two: {two}."
+    return f"{text} {several} less protection. With two: {two}."
 
 
 def against(guarantee: Facts) -> str:
     """Return against whom the guarantee holds."""
     return (
         "Everybody who sees the released numbers, even somebody who knows "
-        f"{all_others(guarantee)}, {collusion(guarantee)}. Not against somebody who controls a "
-        "computer that has the records."
+        f"{all_others(guarantee)}. This holds {collusion(guarantee)}. Not against somebody who "
+        "controls a computer that has the records."
     )
 
 

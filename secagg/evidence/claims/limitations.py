@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from secagg.contracts import DisclosureKind
-from secagg.evidence.claims.claim import Claim, Status
+from secagg.evidence.claims.claim import Claim, Status, as_sentence
 from secagg.evidence.claims.disclosure import determined, disclosure_kind
-from secagg.evidence.claims.guarantee import what
+from secagg.evidence.claims.guarantee import limit
 from secagg.evidence.claims.parties import where_it_ran
-from secagg.evidence.claims.privacy import NO_CLAIM, PrivacyClaims
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.evidence.numbers import count, listing, significant
 
 Facts = Mapping[str, Any]
@@ -64,7 +64,7 @@ def _one_unit(claims: PrivacyClaims) -> str:
             "Anybody who knows all other records can compute the last one from an exact sum, and "
             "can test whether a known record took part."
         )
-    return what(claims.guarantee) if claims.holds else NO_CLAIM
+    return limit(claims.guarantee) if claims.holds else claims.sentence
 
 
 def _dishonest_data(claims: PrivacyClaims) -> str:
@@ -76,11 +76,13 @@ def _dishonest_data(claims: PrivacyClaims) -> str:
 
 def _colluding(facts: Facts, claims: PrivacyClaims) -> str:
     others, k = len(facts["cohort"]) - 1, min(claims.thresholds)
-    who = f"all other sites together ({count(others)})" if others > 1 else "the other site"
+    who, whose = f"all other sites together ({count(others)})", "their"
+    if others == 1:
+        who, whose = "the other site", "its"
     noise = " with its own noise" if claims.noised and not claims.void else ""
     text = (
-        f"Under any protocol, {who} can subtract their own contributions from a sum and read that "
-        f"of one site{noise}."
+        f"Under any protocol, {who} can subtract {whose} own contributions from a sum and read "
+        f"that of one site{noise}."
     )
     if noise and claims.holds and claims.guarantee["placement"] != "site":
         last = claims.guarantee["if_more_collude"][-1][1]
@@ -125,8 +127,7 @@ def _same_sites(facts: Facts, claims: PrivacyClaims) -> str:
 
 
 def _one_computer(facts: Facts) -> str:
-    text = f"{where_it_ran(facts)}."
-    text = text[0].upper() + text[1:]
+    text = as_sentence(where_it_ran(facts))
     if facts["engine"]["name"] == "memory":
         return f"{text} The person who ran it could read every site's records."
     if "pinned_roster" in facts["engine"]:

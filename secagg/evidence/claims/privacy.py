@@ -109,6 +109,7 @@ class PrivacyClaims:
         if not self.holds:
             return [Claim("What is guaranteed", self.sentence, Status.MISSING, "privacy")]
         guarantee = self.guarantee
+        places = {"Which releases it covers": "release_counts", "Which runs it covers": "ledger"}
         texts = {
             "What is guaranteed": words.what(guarantee),
             "Who is protected": words.who(guarantee),
@@ -118,7 +119,9 @@ class PrivacyClaims:
             "Which releases it covers": self._releases(),
             "Which runs it covers": self.ledger.adds_up,
         }
-        return [Claim(topic, text, where="privacy") for topic, text in texts.items()]
+        return [
+            Claim(topic, text, where=places.get(topic, "privacy")) for topic, text in texts.items()
+        ]
 
     def _releases(self) -> str:
         releases = counted(sum(self.sums.values()), "release")
@@ -186,11 +189,10 @@ def _stage_noised(stage: Facts, part: Facts | None, honest: int, sums: Mapping[s
 
 
 def _void(*, noised: bool) -> str:
-    noise = ", and all noise, which can then be subtracted" if noised else ""
+    what = "keys, shares and noise" if noised else "keys and shares"
     return (
-        "The randomness of this run can be reproduced. Anybody who knows the seed can compute "
-        f"every key and every share, and with them each site's own contribution{noise}. This run "
-        "protects nothing."
+        f"Anybody who knows the seed of this run can compute all {what}, and with them each site's "
+        "contribution: this run protects nothing."
     )
 
 
