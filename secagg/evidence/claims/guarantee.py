@@ -1,7 +1,11 @@
 """A guarantee of differential privacy in words: of what, for whom, against whom, how strong.
 
 The facts of a guarantee are those of `secagg.privacy.accounting.guarantee`: a plan has them, and
-run.json under `privacy`. Epsilon is explained in two ways. The definition bounds a factor of
+run.json under `privacy`. Each sum is paid for in the ledger before it is opened
+(`secagg.sessions.session_ledgers`): the line is a `secagg.privacy.ledger.records.Release`, and its
+cost an event of this guarantee.
+
+Epsilon is explained in two ways. The definition bounds a factor of
 e^epsilon. For somebody who guesses, from all releases of a run, which of two data sets the run
 used, and who thought both equally likely before, the chance of success is
 

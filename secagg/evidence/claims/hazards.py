@@ -12,19 +12,23 @@ from secagg.evidence.claims.guarantee import Facts
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.evidence.numbers import significant
 
+TOO_LARGE = "ε or δ is too large for a useful guarantee"
+LESS_THAN_A_PERSON = "The unit is less than a person"
+DERIVED = "Somebody derived bounds or settings from the records"
+
 
 def hazards(claims: PrivacyClaims, summary: Facts) -> list[Claim]:
     """Return each hazard with its answer, for a run whose guarantee holds."""
     guarantee = claims.guarantee
     chance = significant(guarantee["delta"] * records_of(summary)[0], 2)
     answers = {
-        "ε or δ is too large for a useful guarantee": (
+        TOO_LARGE: (
             f"δ times the number of records is about {chance}; from 1 on, the guarantee would "
             "allow publishing a random record. A person must judge whether ε and δ are small "
             "enough."
         ),
-        "The unit is less than a person": _unit(guarantee),
-        "Somebody derived bounds or settings from the records": (
+        LESS_THAN_A_PERSON: _unit(guarantee),
+        DERIVED: (
             "The job declared all of them before a site read any record. A person must judge how "
             "the job's author chose them."
         ),
@@ -52,8 +56,8 @@ def hazards(claims: PrivacyClaims, summary: Facts) -> list[Claim]:
             "holds for similar people does not break this guarantee."
         ),
         "Clipping and noise distort the result": (
-            "No interval accounts for the bias of clipping. Noise of a given size has more effect "
-            "with fewer records, so results for small groups suffer most."
+            "No interval accounts for the bias of clipping. Noise of a given size changes results "
+            "for small groups most."
         ),
         "Somebody reads the records themselves": (
             "Differential privacy limits what releases reveal. The site must control who can read "

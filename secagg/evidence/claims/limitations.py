@@ -10,6 +10,7 @@ from secagg.contracts import DisclosureKind
 from secagg.evidence.claims.claim import Claim, Status, as_sentence
 from secagg.evidence.claims.disclosure import determined, disclosure_kind
 from secagg.evidence.claims.guarantee import limit
+from secagg.evidence.claims.ledgers import NOT_IN_LEDGERS
 from secagg.evidence.claims.parties import where_it_ran
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.evidence.numbers import count, listing, significant
@@ -101,8 +102,7 @@ def _other_runs(facts: Facts, claims: PrivacyClaims) -> list[str]:
         differencing = (
             "Ledgers compare the sites of each sum with those of all earlier sums. They refuse a "
             "sum whose difference from an earlier one covers fewer sites than a site's rule "
-            f"requires{cost}. They do not contain releases under another ledger, under another "
-            "name of the same records, or by other software."
+            f"requires{cost}. {NOT_IN_LEDGERS}."
         )
     else:
         noise = " with its noise" if claims.noised else ""

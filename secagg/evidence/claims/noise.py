@@ -26,12 +26,6 @@ from secagg.evidence.numbers import (
     significant,
 )
 
-_PLACEMENT_WORDS = {
-    "sum": "once, in the sum: each site adds a share of the noise to its contribution",
-    "site": "once, at each site: each site adds the full noise to its own contribution, and uses "
-    "the same noise again for the same question about the same records",
-    "round": "in every round: each site adds a share of the noise to each contribution",
-}
 _OTHER_ADJACENCY = {"add_remove": "replace", "replace": "add_remove"}
 
 
@@ -95,18 +89,25 @@ def _person_norm(guarantee: Facts) -> str:
     if guarantee["person_norm"] is None:
         return ""
     return (
-        "The root of the sum of the squared norms of all records of a person at a site is at most "
+        f"The norm of all records of a person at a site together is at most "
         f"{declared(guarantee['person_norm'])}; otherwise all of them are shrunk by one factor. "
     )
 
 
 def _placement_in_words(guarantee: Facts) -> str:
+    if guarantee["placement"] != "site":
+        once, to = "once, in the sum", "its contribution"
+        if guarantee["placement"] == "round":
+            once, to = "in every round", "each contribution"
+        return f"{once}: each site adds a share of the noise to {to}"
+    to, again = "its own contribution", "for the same question about the same records"
     if _kept_at_sites(guarantee):
-        return (
-            "once, at each site: each site adds the full noise to its moments, and computes all "
-            "its contributions from these. Later runs on the same records use the same noise"
-        )
-    return _PLACEMENT_WORDS[guarantee["placement"]]
+        to = "its moments, from which it computes all its contributions"
+        again = "in later runs on the same records"
+    return (
+        f"once, at each site: each site adds the full noise to {to}, and uses the same noise again "
+        f"{again}"
+    )
 
 
 def _when_counted(guarantee: Facts) -> str:

@@ -109,7 +109,6 @@ class PrivacyClaims:
         if not self.holds:
             return [Claim("What is guaranteed", self.sentence, Status.MISSING, "privacy")]
         guarantee = self.guarantee
-        places = {"Which releases it covers": "release_counts", "Which runs it covers": "ledger"}
         texts = {
             "What is guaranteed": words.what(guarantee),
             "Who is protected": words.who(guarantee),
@@ -119,9 +118,8 @@ class PrivacyClaims:
             "Which releases it covers": self._releases(),
             "Which runs it covers": self.ledger.adds_up,
         }
-        return [
-            Claim(topic, text, where=places.get(topic, "privacy")) for topic, text in texts.items()
-        ]
+        places = {"Which releases it covers": "release_counts", "Which runs it covers": "ledger"}
+        return [Claim(t, text, where=places.get(t, "privacy")) for t, text in texts.items()]
 
     def _releases(self) -> str:
         releases = counted(sum(self.sums.values()), "release")
