@@ -76,8 +76,12 @@ class RunEvidence:
 
     def state(self, claim: Claim) -> Statement:
         """Return a claim of the run as a statement of the report."""
-        place = (self.at(claim.where),)
-        return Statement(claim.topic.lower(), claim.text, claim.status, place, self.name)
+        return self.says(claim.topic.lower(), claim.text, claim.status, claim.where)
+
+    def says(self, topic: str, text: str, status: Status, *places: str | Evidence) -> Statement:
+        """Return a statement about the run. places: keys of run.json, or places in other files"""
+        evidence = (self.at(place) if isinstance(place, str) else place for place in places)
+        return Statement(topic, text, status, tuple(evidence), self.name)
 
     def line(self, event: str) -> Evidence:
         """Return the first line of the log with this event; the whole log if it has none."""

@@ -43,13 +43,14 @@ def answers(evidence: AllEvidence, table: str, keys: tuple[str, ...] = ()) -> li
 def scope(evidence: AllEvidence) -> Section:
     """Return section 1."""
     runs = [
-        Statement(
+        run.says(
             "run",
             f"{run.facts['title']}: {run.facts['method']['title']} under "
             f"{run.facts['protocol']['name']}, finished {run.facts['finished'][:16]} UTC.",
             Status.ATTACHED,
-            (run.at("title"), run.at("method/title"), run.at("finished")),
-            run.name,
+            "title",
+            "method/title",
+            "finished",
         )
         for run in evidence.runs
     ]
@@ -83,7 +84,7 @@ def data(evidence: AllEvidence) -> Section:
 def _sites(run: RunEvidence) -> Statement:
     cohort = run.facts["cohort"]
     text = f"{counted(len(cohort), 'site')} are in every sum: {listing(cohort)}."
-    return Statement("sites", text, Status.ATTACHED, (run.at("cohort"),), run.name)
+    return run.says("sites", text, Status.ATTACHED, "cohort")
 
 
 def _records(run: RunEvidence) -> Statement:
@@ -95,8 +96,8 @@ def _records(run: RunEvidence) -> Statement:
         f"{number}. Each site has at least {count(release['min_records'])} complete records; a "
         "site's own rule may require more."
     )
-    places = (run.at("job/release/min_records"), run.at("", "result.json"))
-    return Statement("records", text, Status.ATTACHED, places, run.name)
+    places = ("job/release/min_records", run.at("", "result.json"))
+    return run.says("records", text, Status.ATTACHED, *places)
 
 
 def _unit(run: RunEvidence) -> Statement:
@@ -104,9 +105,7 @@ def _unit(run: RunEvidence) -> Statement:
         person = run.facts["job"]["privacy"].get("person")
         text = "The run does not say how many records a person has: it has no noise for a person. "
         text += what_rules_count(person)
-        return Statement("records of a person", text, Status.PERSON, (), run.name)
+        return run.says("records of a person", text, Status.PERSON)
     guarantee = run.claims.guarantee
     text = f"The guarantee protects one {guarantee['unit']}: {unit_in_words(guarantee)}."
-    return Statement(
-        "records of a person", text, Status.ATTACHED, (run.at("privacy/unit"),), run.name
-    )
+    return run.says("records of a person", text, Status.ATTACHED, "privacy/unit")

@@ -18,8 +18,7 @@ def reproducibility(evidence: AllEvidence) -> Section:
             "roster, nonce, job, method, protocol and bounds. Secret seeds are not recorded, so "
             "noise and keys cannot be computed again."
         )
-        place = (run.at("session"), run.at("secagg"))
-        found.append(Statement("session", text, Status.ATTACHED, place, run.name))
+        found.append(run.says("session", text, Status.ATTACHED, "session", "secagg"))
         rows = sorted(facts["versions"].items())
         shown.append(
             Table(f"Components of run {run.name}", ("Component", "Version"), rows,
@@ -64,5 +63,5 @@ def _of_run(run: RunEvidence, verified: Verified) -> Statement:
         else f"The result was not computed again: {verified.not_recomputed}."
     )
     whole = not verified.unsigned and verified.recomputed
-    place = (run.at("log/head"), run.line("countersigned"))
-    return Statement("log", text, Status.ATTACHED if whole else Status.PERSON, place, run.name)
+    status = Status.ATTACHED if whole else Status.PERSON
+    return run.says("log", text, status, "log/head", run.line("countersigned"))

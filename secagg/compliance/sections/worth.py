@@ -42,10 +42,10 @@ def _of_run(run: RunEvidence) -> list[Statement]:
         text = (
             "The sums are exact, so the result is that of all records in one place, up to rounding."
         )
-        return [Statement("exactness", text, Status.ATTACHED, (run.at("plan"),), run.name)]
-    place = (run.at("feasibility"), run.at("", "result.json"))
+        return [run.says("exactness", text, Status.ATTACHED, "plan")]
+    places = ("feasibility", run.at("", "result.json"))
     return [
-        Statement("expected error", text, Status.PERSON, place, run.name)
+        run.says("expected error", text, Status.PERSON, *places)
         for text in expected(run.facts, run.summary)
     ]
 
@@ -92,7 +92,7 @@ def _below(name: str, experiment: Mapping[str, Any], run: RunEvidence) -> Statem
         "its goal. So the result may be less exact than that goal."
     )
     places = (Evidence(f"experiments/{name}", "recommendations"), run.at("privacy/epsilon"))
-    return Statement("ε against the experiment", text, Status.PERSON, places, run.name)
+    return run.says("ε against the experiment", text, Status.PERSON, *places)
 
 
 def _table(name: str, experiment: Mapping[str, Any]) -> Table:
@@ -121,8 +121,7 @@ def residual(evidence: AllEvidence) -> Section:
     found = list[Statement]()
     for run in evidence.runs:
         for title, text in warnings_of(run):
-            place = (run.at(""),)
-            found.append(Statement("warning", f"{title}. {text}", Status.MISSING, place, run.name))
+            found.append(run.says("warning", f"{title}. {text}", Status.MISSING, ""))
         if run.claims.holds:
             found += [run.state(claim) for claim in hazards(run.claims, run.summary)]
     return Section(
