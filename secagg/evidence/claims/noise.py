@@ -89,7 +89,7 @@ def _person_norm(guarantee: Facts) -> str:
     if guarantee["person_norm"] is None:
         return ""
     return (
-        f"The norm of all records of a person at a site together is at most "
+        f"The root of the summed squared norms of all records of a person at a site is at most "
         f"{declared(guarantee['person_norm'])}; otherwise all of them are shrunk by one factor. "
     )
 
