@@ -52,7 +52,9 @@ def test_the_report_shows_a_new_methods_title_disclosure_and_table(tmp_path: Pat
     assert "Method Share of high values (upper_share)" in text
     assert "share of high values above the middle of the bounds" in text
     assert (False, MAY_REVEAL) in banners(page)
-    assert "The method's sums together determine: How many pooled records have a high value." in text
+    assert (
+        "The method's sums together determine: How many pooled records have a high value." in text
+    )
     assert "sites are asked once" in text
     assert "A second run over other sites shows their part by subtraction." in text
     assert verify_folder(tmp_path / "run").failed is None
