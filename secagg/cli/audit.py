@@ -81,8 +81,8 @@ def audit(
         write_audit,
     )
     from secagg.core import encoding  # noqa: PLC0415
+    from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
-    from secagg.runs.run_reader import RunFolder  # noqa: PLC0415
 
     chosen = {} if limits is None else read_limits(limits)
     views, attacks = [_view(name) for name in view or ()], attack or ()

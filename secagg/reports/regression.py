@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from secagg.evidence import numbers as written
 from secagg.models.common.coefficient_table import INTERCEPT
-from secagg.reports import numbers as written
 from secagg.reports.results import Block, Summary, usable
 from secagg.reports.svg.forest_plot import Interval, Scale, scale_for
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.contracts import ResultTable, TableKind
-from secagg.reports import numbers as written
+from secagg.evidence import numbers as written
+from secagg.evidence.claims.counts import records_of
 from secagg.reports.names import log_names, shown_result
 
 Summary = Mapping[str, Any]
@@ -141,14 +142,9 @@ def _distinct_settings(analysis: Summary, analyses: Sequence[Summary]) -> str:
     )
 
 
-def records_of(summary: Summary) -> tuple[int, float]:
-    """Return the best estimate of the number of records of a noised run, and its noise's deviation.
-
-    A method that releases the number a second time, with its moments, has combined the two.
-    """
-    if "n_error" in summary:
-        return int(summary["n"]), float(summary["n_error"])
-    return int(summary["records"]), float(summary["records_error"])
+def site_counts_shown(facts: Mapping[str, Any], summary: Summary) -> bool:
+    """Return whether the page shows numbers of records of single sites."""
+    return any("n" in own for block in blocks(facts, summary) for own in block.alone.values())
 
 
 def other_counts(facts: Mapping[str, Any], summary: Summary) -> list[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from secagg.reports.dp_claims import PrivacyClaims
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import any_setting, declared, flat, integer, power_of_two
 from secagg.reports.names import log_names
-from secagg.reports.numbers import any_setting, declared, flat, integer, power_of_two
 from secagg.reports.results import Block, usable
 from secagg.reports.svg import graph
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import secagg
-from secagg.audits.run_integrity import verify_folder
 from secagg.deploy.flower_job import app_file
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import Job, load_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

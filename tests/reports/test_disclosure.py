@@ -38,12 +38,12 @@ from secagg.cli.main import app
 from secagg.cli.output import terminal
 from secagg.contracts import Disclosure, DisclosureKind, SiteRecords, State, Update
 from secagg.core.randomness import system_random
+from secagg.evidence.claims.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
+from secagg.evidence.claims.ledgers import NO_BOUND, counting
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
-from secagg.reports.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
-from secagg.reports.ledgers import NO_BOUND, counting
 from secagg.reports.page import render
 from secagg.runs.facts import method_facts
 from secagg.runs.plan import plan_run
@@ -161,7 +161,7 @@ class TestReport:
         assert (False, SOLVABLE) in banners(page)
         text = graph_run().facts["method"]["disclosure"]["text"]
         assert Page(page).text.count(text) == 3  # first page, who saw what, what is not protected
-        assert f"All sums together {text}" in Page(page).text
+        assert f"All sums together The method's sums together determine: {text}" in Page(page).text
 
     @pytest.mark.parametrize(
         ("settings", "said", "status"),
@@ -206,7 +206,7 @@ class TestReport:
             (graph_run(), True, False),
             (small_run("logistic", "additive"), False, True),
         ):
-            words = record_counts(finished.facts, finished.result.summary)
+            words = record_counts(finished.facts, single_sites=shown)
             text = Page(page_of(finished)).text
             assert words in text
             assert ("what all sums together determine depends" in words) == depends
@@ -262,10 +262,10 @@ class TestTerminal:
     def test_disclosure_is_printed_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = self.printed(graph_run(), monkeypatch)
         text = graph_run().facts["method"]["disclosure"]["text"]
-        assert f"the method's sums together determine: {text}" in out
+        assert f"The method's sums together determine: {text}" in out
         assert f"\n! {SOLVABLE}\n" in out
         pooled = self.printed(small_run("moments", "additive"), monkeypatch)
-        assert "the method's sums together determine: The number of records" in pooled
+        assert "The method's sums together determine: The number of records" in pooled
         assert MAY_REVEAL not in pooled and SOLVABLE not in pooled
         assert "determine, up to their noise: " in self.printed(noised_run("sum"), monkeypatch)
 
@@ -275,7 +275,7 @@ class TestTerminal:
         for change, told in ([], False), (["--set", as_graph], True):
             done = CliRunner().invoke(app, ["plan", file, *change])
             assert done.exit_code == 0, done.output
-            assert "the method's sums together determine: " in done.output
+            assert "The method's sums together determine: " in done.output
             assert (f"! {SOLVABLE}" in done.output) == told
             planned = json.loads(CliRunner().invoke(app, ["plan", file, *change, "--json"]).output)
             assert planned["disclosure"]["text"] and (SOLVABLE in planned["warnings"]) == told

@@ -10,11 +10,11 @@ import pytest
 from support.reports import Page, banners, job, page_of, tables
 from typer.testing import CliRunner
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
 from secagg.errors import JobError
+from secagg.evidence.claims.disclosure import MAY_REVEAL
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs import registry
-from secagg.reports.disclosure import MAY_REVEAL
 from secagg.runs.plan import plan
 from secagg.runs.run import Run, run
 
@@ -49,7 +49,9 @@ def test_the_report_shows_a_new_methods_title_disclosure_and_table(tmp_path: Pat
     assert "Method Share of high values (upper_share)" in text
     assert "share of high values above the middle of the bounds" in text
     assert (False, MAY_REVEAL) in banners(page)
-    assert "All sums together How many pooled records have a high value." in text
+    assert (
+        "The method's sums together determine: How many pooled records have a high value." in text
+    )
     assert "sites are asked once" in text
     assert "A second run over other sites shows their part by subtraction." in text
     assert verify_folder(tmp_path / "run").failed is None

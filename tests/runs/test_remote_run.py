@@ -13,13 +13,19 @@ from support.jobs import SITES, tables
 from support.ledger_runs import noised
 
 import secagg
-from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR, Role, Roster
 from secagg.core.private_files import exclusive_lock
 from secagg.core.randomness import system_random
 from secagg.core.roster_file import fingerprint
-from secagg.errors import PeerError, PolicyRefusal, ProtocolAbort, SecaggError, UsageError
+from secagg.errors import (
+    PeerError,
+    PolicyRefusal,
+    ProtocolAbort,
+    SecaggError,
+    UsageError,
+)
+from secagg.evidence.integrity import verify_folder
 from secagg.runs import ledger_history
 from secagg.runs.session_loop import Run
 from secagg.sessions.homes.approvals import approve

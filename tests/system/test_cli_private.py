@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from secagg.cli import output
 from secagg.cli.main import app
 from secagg.cli.output import terminal
+from secagg.evidence.claims.guarantee import sentence
+from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.claims.warnings import EXACT_BEFORE
+from secagg.evidence.numbers import significant
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.guarantee import sentence
-from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import significant
 from secagg.reports.page import render
-from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run
 from secagg.sessions.planned_job import plan_job
@@ -235,7 +235,7 @@ class TestRun:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         out = printed(noised_run("site", "plain"), monkeypatch)
-        assert "protocol plain hides no site" in out
+        assert "! Only noise protects" in out
         assert "protects nothing" not in out
 
     def test_without_noise_no_guarantee_is_printed(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.keys import quick_keys
 from support.reports import NEURAL, SHORT_SETTINGS, job, private_job, tables
 
-from secagg.audits.run_integrity import verify_folder
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.registry import METHODS, PROTOCOLS
 from secagg.runs.run import run
 

@@ -14,7 +14,7 @@ from secagg.cli.output.fedlin import show_sites
 from secagg.cli.output.posterior import show_posterior
 from secagg.cli.output.terms import show_terms
 from secagg.contracts import TableKind
-from secagg.reports.numbers import counted, fixed, significant
+from secagg.evidence.numbers import counted, fixed, significant
 from secagg.reports.results import Block, description_table, statistics, within_sites
 
 

@@ -20,9 +20,9 @@ from secagg.audits.folder_audit import FolderAudit
 from secagg.cli.output.terminal import standard_error, standard_output
 from secagg.core.private_files import write_private
 from secagg.errors import UsageError
+from secagg.evidence.run_files import json_bytes
 from secagg.jobs.job import Job
 from secagg.reports.audits.page import audit_page, interval, number, remark
-from secagg.runs.run_files import json_bytes
 
 _FILES = {"audit.json", "audit.html", "cache"}
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from secagg.cli.output import terminal
 from secagg.contracts.noise import Adjacency
+from secagg.evidence.numbers import epsilon_or_no_bound, probability
 from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.numbers import epsilon_or_no_bound, probability
 from secagg.runs import ledger_history
 
 

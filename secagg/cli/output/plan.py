@@ -11,9 +11,8 @@ from rich.table import Table
 
 from secagg.cli.output import terminal
 from secagg.cli.output.terminal import show_disclosure, show_warnings
-from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import (
+from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.numbers import (
     any_setting,
     count,
     declared,
@@ -23,6 +22,7 @@ from secagg.reports.numbers import (
     significant,
     size,
 )
+from secagg.privacy.accounting.budget import rounded_down
 
 _MANY_ROUNDS = 1000  # from here on a line warns of their running time
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}

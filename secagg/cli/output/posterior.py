@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from secagg.contracts import TableKind
-from secagg.reports.numbers import NONE, declared, fixed, share
+from secagg.evidence.numbers import NONE, declared, fixed, share
 from secagg.reports.posterior import (
     WITHHELD,
     Pair,

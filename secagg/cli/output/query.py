@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from secagg.cli.output.terminal import show_warnings, standard_output
-from secagg.reports.numbers import by_error, fixed, significant
+from secagg.evidence.numbers import by_error, fixed, significant
 
 _PROBABILITY_DIGITS = 3
 

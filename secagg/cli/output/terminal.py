@@ -18,6 +18,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from secagg.core.printable import is_printable, printable
+from secagg.evidence.claims.disclosure import determined
 
 WIDTH = 120  # of output that goes to a file
 _LINK = re.compile(r"\b(?:link|@\w+)\b", re.IGNORECASE)
@@ -71,9 +72,8 @@ def show_disclosure(
 
     first: what is seen of the first sum; disclosure: of the method, as in run.json
     """
-    with_noise = ", up to their noise" if noised else ""
-    out.print(f"the first sum shows: {escape(first)}")
-    out.print(f"the method's sums together determine{with_noise}: {escape(disclosure['text'])}")
+    out.print(f"The first sum shows: {escape(first)}")
+    out.print(escape(determined(disclosure["text"], noised=noised)))
     if attacks := disclosure.get("attacks"):
         shown = ", ".join(attacks)
         out.print(f"attacks that carry this out (secagg audit JOB --attack NAME): {shown}")

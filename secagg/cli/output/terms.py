@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from secagg.reports.numbers import p_value, share
+from secagg.evidence.numbers import p_value, share
 from secagg.reports.regression import effect, per_sd
 from secagg.reports.results import Block
 

@@ -20,6 +20,7 @@ import pandas as pd
 from secagg.contracts import PublicFacts, Result
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Continuous, Job
 from secagg.jobs.records_to_predict import SITES, in_own_units
@@ -27,7 +28,6 @@ from secagg.jobs.registry import make_method
 from secagg.models.neural.module_learner import ModuleLearner
 from secagg.models.neural.torch_import import require_torch
 from secagg.models.neural.torch_module import TorchModule
-from secagg.runs.run_reader import RunFolder
 
 if TYPE_CHECKING:
     from torch import nn

@@ -19,9 +19,9 @@ from secagg.cli.output.new_site import show_adapted
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.runs.adapt.fedlin import DRAWS, FinishedHm2Run, NewSitePosterior, fit_new_site
-from secagg.runs.run_reader import RunFolder
 from secagg.runs.simulate import simulate
 
 MU, TAU, NOISE = 0.7, 0.4, 0.3

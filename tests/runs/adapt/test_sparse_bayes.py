@@ -17,8 +17,8 @@ from secagg.cli.main import app
 from secagg.cli.output import show_adapted, show_doubts
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.runs.adapt.sparse_bayes import FinishedSparseRun, adapt
-from secagg.runs.run_reader import RunFolder
 
 LEVELS = ["low", "high"]
 

@@ -16,10 +16,10 @@ from support.networks import COLUMNS, job, linear, tables
 import secagg
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, JobError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.runs.estimators.fedmodule import FedModule
 from secagg.runs.networks.finished_module import FinishedModuleRun
-from secagg.runs.run_reader import RunFolder
 from secagg.runs.simulate import simulate
 
 DECLARED: dict[str, Any] = {"columns": COLUMNS, "seed": 1}

@@ -12,10 +12,10 @@ from support.fitted_ngms import MEANS, SDS, SHARES, ngm_folder, ngm_job, ngm_res
 
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.models.neural.ngm.fitted.sampling import Effort
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
-from secagg.runs.run_reader import RunFolder
 
 LEVELS = ["none", "mild", "2"]
 FEW = Effort(chains=50, warm_up=20, sweeps=40)

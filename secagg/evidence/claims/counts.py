@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.reports.numbers import count
+from secagg.evidence.numbers import count
 
 NONE_COUNTED = "too few to show, or none"
 
@@ -23,3 +23,13 @@ def not_counted(facts: Mapping[str, Any]) -> str:
     """Return the rule, with the number of this run."""
     fewer = f"fewer than {count(facts['job']['release']['min_records'])} at a site"
     return f"not counted: {fewer}, or fewer than the site's own min_records"
+
+
+def records_of(summary: Mapping[str, Any]) -> tuple[int, float]:
+    """Return the best estimate of the number of records of a noised run, and its noise's deviation.
+
+    A method that releases the number a second time, with its moments, has combined the two.
+    """
+    if "n_error" in summary:
+        return int(summary["n"]), float(summary["n_error"])
+    return int(summary["records"]), float(summary["records_error"])

@@ -1,8 +1,9 @@
-"""What a run may claim about privacy: evaluated once for all sections of a report.
+"""What a run may claim about privacy: evaluated once, for the terminal and both reports.
 
-The facts come from `secagg.privacy.accounting.guarantee`, by way of run.json. The report claims the
-guarantee only if it follows from the other numbers on the page; each step is computed again here.
-`secagg.reports.dp_plain_language` explains the guarantee, `secagg.reports.dp_mechanisms` the noise.
+The facts come from `secagg.privacy.accounting.guarantee`, by way of run.json. The guarantee is
+claimed only if it follows from the other numbers there; each step is computed again here.
+`secagg.evidence.claims.guarantee` puts it in words, `secagg.evidence.claims.noise` explains the
+noise.
 """
 
 from __future__ import annotations
@@ -13,29 +14,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from secagg.contracts import DisclosureKind
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
-from secagg.privacy.accounting.calibration import epsilon_at
-from secagg.privacy.accounting.events import (
-    Event,
-    delta_of,
-    from_data,
-    sampled_event,
-    with_less_noise,
-)
-from secagg.privacy.accounting.guarantee import sentence
-from secagg.reports.ledgers import LedgerClaims
-from secagg.reports.numbers import (
-    ADJACENCIES,
-    declared,
-    probability,
-    significant,
-    what_rules_count,
-)
+from secagg.evidence.claims import guarantee as words
+from secagg.evidence.claims.claim import Claim, Status
+from secagg.evidence.claims.disclosure import disclosure_kind
+from secagg.evidence.claims.ledgers import LedgerClaims
+from secagg.evidence.claims.rules import what_rules_count
+from secagg.evidence.numbers import counted
+from secagg.privacy.accounting.events import Event, delta_of, sampled_event
 
 Facts = Mapping[str, Any]
 OPERATING_SYSTEM = "operating system"
-_GROUP_STEPS = 20  # of an iteration that converges in a few
 _ROUNDING = 1e-8  # relative error of float64 sums in another order
+EXACT = (
+    "No differential privacy: the sums are exact, without noise. Nothing limits what they reveal "
+    "about one record."
+)
+NO_CLAIM = (
+    "This run claims no differential privacy: the sites added noise, but epsilon and delta do not "
+    "follow from the facts of this run."
+)
+VOID = "Privacy: void."
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class PrivacyClaims:
     """What a run may claim about privacy, each statement checked against its facts.
 
     guarantee: as `secagg.privacy.accounting.guarantee` returned it; empty if no noise was added
-    secret_randomness: nobody can reproduce keys, shares and noise
     hides_sites: the protocol hides contributions, with secret randomness
     holds: the guarantee follows from the other facts
     sentence: the claim about one record
+    void: what anybody can compute who knows the seed; empty if the randomness is secret
     epsilon_and_delta: both in words; empty without noise
     thresholds: every signed threshold of every release
     sums: number of opened sums of each stage
@@ -54,10 +54,10 @@ class PrivacyClaims:
     """
 
     guarantee: Facts
-    secret_randomness: bool
     hides_sites: bool
     holds: bool
     sentence: str
+    void: str
     epsilon_and_delta: str
     thresholds: tuple[int, ...]
     sums: Mapping[str, int]
@@ -70,17 +70,15 @@ class PrivacyClaims:
         guarantee: Facts = facts["privacy"] or {}
         sums = Counter(release["stage"] for release in facts["releases"])
         secret = facts["randomness"] == OPERATING_SYSTEM
+        void = "" if secret else _void(noised=bool(guarantee))
         holds = secret and _holds(facts, guarantee, sums)
-        epsilon = ""
-        if guarantee:
-            epsilon = f"ε {declared(guarantee['epsilon'])} at δ {probability(guarantee['delta'])}"
         return cls(
             guarantee=guarantee,
-            secret_randomness=secret,
             hides_sites=bool(facts["protocol"]["hides_from_coordinator"]) and secret,
             holds=holds,
-            sentence=_sentence(guarantee, secret, holds, facts["job"]["privacy"].get("person")),
-            epsilon_and_delta=epsilon,
+            sentence=_sentence(guarantee, void, holds, facts["job"]["privacy"].get("person")),
+            void=void,
+            epsilon_and_delta=words.epsilon_and_delta(guarantee) if guarantee else "",
             thresholds=tuple(
                 k for release in facts["releases"] for k in release["thresholds"].values()
             ),
@@ -99,10 +97,34 @@ class PrivacyClaims:
         if not self.noised:
             return "none"
         noise = f"discrete Gaussian, placement “{self.guarantee['placement']}”"
-        if not self.secret_randomness:
-            return f"void, because anybody can reproduce it: {noise}"
-        adjacency = adjacency_in_words(self.guarantee, self.guarantee["adjacency"])
+        if self.void:
+            return f"void: {noise}"
+        adjacency = words.adjacency_in_words(self.guarantee, self.guarantee["adjacency"])
         return f"{noise}; {self.epsilon_and_delta}, {adjacency}"
+
+    def plain_words(self) -> list[Claim]:
+        """Return the guarantee for readers without special knowledge; if none holds, why."""
+        if not self.noised:
+            return [Claim("What is guaranteed", EXACT, Status.PERSON, "privacy")]
+        if not self.holds:
+            return [Claim("What is guaranteed", self.sentence, Status.MISSING, "privacy")]
+        guarantee = self.guarantee
+        texts = {
+            "What is guaranteed": words.what(guarantee),
+            "Who is protected": words.who(guarantee),
+            "Against whom": words.against(guarantee),
+            "How strong it is": words.how_strong(guarantee),
+            "The measure": words.measure(guarantee),
+            "Which releases it covers": self._releases(),
+            "Which runs it covers": self.ledger.adds_up,
+        }
+        places = {"Which releases it covers": "release_counts", "Which runs it covers": "ledger"}
+        return [Claim(t, text, where=places.get(t, "privacy")) for t, text in texts.items()]
+
+    def _releases(self) -> str:
+        releases = counted(sum(self.sums.values()), "release")
+        text = f"The {releases} of this run together have {self.epsilon_and_delta}."
+        return f"{text} {self.ledger.repeats}".rstrip()
 
 
 def _holds(facts: Facts, guarantee: Facts, sums: Mapping[str, int]) -> bool:
@@ -127,7 +149,7 @@ def _holds(facts: Facts, guarantee: Facts, sums: Mapping[str, int]) -> bool:
         return False
     events = [event_of(m, guarantee) for m in parts.values()]
     needed = delta_of(events, guarantee["epsilon"])
-    stated = delta_of(events_of(guarantee, guarantee["adjacency"]), guarantee["epsilon"])
+    stated = delta_of(words.events_of(guarantee, guarantee["adjacency"]), guarantee["epsilon"])
     spent = stated + guarantee["delta_for_discreteness"]
     return bool(
         needed <= stated * (1 + _ROUNDING) and spent <= guarantee["delta"] * (1 + _ROUNDING)
@@ -164,22 +186,55 @@ def _stage_noised(stage: Facts, part: Facts | None, honest: int, sums: Mapping[s
     )
 
 
-def _sentence(guarantee: Facts, secret: bool, holds: bool, person: str | None) -> str:
+def _void(*, noised: bool) -> str:
+    what = "keys, shares and noise" if noised else "keys and shares"
+    return (
+        f"Anybody who knows the seed of this run can compute all {what}, and with them each site's "
+        "contribution: this run protects nothing."
+    )
+
+
+def _sentence(guarantee: Facts, void: str, holds: bool, person: str | None) -> str:
     """Return the claim about one record, in one sentence; without noise, also what rules count."""
     if not guarantee:
-        exact = "No differential privacy: the released sums are exact, without noise."
-        return f"{exact} {what_rules_count(person)}"
-    if not secret:
-        return (
-            "Privacy: void. This run claims no differential privacy: anybody who knows the seed "
-            "can reproduce the noise and subtract it."
-        )
-    if not holds:
-        return (
-            "This run claims no differential privacy: the sites added noise, but epsilon and delta "
-            "do not follow from the facts of this run."
-        )
-    return sentence(guarantee)
+        return exact_sentence(person)
+    if void:
+        return f"{VOID} {void}"
+    return words.sentence(guarantee) if holds else NO_CLAIM
+
+
+def exact_sentence(person: str | None) -> str:
+    """Return the claim of a plan or a run without noise. person: `privacy.person`"""
+    return f"{EXACT} {what_rules_count(person)}"
+
+
+def nothing_hidden(claims: PrivacyClaims) -> str:
+    """Return what the coordinator read under a protocol that hides nothing."""
+    noise = ", with its noise" if claims.noised else " in clear"
+    return f"The coordinator read each site's own contribution{noise}."
+
+
+def contribution_hidden(facts: Facts, claims: PrivacyClaims) -> Claim:
+    """Return whether a single site's contribution is hidden, in each sum and in all together."""
+    kind, topic = disclosure_kind(facts), "a site's contribution"
+    if claims.void:
+        return Claim(topic, claims.void, Status.MISSING, "randomness")
+    if not claims.hides_sites:
+        return Claim(topic, nothing_hidden(claims), Status.MISSING, "protocol")
+    hidden = "The protocol hides a single site's contribution from the coordinator"
+    if kind is DisclosureKind.SOLVABLE:
+        text = f"{hidden}, but with few sites all sums together can be solved for it."
+        return Claim(topic, text, Status.MISSING, "method/disclosure")
+    if kind is DisclosureKind.SITES:
+        text = f"{hidden}, but all sums together may reveal parts of it."
+        return Claim(topic, text, Status.PERSON, "method/disclosure")
+    if facts["engine"]["name"] == "memory":
+        text = f"{hidden}, but one process played all parties: judge who controlled it."
+        return Claim(topic, text, Status.PERSON, "engine")
+    if "pinned_roster" in facts["engine"]:
+        return Claim(topic, f"{hidden}, if their computers are separate.", where="protocol")
+    text = f"{hidden}. Separate computers were not tested: all parties ran on one."
+    return Claim(topic, text, where="protocol")
 
 
 def sees_in_words(sees: Mapping[str, str], *, noised: bool) -> dict[str, str]:
@@ -199,53 +254,3 @@ def sees_in_words(sees: Mapping[str, str], *, noised: bool) -> dict[str, str]:
 def mu_of(part: Facts, adjacency: str) -> float:
     """Return the cost of one release under an adjacency."""
     return float(part["mu_add" if adjacency == "add_remove" else "mu_replace"])
-
-
-def adjacency_in_words(guarantee: Facts, adjacency: str) -> str:
-    """Return the difference between neighbours, for example "one record added or removed"."""
-    return ADJACENCIES[adjacency].format(guarantee["unit"])
-
-
-def all_others(guarantee: Facts) -> str:
-    """Return what an attacker may know without breaking the guarantee."""
-    known = {"record": "all other records", "event": "all other events"}
-    return known.get(guarantee["unit"], "all other persons' records")
-
-
-def distance(guarantee: Facts) -> float:
-    """Return the total variation between all releases and Gaussian ones."""
-    return float(guarantee["delta_for_discreteness"] / (1 + math.exp(guarantee["epsilon"])))
-
-
-def epsilon_of_other_adjacency(guarantee: Facts) -> str:
-    """Return epsilon at the delta of the guarantee under the other adjacency."""
-    (other,) = set(guarantee["events"]) - {guarantee["adjacency"]}
-    events = events_of(guarantee, other)
-    return _epsilon(epsilon_at(events, guarantee["delta"], distance(guarantee)))
-
-
-def events_of(guarantee: Facts, adjacency: str) -> list[Event]:
-    """Return the events of all releases of the run under an adjacency."""
-    return [from_data(event) for event in guarantee["events"][adjacency]]
-
-
-def epsilon_of_two_units(guarantee: Facts) -> str:
-    """Return epsilon at the delta of the guarantee for two records, or persons, together.
-
-    Two units move the releases twice as far. With placement "site" they may move the releases of
-    two sites. With samples, two units may take part in different ones, and the general bound for
-    groups holds: twice the epsilon of delta / (1 + e^epsilon).
-    """
-    events = events_of(guarantee, guarantee["adjacency"])
-    releases = 2 if guarantee["placement"] == "site" else 1
-    delta, remainder = guarantee["delta"], releases * distance(guarantee)
-    if guarantee["mu"] is not None:
-        return _epsilon(epsilon_at([with_less_noise(e, 2.0) for e in events], delta, remainder))
-    epsilon = guarantee["epsilon"]
-    for _ in range(_GROUP_STEPS):
-        epsilon = epsilon_at(events, delta / (1 + math.exp(min(epsilon, 700.0))), remainder)
-    return _epsilon(2 * epsilon)
-
-
-def _epsilon(epsilon: float) -> str:
-    return "no ε" if math.isinf(epsilon) else f"ε {significant(epsilon)}"

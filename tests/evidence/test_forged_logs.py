@@ -14,7 +14,7 @@ from support.run_folders import REPORT, RESULT, bad, chain, facts, log, rewrite,
 from secagg.core import encoding
 from secagg.core.frames import write_frame
 from secagg.errors import EvidenceError, PeerError
-from secagg.runs.run_files import facts_digest, release_counts
+from secagg.evidence.run_files import facts_digest, release_counts
 from secagg.sessions.attestations import check_consent, digest_request
 from secagg.sessions.rounds import COHORT
 

@@ -16,14 +16,15 @@ import pytest
 from support.jobs import SITES, small_job, tables
 from support.run_folders import REPORT, RESULT, bad, facts, log, rewrite, save_facts
 
-from secagg.audits.run_integrity import roster_of, verify_folder
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.core.identity import Identity, Role
 from secagg.core.randomness import system_random
 from secagg.core.roster_file import card_of
 from secagg.errors import UsageError
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.run_files import facts_digest, file_digest
+from secagg.evidence.run_folder import roster_of
 from secagg.runs.run import run
-from secagg.runs.run_files import facts_digest, file_digest
 from secagg.sessions.planned_job import session_name
 
 

@@ -195,16 +195,6 @@ def field_kind(kind: str) -> str:
     return {"psd": "sums of squares and products"}.get(kind, kind)
 
 
-def what_rules_count(person: str | None) -> str:
-    """Return what the rules of an exact job count, as a sentence. person: `privacy.person`"""
-    if person is None:
-        return (
-            "The release rules count rows, not persons: set privacy.person if a person may have "
-            "several."
-        )
-    return f"The release rules count persons, by column {person!r}."
-
-
 ADJACENCIES = {
     "add_remove": "one {} added or removed",
     "replace": "one {} replaced by another",

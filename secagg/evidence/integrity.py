@@ -12,8 +12,8 @@ The checks, in this order:
 6. In each release, every named site signed its contribution with its key in the roster; there are
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
-   it answered (`secagg.audits.log_end`, `secagg.sessions.evidence`).
-8. The result follows, bit for bit, from the released sums (`secagg.audits.recomputation`).
+   it answered (`secagg.evidence.log_end`, `secagg.sessions.evidence`).
+8. The result follows, bit for bit, from the released sums (`secagg.evidence.recomputation`).
 
 What each check excludes:
 
@@ -56,17 +56,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secagg.audits.log_end import LogEnd, check_countersignatures, read_end, unsigned_lines
-from secagg.audits.recomputation import Recomputed, check_sums
-from secagg.audits.recomputation import recompute as recompute_result
-from secagg.core.identity import PublicIdentity, Role, Roster, parties_fault
+from secagg.core.identity import Role
 from secagg.errors import EvidenceError, PeerError, UsageError
+from secagg.evidence.log_end import LogEnd, check_countersignatures, read_end, unsigned_lines
+from secagg.evidence.recomputation import Recomputed, check_sums
+from secagg.evidence.recomputation import recompute as recompute_result
+from secagg.evidence.released_sums import SUMS_FILE
+from secagg.evidence.run_files import facts_digest, file_digest, release_counts
+from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
+from secagg.evidence.transcript_file import MESSAGES_FILE, TRANSCRIPT
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import make_protocol
-from secagg.runs.released_sums import SUMS_FILE
-from secagg.runs.run_files import facts_digest, file_digest, release_counts
-from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
-from secagg.runs.transcript_file import MESSAGES_FILE, TRANSCRIPT
 from secagg.sessions.attestations import check_consent, read_attestations
 from secagg.sessions.planned_job import may_be_sites, roster_fault, session_name
 
@@ -109,9 +109,12 @@ class Verified:
     sums_missing: bool = False
 
 
-def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = True) -> Verified:
+def verify_folder(
+    folder: Path | RunFolder, head: str | None = None, *, recompute: bool = True
+) -> Verified:
     """Check a run folder.
 
+    folder: its path, or the folder as it was read, so that what is used is what was checked
     head: the log's last hash, 64 hexadecimal digits, from a copy kept elsewhere
     recompute: whether to compute the result again, which takes about as long as in the run
     Raises `EvidenceError` that names the wrong line or file; `UsageError` if the folder is not that
@@ -121,24 +124,23 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
     if head is not None and not _DIGEST.fullmatch(head):
         what = f"{head!r} is not a head: a head has 64 hexadecimal digits"
         raise UsageError("--head", what, _HEAD_ADVICE)
-    run = RunFolder.open(folder)
+    run = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
     if run.failed:
         return _verify_failed(run, head)
-    facts, entries, releases = run.facts, run.events, run.releases
+    facts, entries = run.facts, run.events
     _check_length(facts["log"], entries)
     with run.well_formed("log or run.json"):
         evidence = entries[0].get("evidence", 1)
         end = read_end(entries, evidence > 1)
         _check_head(entries, end.result, head)
-        _check_facts(facts, entries[0], end.result, releases)
-        files = _check_files(folder, end)
-        roster = roster_of(facts)
-        session = _check_session(entries[0], roster)
-        _check_parties(entries[0], roster)
-        cohort = facts["cohort"]
-    signatures = _check_signatures(entries, releases, cohort, roster, session)
+        _check_facts(run, end.result)
+        files = _check_files(run, end)
+        _check_session(run)
+        _check_parties(run)
+        cohort = run.cohort
+    signatures = _check_signatures(run)
     with run.well_formed("log or run.json"):
-        signed = check_countersignatures(entries, releases, end, cohort, roster, session)
+        signed = check_countersignatures(run, end)
         uncovered = unsigned_lines(entries, end)
     unsigned = tuple(sorted(set(cohort) - set(signed)))
     if evidence > 1 and unsigned and head is None:
@@ -149,13 +151,13 @@ def verify_folder(folder: Path, head: str | None = None, *, recompute: bool = Tr
         recomputed = Recomputed(False, "this was not requested")
         with run.well_formed("log, run.json or sums"):
             if recompute:
-                recomputed = recompute_result(run, entries, releases, roster, session)
-            elif (folder / SUMS_FILE).exists():
-                check_sums(run, releases, session)
+                recomputed = recompute_result(run)
+            elif run.has_sums:
+                check_sums(run)
     return Verified(
-        len(entries), entries[-1]["hash"], files, len(releases), signatures + len(signed),
+        len(entries), entries[-1]["hash"], files, len(run.releases), signatures + len(signed),
         evidence, signed, unsigned, recomputed.done, recomputed.why, unsigned_lines=uncovered,
-        sums_missing=evidence > 1 and not (folder / SUMS_FILE).exists(),
+        sums_missing=evidence > 1 and not run.has_sums,
     )  # fmt: skip
 
 
@@ -167,11 +169,10 @@ def _verify_failed(run: RunFolder, head: str | None) -> Verified:
     _check_head(entries, {}, head)
     with run.well_formed("log"):
         evidence = entries[0].get("evidence", 1)
-        roster = roster_of(entries[0])
-        session = _check_session(entries[0], roster)
-        _check_parties(entries[0], roster)
-        cohort = releases[0]["contributors"]
-    signatures = _check_signatures(entries, releases, cohort, roster, session)
+        _check_session(run)
+        _check_parties(run)
+        cohort = run.cohort
+    signatures = _check_signatures(run)
     code = str(entries[-1].get("code"))
     return Verified(
         len(entries), entries[-1]["hash"], (), len(releases), signatures, evidence,
@@ -211,25 +212,22 @@ def _check_head(
     raise EvidenceError("log.jsonl", "its head is not the one that you gave")
 
 
-def _check_facts(
-    facts: Mapping[str, Any],
-    opening: Mapping[str, Any],
-    result: Mapping[str, Any],
-    releases: list[dict[str, Any]],
-) -> None:
+def _check_facts(run: RunFolder, result: Mapping[str, Any]) -> None:
+    facts, opening = run.facts, run.events[0]
     for key in ("session", "nonce", "secagg", "job", "roster", "plan", "randomness"):
         if facts[key] != opening[key]:
             raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
     for key in ("method", "protocol"):
         if any(facts[key][part] != opening[key][part] for part in ("name", "settings")):
             raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
-    if facts["release_counts"] != release_counts(releases):
+    if facts["release_counts"] != release_counts(run.releases):
         raise EvidenceError("run.json", "'release_counts' differ from the releases in the log")
     if facts_digest(facts) != result["facts"]:
         raise EvidenceError("run.json", "was changed after the run")
 
 
-def _check_files(folder: Path, end: LogEnd) -> tuple[str, ...]:
+def _check_files(run: RunFolder, end: LogEnd) -> tuple[str, ...]:
+    folder = run.path
     written = {**end.result["files"], **end.report["files"]}
     known = {*_FILES, *_RECORDS, *({TRANSCRIPT} if MESSAGES_FILE in written else ())}
     for path in sorted(folder.iterdir()):
@@ -244,7 +242,7 @@ def _check_files(folder: Path, end: LogEnd) -> tuple[str, ...]:
             continue
         if not (folder / name).is_file():
             raise EvidenceError(name, "is missing")
-        if file_digest(folder / name) != written[name]:
+        if run.digest(name) != written[name]:
             raise EvidenceError(name, "was changed after the run")
     return tuple(name for name in _FILES if name in written)
 
@@ -263,37 +261,25 @@ def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
         raise EvidenceError(MESSAGES_FILE, "was changed after the run")
 
 
-def roster_of(facts: Mapping[str, Any]) -> Roster:
-    """Return the roster of run.json, which is that of the log. Raises `EvidenceError`."""
-    parties = [
-        PublicIdentity(
-            p["name"], Role(p["role"]), bytes.fromhex(p["verify_key"]), bytes.fromhex(p["seal_key"])
-        )
-        for p in facts["roster"]
-    ]
-    if fault := parties_fault(parties):
-        raise EvidenceError("log.jsonl line 1", fault)
-    return Roster({party.name: party for party in parties})
-
-
-def _check_session(opening: Mapping[str, Any], roster: Roster) -> bytes:
-    """Compare the session's name, which every signature covers, with its digest; return it."""
+def _check_session(run: RunFolder) -> None:
+    """Compare the session's name, which every signature covers, with its digest."""
+    opening = run.events[0]
     agreement = {key: opening[key] for key in _AGREEMENT_KEYS if key in opening}
-    session = session_name(roster, bytes.fromhex(opening["nonce"]), agreement)
+    session = session_name(run.roster, bytes.fromhex(opening["nonce"]), agreement)
     if session.hex() != opening["session"]:
         raise EvidenceError(
             "log.jsonl line 1", "the session's name does not match this roster, job and bounds"
         )
-    return session
 
 
-def _check_parties(opening: Mapping[str, Any], roster: Roster) -> None:
+def _check_parties(run: RunFolder) -> None:
     """Check that the roster has exactly the job's parties, as every party of a session does."""
     try:
-        job = parse_job(opening["job"])
+        job = parse_job(run.events[0]["job"])
         protocol = make_protocol(job.protocol)
     except UsageError:  # of another version
         return
+    roster = run.roster
     sites, where = roster.with_role(Role.SITE), "log.jsonl line 1"
     if job.sites.names is not None and not may_be_sites(sites, job):
         raise EvidenceError(where, "the sites of the roster are not those of the job")
@@ -301,14 +287,9 @@ def _check_parties(opening: Mapping[str, Any], roster: Roster) -> None:
         raise EvidenceError(where, f"the roster {fault}")
 
 
-def _check_signatures(
-    entries: Sequence[Mapping[str, Any]],
-    releases: Sequence[Mapping[str, Any]],
-    cohort: list[str],
-    roster: Roster,
-    session: bytes,
-) -> int:
+def _check_signatures(run: RunFolder) -> int:
     """Check every signature in the log, and return how many there are."""
+    entries, releases = run.events, run.releases
     if entries[0].get("evidence", 1) > 1:
         for release in releases:
             if not _DIGEST.fullmatch(str(release.get("sum"))):
@@ -319,20 +300,18 @@ def _check_signatures(
     consent = next((entry for entry in entries if entry.get("event") == "consent"), no_consent)
     where = f"log.jsonl line {consent['seq'] + 1}"
     try:
-        if consent["seq"] > releases[0]["seq"] or not set(cohort) <= set(consent["claims"]):
+        if consent["seq"] > releases[0]["seq"] or not set(run.cohort) <= set(consent["claims"]):
             raise EvidenceError(where, "not every site consented before the first release")
         for site, parts in consent["claims"].items():
             claim = [bytes.fromhex(part) for part in parts]
-            check_consent(site, claim, sorted(consent["claims"]), roster, session)
+            check_consent(site, claim, sorted(consent["claims"]), run.roster, run.session_bytes)
     except (PeerError, *MALFORMED_ERRORS):
         raise EvidenceError(where, "a site's signature of its consent is not valid") from None
-    signed = sum(_check_release(entry, cohort, roster, session) for entry in releases)
+    signed = sum(_check_release(entry, run) for entry in releases)
     return len(consent["claims"]) + signed
 
 
-def _check_release(
-    entry: Mapping[str, Any], cohort: list[str], roster: Roster, session: bytes
-) -> int:
+def _check_release(entry: Mapping[str, Any], run: RunFolder) -> int:
     where = f"log.jsonl line {entry['seq'] + 1}"
     try:
         sites = entry["contributors"]
@@ -341,7 +320,9 @@ def _check_release(
         claims = {
             site: [bytes.fromhex(part) for part in parts] for site, parts in entry["claims"].items()
         }
-        thresholds = read_attestations(claims, entry["stage"], entry["round"], roster, session)
+        thresholds = read_attestations(
+            claims, entry["stage"], entry["round"], run.roster, run.session_bytes
+        )
     except (PeerError, *MALFORMED_ERRORS):
         raise EvidenceError(
             where, "a site's signature is not valid, or is for another release"
@@ -350,6 +331,6 @@ def _check_release(
         raise EvidenceError(where, "its thresholds differ from those that the sites signed")
     if len(set(sites)) != len(sites) or len(sites) < max(thresholds.values(), default=1):
         raise EvidenceError(where, "the release covers fewer sites than a threshold requires")
-    if sites != cohort:
+    if sites != run.cohort:
         raise EvidenceError(where, "the release covers other sites than the rest of the run")
     return len(thresholds)

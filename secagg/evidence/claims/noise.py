@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from secagg.contracts.noise import SITE_MOMENTS
-from secagg.reports.dp_claims import (
+from secagg.evidence.claims.guarantee import (
     Facts,
-    PrivacyClaims,
     adjacency_in_words,
     epsilon_of_other_adjacency,
-    mu_of,
+    unit_in_words,
 )
-from secagg.reports.numbers import (
+from secagg.evidence.claims.privacy import PrivacyClaims, mu_of
+from secagg.evidence.numbers import (
     count,
     counted,
     declared,
@@ -26,12 +26,6 @@ from secagg.reports.numbers import (
     significant,
 )
 
-_PLACEMENT_WORDS = {
-    "sum": "once, in the sum: each site adds a share of the noise to its contribution",
-    "site": "once, at each site: each site adds the full noise to its own contribution, and uses "
-    "the same noise again for the same question about the same records",
-    "round": "in every round: each site adds a share of the noise to each contribution",
-}
 _OTHER_ADJACENCY = {"add_remove": "replace", "replace": "add_remove"}
 
 
@@ -95,18 +89,25 @@ def _person_norm(guarantee: Facts) -> str:
     if guarantee["person_norm"] is None:
         return ""
     return (
-        "The root of the sum of the squared norms of all records of a person at a site is at most "
+        f"The root of the summed squared norms of all records of a person at a site is at most "
         f"{declared(guarantee['person_norm'])}; otherwise all of them are shrunk by one factor. "
     )
 
 
 def _placement_in_words(guarantee: Facts) -> str:
+    if guarantee["placement"] != "site":
+        once, to = "once, in the sum", "its contribution"
+        if guarantee["placement"] == "round":
+            once, to = "in every round", "each contribution"
+        return f"{once}: each site adds a share of the noise to {to}"
+    to, again = "its own contribution", "for the same question about the same records"
     if _kept_at_sites(guarantee):
-        return (
-            "once, at each site: each site adds the full noise to its moments, and computes all "
-            "its contributions from these. Later runs on the same records use the same noise"
-        )
-    return _PLACEMENT_WORDS[guarantee["placement"]]
+        to = "its moments, from which it computes all its contributions"
+        again = "in later runs on the same records"
+    return (
+        f"once, at each site: each site adds the full noise to {to}, and uses the same noise again "
+        f"{again}"
+    )
 
 
 def _when_counted(guarantee: Facts) -> str:
@@ -118,21 +119,8 @@ def _kept_at_sites(guarantee: Facts) -> bool:
 
 
 def _unit(guarantee: Facts) -> str:
-    if guarantee["unit"] == "record":
-        return "one record: one row of a site's table"
-    if guarantee["unit"] == "event":
-        windows = counted(guarantee["records_per_event"], "record")
-        return (
-            "one event: the values of a series at one step, with all records that contain them, at "
-            f"most {windows} (windows) of one site's table"
-        )
-    records = guarantee["records_per_person"]
-    first = "the first record" if records == 1 else f"the first {count(records)} records"
-    return (
-        f"one person, identified by column “{guarantee['person']}”: {first} of the person at each "
-        f"of at most {counted(guarantee['sites_per_person'], 'site')}; a site ignores further "
-        "records"
-    )
+    named = f", identified by column “{guarantee['person']}”" if guarantee["person"] else ""
+    return f"one {guarantee['unit']}{named}: {unit_in_words(guarantee)}"
 
 
 def _sampling(guarantee: Facts) -> str:

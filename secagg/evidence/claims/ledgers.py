@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.numbers import (
+from secagg.evidence.numbers import (
     ADJACENCIES,
     any_setting,
     count,
@@ -23,8 +22,13 @@ from secagg.reports.numbers import (
     probability,
     significant,
 )
+from secagg.privacy.accounting.budget import rounded_down
 
 Facts = Mapping[str, Any]
+NOT_IN_LEDGERS = (
+    "Ledgers do not contain releases under another ledger, under another name of the same records, "
+    "or by other software"
+)
 NO_BOUND = "no bound, because some sums are exact"
 
 
@@ -126,7 +130,7 @@ def _adds_up(facts: Facts, kept: bool, standing: str) -> str:
     spent = _spent(facts)
     if not kept:
         return f"This run only. {standing} Releases of these records by other runs add to the cost."
-    limit = "The ledger does not contain releases under another ledger or by other software."
+    limit = f"{NOT_IN_LEDGERS}."
     if "after" not in spent:
         return f"This run only; other runs add to the cost. {standing} {limit}"
     adjacency = facts["privacy"]["adjacency"]

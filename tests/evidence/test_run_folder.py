@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from support.jobs import small_job, tables
 
+from secagg.core.identity import Role
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.released_sums import SUMS_FILE
+from secagg.evidence.run_files import json_bytes
+from secagg.evidence.run_folder import RunFolder
 from secagg.runs.run import run
-from secagg.runs.run_files import json_bytes
-from secagg.runs.run_reader import RunFolder
 
 READ: dict[str, Callable[[RunFolder], Any]] = {
     "run.json": lambda folder: folder.facts,
@@ -125,3 +128,28 @@ def test_malformed_content_raises_an_evidence_error(folder: Path) -> None:
     read = RunFolder.open(folder)
     with pytest.raises(EvidenceError, match="its result"), read.well_formed("result"):
         _ = read.result.summary["nothing"]
+
+
+def test_what_was_verified_is_what_is_used(folder: Path) -> None:
+    """A file that is changed after it was read neither deceives a reader nor is found."""
+    read, changed = RunFolder.open_finished(folder), RunFolder.open_finished(folder)
+    verified = verify_folder(read)
+    (folder / "result.json").write_text("{}")
+    assert verify_folder(read) == verified
+    assert read.result.summary["records"] > 0
+    with pytest.raises(EvidenceError) as caught:
+        verify_folder(changed)
+    assert caught.value.where == "result.json"
+
+
+def test_the_parties_and_the_sums_are_read_with_the_run(folder: Path) -> None:
+    read = RunFolder.open_finished(folder)
+    made = read.run_facts
+    assert read.cohort == made["cohort"] == list(read.roster.with_role(Role.SITE))
+    assert read.session_bytes.hex() == made["session"]
+    assert read.releases == made["releases"] and not made["trouble"]
+    assert [item.stage for item in read.sums] == [r["stage"] for r in read.releases]
+    assert list(read.planned.public.sites) == read.cohort and not read.planned.sources
+    assert read.claims.sums == {r["stage"]: 1 for r in read.releases}
+    (folder / SUMS_FILE).unlink()
+    assert read.has_sums is False

@@ -24,7 +24,7 @@ would prove nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,19 +32,20 @@ import numpy as np
 
 from secagg.contracts import Result
 from secagg.core.arithmetic import arithmetic_fingerprint
-from secagg.core.identity import COORDINATOR, Identity, Role, Roster
+from secagg.core.identity import COORDINATOR, Identity, Role
 from secagg.core.randomness import system_random
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import EvidenceError, SecaggError, UsageError
-from secagg.runs.facts import result_of, versions
-from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, read_sums
-from secagg.runs.run_files import json_bytes
-from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
-from secagg.sessions.attestations import digest_request, read_attestation
+from secagg.evidence.log_end import asked_in
+from secagg.evidence.released_sums import SUMS_FILE
+from secagg.evidence.run_files import json_bytes
+from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
+from secagg.evidence.session_result import result_of, versions
+from secagg.sessions.attestations import digest_request
 from secagg.sessions.coordinator_state import CoordinatorState, Status
 from secagg.sessions.evidence import extend_requests, sum_digest
 from secagg.sessions.parties import make_coordinator
-from secagg.sessions.planned_job import Planned, plan_sites, session_of
+from secagg.sessions.planned_job import session_of
 from secagg.sessions.rounds import COHORT
 
 _UNLESS = "Or its arithmetic differs from this computer's: verify it on the computer of the run."
@@ -58,34 +59,25 @@ class Recomputed:
     why: str = ""
 
 
-def recompute(
-    run: RunFolder,
-    events: Sequence[Mapping[str, Any]],
-    releases: Sequence[Mapping[str, Any]],
-    roster: Roster,
-    session: bytes,
-) -> Recomputed:
-    """Recompute the result, where this is possible.
+def recompute(run: RunFolder) -> Recomputed:
+    """Recompute the result of a run whose log has valid signatures, where this is possible.
 
-    events, releases: of a log whose signatures are valid
     Raises `EvidenceError` if a sum is not the one in the log, or another result follows.
     """
-    path = run.path / SUMS_FILE
-    if not path.exists():
+    if not run.has_sums:
         return Recomputed(False, f"{SUMS_FILE} is not in the folder")
-    sums = check_sums(run, releases, session)
+    check_sums(run)
     if why := _other_software(run.facts):
         return Recomputed(False, why)
     try:
-        planned = plan_sites(run.job, roster.with_role(Role.SITE), {})
+        planned = run.planned
     except UsageError as error:
         return Recomputed(False, error.what)
-    if session_of(planned, roster, bytes.fromhex(run.facts["nonce"])) != session:
+    if session_of(planned, run.roster, bytes.fromhex(run.facts["nonce"])) != run.session_bytes:
         return Recomputed(False, "this version of secagg plans the job differently")
-    consent = next(event for event in events if event["event"] == "consent")
     try:
         with single_threaded_blas():
-            state = _replay(planned, sums, releases, sorted(consent["claims"]), roster, session)
+            state = _replay(run)
             result = result_of(planned, state)
     except EvidenceError:
         raise
@@ -95,22 +87,19 @@ def recompute(
     return Recomputed(True)
 
 
-def check_sums(
-    run: RunFolder, releases: Sequence[Mapping[str, Any]], session: bytes
-) -> list[ReleasedSum]:
-    """Return the sums in the folder. Raises `EvidenceError` if they are not those of the log."""
-    sums = list(read_sums(run.path / SUMS_FILE))
+def check_sums(run: RunFolder) -> None:
+    """Raise `EvidenceError` if the sums in the folder are not those of the log."""
+    sums, releases = run.sums, run.releases
     if len(sums) != len(releases):
         what = f"has {len(sums)} sums, and the log has {len(releases)} releases"
         raise EvidenceError(SUMS_FILE, what)
     for item, event in zip(sums, releases, strict=True):
-        digest = sum_digest(session, item.round, item.stage, item.salt, item.total)
+        digest = sum_digest(run.session_bytes, item.round, item.stage, item.salt, item.total)
         if (item.round, item.stage, digest.hex()) != (event["round"], event["stage"], event["sum"]):
             line = event["seq"] + 1
             raise EvidenceError(
                 SUMS_FILE, f"a sum differs from its digest in log.jsonl line {line}"
             )
-    return sums
 
 
 def _other_software(facts: Mapping[str, Any]) -> str:
@@ -125,29 +114,24 @@ def _other_software(facts: Mapping[str, Any]) -> str:
     return ""
 
 
-def _replay(
-    planned: Planned,
-    sums: Sequence[ReleasedSum],
-    releases: Sequence[Mapping[str, Any]],
-    invited: Sequence[str],
-    roster: Roster,
-    session: bytes,
-) -> CoordinatorState:
+def _replay(run: RunFolder) -> CoordinatorState:
     """Return the coordinator's state after all sums."""
+    planned = run.planned
+    consent = next(event for event in run.events if event["event"] == "consent")
     nobody = Identity(COORDINATOR, Role.COORDINATOR, b"", b"")  # it signs nothing
-    coordinator = make_coordinator(planned, nobody, roster, session, system_random)
+    coordinator = make_coordinator(planned, nobody, run.roster, run.session_bytes, system_random)
     method = planned.method.initial_state(planned.public)
-    state = CoordinatorState(Status.RELEASED, tuple(invited), method, stage=COHORT)
-    for item, event in zip(sums, releases, strict=True):
+    state = CoordinatorState(
+        Status.RELEASED, tuple(sorted(consent["claims"])), method, stage=COHORT
+    )
+    for item, event in zip(run.sums, run.releases, strict=True):
         if (item.round, item.stage) != (state.round, state.stage):
             raise EvidenceError(SUMS_FILE, f"round {state.round} has the sum of another stage")
         assert state.stage is not None  # as the comparison shows
         asked = digest_request(
             state.stage, state.cohort, state.records, state.message, state.requests
         )
-        site = event["contributors"][0]
-        claim = [bytes.fromhex(part) for part in event["claims"][site]]
-        if read_attestation(site, claim, item.round, roster, session).asked != asked:
+        if asked_in(event, run) != asked:
             what = f"the request of round {item.round} does not follow from the sums before it"
             raise EvidenceError(SUMS_FILE, what, _UNLESS)
         sites = tuple(event["contributors"])

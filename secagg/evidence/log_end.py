@@ -16,10 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.core.identity import Roster
 from secagg.errors import EvidenceError, PeerError
-from secagg.runs.run_files import TROUBLE
-from secagg.runs.run_reader import MALFORMED_ERRORS
+from secagg.evidence.run_files import TROUBLE
+from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
 from secagg.sessions.attestations import read_attestation
 from secagg.sessions.evidence import Statement, check_countersignature, extend_requests
 
@@ -56,18 +55,12 @@ def read_end(entries: Sequence[Mapping[str, Any]], countersigned: bool) -> LogEn
     return LogEnd(named[0], named[1], named[2] if countersigned else None)
 
 
-def check_countersignatures(
-    entries: Sequence[Mapping[str, Any]],
-    releases: Sequence[Mapping[str, Any]],
-    end: LogEnd,
-    cohort: Sequence[str],
-    roster: Roster,
-    session: bytes,
-) -> tuple[str, ...]:
+def check_countersignatures(run: RunFolder, end: LogEnd) -> tuple[str, ...]:
     """Return the sites that countersigned this log, result and list of requests.
 
-    releases: with valid signatures. Raises `EvidenceError` for a signature that is not valid.
+    run: with valid signatures of its releases. Raises `EvidenceError` for one that is not valid.
     """
+    entries, releases = run.events, run.releases
     if end.countersigned is None:
         return ()
     event = end.countersigned
@@ -78,7 +71,7 @@ def check_countersignatures(
         raise EvidenceError(where, what)
     requests = b""
     for release in releases:
-        requests = extend_requests(requests, _asked(release, roster, session))
+        requests = extend_requests(requests, asked_in(release, run))
     result = bytes.fromhex(end.result["files"]["result.json"])
     statement = Statement(bytes.fromhex(event["head"]), result, requests)
     if {name: digest.hex() for name, digest in statement.note().items()} != {
@@ -88,10 +81,10 @@ def check_countersignatures(
     try:
         for site, parts in event["claims"].items():
             claim = [bytes.fromhex(part) for part in parts]
-            check_countersignature(site, claim, statement, roster, session)
+            check_countersignature(site, claim, statement, run.roster, run.session_bytes)
     except (PeerError, *MALFORMED_ERRORS):
         raise EvidenceError(where, "a site's countersignature is not valid") from None
-    if event["missing"] != sorted(set(cohort) - set(event["claims"])):
+    if event["missing"] != sorted(set(run.cohort) - set(event["claims"])):
         raise EvidenceError(where, "it names other sites as missing than those without signature")
     if set(event) != _KEYS or event["round"] != releases[-1]["round"] + 1:
         raise EvidenceError(where, "it was changed: it has other keys, or another round")
@@ -109,8 +102,8 @@ def unsigned_lines(entries: Sequence[Mapping[str, Any]], end: LogEnd) -> int:
     return len(entries) - 1 - int(signed) - 1
 
 
-def _asked(release: Mapping[str, Any], roster: Roster, session: bytes) -> bytes:
+def asked_in(release: Mapping[str, Any], run: RunFolder) -> bytes:
     """Return the digest of the request that the contributors to this release signed."""
     site = release["contributors"][0]
     claim = [bytes.fromhex(part) for part in release["claims"][site]]
-    return read_attestation(site, claim, release["round"], roster, session).asked
+    return read_attestation(site, claim, release["round"], run.roster, run.session_bytes).asked

@@ -36,7 +36,7 @@ from secagg.errors import (
     SecaggError,
     UsageError,
 )
-from secagg.runs.run_reader import RunFolder
+from secagg.evidence.run_folder import RunFolder
 
 _PARTIAL = ".partial"
 _SCRATCH = ".secagg-"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.reports import numbers as written
+from secagg.evidence import numbers as written
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from secagg.contracts import DisclosureKind
-from secagg.reports.results import blocks
 
 MAY_REVEAL = "The sums together may reveal single sites"
 SOLVABLE = "The sums together can be solved for the contributions of single sites"
@@ -30,8 +29,17 @@ def headline(kind: DisclosureKind, *, noised: bool = False) -> str:
     return f"{title}, except for what the noise hides" if noised else title
 
 
-def record_counts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """Return who knows the numbers of records, in all and at each site, in a run without noise."""
+def determined(text: str, *, noised: bool) -> str:
+    """Return what a method's sums together determine. text: of its disclosure"""
+    with_noise = ", up to their noise" if noised else ""
+    return f"The method's sums together determine{with_noise}: {text}"
+
+
+def record_counts(facts: Mapping[str, Any], *, single_sites: bool) -> str:
+    """Return who knows the numbers of records, in all and at each site, in a run without noise.
+
+    single_sites: whether the page shows numbers of single sites
+    """
     text = (
         "Both numbers are sums over all sites. The first release of the run opened them, so the "
         "coordinator knows them; it tells every site the number of complete records. "
@@ -46,7 +54,7 @@ def record_counts(facts: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
             "No single sum shows how many records a site has, but what all sums together determine "
             "depends on these numbers."
         )
-    if any("n" in own for block in blocks(facts, summary) for own in block.alone.values()):
+    if single_sites:
         text += (
             " The numbers of records of single sites on this page (n) do not come from a sum: only "
             "a simulation can show them."
