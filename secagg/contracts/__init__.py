@@ -52,7 +52,6 @@ from secagg.contracts.facts import (
     ChosenWeights,
     EdgeRule,
     EqualWeights,
-    Family,
     IntegerNoise,
     MethodFacts,
     MomentsOnly,
@@ -62,6 +61,14 @@ from secagg.contracts.facts import (
     Train,
     WeightedColumns,
     Windows,
+)
+from secagg.contracts.family import (
+    MAX_PREDICTOR,
+    Family,
+    FisherLaw,
+    Outcome,
+    OutcomeRange,
+    TermBounds,
 )
 from secagg.contracts.method import COLLECTED_DRAWS, Method, RecordCount, facts_of
 from secagg.contracts.protocol import (
@@ -91,6 +98,7 @@ __all__ = [
     "ANY_MESSAGE",
     "ASKED_ONCE",
     "COLLECTED_DRAWS",
+    "MAX_PREDICTOR",
     "NO_WINDOWS",
     "TRUSTED",
     "Body",
@@ -104,6 +112,7 @@ __all__ = [
     "EqualWeights",
     "Family",
     "Field",
+    "FisherLaw",
     "IntegerNoise",
     "Kind",
     "Label",
@@ -112,6 +121,8 @@ __all__ = [
     "MethodFacts",
     "MomentsOnly",
     "NoisyMatrix",
+    "Outcome",
+    "OutcomeRange",
     "Phase",
     "PhaseRequest",
     "PublicFacts",
@@ -129,6 +140,7 @@ __all__ = [
     "Stage",
     "State",
     "TableKind",
+    "TermBounds",
     "Total",
     "Train",
     "Update",
