@@ -41,7 +41,7 @@ def test_page_and_terminal_show_effects_per_standard_deviation(method: str) -> N
     facts, result = copied(small_run(method, "plain"))
     text, columns = Page(render(facts, result)).text, facts["job"]["columns"]
     for block in (b for b in blocks(facts, result.summary) if "terms" in b.summary):
-        rows = [per_sd(term, block.odds, columns) for term in block.summary["terms"]]
+        rows = [per_sd(term, block.effect, columns) for term in block.summary["terms"]]
         assert any(rows) and not all(rows)
         for row in filter(None, rows):
             assert f"(SD {row[0]})" in text and row[1] in text and row[2] in text
