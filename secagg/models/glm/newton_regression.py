@@ -17,12 +17,12 @@ fixed-point step, so the last bit of a total may depend on the split. The rounds
 the pooled records than the result does: with p coefficients, the log-likelihood, gradient and
 Hessian at each beta are some p^2 / 2 numbers a round.
 
-The result contains the pooled standard deviations of the continuous predictors (`per_sd`). They
-follow from the first round's Hessian, at beta = 0, so the coordinator knows them anyway; readers of
-the result learn them too. Those of indicators are left out: each one gives the number of records
-with that level. With an offset the first Hessian is weighted, and the result has none.
+The result contains the pooled standard deviations of continuous predictors (`per_sd`). They follow
+from the first round's Hessian, at beta = 0, so the coordinator knows them anyway; readers of the
+result learn them too. Those of indicators are left out: each one gives the number of records with
+that level. With an exposure the first Hessian is weighted, and the result has none.
 
-A family of its own is a subclass with one `Family`: see CONTRIBUTING.md.
+A subclass adds the `Family`: see CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -115,7 +115,11 @@ class NewtonRegression:
     name: ClassVar[str]
     title: ClassVar[str]
     family: ClassVar[Family]
-    placements: ClassVar[Placements] = Placements((), "Newton steps build on exact sums.")
+    placements: ClassVar[Placements] = Placements(
+        (),
+        "Newton steps build on exact sums.",
+        'Method moments with placement "sum" fits a linear regression with noise.',
+    )
     disclosure: ClassVar[Disclosure] = Disclosure(
         DisclosureKind.POOLED,
         "The pooled log-likelihood, its gradient and its Hessian at each trial of Newton's method. "
@@ -124,8 +128,6 @@ class NewtonRegression:
         ANY_MESSAGE,
     )
 
-    # --- what a family may change ------------------------------------------------------------
-
     def exposure_column(self) -> str | None:
         """Return the column whose logarithm is the offset; None if there is none."""
         return None
@@ -133,8 +135,6 @@ class NewtonRegression:
     def null_log_likelihood(self, state: State) -> float:
         """Return the largest log-likelihood without predictors: that of the first trial."""
         return float(state["null_value"])
-
-    # --- what all families share -------------------------------------------------------------
 
     @property
     def facts(self) -> MethodFacts:
@@ -181,7 +181,6 @@ class NewtonRegression:
         return {
             "status": "running",
             "rounds": 0,
-            "step": 1.0,
             "trial": np.zeros(len(names)),
             "names": list(names),
             "null_weight": self._smallest_null_weight(public),
