@@ -309,7 +309,7 @@ def test_attacks_draw_anew_within_sites(attack: Attack, monkeypatch: pytest.Monk
     monkeypatch.setattr(f"{type(attack).__module__}.width_by_permutation", width)
     truth, view, new = two_sites(np.random.default_rng(14))
     z = np.column_stack([np.ones(len(new)), new])
-    model = Regression("ols", GAUSSIAN, 2, (0, 1), np.ones(2), 0.0)
+    model = Regression("ols", GAUSSIAN, 2, (0, 1), np.ones(2), 0.0, Y)
     is_tracing = isinstance(attack, Tracing)
     attack.score(Released(z.T @ z, 200.0) if is_tracing else Guess([model], 0), view, truth)
     ((members, others),) = given

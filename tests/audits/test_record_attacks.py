@@ -349,7 +349,7 @@ def test_a_column_with_few_errors_of_the_guess_does_not_count() -> None:
         Variable(name, name, 0.0, 1.0, indicator=name == "rare") for name in ("rare", "x", "y")
     )
     public = PublicFacts(variables, ("rare", "x", "y"), 1000, ("s0",))
-    model = Regression("ols", GAUSSIAN, 2, (0, 1), np.ones(2), 0.0)
+    model = Regression("ols", GAUSSIAN, 2, (0, 1), np.ones(2), 0.0, Y)
 
     def records(cases: int) -> Array:
         x = rng.normal(size=(100, 3))
@@ -370,7 +370,7 @@ def test_the_intervals_of_all_columns_hold_together() -> None:
     rng, names = np.random.default_rng(2), "abcy"
     variables = tuple(Variable(name, name, 0.0, 1.0) for name in names)
     public = PublicFacts(variables, tuple(names), 1000, ("s0",))
-    model = Regression("ols", GAUSSIAN, 3, (0, 1, 2), np.ones(3), 0.0)
+    model = Regression("ols", GAUSSIAN, 3, (0, 1, 2), np.ones(3), 0.0, Y)
     groups = [rng.normal(size=(50, 4)) for _ in range(3)]
     found, reference = Columns([model], public, *groups), groups[2]
     for rates, records in ((found.members, groups[0]), (found.others, groups[1])):
