@@ -64,7 +64,7 @@ def records(name: str, attack: str) -> dict[str, pd.DataFrame]:
     if attack == "gradient_inversion":
         return tables(2, 3, rows=2)
     if name in REGRESSIONS:
-        return {site: regression_records(i, 40) for i, site in enumerate(SITES)}
+        return {site: regression_records(i, 90) for i, site in enumerate(SITES)}
     data = tables(3, 3)
     if attack == "sparse_invented":
         data["s1"]["x1"] = 0.5  # constant at this site only
@@ -73,7 +73,7 @@ def records(name: str, attack: str) -> dict[str, pd.DataFrame]:
 
 def made_job(name: str) -> dict[str, Any]:
     if name in REGRESSIONS:
-        return regression_job(name)
+        return regression_job(name, "masked")
     raw = job({"name": name, **SETTINGS.get(name, {})}, 3)
     if name == "notears_mlp_admm":  # few records, which a study would not allow
         raw["release"] = {"min_sites": 2, "min_records": 1}
