@@ -16,7 +16,15 @@ from support.all_methods import SITES, job, planned_of, play, played, records
 from support.regressions import REGRESSIONS
 
 from secagg.audits.attacks.records.released_regression import fitted, released_regressions
-from secagg.contracts import MAX_PREDICTOR, Family, Outcome, OutcomeRange, PublicFacts, Variable
+from secagg.contracts import (
+    MAX_PREDICTOR,
+    Family,
+    Outcome,
+    OutcomeRange,
+    PublicFacts,
+    TermBounds,
+    Variable,
+)
 from secagg.core.arrays import Array
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError
@@ -110,6 +118,19 @@ def test_the_public_bounds_hold_to_the_last_bit(
     for each in (bounds.log_likelihood, bounds.score, bounds.weight):
         assert np.frexp(each)[0] == 0.5  # a power of two
     assert np.frexp(np.sqrt(bounds.weight))[0] == 0.5
+
+
+def test_a_family_with_wrong_bounds_exceeds_none_of_them(family: Family) -> None:
+    rng, bounds = (
+        np.random.default_rng(4),
+        TermBounds(log_likelihood=0.5, score=0.25, weight=1 / 16),
+    )
+    X = np.column_stack([np.ones(40), rng.uniform(-1, 1, 40)])
+    log_likelihood, gradient, hessian = term_sums(
+        family, bounds, X, outcomes(family, 40, rng), np.array([1.0, 1.0])
+    )
+    assert abs(log_likelihood) <= 20 and np.all(np.abs(gradient) <= 10)
+    assert np.all(np.abs(hessian) <= 2.5)
 
 
 def test_a_fit_equals_the_pooled_fit_of_statsmodels(name: str) -> None:
@@ -280,6 +301,17 @@ def public(low: float, high: float, largest: float = 60.0, rows: int = 100) -> P
         Variable("time", "time", middle, half),
     )
     return PublicFacts(variables, tuple(v.name for v in variables), rows, SITES)
+
+
+def test_the_smallest_null_weight_is_that_of_the_smallest_exposure() -> None:
+    """It decides when an estimate is said to diverge: `diverging`."""
+    method = cast(NewtonRegression, planned_of("poisson").method)
+    state = method.initial_state(public(1.0, 9.0))
+    assert state["null_weight"] == pytest.approx(1 / 3)
+    assert (
+        planned_of("logistic").method.initial_state(played("logistic").public)["null_weight"]
+        == 0.25
+    )
 
 
 def test_bounds_grow_with_records_counts_and_exposures() -> None:
