@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, cast
 
 import numpy as np
@@ -227,7 +226,7 @@ def with_counts(counts: Any) -> dict[str, pd.DataFrame]:
 
 def test_a_level_without_events_is_named_as_separating() -> None:
     half = {
-        site: table.assign(extra=np.arange(len(table)) % 2, count=table["count"] * 1)
+        site: table.assign(extra=np.arange(len(table)) % 2, count=table["count"])
         for site, table in TABLES.items()
     }
     for table in half.values():
@@ -352,8 +351,8 @@ def test_counts_above_the_bound_are_set_to_it_and_missing_ones_left_out() -> Non
     assert summary["n"] == sum(map(len, TABLES.values())) - 1
 
 
-def test_counts_are_no_outcome_of_other_kinds() -> None:
-    family = dataclasses.replace(method_of("poisson").family)
+def test_counts_are_whole_numbers() -> None:
+    family = method_of("poisson").family
     assert family.bounds is not None
     with pytest.raises(DataError):
         term_sums(family, family.bounds(RANGE), np.ones((1, 1)), np.array([0.5]), np.zeros(1))
