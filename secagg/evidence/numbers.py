@@ -77,9 +77,9 @@ def by_error(x: float | None, error: float | None) -> str:
 
 
 def ratio(x: float | None, error: float | None, log_error: float | None = None) -> str:
-    """Write an odds ratio, or an end of its interval, to the decimal place of its error.
+    """Write a ratio, or an end of its interval, to the decimal place of its error.
 
-    error: standard error of the odds ratio itself. There are at least two digits: the low end of a
+    error: standard error of the ratio itself. There are at least two digits: the low end of a
         wide interval must not appear as 0.
     log_error: standard error of its logarithm. The end of a long interval has no more digits than
         this allows, whatever the error of the estimate.
@@ -93,15 +93,15 @@ def ratio(x: float | None, error: float | None, log_error: float | None = None) 
     return significant(float(f"{x:.{digits - 1}e}"), digits)  # 140,000 and not 142,565
 
 
-def odds(
-    x: float | None, log_odds: float | None, log_error: float | None, error: float | None
+def exponential(
+    x: float | None, log: float | None, log_error: float | None, error: float | None
 ) -> str:
-    """Write an odds ratio as `ratio` does, also one that is beyond the numbers of a computer.
+    """Write a ratio as `ratio` does, also one that is beyond the numbers of a computer.
 
-    log_odds: its logarithm, or None if it does not exist
+    log: its logarithm, or None if it does not exist
     """
-    if log_odds is not None and not x:  # result.json has no infinity, and exp(-800) is 0
-        return f"> {power_of_ten(308)}" if log_odds > 0 else f"< {power_of_ten(-308)}"
+    if log is not None and not x:  # result.json has no infinity, and exp(-800) is 0
+        return f"> {power_of_ten(308)}" if log > 0 else f"< {power_of_ten(-308)}"
     return ratio(x, error, log_error)
 
 

@@ -33,6 +33,7 @@ JOB = {
     "job": ("secagg.jobs.job", "Job"),
     "sites": ("secagg.jobs.job", "Sites"),
     "continuous": ("secagg.jobs.job", "Continuous"),
+    "count": ("secagg.jobs.job", "Count"),
     "binary": ("secagg.jobs.job", "Binary"),
     "categorical": ("secagg.jobs.job", "Categorical"),
     "release": ("secagg.jobs.job", "Release"),

@@ -15,6 +15,7 @@ from typing import Any
 from secagg.contracts import ResultTable, TableKind
 from secagg.evidence import numbers as written
 from secagg.evidence.claims.counts import records_of
+from secagg.models.common.coefficient_table import effect_of
 from secagg.reports.names import log_names, shown_result
 
 Summary = Mapping[str, Any]
@@ -51,9 +52,14 @@ class Block:
         return self.table.title + (f", {self.settings}" if self.settings else "")
 
     @property
-    def odds(self) -> bool:
-        """Whether the coefficients are logarithms of odds ratios."""
-        return any("odds_ratio" in term for term in self.summary.get("terms", ()))
+    def effect(self) -> str:
+        """What the coefficients are logarithms of ratios of, such as "odds"; "" for nothing."""
+        return effect_of(self.summary.get("terms", ()))
+
+    @property
+    def effect_name(self) -> str:
+        """What is shown first of a term: its ratio or its coefficient."""
+        return f"{self.effect} ratio" if self.effect else "coefficient"
 
     @property
     def usable(self) -> bool:

@@ -164,8 +164,8 @@ def columns(
     """
     rows, logs = [], log_names(facts["job"]["columns"])
     for name, column in facts["job"]["columns"].items():
-        if column["type"] == "continuous":
-            low, high = declared(column["low"]), declared(column["high"])
+        if "levels" not in column:
+            low, high = declared(column.get("low", 0)), declared(column["high"])
             text = f"{low} to {high} {column['unit']}".strip()
             if name in logs:
                 text += f"; analysed as {logs[name]}, the natural logarithm"

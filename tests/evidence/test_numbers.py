@@ -85,7 +85,7 @@ def test_ends_of_long_intervals_have_no_more_digits_than_mean_something(
 def test_odds_beyond_the_numbers_of_a_computer_are_not_a_dash(
     x: float | None, log_odds: float | None, text: str
 ) -> None:
-    assert written.odds(x, log_odds, None, None) == text
+    assert written.exponential(x, log_odds, None, None) == text
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support import noisy_mlp
+from support.all_methods import CASES, planned_of
 from support.jobs import raw_job
 from support.ledger_runs import folder_with
 from support.playing import rows_of
+from support.regressions import REGRESSIONS
 from support.reports import (
     NAMES,
     NEURAL,
-    SHORT_SETTINGS,
     TRUTH,
     Page,
     banners,
@@ -40,7 +41,6 @@ from secagg.contracts import Disclosure, DisclosureKind, SiteRecords, State, Upd
 from secagg.core.randomness import system_random
 from secagg.evidence.claims.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
 from secagg.evidence.claims.ledgers import NO_BOUND, counting
-from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
@@ -48,6 +48,7 @@ from secagg.reports.page import render
 from secagg.runs.facts import method_facts
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
+from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import plan_job
 
 HIDDEN = "Is a single site's contribution hidden from the coordinator?"
@@ -62,9 +63,7 @@ def graph_run() -> Run:
 
 def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
     """Return the sums of every round over sites that have these records."""
-    method = make_method(Named.model_validate({"name": name, **SHORT_SETTINGS[name]}))
-    sites = tuple(f"site {i}" for i in range(len(parts)))
-    public = public_facts(parse_job(job("moments", "plain")), sites)
+    method, public = planned_of(name).method, planned_of(name).public
     state, memories = method.initial_state(public), [State() for _ in parts]
     found: list[Update] = []
     while (asked := method.next_request(state)) is not None:
@@ -81,20 +80,16 @@ def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
     return found
 
 
-def test_every_method_is_covered_by_these_tests() -> None:
-    assert SHORT_SETTINGS.keys() == METHODS.keys()
-
-
 def kind_of(name: str) -> DisclosureKind:
     """Return what a method declares."""
-    named = Named.model_validate({"name": name, **SHORT_SETTINGS[name]})
+    named = Named.model_validate({"name": name, **CASES[name]})
     return make_method(named).disclosure.kind
 
 
 def test_only_pooled_methods_have_no_disclosure_headline() -> None:
     assert {kind for kind in DisclosureKind if not headline(kind)} == {DisclosureKind.POOLED}
     pooled = {name for name in METHODS if kind_of(name) is DisclosureKind.POOLED}
-    assert pooled == {"moments", "logistic", "gradient", "torch_module", "fedngr"}
+    assert pooled == {"moments", "gradient", "torch_module", "fedngr", *REGRESSIONS}
 
 
 def test_gradient_sums_of_networks_with_noise_are_pooled_as_declared() -> None:
@@ -138,18 +133,18 @@ def test_under_noise_a_method_can_declare_other_sums() -> None:
 )
 def test_sums_called_pooled_do_not_depend_on_the_division_of_records(name: str) -> None:
     """The same records at other sites: equal to rounding, in every round, or not at all."""
-    rng = np.random.default_rng(5)
-    values = rng.uniform(-0.5, 0.5, (120, 7))
-    values[:, 1] += 0.8 * values[:, 0]
-    values[:, 4:] = rng.choice([-1.0, 1.0], (120, 3))  # indicators
+    planned = planned_of(name)
+    rows = [read_records(planned, source) for source in planned.sources.values()]
+    values = np.concatenate([each.values for each in rows])
+    values[60:, 1] *= -1  # so that a graph depends on which records a site has
     one = totals(name, [values[:40], values[40:80], values[80:]])
-    other = totals(name, [values[:80], values[80:110], values[110:]])
+    other = totals(name, [values[:60], values[60:90], values[90:]])
     apart = max(
         float(np.max(np.abs(a[key] - b[key]), initial=0.0))
         for a, b in zip(one, other, strict=False)
         for key in a
     )
-    # Sums of 120 numbers below 1 err by 1e-14; Newton's method and 20 gradient steps hand that on.
+    # Sums of 123 numbers below 1 err by 1e-14; Newton's method and 20 gradient steps hand that on.
     pooled = kind_of(name) is DisclosureKind.POOLED
     assert (apart < 1e-9) if pooled else (apart > 1e-4)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from support.all_methods import CASES
 from support.reports import Page, copied, noised_run, page_of, small_run, void_run
 
 from secagg.evidence.claims.limitations import unprotected
@@ -18,15 +19,6 @@ UNCHECKED = (
     "secagg does not check what the sums of this run and of other runs over the same sites "
     "determine together"
 )
-REQUIRED: dict[str, dict[str, Any]] = {
-    "logistic": {"outcome": "y", "predictors": ["x"]},
-    "gradient": {"outcome": "y", "predictors": ["x"], "family": "gaussian"},
-    "sparse_regression": {"outcome": "y"},
-    "fedavg": {"outcome": "y"},
-    "fedlin_hm1": {"outcome": "y"},
-    "fedlin_hm2": {"outcome": "y"},
-    "torch_module": {"outcome": "y"},
-}
 BOUNDED = f"{UNCHECKED}; if all of them have noise, their total cost bounds it."
 
 
@@ -42,7 +34,7 @@ def other_runs(facts: dict[str, Any]) -> str:
 def declared(name: str, **settings: Any) -> dict[str, Any]:
     """Return the facts of a run, with what a method says of itself in place of its own."""
     facts, _ = copied(small_run("logistic", "additive"))
-    method = make_method(Named.model_validate({"name": name, **REQUIRED.get(name, {}), **settings}))
+    method = make_method(Named.model_validate({"name": name, **CASES[name], **settings}))
     facts["method"]["disclosure"] = json.loads(json.dumps(asdict(method.disclosure)))
     return facts
 
