@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples reproduce methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -33,6 +33,9 @@ examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over ei
 methods-under-noise: .venv/.test  ## what privacy costs under every method; pages in runs/
 	for kind in regressions graphs; do \
 	  $(BIN)/secagg experiment benchmarks/experiments/$$kind.toml --out runs/$$kind || exit; done
+
+reproduce: .venv/.test .venv/.data  ## repeat a paper's experiments: PAPER="notears-admm --figure 1 --quick"
+	$(BIN)/python -m reproductions $(PAPER)
 
 deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; report in runs/deploy-demo
 	$(BIN)/python examples/nvflare/demo.py

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, MixedLMResults
 from support.fedlin_gold import GOLD, Compared
 
-from secagg.reproductions.data import fedlin
+from reproductions.data import fedlin
 
 Array = NDArray[np.float64]
 

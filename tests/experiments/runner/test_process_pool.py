@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.checkout import ROOT
 from support.toy_figure import toy_figure
 
+from reproductions.harness.figures import Entry, Figure, Place, read_entries
+from reproductions.harness.pages import write
 from secagg.errors import UsageError
 from secagg.experiments.runner.cells import cell, code_version, compute
 from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.runner.process_pool import KILLED, Cache, in_order
-from secagg.reproductions.harness.figures import Entry, Figure, Place, read_entries
-from secagg.reproductions.harness.pages import write
 
 HERE = Place("here", 1, "toy")
 
@@ -103,7 +104,8 @@ def started(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "support.toy_figure", tmp_path, tmp_path / "calls", "2",
          "0=draw", "1=draw", "2=wait", "3=wait"],
-        cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True,
+        cwd=ROOT / "tests", env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         wait_for(lambda: seeds_called(tmp_path / "calls") == [0, 1, 2, 3])
