@@ -24,8 +24,6 @@ from reproductions.harness.figures import (
 from secagg.errors import UsageError
 from secagg.experiments.runner.cells import Cell, cell
 from secagg.experiments.runner.types import Plain
-from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.torch_import import require_torch
 
 TASKS = "reproductions.fedngm.tasks"
 SEEDS, QUICK_SEEDS = 10, 2
@@ -138,9 +136,9 @@ def table(number: int, seeds: int, data: Path | None, *, quick: bool = False) ->
     data: folder with the CDC's file; quick: the first packaged table only
     Raises `UsageError` without the records, torch or scikit-learn.
     """
-    require_torch(FedNgm.name)
-    if importlib.util.find_spec("sklearn") is None:
-        raise UsageError("scikit-learn", "not installed", "Run: pip install scikit-learn")
+    for package, module in (("torch", "torch"), ("scikit-learn", "sklearn")):
+        if importlib.util.find_spec(module) is None:
+            raise UsageError(package, "not installed", f"Run: pip install {package}")
     kinds: tuple[str, ...] = ("births14",) if quick else ("births14", "bwght2", "birthwt")
     file: dict[str, Plain] = {}
     if data is not None:

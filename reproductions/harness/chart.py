@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from reproductions.harness import svg
 from reproductions.harness.figures import (
     Entries,
     Figure,
@@ -19,8 +20,7 @@ from reproductions.harness.figures import (
     Place,
     mean_and_error,
 )
-from secagg.reports.svg import elements
-from secagg.reports.svg.marks import COLOURS, MARKERS
+from reproductions.harness.svg import COLOURS, MARKERS
 
 WIDTH, HEIGHT = 250.0, 170.0  # of a plot's area
 LEFT, GAP, TOP, BOTTOM, ROW = 76.0, 46.0, 66.0, 44.0, 62.0
@@ -28,8 +28,7 @@ LEGEND, ENTRY = 20.0, 20.0  # height of a legend line; width of a legend mark
 METHOD_SPACING = 3.5  # pixels between methods at one column
 
 STYLE = (
-    "text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#222}"
-    ".name{font-weight:600}.grid{stroke:#ddd}.axis{stroke:#555}"
+    ".grid{stroke:#ddd}.axis{stroke:#555}"
     ".mean{fill:none;stroke-width:1.8}.error{stroke-width:1.2}.mark{stroke-width:1.4}"
 )
 
@@ -45,26 +44,19 @@ def chart(figure: Figure, entries: Entries) -> str:
     legend, lines = _legend_positions([method for _, method in shown], width)
     top = TOP + lines * LEGEND
     height = top + len(figure.panels) * (HEIGHT + ROW) - ROW + BOTTOM
-    drawing = elements.root(
-        "chart", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:.0f} {height:.0f}",
-        width=f"{width:.0f}", height=f"{height:.0f}", role="img",
-    )  # fmt: skip
-    elements.add(drawing, "title", text=figure.title)
-    elements.add(drawing, "style", text=STYLE)
-    elements.add(drawing, "rect", width="100%", height="100%", fill="#fff")
-    elements.add(drawing, "text", "name", text=figure.title, x="12", y="22")
+    drawing = svg.drawing("chart", figure.title, width, height, STYLE)
     for (i, method), (x, y) in zip(shown, legend, strict=True):
-        elements.add(
+        svg.add(
             drawing, "path", "mean", d=f"M{x:.1f} {y:.1f}h{ENTRY:.0f}", stroke=_colour(i),
         )  # fmt: skip
         _marker(drawing, i, x + ENTRY / 2, y)
-        elements.add(drawing, "text", text=method.label, x=f"{x + ENTRY + 6:.1f}", y=f"{y + 4:.1f}")
+        svg.add(drawing, "text", text=method.label, x=f"{x + ENTRY + 6:.1f}", y=f"{y + 4:.1f}")
     for row, panel in enumerate(figure.panels):
         y = top + row * (HEIGHT + ROW)
         for column, metric in enumerate(figure.metrics):
             x = LEFT + column * (WIDTH + GAP)
             _plot(drawing, entries, drawn, panel, metric, (x, y))
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + str(elements.markup(drawing)) + "\n"
+    return svg.as_file(drawing)
 
 
 def _legend_positions(
@@ -83,7 +75,7 @@ def _legend_positions(
 
 
 def _plot(
-    drawing: elements.Element,
+    drawing: svg.Element,
     entries: Entries,
     drawn: Sequence[Method],
     panel: Panel,
@@ -112,37 +104,37 @@ def _plot(
     def y(value: float) -> float:
         return base - min(value / ceiling, 1.0) * HEIGHT
 
-    elements.add(drawing, "text", "name", text=f"{metric.label}, {panel.name}", x=f"{left:.1f}",
+    svg.add(drawing, "text", "name", text=f"{metric.label}, {panel.name}", x=f"{left:.1f}",
             y=f"{top - 9:.1f}")  # fmt: skip
     for i in range(round(ceiling / step) + 1):
         tick = y(i * step)
-        elements.add(drawing, "line", "axis" if i == 0 else "grid", x1=f"{left:.1f}",
+        svg.add(drawing, "line", "axis" if i == 0 else "grid", x1=f"{left:.1f}",
                 x2=f"{left + WIDTH:.1f}", y1=f"{tick:.1f}", y2=f"{tick:.1f}")  # fmt: skip
-        elements.add(drawing, "text", text=f"{i * step:g}", x=f"{left - 7:.1f}",
+        svg.add(drawing, "text", text=f"{i * step:g}", x=f"{left - 7:.1f}",
                 y=f"{tick + 4:.1f}", text_anchor="end")  # fmt: skip
     for column in panel.columns:
         middle = f"{x(column, 0) + (len(drawn) - 1) / 2 * METHOD_SPACING:.1f}"
-        elements.add(drawing, "text", text=f"{column:g}", x=middle, y=f"{base + 17:.1f}",
+        svg.add(drawing, "text", text=f"{column:g}", x=middle, y=f"{base + 17:.1f}",
                 text_anchor="middle")  # fmt: skip
-    elements.add(drawing, "text", text=panel.across, x=f"{left + WIDTH / 2:.1f}",
+    svg.add(drawing, "text", text=panel.across, x=f"{left + WIDTH / 2:.1f}",
             y=f"{base + 34:.1f}", text_anchor="middle")  # fmt: skip
     for i in range(len(drawn)):
         entries_of_method = [(x(c, i), *means[i, c]) for c in panel.columns if (i, c) in means]
         points = [(px, mean, error) for px, mean, error in entries_of_method if mean is not None]
         if len(points) > 1:
             path = " L".join(f"{px:.1f} {y(mean):.1f}" for px, mean, _ in points)
-            elements.add(drawing, "path", "mean", d=f"M{path}", stroke=_colour(i))
+            svg.add(drawing, "path", "mean", d=f"M{path}", stroke=_colour(i))
         for px, mean, error in points:
             if error:
                 low, high = y(max(mean - error, 0)), y(mean + error)
                 bar = f"M{px:.1f} {low:.1f}V{high:.1f}M{px - 3:.1f} {low:.1f}h6"
-                elements.add(drawing, "path", "error", d=f"{bar}M{px - 3:.1f} {high:.1f}h6",
+                svg.add(drawing, "path", "error", d=f"{bar}M{px - 3:.1f} {high:.1f}h6",
                         stroke=_colour(i))  # fmt: skip
             _marker(drawing, i, px, y(mean))
 
 
-def _marker(drawing: elements.Element, index: int, x: float, y: float) -> None:
-    elements.add(drawing, "path", "mark", d=MARKERS[index % len(MARKERS)], fill=_colour(index),
+def _marker(drawing: svg.Element, index: int, x: float, y: float) -> None:
+    svg.add(drawing, "path", "mark", d=MARKERS[index % len(MARKERS)], fill=_colour(index),
             stroke=_colour(index), transform=f"translate({x:.1f} {y:.1f}) scale(.8)")  # fmt: skip
 
 

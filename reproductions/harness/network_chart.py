@@ -9,30 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from secagg.reports.svg import elements
+from reproductions.harness import svg
 
 WIDTH, HEIGHT, RADIUS = 640.0, 600.0, 230.0
 CENTRE = (320.0, 330.0)
 WIDEST = 7.0  # pixels, at probability 1
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
-STYLE = (
-    "text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#222}"
-    ".name{font-weight:600}.edge{fill:none;stroke-linecap:round}.node{fill:#222}"
-)
+STYLE = ".edge{fill:none;stroke-linecap:round}.node{fill:#222}"
 
 
 def network_chart(
     title: str, names: Sequence[str], edges: Mapping[tuple[str, str], tuple[float, float]]
 ) -> str:
     """Return the picture. edges: pair of names -> (probability, a number with the sign)"""
-    drawing = elements.root(
-        "network", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
-        width=f"{WIDTH:.0f}", height=f"{HEIGHT:.0f}", role="img",
-    )  # fmt: skip
-    elements.add(drawing, "title", text=title)
-    elements.add(drawing, "style", text=STYLE)
-    elements.add(drawing, "rect", width="100%", height="100%", fill="#fff")
-    elements.add(drawing, "text", "name", text=title, x="12", y="22")
+    drawing = svg.drawing("network", title, WIDTH, HEIGHT, STYLE)
     _legend(drawing)
     angles = {name: _angle(i, len(names)) for i, name in enumerate(names)}
     for (one, other), (probability, sign) in sorted(edges.items(), key=lambda item: item[1][0]):
@@ -40,16 +30,16 @@ def network_chart(
         _line(drawing, f"M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}", probability, sign)
     for name, angle in angles.items():
         x, y = _point(angle, RADIUS)
-        elements.add(drawing, "circle", "node", cx=f"{x:.1f}", cy=f"{y:.1f}", r="4")
+        svg.add(drawing, "circle", "node", cx=f"{x:.1f}", cy=f"{y:.1f}", r="4")
         x, y = _point(angle, RADIUS + 12)
         horizontal = math.cos(angle)
         anchor = "middle" if abs(horizontal) < 0.2 else "start" if horizontal > 0 else "end"
-        elements.add(drawing, "text", text=name, x=f"{x:.1f}",
+        svg.add(drawing, "text", text=name, x=f"{x:.1f}",
                 y=f"{y + 4 + 5 * math.sin(angle):.1f}", text_anchor=anchor)  # fmt: skip
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + str(elements.markup(drawing)) + "\n"
+    return svg.as_file(drawing)
 
 
-def _legend(drawing: elements.Element) -> None:
+def _legend(drawing: svg.Element) -> None:
     x = 12.0
     for label, probability, sign in (
         ("PIP 1, positive", 1.0, 1.0),
@@ -58,13 +48,13 @@ def _legend(drawing: elements.Element) -> None:
         ("PIP 1, negative", 1.0, -1.0),
     ):
         _line(drawing, f"M{x:.0f} 44h30", probability, sign)
-        elements.add(drawing, "text", text=label, x=f"{x + 38:.0f}", y="48")
+        svg.add(drawing, "text", text=label, x=f"{x + 38:.0f}", y="48")
         x += 62 + 7.0 * len(label)
 
 
-def _line(drawing: elements.Element, path: str, probability: float, sign: float) -> None:
+def _line(drawing: svg.Element, path: str, probability: float, sign: float) -> None:
     dash = {} if sign >= 0 else {"stroke_dasharray": "9 9"}
-    elements.add(drawing, "path", "edge", d=path, stroke=POSITIVE if sign >= 0 else NEGATIVE,
+    svg.add(drawing, "path", "edge", d=path, stroke=POSITIVE if sign >= 0 else NEGATIVE,
             stroke_width=f"{WIDEST * probability:.2f}", **dash)  # fmt: skip
 
 

@@ -86,6 +86,7 @@ from secagg.contracts.reporting import (
     ResultTable,
     TableKind,
 )
+from secagg.core.arrays import Array
 
 __all__ = [
     "ANY_MESSAGE",
@@ -93,6 +94,7 @@ __all__ = [
     "COLLECTED_DRAWS",
     "NO_WINDOWS",
     "TRUSTED",
+    "Array",
     "Body",
     "Capabilities",
     "ChosenWeights",

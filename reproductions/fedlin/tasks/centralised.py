@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from secagg.core.arrays import Array
+from secagg.contracts import Array
 from secagg.models.fedlin.gradient_steps import Quadratic
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from reproductions.fedlin.tasks.hm2_selection import LEVEL, draw, rates
 from reproductions.fedlin.tasks.simulated_cases import errors
-from secagg.core.arrays import Array
+from secagg.contracts import Array
 from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.models.common.posterior_summary import summarise
 

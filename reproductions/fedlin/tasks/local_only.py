@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from secagg.core.arrays import Array
+from secagg.contracts import Array
 from secagg.models.fedlin.gradient_steps import Quadratic
 
 

@@ -13,10 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from reproductions.harness.simulated_runs import simulated
-from secagg.contracts import Method, Result
-from secagg.core.arrays import Array
-from secagg.models.fedlin.hm1 import FedLinHm1
-from secagg.models.fedlin.hm2 import FedLinHm2
+from secagg.contracts import Array, Method, Result
 
 Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
@@ -30,11 +27,11 @@ PLAIN: dict[str, object] = {  # a regression in the records' own units, as in th
     "variance": "pooled", "noise_sd": None, "holdout": 0.0, "holdout_rows": "random",
 }  # fmt: skip
 HM1: dict[str, object] = {
-    "name": FedLinHm1.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP_SHARE, "alpha": ALPHA,
+    "name": "fedlin_hm1", "rounds": ROUNDS, "steps": STEPS, "step": STEP_SHARE, "alpha": ALPHA,
     "batch": None, "participation": 1.0, "weight": "posterior", "tolerance": 0.0,
 }  # fmt: skip
 HM2: dict[str, object] = {  # with the prior N(0, 1) of the paper's example 4.1 for all logarithms
-    "name": FedLinHm2.name, "rounds": 60, "participation": 1.0, "tolerance": 0.02,
+    "name": "fedlin_hm2", "rounds": 60, "participation": 1.0, "tolerance": 0.02,
     "damping": 1.0, "draws": 2000, "points": 0, "rope": 0.0, "mu_mean": 0.0, "mu_sd": 1.0,
     "log_tau_mean": 0.0, "log_tau_sd": 1.0, "log_lambda_mean": 0.0, "log_lambda_sd": 1.0,
     "log_noise_mean": 0.0, "log_noise_sd": 1.0,

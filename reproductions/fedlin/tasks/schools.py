@@ -23,11 +23,9 @@ from reproductions.fedlin.tasks.runs import HM1, HM2, STEP_SHARE, STEPS, include
 from reproductions.harness.simulated_runs import simulated
 from secagg.contracts import Result
 from secagg.experiments.runner.types import CONVERGED, Settings
-from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS
-from secagg.models.fedlin.fedavg import FedAvg
 
 TESTED = 0.4
-_OTHERS = {SITE_OLS: "separate", MEAN_ONLY: "nothing"}
+_OTHERS = {"site_ols": "separate", "mean_only": "nothing"}
 """Names in the tables for the predictions that come with a method's own."""
 ROUNDS = 100
 LAMBDA = 1.0
@@ -95,7 +93,7 @@ def _method(name: str) -> dict[str, object]:
         return dict(HM1)
     if name == "ditto":
         return {
-            "name": FedAvg.name, "rounds": ROUNDS, "steps": STEPS, "step": STEP_SHARE, "batch":
+            "name": "fedavg", "rounds": ROUNDS, "steps": STEPS, "step": STEP_SHARE, "batch":
             None, "participation": 1.0, "tolerance": 0.0, "weights": "records", "personal": LAMBDA,
         }  # fmt: skip
     prior = name.removeprefix("hm2-")

@@ -23,11 +23,8 @@ from reproductions.data import fedlin
 from reproductions.fedlin.tasks import local_only
 from reproductions.fedlin.tasks.runs import HM1, STEP_SHARE, STEPS
 from reproductions.harness.simulated_runs import simulated
-from secagg.contracts import Result
-from secagg.core.arrays import Array
+from secagg.contracts import Array, Result
 from secagg.experiments.runner.types import CONVERGED, Settings
-from secagg.models.fedlin.descriptions import SITE_OLS
-from secagg.models.fedlin.fedavg import FedAvg
 
 TESTED, VALIDATED = 0.4, 0.2
 ROUNDS = 100  # C of section 6.2
@@ -145,7 +142,7 @@ def _candidates() -> dict[str, list[Candidate]]:
     return {
         "hm1": over_degrees("hm1", hm1),
         "hm1-alpha": over_degrees("hm1", *({**hm1, "alpha": alpha} for alpha in ALPHAS)),
-        "separate": over_degrees(SITE_OLS, _fedavg(None, 1)),
+        "separate": over_degrees("site_ols", _fedavg(None, 1)),
         "separate-steps": over_degrees("", {}),
         "fedavg": over_degrees("fedavg", _fedavg(None, ROUNDS)),
         "ditto": over_degrees("ditto", *(_fedavg(each, ROUNDS) for each in LAMBDAS)),
@@ -155,6 +152,6 @@ def _candidates() -> dict[str, list[Candidate]]:
 def _fedavg(personal: float | None, rounds: int) -> dict[str, object]:
     """Return FedAvg's settings; devices have equal weights, as in the paper."""
     return {
-        "name": FedAvg.name, "rounds": rounds, "steps": STEPS, "step": STEP_SHARE, "batch": None,
+        "name": "fedavg", "rounds": rounds, "steps": STEPS, "step": STEP_SHARE, "batch": None,
         "participation": 1.0, "tolerance": 0.0, "weights": "equal", "personal": personal,
     }  # fmt: skip

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secagg.core.arrays import Array
+from secagg.contracts import Array
 
 TESTED = 1000  # test points per device
 RANK = 2  # of Omega in case V

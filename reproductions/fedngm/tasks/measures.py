@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from secagg.core.arrays import Array
+from secagg.contracts import Array
 
 Levels = NDArray[np.intp]
 

@@ -28,14 +28,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from reproductions.fedngm.tasks.records import Predicted, Study
-from reproductions.harness.simulated_runs import simulated
-from secagg.core.arrays import Array
-from secagg.jobs.design_matrix import public_facts
-from secagg.jobs.job import parse_job
-from secagg.models.neural.ngm.fitted.conditionals import Conditional
-from secagg.models.neural.ngm.fitted.model import FittedNgm, States
-from secagg.models.neural.ngm.layout import ngm_layout
-from secagg.models.neural.ngm.method import FedNgm
+from reproductions.harness.simulated_runs import job_of, simulated
+from secagg.contracts import Array
+from secagg.jobs.job import read_job
+from secagg.runs.networks.finished_ngm import FinishedNgmRun
 
 Sites = Mapping[str, pd.DataFrame]
 
@@ -76,37 +72,23 @@ def _ngm(settings: Mapping[str, object], study: Study, sites: Sites, seed: int) 
     columns = study.births.columns
     if len(sites) == 1:  # a job needs two sites: the other one has no records
         sites = {**sites, "none": next(iter(sites.values())).iloc[:0]}
-    method = {"name": FedNgm.name, **settings, "rounds": ROUNDS, "seed": seed}
+    method = {"name": "fedngm", **settings, "rounds": ROUNDS, "seed": seed}
     if method.get("learn_from") == "samples":
         method["samples"] = study.samples
     result, _ = simulated(method, columns, sites, seed)
-    job = parse_job({"title": "", "sites": {"max_rows": 1}, "columns": columns, "method": method})
-    facts = public_facts(job, tuple(sorted(sites)))
-    model = FittedNgm.of(ngm_layout(facts, None), facts, result.arrays)
+    run = FinishedNgmRun.of(read_job(job_of(method, columns, sites)), result)
 
     def predict(table: pd.DataFrame) -> Predicted:
-        states = model.states_of(_values(study, table))
-        return {target: _given_others(model, target, states) for target in study.targets}
+        # One target at a time: all others are given, so that the predictions are exact.
+        return {target: _given_others(study, run, target, table) for target in study.targets}
 
     return Fit(predict, result.summary["status"] == "converged")
 
 
-def _values(study: Study, table: pd.DataFrame) -> Array:
-    """Return numbers, and numbers of levels, shape (records, columns)."""
-    values = [
-        study.codes(table, name) if study.levels(name) else table[name].to_numpy()
-        for name in study.births.columns
-    ]
-    return np.column_stack(values).astype(np.float64)
-
-
-def _given_others(model: FittedNgm, target: str, states: States) -> Array:
-    """Return a column's means or probabilities; its network does not read the column itself."""
-    conditional = Conditional(model, model.layout.names.index(target))
-    outputs = conditional.outputs(states)
-    if conditional.levels:
-        return np.asarray(np.exp(conditional.log_probabilities(outputs)).T)
-    return conditional.moments(outputs)[0]
+def _given_others(study: Study, run: FinishedNgmRun, target: str, table: pd.DataFrame) -> Array:
+    """Return a column's means, or the probabilities of its levels."""
+    estimates = run.predict(table, [target])[target].estimates
+    return (estimates if study.levels(target) else estimates["mean"]).to_numpy()
 
 
 # --- regressions on all records -------------------------------------------------------------------

@@ -30,7 +30,7 @@ from reproductions.fedngm.tasks.measures import (
     errors,
     precision_and_recall,
 )
-from secagg.core.arrays import Array
+from secagg.contracts import Array
 from secagg.experiments.runner.types import Settings
 
 GRAMS_IN_POUND = 453.59237

@@ -25,8 +25,6 @@ from reproductions.sparse_bayes.tasks.sampler import (
 )
 from secagg.experiments.runner.types import Settings
 from secagg.models.graphs.metrics import compare_graphs
-from secagg.models.moments.method import PooledMoments
-from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.markov_random_field import discoveries
 
 SITES = 4
@@ -61,11 +59,11 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     tables = {f"block {k + 1}": pd.DataFrame(b, columns=NAMES) for k, b in enumerate(blocks)}
     if settings["method"] == "notears":
         analysis = {"kind": "notears", "penalty": 0.1, "standardise": True, "threshold": 0.3}
-        moments = {"name": PooledMoments.name, "centre": "site", "analyses": [analysis]}
+        moments = {"name": "moments", "centre": "site", "analyses": [analysis]}
         [graph] = simulated(moments, COLUMNS, tables, 0)[0].summary["analyses"]
         return {"notears": score((e["from"], e["to"]) for e in graph["edges"])}
     method = {
-        "name": SparseDirected.name,
+        "name": "sparse_directed",
         "variables": list(NAMES),
         "errors": "laplace",
         "ordered": False,

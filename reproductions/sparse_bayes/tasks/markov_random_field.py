@@ -25,8 +25,6 @@ from reproductions.sparse_bayes.tasks.sampler import (
     widths,
 )
 from secagg.experiments.runner.types import Settings
-from secagg.models.moments.method import PooledMoments
-from secagg.models.sparse_bayes.markov_random_field import SparseMarkov
 
 FDR = 0.1
 PAIR_SEPARATOR = " - "  # between two genes; no gene's name contains it
@@ -51,13 +49,13 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     columns = ovarian.columns(tables)
     if settings["method"] == "partial":
         moments = {
-            "name": PooledMoments.name, "centre": "site", "analyses": [{"kind": "describe"}],
+            "name": "moments", "centre": "site", "analyses": [{"kind": "describe"}],
         }  # fmt: skip
         summary = simulated(moments, columns, tables, 0)[0].summary
         [described] = summary["analyses"]
         correlation = np.array(described["correlation"])
         return partial(list(columns), correlation, described["n"], len(tables))
-    method = {"name": SparseMarkov.name, "variables": list(columns), "fdr": FDR}
+    method = {"name": "sparse_markov", "variables": list(columns), "fdr": FDR}
     result, _ = simulated(method | sampler(settings), columns, tables, int(settings["seed"]))
     theta, inclusion = sampled(result)
     names, predictors = result.summary["names"], result.arrays["predictors"]

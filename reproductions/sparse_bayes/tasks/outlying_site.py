@@ -16,11 +16,9 @@ import pandas as pd
 
 from reproductions.harness.simulated_runs import simulated
 from reproductions.sparse_bayes.tasks.sampler import quantities, sampled, sampler, worst
-from secagg.contracts import Result
-from secagg.core.arrays import Array
+from secagg.contracts import Array, Result
 from secagg.experiments.runner.types import CONVERGED, Settings
 from secagg.models.common.posterior_summary import MAX_R_HAT
-from secagg.models.sparse_bayes.regression import SparseRegression
 
 EFFECTS = np.array([1.0, -0.6, 0.3, 0, 0, 0, 0, 0, 0, 0])
 LOST, GAINED = 0, 5  # positions of the coefficients that deviate at the last site
@@ -83,7 +81,7 @@ def _fit(parts: list[Array], settings: Settings) -> tuple[Result, Array]:
     names = ["y", *(f"x{j + 1}" for j in range(len(EFFECTS)))]
     bounds = {"type": "continuous", "low": -_COLUMN_BOUND, "high": _COLUMN_BOUND}
     tables = {f"site {k + 1}": pd.DataFrame(part, columns=names) for k, part in enumerate(parts)}
-    outcome = {"name": SparseRegression.name, "outcome": "y", "prior": "paper"}
+    outcome = {"name": "sparse_regression", "outcome": "y", "prior": "paper"}
     method = outcome | sampler(settings)
     columns = dict.fromkeys(names, bounds)
     result, own = simulated(method, columns, tables, int(settings["seed"]))

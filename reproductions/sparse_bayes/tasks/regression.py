@@ -18,8 +18,6 @@ from reproductions.sparse_bayes.tasks.sampler import (
     widths,
 )
 from secagg.experiments.runner.types import Settings
-from secagg.models.moments.method import PooledMoments
-from secagg.models.sparse_bayes.regression import SparseRegression
 
 PREDICTORS = [name for name in heart_disease.COLUMNS if name != heart_disease.OUTCOME]
 
@@ -34,7 +32,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
     if settings["method"] == "least-squares":
         return _least_squares()
     method = {
-        "name": SparseRegression.name,
+        "name": "sparse_regression",
         "outcome": heart_disease.OUTCOME,
         "predictors": PREDICTORS,
         "prior": "paper",
@@ -64,7 +62,7 @@ def _least_squares() -> dict[str, dict[str, float]]:
         "level": LEVEL,
     }
     moments = {
-        "name": PooledMoments.name, "centre": "site", "analyses": [{"kind": "describe"}, fit],
+        "name": "moments", "centre": "site", "analyses": [{"kind": "describe"}, fit],
     }  # fmt: skip
     summary = simulated(moments, heart_disease.COLUMNS, heart_disease.hospitals(), 0)[0].summary
     described, fitted = summary["analyses"]

@@ -22,6 +22,7 @@ from support.toy_figure import toy_figure
 from reproductions.harness.figures import Entry, Figure, Place, read_entries
 from reproductions.harness.pages import write
 from secagg.errors import UsageError
+from secagg.experiments.runner import cells
 from secagg.experiments.runner.cells import cell, code_version, compute
 from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.runner.process_pool import KILLED, Cache, in_order
@@ -239,6 +240,25 @@ def test_moving_a_module_keeps_its_results(package: Path) -> None:
     assert code_version("toys.task") != before
 
 
+def test_the_code_of_secagg_counts_too(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a task of any package, if it imports from modules and not the names of `secagg`."""
+    real, copy, task = cells._source, package / "copy.txt", package / "task.py"
+    copy.write_text("Array = 1\n")
+    sources = {"secagg.core.arrays": copy}
+    monkeypatch.setattr(cells, "_source", lambda name: sources.get(name) or real(name))
+    task.write_text("from secagg.core.arrays import Array\n")
+    code_version.cache_clear()
+    before = code_version("toys.task")
+    copy.write_text("Array = 2\n")
+    code_version.cache_clear()
+    assert code_version("toys.task") != before
+    task.write_text("from secagg import simulate\n")
+    code_version.cache_clear()
+    with pytest.raises(UsageError) as error:
+        code_version("toys.task")
+    assert error.value.where == "experiments"
+
+
 @pytest.mark.usefixtures("package")
 def test_results_of_other_code_are_computed_again(tmp_path: Path) -> None:
     cache, one = Cache(tmp_path), cell("toys.task", 1.0, seed=0)
@@ -284,7 +304,7 @@ def test_library_versions_are_recorded_if_installed(
 
 
 def test_cells_are_computed_in_the_planned_order() -> None:
-    cells = [cell("t", seconds, seed=seed, of=seconds) for seed in (1, 0) for seconds in (1.0, 5.0)]
-    cells.insert(0, replace(cell("t", 9.0, seed=0), late=True))
-    ordered = [(dict(one.settings)["seed"], one.seconds) for one in in_order(cells)]
+    some = [cell("t", seconds, seed=seed, of=seconds) for seed in (1, 0) for seconds in (1.0, 5.0)]
+    some.insert(0, replace(cell("t", 9.0, seed=0), late=True))
+    ordered = [(dict(one.settings)["seed"], one.seconds) for one in in_order(some)]
     assert ordered == [(0, 5.0), (0, 1.0), (1, 5.0), (1, 1.0), (0, 9.0)]
