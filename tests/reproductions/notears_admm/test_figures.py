@@ -25,8 +25,8 @@ from reproductions.notears_admm.tasks import pooled_moments as pooled
 from reproductions.notears_admm.tasks.data import data_of, moments_of
 from reproductions.notears_admm.tasks.scores import scores
 from secagg.errors import UsageError
+from secagg.experiments.runner.cell_store import batch_of, in_order
 from secagg.experiments.runner.cells import Outcome, cell, code_version, compute
-from secagg.experiments.runner.process_pool import batch_of, in_order
 from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.result import GraphFit

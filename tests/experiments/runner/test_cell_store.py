@@ -23,9 +23,9 @@ from reproductions.harness.figures import Entry, Figure, Place, read_entries
 from reproductions.harness.pages import write
 from secagg.errors import UsageError
 from secagg.experiments.runner import cells
+from secagg.experiments.runner.cell_store import KILLED, Cache, in_order
 from secagg.experiments.runner.cells import cell, code_version, compute
 from secagg.experiments.runner.experiment import Computed, compute_experiment
-from secagg.experiments.runner.process_pool import KILLED, Cache, in_order
 
 HERE = Place("here", 1, "toy")
 
