@@ -90,7 +90,7 @@ check: .venv/.neural .venv/.nvflare  ## run formatter, linter, type checkers and
 
 bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peers: peers too)
 	python=.venv$$(test -e .venv-bench/.peers && echo -bench)/bin/python; \
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $$python benchmarks/report.py $(REPORT)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $$python -m benchmarks.report $(REPORT)
 
 bench-peers: .venv-bench/.peers  ## install the libraries that bench compares with in .venv-bench
 

@@ -1,6 +1,6 @@
 """HM2 on real records beside NUTS's posteriors, oracles/fedlin_gold.json.
 
-benchmarks/fedlin_tables.py prints both as tables.
+benchmarks/methods/fedlin_tables.py prints both as tables.
 """
 
 from __future__ import annotations
