@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples reproduce methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo dist docs examples reproduce methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -95,6 +95,9 @@ bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peer
 bench-peers: .venv-bench/.peers  ## install the libraries that bench compares with in .venv-bench
 
 bench-neural: .venv-bench/.neural  ## install torch beside them, for the reference of NOTEARS-ADMM
+
+dist: .venv/.test  ## build the source archive and the wheel into dist/
+	$(BIN)/python -m build --no-isolation
 
 docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warning
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
