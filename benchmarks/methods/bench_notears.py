@@ -44,7 +44,10 @@ ROUNDS, TURNS = 200, 3
 REFERENCE = "reference"
 VARIANTS: tuple[Variant, ...] = ("paper", "fast")
 NAMES = (REFERENCE, *VARIANTS)
-THEIRS = (("notears_reference", "reference"), ("notears_mlp_reference", "mlp_reference"))
+THEIRS = (
+    ("benchmarks.peers.notears_reference", "reference"),
+    ("benchmarks.peers.notears_mlp_reference", "mlp_reference"),
+)
 PLAIN = "plain"
 PROTOCOLS = (PLAIN, "additive", "masked", "paillier")
 

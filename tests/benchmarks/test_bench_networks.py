@@ -49,7 +49,7 @@ def test_the_paper_s_network_has_the_parameters_of_its_layers(bench) -> None:
 
 def test_a_round_lasts_from_release_to_release(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begun at 0; the sum of the record counts takes 7 seconds, the rounds 1, 2 and 6 seconds."""
-    rounds = import_module("network_rounds")
+    rounds = import_module("benchmarks.methods.network_rounds")
     ends = {"cohort": 7.0, "first": 8.0, "second": 10.0, "third": 16.0}
     now = 0.0
 

@@ -80,7 +80,7 @@ def call(*args: str | Path) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("package", "line"),
     [
-        ("torch", "method.name: 'fedngm' needs torch, which is missing. Run: pip install"),
+        ("torch", "torch: not installed. Run: pip install torch"),
         ("sklearn", "scikit-learn: not installed. Run: pip install scikit-learn"),
     ],
 )
