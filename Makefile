@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo dist docs examples reproduce methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo dist docs examples reproduce methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all lint neural nvflare fuzz check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -80,12 +80,19 @@ test-all: .venv/.test .venv/.data  ## run every test
 neural: .venv/.neural  ## install torch and opacus (CPU, 0.2 GB), then test the neural networks
 	$(PYTEST) -m neural $(PYTEST_ARGS)
 
-check: .venv/.neural .venv/.nvflare  ## run formatter, linter, type checkers and layer rules, then every test
+nvflare: .venv/.nvflare .venv/.test  ## install NVFLARE, then test parties over it
+	$(PYTEST) -m nvflare $(PYTEST_ARGS)
+
+fuzz: .venv/.test  ## send random malformed messages to every decoder and protocol
+	$(PYTEST) -m fuzz --hypothesis-profile=thorough $(PYTEST_ARGS)
+
+lint: .venv/.neural  ## run formatter, linter, type checker and layer rules
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+check: lint .venv/.nvflare  ## lint, then run every test
 	$(MAKE) test-all
 
 bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peers: peers too)

@@ -167,9 +167,16 @@ def _finding(plain_row: Mapping[str, Any], where: str) -> Finding:
     slack = 1e-9 * max(1.0, abs(value)) if math.isfinite(value) else 0.0
     if value < low - slack or value > high + slack:
         raise EvidenceError(where, f"the number {value:.4g} is not in {low:.4g} to {high:.4g}")
-    failed, bound, why_not = (str(plain_row[name]) for name in _REASONS)
-    details = dict(plain_row["details"])
-    return Finding(value, low, high, numbers["baseline"], details, failed, bound, why_not)
+    return Finding(
+        value=value,
+        low=low,
+        high=high,
+        baseline=numbers["baseline"],
+        details=dict(plain_row["details"]),
+        failed=str(plain_row["failed"]),
+        bound=str(plain_row["bound"]),
+        why_not=str(plain_row["why_not"]),
+    )
 
 
 def _number(value: Any) -> float:

@@ -17,6 +17,9 @@ from secagg.contracts.noise import Clip, Noise, Sensitivity
 State = dict[str, Any]
 """The state of one party between two steps: plain data that `secagg.core.encoding` can encode."""
 
+ProtocolState = Mapping[str, Any]
+"""The state of one party in a protocol. Each protocol declares its keys as a `TypedDict`."""
+
 Body = dict[str, Any]
 """The content of one message: plain data, as for `State`."""
 

@@ -213,4 +213,4 @@ def fit_new_site(
     level = drawn_level(layout, site, variance, rng)
     coefficients = layout.in_own_units(drawn.theta, run.centre, run.scale, level)
     unit = float(layout.half_range[0] / run.scale[0])
-    return NewSitePosterior(run, site.here, coefficients, unit * np.sqrt(variance), rows.remarks)
+    return NewSitePosterior(run, site.records, coefficients, unit * np.sqrt(variance), rows.remarks)

@@ -118,9 +118,11 @@ class AttributeInference(Attack):
             for key in found.members
         }
         return Finding(
-            *found.best, population.best.value, {"column": found.column, "gains": details},
+            **found.best._asdict(),
+            baseline=population.best.value,
+            details={"column": found.column, "gains": details},
             bound="" if found.best.low > 0 else "the interval includes 0, so it may be chance",
-        )  # fmt: skip
+        )
 
 
 class Columns:

@@ -136,8 +136,8 @@ class NullCombination(Attack):
         sure = [each for each in guess if each.confirmed]
         few = min((each.records for each in sure), default=total)
         texts = [_text(each, view.planned.public) for each in sure if each.records == few]
-        found = Finding.exact(float(few), float(total), combinations=texts[:3])
-        return found if sure else replace(found, failed="no candidate is confirmed")
+        failed = "" if sure else "no candidate is confirmed"
+        return Finding.failure(failed, float(few), float(total), combinations=texts[:3])
 
     def control(self, plain: View) -> View:
         """Return the sum over random records, one of which alone departs from a relation."""
