@@ -103,7 +103,8 @@ bench-peers: .venv-bench/.peers  ## install the libraries that bench compares wi
 
 bench-neural: .venv-bench/.neural  ## install torch beside them, for the reference of NOTEARS-ADMM
 
-dist: .venv/.test  ## build the source archive and the wheel into dist/
+dist: .venv/.test  ## test the packages, then build source archive and wheel into dist/
+	$(PYTEST) tests/system/test_packaging.py
 	$(BIN)/python -m build --no-isolation
 
 docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warning
