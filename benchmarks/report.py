@@ -1,6 +1,6 @@
 """Run every benchmark and print its tables; with --write, put them into docs/performance/ too.
 
-    python benchmarks/report.py [--quick] [--write] [SCRIPT ...]
+    python -m benchmarks.report [--quick] [--write] [SCRIPT ...]
 
 Each script prints Markdown and can also run alone. In the pages of docs/performance the output of a
 script stands between `<!-- begin SCRIPT -->` and `<!-- end SCRIPT -->`. It begins with the stamp:
@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import machine
+from benchmarks.harness import machine
 
 HERE = Path(__file__).resolve().parent
 PAGES = HERE.parent / "docs" / "performance"
@@ -44,8 +44,9 @@ SCRIPTS = {
 def output(script: str, quick: bool) -> str:
     """Return what a script prints. Raises `CalledProcessError` if it fails."""
     options = (SCRIPTS[script] or ["--quick"]) if quick else []
-    command = [sys.executable, str(HERE / script), *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    [path] = HERE.glob(f"*/{script}")
+    command = [sys.executable, "-m", f"benchmarks.{path.parent.name}.{path.stem}", *options]
+    done = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True)
     text = "\n".join(line for line in done.stdout.splitlines() if not is_noise(line)).strip()
     return text if text.startswith("#") else f"```text\n{text}\n```"
 

@@ -136,6 +136,21 @@ class View:
         once = self.planned.public.site_moments
         return "all sums are computed from moments to which each site added noise" if once else ""
 
+    @property
+    def why_trained_alone(self) -> str:
+        """Why the sums are not of records: each site trains a network; "" if they are."""
+        training = any(stage.training for stage in self.planned.plans.stages.values())
+        return "sites train alone with noise" if training else ""
+
+    @property
+    def why_no_sums_of_sites(self) -> str:
+        """Why no sum hides single sites' exact statistics; "" if one does."""
+        if why := self.why_trained_alone or self.why_noise_hides:
+            return why
+        if len(self.sites) - len(self.own) < 2 and not self.in_clear:
+            return "one site remains, and every sum is its own: see last_site"
+        return "" if self.rounds else "the run opened no sum of the method"
+
     def for_outsider(self) -> View:
         """Return the view of a person who has the result only."""
         return replace(self, who=Who.OUTSIDER, rounds=(), messages=())

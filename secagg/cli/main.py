@@ -35,7 +35,6 @@ from secagg.cli.options import (
 )
 from secagg.cli.printing import print_json, say
 from secagg.cli.query import query
-from secagg.cli.reproduce import app as reproduce
 from secagg.cli.settings import settings
 from secagg.cli.site import site
 from secagg.core.version import __version__
@@ -51,7 +50,6 @@ app = typer.Typer(
 )
 
 app.add_typer(budget, name="budget")
-app.add_typer(reproduce, name="reproduce")
 app.add_typer(site, name="site")
 app.add_typer(roster, name="roster")
 app.add_typer(deploy, name="deploy")
@@ -314,13 +312,16 @@ def _version(
         raise typer.Exit
 
 
-def main() -> None:
-    """Run the command line; turn every failure into one line and its exit code."""
+def main(program: typer.Typer = app) -> None:
+    """Run a command line; turn every failure into one line and its exit code.
+
+    program: commands of one's own, with these errors and exit codes
+    """
     signal.signal(signal.SIGTERM, on_signal)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores it for `... &`
         signal.signal(signal.SIGINT, on_signal)  # typer would lose the exception's notes
     try:
-        sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
+        sys.exit(program(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except SecaggError as error:
         if isinstance(error, InternalError) and os.environ.get("SECAGG_TRACEBACK"):
             raise

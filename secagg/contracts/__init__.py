@@ -94,6 +94,7 @@ from secagg.contracts.reporting import (
     ResultTable,
     TableKind,
 )
+from secagg.core.arrays import Array
 
 __all__ = [
     "ANY_MESSAGE",
@@ -102,6 +103,7 @@ __all__ = [
     "MAX_PREDICTOR",
     "NO_WINDOWS",
     "TRUSTED",
+    "Array",
     "Body",
     "Capabilities",
     "ChosenWeights",

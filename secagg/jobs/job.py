@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from secagg.core.identity import alike
-from secagg.core.validation import describe, unknown_key
+from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.privacy import Privacy
 
@@ -295,14 +295,7 @@ def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
     overrides: the keys and values given with `--set`, which replace those in the file
     Relative paths in the job are relative to the folder of the job file.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JobError(str(path), f"cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise JobError(str(path), "is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise JobError(str(path), f"is not valid TOML: {error}") from None
+    raw = read_toml(path, JobError)
     for key, value in (overrides or {}).items():
         set_dotted(raw, key, value)
     job = parse_job(raw, str(path))

@@ -50,9 +50,7 @@ CHOOSING_A_METHOD = (
     "less than sparse_regression, and its intervals are narrower. The sparse methods estimate\n"
     "what sites that may differ have in common; with four sites their intervals are two to three\n"
     "times as wide. If each site wants its own regression that borrows strength from the other\n"
-    "sites, use fedlin_hm2; fedlin_hm1 and fedavg are there for comparison.\n"
-    "`secagg reproduce notears-admm --figure 1 --quick` runs the published comparison of graphs,\n"
-    "`secagg reproduce sparse-bayes --table heart --quick` the sparse methods on real records."
+    "sites, use fedlin_hm2; fedlin_hm1 and fedavg are there for comparison."
 )
 """Advice that `secagg methods` prints below the list."""
 

@@ -15,24 +15,23 @@ MARKS = re.compile(r"^<!-- begin (\S+) -->\n(?:.*\n)*?<!-- end \1 -->$", re.M)
 
 
 @pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return import_module("harness")
+def harness():
+    return import_module("benchmarks.harness")
 
 
 @pytest.fixture
 def report(harness):
-    return import_module("report")
+    return import_module("benchmarks.report")
 
 
 def scripts() -> list[str]:
-    return sorted(path.name for path in FOLDER.glob("bench_*.py"))
+    return sorted(path.name for path in FOLDER.glob("*/bench_*.py"))
 
 
 @pytest.mark.parametrize("script", scripts())
 def test_the_smallest_case_prints_a_table(script: str) -> None:
-    command = [sys.executable, str(FOLDER / "report.py"), "--quick", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.report", "--quick", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     stamp, *tables = re.split(r"^(?=###|```text)", done.stdout, flags=re.M)
     assert re.match(r"\*Measured on \d\d \w+ \d{4}: \d+ cores .*Python 3.* Commit \w+", stamp)

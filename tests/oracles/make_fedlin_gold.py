@@ -47,7 +47,7 @@ from exact_ep import fixed_point
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS
 
-from secagg.reproductions.data import fedlin as data
+from reproductions.data import fedlin as data
 
 PATH = Path(__file__).with_name("fedlin_gold.json")
 CHAINS = {"chains": 4, "warmup": 1000, "draws": 15000, "seed": 1}

@@ -17,9 +17,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from support.fedlin_files import needs
 
+from reproductions.data.package_files import packaged_file
 from secagg import FedNGM
 from secagg.core.arrays import Array
-from secagg.reproductions.data.package_files import packaged_file
 
 pytestmark = pytest.mark.neural
 SAMPLES = 10_000

@@ -27,7 +27,7 @@ by |E| / f or more. So eigenvalues below f are raised to f. The result is the ne
 smaller eigenvalues, in any unitarily invariant norm. The ridge of AdaSSP (Wang 2018, algorithm 2)
 follows the same idea and has the same order of size, but adds root(m) times a logarithm to all
 eigenvalues. With 500 records and ten predictors, the slopes have these root mean squared errors
-(benchmarks/interval_coverage.py):
+(benchmarks/noise/interval_coverage.py):
 
     noise's norm / smallest eigenvalue    floor f / 2    floor f    floor 2 f    no floor
     1/2                                   0.113          0.100      0.089

@@ -32,7 +32,7 @@ was 0.89 to 0.93. With more noise and correlations of 0.65 and 0.8, it was up to
 too low if a few predictors are much more strongly correlated than the rest and the noise hides
 this. With two predictors correlated by 0.95 and the others by 0.3, the coverage for the slopes of
 these two was 0.88 if the noise's norm was half of the smallest eigenvalue, and 0.41 if it was three
-times that eigenvalue. benchmarks/interval_coverage.py prints all of these numbers.
+times that eigenvalue. benchmarks/noise/interval_coverage.py prints all of these numbers.
 
 The intervals do not allow for three things: the bias from clipping records to a norm (they are for
 the coefficients of the clipped records), a choice of variables after seeing a release, and unequal
