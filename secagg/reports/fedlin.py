@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from secagg.models.fedlin.design import INTERCEPT
 from secagg.reports import numbers as written
 from secagg.reports.regression import unit_of
@@ -122,22 +120,20 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
 def _spread(summary: Summary) -> dict[str, Any]:
     """Return a plot of coefficients over sites: mean, and one sd on both sides, on one scale."""
     rows: Sequence[Summary] = summary["across_sites"]
-    reach = max(*(abs(row["mean"]) + (row["sd"] or 0.0) for row in rows), 1e-12)
-    scale = scale_for(Interval(0.0, -reach, reach), [], log=False)
-
-    def drawn(row: Summary) -> Markup:
-        mean, sd = row["mean"], row["sd"] or 0.0
-        return interval_picture(Interval(mean, mean - sd, mean + sd), scale, pooled=True)
-
+    bars = [
+        Interval(row["mean"], row["mean"] - (row["sd"] or 0.0), row["mean"] + (row["sd"] or 0.0))
+        for row in rows
+    ]
+    scale = scale_for(bars, log=False)
     return {
         "axis": axis_picture(scale),
         "terms": [
             {
                 "term": row["term"],
-                "picture": drawn(row),
+                "picture": interval_picture(bar, scale, pooled=True),
                 "text": f"{_short(row['mean'])} ± {_short(row['sd'])}",
             }
-            for row in rows
+            for row, bar in zip(rows, bars, strict=True)
         ],
     }
 

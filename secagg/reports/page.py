@@ -29,6 +29,7 @@ from secagg.reports import (
     posterior,
     regression,
     results,
+    site_agreement,
     tables,
 )
 from secagg.reports import numbers as written
@@ -183,7 +184,13 @@ def _block(
     match block.kind:
         case TableKind.REGRESSION:
             shown["terms"] = regression.coefficient_table(block, columns)
-            shown["panels"] = [_drawn(panel) for panel in regression.panels(block, columns)]
+            shown["outcome"] = regression.outcome_in_words(block, columns)
+            agreed = {each.term: each for each in site_agreement.agreements(block)}
+            panels = regression.panels(block, columns)
+            shown["panels"] = [_drawn(panel, agreed.get(panel.term)) for panel in panels]
+            shown["cut"] = any(panel.cut for panel in panels)
+            shown["agreement"] = site_agreement.sentences(block)
+            shown["differ"] = any(each.differ for each in agreed.values())
         case TableKind.GRAPH:
             shown |= _graph(block, blocks)
         case TableKind.DESCRIPTION:
@@ -202,13 +209,24 @@ def _block(
     return shown
 
 
-def _drawn(panel: regression.Panel) -> dict[str, Any]:
-    """Return a panel with its pictures."""
+def _drawn(panel: regression.Panel, agreement: site_agreement.Agreement | None) -> dict[str, Any]:
+    """Return a panel with its pictures, and how far the sites agree."""
     pictured = [
-        (row, forest_plot.interval_picture(row.interval, panel.scale, pooled=i == 0))
+        (
+            row,
+            forest_plot.interval_picture(
+                row.interval, panel.scale, pooled=i == 0, weight=panel.weight(row)
+            ),
+        )
         for i, row in enumerate(panel.rows)
     ]
-    return {"panel": panel, "rows": pictured, "axis": forest_plot.axis_picture(panel.scale)}
+    return {
+        "panel": panel,
+        "rows": pictured,
+        "axis": forest_plot.axis_picture(panel.scale),
+        "agreement": "" if agreement is None else site_agreement.in_words(agreement),
+        "differ": agreement is not None and agreement.differ,
+    }
 
 
 def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:

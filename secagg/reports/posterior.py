@@ -268,8 +268,8 @@ def _own_unit(outcome: str, columns: Mapping[str, Any]) -> str:
 def _forest(block: Block) -> dict[str, Any]:
     """Return the terms on a common scale, since they have the same unit."""
     rows: Sequence[Summary] = block.summary["coefficients"]
-    reach = max(abs(row[end]) for row in rows for end in ("low", "high"))
-    scale = scale_for(Interval(0.0, -reach, reach), [], log=False)
+    drawn = [Interval(row["mean"], row["low"], row["high"]) for row in rows]
+    scale = scale_for(drawn, log=False)
     return {"axis": axis_picture(scale), "terms": [_drawn(row, scale) for row in rows]}
 
 
