@@ -34,6 +34,7 @@ from secagg.reports import (
 )
 from secagg.reports import numbers as written
 from secagg.reports import summary as summary_sections
+from secagg.reports.answer import answer
 from secagg.reports.disclosure import record_counts
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.dp_hazards import hazards
@@ -43,8 +44,8 @@ from secagg.reports.svg import forest_plot, graph
 from secagg.reports.svg.privacy_curve import curve_picture
 
 _SECTIONS = {
-    "summary": "Summary",
     "result": "Result",
+    "questions": "Questions and sign-off",
     "seen": "Who saw what",
     "privacy": "Differential privacy",
     "bounds": "Bounds and bits",
@@ -104,6 +105,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             summary=summary,
             style=Markup(style),  # noqa: S704  # from this package; must not be escaped
             style_hash=style_hash,
+            answer=answer(facts, summary, blocks, claims),
             in_short=summary_sections.in_short(banners, questions),
             claim=summary_sections.claim(facts, claims),
             who_saw=summary_sections.who_saw(facts, claims),
