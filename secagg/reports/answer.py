@@ -15,6 +15,7 @@ from secagg.reports import numbers as written
 from secagg.reports import site_agreement
 from secagg.reports.disclosure import disclosure_kind, headline
 from secagg.reports.dp_claims import PrivacyClaims, adjacency_in_words
+from secagg.reports.fedlin import opposite_in_words
 from secagg.reports.networks import edges_table
 from secagg.reports.posterior import is_withheld, mean_and_interval, pairs_of
 from secagg.reports.regression import effect, outcome_in_words
@@ -119,14 +120,27 @@ def _of_posterior(block: Block, columns: Mapping[str, Any]) -> str:
 
 
 def _of_sites(block: Block, columns: Mapping[str, Any]) -> str:
-    rows = [row for row in block.summary["across_sites"] if row["term"] != INTERCEPT]
+    summary, differ = block.summary, opposite_in_words(block.summary)
+    shared = [row for row in summary.get("shared", ()) if row["name"].startswith("mean of ")]
+    if shared:
+        rows = sorted(shared, key=lambda row: -abs(row["estimate"]) / (row["high"] - row["low"]))
+        texts = []
+        for row in rows[:_SHOWN]:
+            low, high = (written.significant(row[end], 3) for end in ("low", "high"))
+            estimate = written.significant(row["estimate"], 3)
+            texts.append(f"{row['name'].removeprefix('mean of ')} {estimate} ({low} to {high})")
+        start = f"Mean coefficients of {summary['outcome']}, {written.share(summary['level'])} "
+        return (
+            f"{_line(f'{start}intervals, the clearest first', texts, len(rows))} {differ}".strip()
+        )
+    rows = [row for row in summary["across_sites"] if row["term"] != INTERCEPT]
     rows.sort(key=lambda row: -abs(row["mean"]))
     texts = [
         f"{row['term']} {written.significant(row['mean'], 3)} ± {written.significant(row['sd'], 3)}"
         for row in rows[:_SHOWN]
     ]
-    start = f"Mean ± standard deviation of the sites' coefficients of {block.summary['outcome']}"
-    return _line(f"{start}, the largest first", texts, len(rows))
+    start = f"Mean ± standard deviation of the sites' coefficients of {summary['outcome']}"
+    return f"{_line(f'{start}, the largest first', texts, len(rows))} {differ}".strip()
 
 
 def _of_graph(block: Block, columns: Mapping[str, Any]) -> str:

@@ -84,6 +84,24 @@ def coefficients_in_words(summary: Summary) -> str:
     return text
 
 
+def opposite_in_words(summary: Summary) -> str:
+    """Return in which terms sites differ by more than their mean; "" if in none.
+
+    Cochran's Q would need each site's standard errors, which are not released.
+    """
+    terms = [
+        row["term"]
+        for row in summary["across_sites"]
+        if row["term"] != INTERCEPT and (row["sd"] or 0.0) > abs(row["mean"])
+    ]
+    if not terms:
+        return ""
+    return (
+        f"Sites may contradict each other in {written.listing(terms)}: the standard deviation of "
+        "their estimates is larger than the mean."
+    )
+
+
 def noise_in_words(summary: Summary) -> tuple[str, str]:
     """Return what estimates and errors mean if noise was drawn at the sites; "" if it was not."""
     noise = summary.get("noise", {})
@@ -109,6 +127,8 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "noise_in_errors": of_errors,
         "coefficients": sites_table(summary),
         "spread": _spread(summary),
+        "opposite": opposite_in_words(summary),
+        "outcome": summary["outcome"],
         "shared": shared_table(summary),
         "shared_how": shared_in_words(summary),
         "errors": errors_table(block),

@@ -146,6 +146,7 @@ def of_regression(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **_words(block),
         "own": own,
+        "outcome": block.summary["outcome"],
         "own_unit": _own_unit(block.summary["outcome"], columns),
         "rows": [
             {

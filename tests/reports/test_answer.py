@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from statsmodels.stats.meta_analysis import combine_effects
-from support.reports import Page, copied, noised_run, page_of, small_run, void_run
+from support.reports import (
+    SHORT_SETTINGS,
+    Page,
+    copied,
+    job,
+    noised_run,
+    page_of,
+    small_run,
+    tables,
+    void_run,
+    written,
+)
 
 from secagg.reports import site_agreement
 from secagg.reports.page import render
@@ -26,6 +37,8 @@ RUNS = {
     "noised": lambda: noised_run("sum"),
     "void": void_run,
 }
+KINDS = ("fedlin_hm2", "fedavg", "local_graphs", "gradient", "notears_admm")
+"""Other methods, whose summaries have other tables."""
 ESTIMATES = np.array([0.4, 0.9, -0.3, 1.6])
 ERRORS = np.array([0.2, 0.3, 0.25, 0.4])
 
@@ -60,6 +73,13 @@ class TestAnswer:
         assert f"{len(run.facts['cohort'])} site" in found["Data"]
         order = [page.index(at) for at in ('id="answer"', 'id="result"', 'id="questions"')]
         assert order == sorted(order)
+
+    @pytest.mark.parametrize("method", KINDS)
+    def test_each_kind_of_table_has_an_answer(self, method: str) -> None:
+        settings = {"name": method, **SHORT_SETTINGS[method]}
+        raw = job("moments", "plain", method=settings, simulation={"site_alone": False})
+        found = lines(page_of(written(raw, tables(4))))
+        assert re.search(r"\d", found["Result"]) and "None" not in found["Result"]
 
     def test_the_clearest_terms_stand_with_their_intervals(self) -> None:
         run = small_run("logistic", "additive")
