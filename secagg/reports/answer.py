@@ -129,10 +129,9 @@ def _of_sites(block: Block, columns: Mapping[str, Any]) -> str:
             low, high = (written.significant(row[end], 3) for end in ("low", "high"))
             estimate = written.significant(row["estimate"], 3)
             texts.append(f"{row['name'].removeprefix('mean of ')} {estimate} ({low} to {high})")
-        start = f"Mean coefficients of {summary['outcome']}, {written.share(summary['level'])} "
-        return (
-            f"{_line(f'{start}intervals, the clearest first', texts, len(rows))} {differ}".strip()
-        )
+        level = f"{written.share(summary['level'])} intervals, the clearest first"
+        start = f"Mean coefficients of {summary['outcome']}, {level}"
+        return f"{_line(start, texts, len(rows))} {differ}".strip()
     rows = [row for row in summary["across_sites"] if row["term"] != INTERCEPT]
     rows.sort(key=lambda row: -abs(row["mean"]))
     texts = [
