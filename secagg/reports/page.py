@@ -41,7 +41,7 @@ from secagg.reports.dp_hazards import hazards
 from secagg.reports.names import shown_columns
 from secagg.reports.site_counts import at_least, not_counted
 from secagg.reports.svg import forest_plot, graph
-from secagg.reports.svg.privacy_curve import curve_picture
+from secagg.reports.svg.xy_chart import curve_picture
 
 _SECTIONS = {
     "result": "Result",

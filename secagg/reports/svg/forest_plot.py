@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from secagg.reports.numbers import significant
 from secagg.reports.svg import elements
-from secagg.reports.svg.line_chart import round_step
+from secagg.reports.svg.xy_chart import round_step
 
 _LEFT, _RIGHT = 4.0, 96.0  # percent of the width: room for markers at the ends
 _MAX_WIDENING = 2.5  # largest factor by which sites' intervals widen a scale; then they are cut

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from secagg.reports.numbers import power_of_ten
 from secagg.reports.svg import elements
-from secagg.reports.svg.line_chart import round_step
 from secagg.reports.svg.marks import COLOURS, DASHES, MARKERS
+from secagg.reports.svg.xy_chart import round_step
 
 WIDTH, PLOT = 520.0, 170.0
 LEFT, RIGHT, TOP = 62.0, 18.0, 10.0
