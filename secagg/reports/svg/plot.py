@@ -97,11 +97,9 @@ def vertical_scale(
     means = [at.y for at in drawn if math.isfinite(at.y)] + changing or lines
     largest, least = max(values, default=1.0), min(means, default=0.0)
     if math.isfinite(top):
-        step = round_step(top if from_zero else (top - min(values, default=0.0)) or top, 4)
-        count = math.ceil(
-            top / step if from_zero else (top - min(values, default=0.0)) / step - 1e-9
-        )
-        marks = [top - i * step for i in range(max(count, 1), -1, -1)]
+        span = top if from_zero else (top - min(values, default=0.0)) or top
+        step = round_step(span, 4)
+        marks = [top - i * step for i in range(max(math.ceil(span / step - 1e-9), 1), -1, -1)]
         ticks = [(mark, f"{mark:.6g}") for mark in marks]
         return Scale(marks[0], top, base, base - PLOT, False, ticks)
     if from_zero and least > 0 and largest / least > _LOG_RATIO:
