@@ -35,12 +35,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import Job, load_job, parse_job
+from secagg.reports.experiments.metrics import MORE_IS_BETTER
 
 _RECORDS = "records."
 _PLACES = ("sites.folder", "sites.table", "sites.site_column", "sites.ledgers", "engine")
 """Keys that cannot differ between runs: all use the same records, in one process."""
-MORE_IS_BETTER = ("coverage", "auc", "tpr")
-"""Shares of which more is better."""
 MAX_POINTS = 10_000
 _LARGEST = 1e300
 

@@ -33,16 +33,18 @@ from secagg.reports import (
     posterior,
     regression,
     results,
+    site_agreement,
     tables,
 )
 from secagg.reports import summary as summary_sections
+from secagg.reports.answer import answer
 from secagg.reports.names import shown_columns
 from secagg.reports.svg import forest_plot, graph
-from secagg.reports.svg.privacy_curve import curve_picture
+from secagg.reports.svg.xy_chart import curve_picture
 
 _SECTIONS = {
-    "summary": "Summary",
     "result": "Result",
+    "questions": "Questions and sign-off",
     "seen": "Who saw what",
     "privacy": "Differential privacy",
     "bounds": "Bounds and bits",
@@ -102,6 +104,7 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             summary=summary,
             style=Markup(style),  # noqa: S704  # from this package; must not be escaped
             style_hash=style_hash,
+            answer=answer(facts, summary, blocks, claims),
             in_short=summary_sections.in_short(banners, questions),
             claim=summary_sections.claim(facts, claims),
             who_saw=parties.who_saw(facts, claims),
@@ -192,7 +195,13 @@ def _block(
     match block.kind:
         case TableKind.REGRESSION:
             shown["terms"] = regression.coefficient_table(block, columns)
-            shown["panels"] = [_drawn(panel) for panel in regression.panels(block, columns)]
+            shown["outcome"] = regression.outcome_in_words(block, columns)
+            agreed = {each.term: each for each in site_agreement.agreements(block)}
+            panels = regression.panels(block, columns)
+            shown["panels"] = [_drawn(panel, agreed.get(panel.term)) for panel in panels]
+            shown["cut"] = any(panel.cut for panel in panels)
+            shown["agreement"] = site_agreement.sentences(block)
+            shown["differ"] = any(each.differ for each in agreed.values())
         case TableKind.GRAPH:
             shown |= _graph(block, blocks)
         case TableKind.DESCRIPTION:
@@ -211,13 +220,24 @@ def _block(
     return shown
 
 
-def _drawn(panel: regression.Panel) -> dict[str, Any]:
-    """Return a panel with its pictures."""
+def _drawn(panel: regression.Panel, agreement: site_agreement.Agreement | None) -> dict[str, Any]:
+    """Return a panel with its pictures, and how far the sites agree."""
     pictured = [
-        (row, forest_plot.interval_picture(row.interval, panel.scale, pooled=i == 0))
+        (
+            row,
+            forest_plot.interval_picture(
+                row.interval, panel.scale, pooled=i == 0, weight=panel.weight(row)
+            ),
+        )
         for i, row in enumerate(panel.rows)
     ]
-    return {"panel": panel, "rows": pictured, "axis": forest_plot.axis_picture(panel.scale)}
+    return {
+        "panel": panel,
+        "rows": pictured,
+        "axis": forest_plot.axis_picture(panel.scale),
+        "agreement": "" if agreement is None else site_agreement.in_words(agreement),
+        "differ": agreement is not None and agreement.differ,
+    }
 
 
 def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The tables of a regression: coefficients, and the forest plot.
 
 The plot has a panel for each term: the estimate of all sites together, and in simulations that of
-each site alone. A site without an estimate has a line without a mark.
+each site alone. Sites whose fit failed are named above the plot, and have no lines in it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,16 @@ class Panel:
     unit: str
     scale: Scale
     rows: tuple[Row, ...]
+
+    @property
+    def cut(self) -> bool:
+        """Whether an interval goes beyond the scale."""
+        return any(self.scale.cuts(row.interval) for row in self.rows)
+
+    def weight(self, row: Row) -> float:
+        """Return a site's records as a share of the largest site's; 1 if they are not known."""
+        most = max((other.records or 0 for other in self.rows[1:]), default=0)
+        return row.records / most if row.records and most else 1.0
 
 
 def unit_of(term: str, columns: Mapping[str, Any]) -> str:
@@ -73,6 +83,18 @@ def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str
     ]
 
 
+def outcome_in_words(block: Block, columns: Mapping[str, Any]) -> dict[str, str]:
+    """Return the outcome's name, the unit of its coefficients, and what lies left and right."""
+    name = block.summary["outcome"]
+    column = columns.get(name, {})
+    what, unit = name, column.get("unit") or ""
+    if column.get("type") == "binary":
+        what = f"{name} = {column['levels'][1]}" if column["levels"][1] not in ("1", 1) else name
+    if of := block.effect:
+        return {"what": what, "unit": "", "less": f"lower {of}", "more": f"higher {of} of {what}"}
+    return {"what": what, "unit": unit, "less": "lower", "more": f"higher {what}"}
+
+
 def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
     """Return the forest plot of a regression: a panel for each term except the intercept.
 
@@ -81,19 +103,19 @@ def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
     terms: Sequence[Summary] = block.summary["terms"]
     if not block.usable or not (block.alone or any(t["ci_low"] is not None for t in terms)):
         return []
+    fits = {site: own for site, own in block.alone.items() if usable(own)}
     shown = []
     for name in (term["term"] for term in terms if term["term"] != INTERCEPT):
         rows = [_row("All sites", block.summary, name, block.effect)]
-        rows += [_row(site, own, name, block.effect) for site, own in block.alone.items()]
+        rows += [_row(site, own, name, block.effect) for site, own in fits.items()]
         intervals = [row.interval for row in rows]
-        scale = scale_for(intervals[0], intervals[1:], log=bool(block.effect))
+        scale = scale_for(intervals[:1], intervals[1:], log=bool(block.effect))
         shown.append(Panel(name, unit_of(name, columns), scale, tuple(rows)))
     return shown
 
 
 def _row(label: str, summary: Summary, name: str, of: str) -> Row:
-    terms = summary["terms"] if usable(summary) else []
-    term = next((t for t in terms if t["term"] == name), None)
+    term = next((t for t in summary["terms"] if t["term"] == name), None)
     if term is None:
         return Row(label, summary.get("n"), None, "no estimate", "")
     return Row(label, summary.get("n"), *effect(term, of))

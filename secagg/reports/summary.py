@@ -42,13 +42,13 @@ class Question:
 def in_short(warnings: Sequence[Banner], asked: Sequence[Question]) -> str:
     """Return the first line of the page: how many questions have evidence."""
     if any(banner.void for banner in warnings):
-        return "This run protects nothing: see the banner."
+        return "This run protects nothing: see the top of this page."
     attached, missing, person = (sum(q.status == s for q in asked) for s in _ANSWERS)
-    return (
-        f"{'Read the warnings first. ' if warnings else ''}Of {len(asked)} questions, {attached} "
-        f"{'has' if attached == 1 else 'have'} evidence on this page, {missing} "
-        f"{'has' if missing == 1 else 'have'} none, and a person must answer {person}."
-    )
+    text = f"The software answers {attached} of {counted(len(asked), 'question')}; "
+    if missing:
+        text += f"evidence is missing for {missing}, and "
+    text += f"a person must answer {person}."
+    return f"Read the warnings first. {text}" if warnings else text
 
 
 def claim(facts: Facts, claims: PrivacyClaims) -> list[str]:

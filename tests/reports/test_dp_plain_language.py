@@ -142,7 +142,7 @@ class TestOneNumberOfRecords:
         result.summary["analyses"][1]["n"] = 1234
         assert records_of(result.summary) == (1234, 2.4)
         text = Page(render(facts, result)).text
-        assert text.count("about 1,234 ± 2 complete") == 2
+        assert text.count("about 1,234 ± 2 complete") == 3
         assert text.count("1,239") == 1  # what release rules used
         assert "n ≈" not in text
 
@@ -150,7 +150,7 @@ class TestOneNumberOfRecords:
         facts, result = copied(noised_run("round"))
         assert "n_error" not in result.summary
         records = result.summary["records"]
-        assert Page(render(facts, result)).text.count(f"about {records} ± ") == 2
+        assert Page(render(facts, result)).text.count(f"about {records} ± ") == 3
 
     def test_a_count_at_the_minimum_is_not_called_an_estimate(self) -> None:
         facts, result = copied(noised_run("sum"))
@@ -300,4 +300,4 @@ def test_the_first_line_counts_the_answers_to_the_questions() -> None:
     )
     assert missing == 1  # no ledger is kept
     (line,) = re.findall(r'class="short"><strong>(.*?)</strong>', page)
-    assert list(map(int, re.findall(r"\d+", line))) == [len(answers), attached, missing, person]
+    assert list(map(int, re.findall(r"\d+", line))) == [attached, len(answers), missing, person]

@@ -19,10 +19,12 @@ from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
     noise_in_words,
+    opposite_in_words,
     shared_in_words,
     shared_table,
     sites_table,
 )
+from secagg.reports.page import render
 from secagg.reports.results import Block, blocks
 from secagg.runs.run import Run
 
@@ -80,6 +82,20 @@ class TestPage:
         found = unprotected(facts, PrivacyClaims.of(facts))
         text = " ".join(claim.text for claim in found)
         assert "shows how the sites' means differ" in text
+
+
+def test_sites_that_may_contradict_each_other_are_named() -> None:
+    facts, result = copied(run_of("fedlin_hm2"))
+    x, z = (row for row in result.summary["across_sites"] if row["term"] in ("x", "z"))
+    result.summary["converged"] = True
+    x |= {"mean": 0.5, "sd": 0.6}
+    z |= {"mean": -0.5, "sd": 0.4}
+    text = opposite_in_words(result.summary)
+    assert " x:" in text and " z" not in text
+    page = render(facts, result)
+    assert page.index(text) < page.index('id="result"') < page.rindex(text)
+    x |= {"sd": 0.4}
+    assert opposite_in_words(result.summary) == ""
 
 
 def test_tables_agree_with_the_summary() -> None:

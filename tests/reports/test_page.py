@@ -252,15 +252,15 @@ class TestResult:
         assert "Do not use these estimates: separated" in page
         assert '<table class="forest">' not in page
 
-    def test_a_site_without_an_estimate_keeps_its_line(self) -> None:
+    def test_a_site_without_an_estimate_is_named_once_above_the_plot(self) -> None:
         facts, result = changed()
         alone = result.summary["simulation"]["site_alone"]
         alone["site 0"] = {"failed": "site 0: only one outcome occurs"}
         alone["site 1"] |= {"converged": False, "notes": ["x separates the outcomes."]}
-        text = Page(render(facts, result)).text
-        assert "site 0 no estimate" in text
-        assert "site 0: site 0: only one outcome occurs" in text
-        assert "site 1: x separates the outcomes." in text
+        page = render(facts, result)
+        before, plot = page[: page.index('class="forest"')], page[page.index('class="forest"') :]
+        assert "site 0: only one outcome occurs" in before and "x separates the outcomes." in before
+        assert ">site 2 <" in plot and ">site 0 <" not in plot and ">site 1 <" not in plot
 
     def test_clipping_is_reported_on_the_first_page(self) -> None:
         facts, result = changed()

@@ -166,10 +166,10 @@ def page_of(finished: Run) -> str:
 
 
 def banners(page: str) -> list[tuple[bool, str]]:
-    """Return (protects nothing, title) of every banner of the first page."""
-    front = page[: page.index('class="front"')]
-    found = re.findall(r'<div class="banner( void)?">\s*<strong>(.*?)</strong>', front)
-    return [(bool(void), html.unescape(title)) for void, title in found]
+    """Return (protects nothing, title) of every banner on the whole run."""
+    banner = r'<div class="banner(?P<void> void)?(?:" id="warning-\d+)?">\s*<strong>(.*?)</strong>'
+    found = [m for m in re.finditer(banner, page) if m["void"] or 'id="' in m[0]]
+    return [(bool(m["void"]), html.unescape(m[2])) for m in found]
 
 
 def statuses(page: str) -> dict[str, str]:

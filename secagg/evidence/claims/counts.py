@@ -21,8 +21,8 @@ def at_least(number: int) -> str:
 
 def not_counted(facts: Mapping[str, Any]) -> str:
     """Return the rule, with the number of this run."""
-    fewer = f"fewer than {count(facts['job']['release']['min_records'])} at a site"
-    return f"not counted: {fewer}, or fewer than the site's own min_records"
+    least = count(facts["job"]["release"]["min_records"])
+    return f"a site reports such a count only from {least} up, or from its own min_records"
 
 
 def records_of(summary: Mapping[str, Any]) -> tuple[int, float]:

@@ -5,13 +5,13 @@ The page makes no request and runs no script. Its pictures are also files of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from markupsafe import Markup
 
 from secagg.evidence.numbers import counted, listing, significant
 from secagg.reports.experiments.attacks import attack_rows, round_rows
+from secagg.reports.experiments.conclusion import conclusion, constant_costs
 from secagg.reports.experiments.metrics import (
     METRICS,
     Summary,
@@ -19,6 +19,7 @@ from secagg.reports.experiments.metrics import (
     all_points,
     is_cost,
     label_of,
+    mean_in_words,
     metrics_of,
     place_of,
 )
@@ -80,6 +81,8 @@ def experiment_page(summary: Summary) -> str:
             summary=summary,
             across=across_of(summary),
             recommendations=recommendation_lines(summary),
+            conclusion=conclusion(summary),
+            constant=constant_costs(summary),
             pictures=list(pictures(summary).values()),
             metrics=[(label_of(m), METRICS[m][1]) for m in metrics if m in METRICS],
             head=number_rows(summary)[0][2:],
@@ -125,10 +128,10 @@ def number_rows(summary: Summary, *, costs: bool = True) -> tuple[list[str], lis
 def _rows(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
     for name, means in summary["baselines"].items():
         costless = {m: v for m, v in means.items() if not is_cost(m)}
-        yield [name, "–", *(_cell(costless.get(m)) for m in metrics)]
+        yield [name, "–", *(mean_in_words(costless.get(m)) for m in metrics)]
     for curve in (*summary["baseline_curves"], *summary["curves"]):
         for point in all_points(curve):
-            cells = [_cell(point["metrics"].get(m)) for m in metrics]
+            cells = [mean_in_words(point["metrics"].get(m)) for m in metrics]
             yield [curve["line"] or summary["title"], place_of(point), *cells]
 
 
@@ -136,7 +139,7 @@ def _differences(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
     for curve in summary["curves"]:
         for point in curve["points"]:
             more = point["more_than_no_noise"]
-            cells = [_cell(more.get(m)) for m in metrics]
+            cells = [mean_in_words(more.get(m)) for m in metrics]
             yield [curve["line"] or summary["title"], f"{point['across']:g}", *cells]
 
 
@@ -146,13 +149,3 @@ def _goal_rows(summary: Summary) -> Iterator[list[str]]:
             limit = "none" if point["limit"] is None else significant(point["limit"], 3)
             reached = f"{point['reached']} of {point['runs']}"
             yield [each["line"] or summary["title"], f"{point['across']:g}", reached, limit]
-
-
-def _cell(mean: Mapping[str, Any] | None) -> str:
-    """Return a mean with half the width of its interval."""
-    if mean is None or mean["mean"] is None:
-        return "–"
-    if mean["low"] is None or mean["high"] is None or mean["low"] == mean["high"]:
-        return significant(mean["mean"], 3)
-    half = (mean["high"] - mean["low"]) / 2
-    return f"{significant(mean['mean'], 3)} ± {significant(half, 2)}"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secagg.reports.svg.line_chart import calibration_picture, loss_picture, round_step
+from secagg.reports.svg.xy_chart import calibration_picture, loss_picture, round_step
 
 
 def axis(picture: ET.Element, which: str) -> tuple[list[float], list[float]]:
