@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 
 from secagg.audits.audit import Attacked, Audit, Progress
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import FolderAudit
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import standard_error, standard_output
 from secagg.core.private_files import write_private
 from secagg.errors import UsageError
@@ -99,18 +98,16 @@ def write_audit(content: Mapping[str, Any], folder: Path) -> None:
 def _show_job_audit(audit: Audit) -> None:
     out = standard_output()
     for why in audit.refusals:
-        out.print(f"a run would be refused: {escape(why)}", style="bold red", soft_wrap=True)
+        out.print(f"a run would be refused: {escape(why)}", style="bold red")
     _show_job(audit.job)
     out.print(
         f"{len(audit.sites)} sites, {audit.records} records; {audit.set_aside} set aside for "
-        f"comparison; seed {audit.seed}",
-        soft_wrap=True,
+        f"comparison; seed {audit.seed}"
     )
     _show_attacks(audit.attacked, _HEADS)
     out.print(
         "guess: the same without the run. control: the same attack where the leak is certain, for "
-        "example on this job in clear and without noise.",
-        soft_wrap=True,
+        "example on this job in clear and without noise."
     )
 
 
@@ -118,10 +115,7 @@ def _show_folder_audit(audit: FolderAudit) -> None:
     out = standard_output()
     _show_job(audit.job)
     transcript = "with" if audit.with_messages else "without"
-    out.print(
-        f"{len(audit.sites)} sites; session {audit.session[:8]}, {transcript} transcript",
-        soft_wrap=True,
-    )
+    out.print(f"{len(audit.sites)} sites; session {audit.session[:8]}, {transcript} transcript")
     _show_attacks(audit.attacked, [head for head in _HEADS if head not in {"guess", "control"}])
 
 
@@ -132,7 +126,7 @@ def _show_job(job: Job) -> None:
 
 
 def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
-    out, table = standard_output(), Table(box=SIMPLE, pad_edge=False)
+    out, table = standard_output(), Table()
     for head in heads:
         left = head in {"attack", "view", "verdict"}
         table.add_column(head, justify="left" if left else "right", no_wrap=head != "view")
@@ -159,9 +153,9 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
     if table.row_count:
         out.print(table)
     for text in meanings:
-        out.print(escape(text), soft_wrap=True)
+        out.print(escape(text))
     for why, names in missing.items():
-        out.print(f"[dim]{', '.join(names)}: {escape(why)}[/]", soft_wrap=True)
+        out.print(f"[dim]{', '.join(names)}: {escape(why)}[/]")
 
 
 def _row(each: Attacked) -> dict[str, str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from secagg.cli.output import terminal
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_disclosure, show_warnings
 from secagg.privacy.accounting.budget import rounded_down
 from secagg.reports.dp_mechanisms import noise_exhausted
@@ -34,14 +34,14 @@ def show_plan(plan: Mapping[str, Any]) -> None:
     out.print(f"[bold]{escape(plan['title'])}[/]: {plan['method']} under {plan['protocol']}")
     out.print(f"{plan['protocol']}: {plan['in_numbers']}")
     names = plan["sites"]
-    out.print(f"{len(names)} sites: {escape(', '.join(names))}", soft_wrap=True)
+    out.print(f"{len(names)} sites: {escape(', '.join(names))}")
     out.print(f"release rules: {_rules(plan['release']) or 'none set'}")
     for name, rules in plan["own_rules"].items():
         out.print(f"own rules of {escape(name)}: {_rules(rules)}")
     for refusal in plan["refusals"]:
-        out.print(f"[bold red]will be refused: {escape(refusal)}[/]", soft_wrap=True)
+        out.print(f"[bold red]will be refused: {escape(refusal)}[/]")
     for refusal in plan["possible_refusals"]:
-        out.print(f"[bold yellow]may be refused: {escape(refusal)}[/]", soft_wrap=True)
+        out.print(f"[bold yellow]may be refused: {escape(refusal)}[/]")
     totals = {row["party"]: row for row in plan["totals"]}
     for budget in plan["budgets"]:
         left = f"{rounded_down(budget['left'])} at delta {probability(budget['delta'])}"
@@ -50,23 +50,21 @@ def show_plan(plan: Mapping[str, Any]) -> None:
         )
         left += f" (spent {spent}, with this job {after})"
         site = escape(budget["site"])
-        out.print(f"epsilon left at {site}: {left}, of a cap of {budget['words']}", soft_wrap=True)
+        out.print(f"epsilon left at {site}: {left}, of a cap of {budget['words']}")
     if sites := plan["no_budget"]:
         out.print(
             f"no budget limits all jobs with noise together at {escape(listing(sites))}: set one "
-            "in a policy, or with `secagg budget set`",
-            soft_wrap=True,
+            "in a policy, or with `secagg budget set`"
         )
     if drawn := plan["moments_drawn_before"]:
         out.print(
             f"{escape(listing(drawn))} drew this job's noise before: where no record has changed "
-            "since, it costs nothing",
-            soft_wrap=True,
+            "since, it costs nothing"
         )
     if plan["exact_numbers"] is not None:
         _show_numbers(out, plan["exact_numbers"])
     for line in plan["new_ledgers"]:
-        out.print(escape(line), style="yellow", soft_wrap=True)
+        out.print(escape(line), style="yellow")
     noised = plan["differential_privacy"]["placement"] != "none"
     first = plan["stages"][0]["sees"]
     show_disclosure(out, first, plan["disclosure"], noised=noised)
@@ -85,8 +83,7 @@ def show_plan(plan: Mapping[str, Any]) -> None:
             f"In {at_most}{count(rounds)} rounds a site sends {at_most or 'about '}"
             f"{size(plan['a_site_sends_at_most'])}. Each round is also signed, checked, entered in "
             "ledgers, logged and written to disk. That takes many times as long as small sums "
-            "themselves.",
-            soft_wrap=True,
+            "themselves."
         )
 
 
@@ -99,14 +96,13 @@ def _show_numbers(out: Console, numbers: Mapping[str, Any]) -> None:
     words = f"exact numbers: {count(numbers['moments'])} moments of the columns"
     if numbers["rounds"]:
         words += f", and up to {count(numbers['rounds'])} in rounds"
-    out.print(words, soft_wrap=True)
+    out.print(words)
     for each in numbers["sites"]:
         words = f"{count(each['records_to_begin'])} records to begin"
         if each["records_for_all"] > each["records_to_begin"]:
             words += f", {count(each['records_for_all'])} for all rounds"
         out.print(
-            f"{escape(each['site'])} needs {words} (max_exact_share {each['max_exact_share']:g})",
-            soft_wrap=True,
+            f"{escape(each['site'])} needs {words} (max_exact_share {each['max_exact_share']:g})"
         )
 
 
@@ -148,7 +144,7 @@ def _totals_table(totals: Sequence[Mapping[str, Any]]) -> Table:
         title="all releases of these records, by the ledgers: epsilon at delta "
         f"{probability(first['delta'])} ({first['adjacency']})"
     )
-    table.add_column("party", overflow="fold")
+    table.add_column("party")
     for name in ("before", "this job", "after it"):
         table.add_column(name, justify="right")
     rows: dict[tuple[str, str, str], list[str]] = {}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import standard_output
 from secagg.experiments.runner.experiment import Done
 from secagg.reproductions.harness.figures import Figure, read_entries
@@ -39,11 +39,11 @@ def show_figure(figure: Figure, done: Done) -> None:
     if figure.stated:
         _print(out, "numbers in the paper's text", NUMBERS_HEAD, stated_rows(figure, entries))
     for words, came_out in verdicts(figure, entries):
-        out.print(f"[bold]The paper:[/] {escape(words)}", soft_wrap=True)
-        out.print(f"  {escape(came_out)}", soft_wrap=True)
+        out.print(f"[bold]The paper:[/] {escape(words)}")
+        out.print(f"  {escape(came_out)}")
     _print(out, "not judged", REMARKS_HEAD, remark_rows(figure, entries))
     for line in reasons(figure, entries):
-        out.print(f"[yellow]failed: {escape(line)}[/]", soft_wrap=True)
+        out.print(f"[yellow]failed: {escape(line)}[/]")
 
 
 def show_study(study: Study, done: Done) -> None:
@@ -53,7 +53,7 @@ def show_study(study: Study, done: Done) -> None:
     out.print(f"[bold]{escape(study.title)}[/]")
     results, missing = study_tables(study, done.outcomes)
     for line in missing:
-        out.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
+        out.print(f"[yellow]{escape(line)}[/]")
     for table in () if results is None else results.tables:
         _print(out, table.title, table.head, table.rows)
 
@@ -61,7 +61,7 @@ def show_study(study: Study, done: Done) -> None:
 def _print(out: Console, title: str, head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
     if not body:
         return
-    table = Table(title=title or None)
+    table = Table(title=title)
     table.add_column(head[0])
     for name in head[1:]:
         table.add_column(name, justify="right")

@@ -53,8 +53,8 @@ def show_run(run: Run) -> None:
         file = f"SITE.{run.facts['session'][:8]}.json"
         out.print(f"each site keeps its own results, next to its ledger if it has one: {file}")
     if run.folder is not None:
-        out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
-        out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
+        out.print(f"log head {run.facts['log']['head']}")
+        out.print(f"report   {run.folder / 'report.html'}")
 
 
 def warnings(run: Run) -> list[tuple[str, bool]]:

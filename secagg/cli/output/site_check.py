@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from secagg.cli.output import terminal
 from secagg.cli.output.job import show_approval, show_rules
+from secagg.cli.output.tables import Table
 from secagg.jobs.column_check import ColumnCheck
 from secagg.runs.checks.folder_check import FolderCheck
 from secagg.runs.checks.home_check import HomeCheck
@@ -33,7 +33,7 @@ def show_site_checks(
         if check.persons is not None:
             title += f", {check.persons} persons"
         table = Table(title=title)
-        table.add_column("column", overflow="fold")
+        table.add_column("column")
         for name in ("missing", "unreadable", "out of bounds", "quartiles", "note"):
             table.add_column(name, justify="left" if name == "note" else "right")
         for column in check.columns:
@@ -46,13 +46,12 @@ def show_site_checks(
             out.print(
                 f"{check.surplus} of the complete records are surplus: their person has more than "
                 f"privacy.records_per_person. {check.complete - check.surplus} are used, the first "
-                "ones of each person.",
-                soft_wrap=True,
+                "ones of each person."
             )
         for remark in check.remarks:
-            out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
+            out.print(f"! {escape(remark)}", style="yellow")
         for reason in (*([check.problem] if check.problem else []), *check.refusals):
-            out.print(f"would refuse: {escape(reason)}", style="bold red", soft_wrap=True)
+            out.print(f"would refuse: {escape(reason)}", style="bold red")
         if check.passes:
             out.print("would take part")
     if together is not None:
@@ -62,17 +61,17 @@ def show_site_checks(
         show_approval(out, at_home)
     out.print("Nothing was sent, and nothing was written to a ledger.")
     if draft is not None:
-        out.print(f"draft    {escape(str(draft))}", soft_wrap=True)
+        out.print(f"draft    {escape(str(draft))}")
 
 
 def _show_together(out: Console, together: FolderCheck) -> None:
     for remark in together.remarks:
-        out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
+        out.print(f"! {escape(remark)}", style="yellow")
     if together.problem:
-        out.print(f"a run would stop: {escape(together.problem)}", style="bold red", soft_wrap=True)
+        out.print(f"a run would stop: {escape(together.problem)}", style="bold red")
     for reason in together.refusals:
         text = f"a run would end after its first sum: {reason}"
-        out.print(escape(text), style="bold red", soft_wrap=True)
+        out.print(escape(text), style="bold red")
 
 
 def _outside(column: ColumnCheck) -> str:
