@@ -184,6 +184,13 @@ def share(x: float | None) -> str:
     return NONE if x is None else f"{declared(100 * x)} %"
 
 
+def percent(share: float) -> str:
+    """Write a measured share in percent; a tenth shows on which side of a limit it lies."""
+    if 0 < share < 0.001:
+        return "less than 0.1 %"
+    return f"{fixed(100 * share, 1).removesuffix('.0')} %"
+
+
 def listing(names: Sequence[str]) -> str:
     """Write names as a list: a, b and c."""
     *first, last = names

@@ -33,7 +33,8 @@ from secagg.reports.dp_plain_language import (
     plain_words,
     right_guesses,
 )
-from secagg.reports.expected_utility import expected, fewer_records_than_expected, percent
+from secagg.reports.expected_utility import expected, fewer_records_than_expected
+from secagg.reports.numbers import percent
 from secagg.reports.page import render
 from secagg.reports.results import other_counts, records_of
 from secagg.runs.plan import plan_run

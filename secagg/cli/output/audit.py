@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from secagg.core.private_files import write_private
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
 from secagg.reports.audits.page import audit_page, interval, number, remark
+from secagg.reports.numbers import count, counted, declared
 from secagg.runs.run_files import json_bytes
 
 _FILES = {"audit.json", "audit.html", "cache"}
@@ -59,6 +61,10 @@ def show(audit: Audit | FolderAudit) -> None:
         _show_job_audit(audit)
     else:
         _show_folder_audit(audit)
+    if not audit.leaks:  # a leak is the error that the command ends with
+        found = Counter(each.verdict.value for each in audit.attacked)
+        listed = ", ".join(f"{count(number)} {verdict}" for verdict, number in found.items())
+        standard_output().print(f"no number is beyond its limit: {listed}", style="bold")
 
 
 def check_folder(folder: Path, about: str) -> None:
@@ -101,7 +107,8 @@ def _show_job_audit(audit: Audit) -> None:
         out.print(f"a run would be refused: {escape(why)}", style="bold red")
     _show_job(audit.job)
     out.print(
-        f"{len(audit.sites)} sites, {audit.records} records; {audit.set_aside} set aside for "
+        f"{counted(len(audit.sites), 'site')}, {counted(audit.records, 'record')}; "
+        f"{count(audit.set_aside)} set aside for "
         f"comparison; seed {audit.seed}"
     )
     _show_attacks(audit.attacked, _HEADS)
@@ -115,12 +122,14 @@ def _show_folder_audit(audit: FolderAudit) -> None:
     out = standard_output()
     _show_job(audit.job)
     transcript = "with" if audit.with_messages else "without"
-    out.print(f"{len(audit.sites)} sites; session {audit.session[:8]}, {transcript} transcript")
+    out.print(
+        f"{counted(len(audit.sites), 'site')}; session {audit.session[:8]}, {transcript} transcript"
+    )
     _show_attacks(audit.attacked, [head for head in _HEADS if head not in {"guess", "control"}])
 
 
 def _show_job(job: Job) -> None:
-    noise = "" if job.privacy.epsilon is None else f", epsilon {job.privacy.epsilon:g}"
+    noise = "" if job.privacy.epsilon is None else f", epsilon {declared(job.privacy.epsilon)}"
     text = f"[bold]{escape(job.title)}[/]: {job.method.name} under {job.protocol.name}{noise}"
     standard_output().print(text)
 

@@ -13,7 +13,7 @@ from secagg.cli.output.posterior import DIGITS, add_sampler_columns, in_parenthe
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_warnings, standard_error, standard_output
 from secagg.reports.names import shown_result
-from secagg.reports.numbers import counted, interval, share, significant
+from secagg.reports.numbers import counted, interval, percent, share, significant
 from secagg.reports.posterior import mean_and_interval
 
 _COUNTED_TWICE_NOTE = "If these records were part of the run, they count twice in this result."
@@ -56,7 +56,7 @@ def _show_stitched(out: Console, adapted: Mapping[str, Any]) -> None:
     for row in adapted["new_columns"]:
         explained = "–"
         if row["explained"] is not None:
-            explained = f"{significant(100 * row['explained'], 2)} %"
+            explained = percent(row["explained"])
         table.add_row(escape(row["column"]), escape(", ".join(row["reads"])), explained)
     out.print(table)
     shared = (

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_warnings, standard_output
-from secagg.reports.numbers import by_error, fixed, significant
+from secagg.reports.numbers import by_error, fixed, percent, significant
 
 _PROBABILITY_DIGITS = 3
 
@@ -93,5 +93,5 @@ def _most_probable(answer: Mapping[str, Any]) -> Table:
     for name, value in answer["values"].items():
         cell = value if isinstance(value, str) else significant(value)
         table.add_row(escape(name), escape(cell), "given" if name in answer["given"] else "")
-    table.below = f"{100 * answer['reached']:.0f} % of the searches, from random starts, ended here"
+    table.below = f"{percent(answer['reached'])} of the searches, from random starts, ended here"
     return table

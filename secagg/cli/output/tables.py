@@ -70,13 +70,14 @@ class Table(table.Table):
         heads = [_one_line(console, column.header) for column in self.columns]
         columns = [list(column.cells) for column in self.columns]
         for i, row in enumerate(self.rows):
+            if i:
+                yield Text()
             cells = [_one_line(console, cells[i]) for cells in columns]
             for j, (head, cell) in enumerate(zip(heads, cells, strict=True)):
                 if not cell:
                     continue
                 shown = Text.assemble(head, ": ", cell) if head and self.show_header else cell
                 yield Paragraph(shown, str(row.style or ""), indent=2 if j else 0)
-            yield Text()
 
 
 def _range(

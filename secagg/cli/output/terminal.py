@@ -21,6 +21,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from secagg.core.printable import is_printable, printable
+from secagg.reports.numbers import listing
 
 WIDTH = 120  # of output that goes to a file
 _HANGING = 2  # columns by which the later lines of a paragraph are indented
@@ -79,7 +80,7 @@ class Paragraph:
 def _breaks(text: str, first: int, later: int) -> list[int]:
     """Return where lines end, of which the first and the later ones have so many cells."""
     found, start, width = list[int](), 0, first
-    for word in re.finditer(r"\s*(\S+)", text):
+    for word in re.finditer(r"\s*(\S+(?: %)?)", text):
         if word.start() and cell_len(text[start : word.end()]) > width:
             start, width = word.start(1), later
             found.append(start)
@@ -110,6 +111,14 @@ def show_warnings(out: Console, warnings: Sequence[tuple[str, bool]]) -> None:
     for headline, void in warnings:
         style = "bold red" if void else "bold yellow"
         out.print(Paragraph(f"! {escape(headline)}", style))
+
+
+def alike(texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return each different text once, with a list of the names that have it."""
+    names: dict[str, list[str]] = {}
+    for name, text in texts:
+        names.setdefault(text, []).append(name)
+    return [(listing(having), text) for text, having in names.items()]
 
 
 def show_disclosure(
