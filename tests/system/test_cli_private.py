@@ -80,9 +80,9 @@ class TestPlan:
         guarantee = planned["differential_privacy"]
         assert guarantee["sentence"] in out and guarantee["feasibility"]["words"] in out
         for part in guarantee["mechanisms"]:
-            assert f"{part['stage']} │ 1 │ {part['numbers']} │ " in out
+            assert f"{part['stage']} 1 {part['numbers']} " in out
             assert significant(part["sigma_in_the_sum"]) in out
-        rows = [f"{number} │ {significant(e)} │" for number, e in guarantee["if_more_collude"]]
+        rows = [f"{number} {significant(e)} " for number, e in guarantee["if_more_collude"]]
         assert len(rows) == (0 if placement == "site" else 3)
         assert all(row in out for row in rows)
         assert ("if more sites collude" in out) == bool(rows)
@@ -199,7 +199,7 @@ class TestRun:
         result.summary["analyses"][1].update(converged=False, notes=["[b]no"])
         expected = [title for _, title in banners(render(facts, result))]
         assert len(expected) == 4
-        recorded = Console(record=True, width=40, quiet=True)
+        recorded = Console(record=True, width=80, quiet=True)
         recorded.quiet = False
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
         output.show_run(Run(result, facts, [], None, []))

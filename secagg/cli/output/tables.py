@@ -10,6 +10,7 @@ from rich import table
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.style import StyleType
 from rich.table import Column
 from rich.text import Text
 
@@ -31,6 +32,17 @@ class Table(table.Table):
             show_header=show_header,
         )  # fmt: skip
         self.above, self.below = title, caption
+
+    def add_row(
+        self,
+        *cells: RenderableType | None,
+        style: StyleType | None = None,
+        end_section: bool = False,
+    ) -> None:
+        """Add a row; later lines of its first cell are indented."""
+        first, *others = cells
+        own = Paragraph(first) if isinstance(first, str | Text) else first
+        super().add_row(own, *others, style=style, end_section=end_section)
 
     def fits(self, console: Console) -> bool:
         """Return whether it is a table at the console's width, and not a list."""
@@ -97,6 +109,8 @@ def _range(
 
 def _one_line(console: Console, cell: RenderableType) -> Text:
     """Return a header or a cell as one line."""
+    if isinstance(cell, Paragraph):
+        cell = cell.render(console)
     text = cell if isinstance(cell, Text) else console.render_str(str(cell))
     joined = Text(" ").join(text.split("\n"))
     joined.style = text.style

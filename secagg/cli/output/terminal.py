@@ -17,6 +17,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.text import Text
 
@@ -60,15 +61,29 @@ class SafeConsole(Console):
 
 
 class Paragraph:
-    """A text with an indent, and a deeper one for the lines after the first."""
+    """A text with an indent, and a deeper one for the lines after the first.
+
+    So no text of others begins a line, where it could look like one of ours.
+    """
 
     def __init__(self, text: str | Text, style: str = "", *, indent: int = 0) -> None:
         self.text, self.style, self.indent = text, style, indent
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines; one line if it must not wrap."""
+    def render(self, console: Console) -> Text:
+        """Return the text with its style."""
         text = console.render_str(self.text) if isinstance(self.text, str) else self.text.copy()
         text.stylize(self.style)
+        return text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return the width of the longest word and that of the text, with its indents."""
+        least, most = Measurement.get(console, options, self.render(console))
+        later = _HANGING if least < most else 0
+        return Measurement(least + self.indent + later, most + self.indent)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines; one line if it must not wrap."""
+        text = self.render(console)
         width = _UNLIMITED if options.no_wrap else options.max_width - self.indent
         lines = text.divide(_breaks(text.plain, width, width - _HANGING))
         for i, line in enumerate(lines):
