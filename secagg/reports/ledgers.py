@@ -22,6 +22,7 @@ from secagg.reports.numbers import (
     moment,
     probability,
     significant,
+    typeset,
 )
 
 Facts = Mapping[str, Any]
@@ -181,7 +182,7 @@ def caps(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _cap(cap: Mapping[str, Any]) -> tuple[str, str]:
-    return f"Cap: {cap['words']}", f"left: ε {rounded_down(cap['left'] or 0.0)}"
+    return f"Cap: {typeset(cap['words'])}", f"left: ε {rounded_down(cap['left'] or 0.0)}"
 
 
 def sites(facts: Facts) -> list[dict[str, Any]]:

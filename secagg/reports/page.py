@@ -68,6 +68,7 @@ def environment() -> jinja2.Environment:
         at_least, written.any_setting, written.count, written.counted, written.deviation,
         written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
         written.probability, written.seconds, written.share, written.significant, written.size,
+        written.typeset,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in formats}
     return made
@@ -149,7 +150,7 @@ def _guarantee(
     curve = [(delta, e) for delta, e in guarantee["curve"] if e is not None and math.isfinite(e)]
     return {
         "holds": claims.holds,
-        "sentence": claims.sentence,
+        "sentence": written.typeset(claims.sentence),
         "plain_words": dp_plain_language.plain_words(claims, sites),
         "voids": dp_plain_language.invalidating_conditions(claims),
         "expected": expected_utility.expected(facts, summary),

@@ -18,7 +18,7 @@ from secagg.reports.dp_plain_language import explain_epsilon, factor
 from secagg.reports.expected_utility import fewer_records_than_expected, red_title
 from secagg.reports.expected_utility import in_short as expected_in_short
 from secagg.reports.ledgers import LedgerClaims
-from secagg.reports.numbers import count, counted, listing
+from secagg.reports.numbers import count, counted, listing, typeset
 from secagg.reports.results import blocks
 from secagg.reports.site_counts import at_least
 
@@ -79,7 +79,7 @@ def claim(facts: Facts, claims: PrivacyClaims) -> list[str]:
     )
     if max(signed) > min(signed):
         rule += f"; some required more, and the largest number, {max(signed)}, is binding"
-    texts = (claims.sentence, explain_epsilon(claims), claims.ledger.repeats, f"{rule}.")
+    texts = (typeset(claims.sentence), explain_epsilon(claims), claims.ledger.repeats, f"{rule}.")
     return [text for text in texts if text]
 
 

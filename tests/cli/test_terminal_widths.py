@@ -23,7 +23,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from rich.console import Console
 
 from secagg.cli.main import app
 from secagg.cli.output.tables import Table
@@ -39,13 +38,11 @@ COMMANDS = {
     "plan, refused": "plan refused.toml",
     "site check": "site check logistic.toml",
     "run": "run logistic.toml --out again --overwrite",
-    "run, noise": "run private.toml --out noised --overwrite",
     "verify": "verify linear",
     "audit": "audit linear",
-    "audit of a job": "audit linear.toml --attack clear_contributions --jobs 1",
     "budget show": "budget show linear.toml",
     "budget history": "budget history linear.toml",
-    "experiment": "experiment study.toml --plan --jobs 1",
+    "experiment": "experiment small.toml --plan --jobs 1",
     "list methods": "list methods",
     "list noise": "list methods --privacy",
     "list protocols": "list protocols",
@@ -55,10 +52,23 @@ COMMANDS = {
     "settings of a table": "settings policy",
 }
 WIDE = 2000
+SWEEP = """
+title = "What protocols cost at four hospitals"
+job = "linear.toml"
+repeat = 2
+[axes]
+"release.min_sites" = [3, 4]
+[[lines]]
+name = "plain"
+protocol = { name = "plain" }
+[[lines]]
+name = "masked"
+protocol = { name = "masked" }
+"""
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 _LINES = re.compile("[─│╭╮╰╯━]+")
-_OF_A_RUN = re.compile(r"[0-9a-f]{8,}|[-−]?[0-9.,:%T+]+\S*|again|noised")
-"""Digests, numbers, times and intervals, which differ from run to run if there is noise."""
+_OF_A_RUN = re.compile(r"\(?[0-9a-f]{8,}|\(?[-−]?[0-9.,:%T+]+\S*")
+"""Digests, numbers and times, which differ from run to run."""
 
 
 class Terminal(io.StringIO):
@@ -89,13 +99,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the jobs of the heart-disease example, a run, and a job that is refused."""
     root = tmp_path_factory.mktemp("heart")
     shutil.copytree(HEART / "data", root / "data", ignore=shutil.ignore_patterns("ledgers"))
-    for name in ("logistic", "private", "linear", "study"):
+    for name in ("logistic", "private", "linear"):
         shutil.copy(HEART / f"{name}.toml", root)
+    (root / "small.toml").write_text(SWEEP)
     refusing = (root / "logistic.toml").read_text("utf-8").replace('"data"', '"refusing"')
     (root / "refused.toml").write_text(refusing)
     shutil.copytree(root / "data", root / "refusing")
     for site in (root / "refusing").glob("*.csv"):
-        text = 'protocols = ["masked"]\n[release]\nmin_sites = 3\nmin_records = 10\n'
+        text = 'protocols = ["masked"]\nmin_sites = 3\nmin_records = 10\n'
         site.with_suffix(".policy.toml").write_text(text)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
@@ -113,6 +124,7 @@ def test_no_line_is_too_long_and_no_word_is_broken(
     known = set(words(shown(command, WIDE, monkeypatch)))
     assert known
     known |= {f"{word}:" for word in known}  # headers in a list
+    known |= {"ratio,", "each", "site"}  # the title of a table that only a narrow terminal has
     for width in (120, 80, 60):
         text = shown(command, width, monkeypatch)
         long = [line for line in text.splitlines() if len(line.rstrip()) > width]
@@ -141,9 +153,6 @@ def test_in_a_pipe_a_text_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(folder)
     for command in ("plan private.toml", "settings moments"):
         assert max(map(len, shown(command, None, monkeypatch).splitlines())) > 150
-    out = io.StringIO()
-    Console(file=out, width=20).print(Table("x" * 25))
-    assert "x" * 20 in out.getvalue()
 
 
 def test_equal_sites_share_a_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

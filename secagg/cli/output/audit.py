@@ -22,7 +22,7 @@ from secagg.core.private_files import write_private
 from secagg.errors import UsageError
 from secagg.jobs.job import Job
 from secagg.reports.audits.page import audit_page, interval, number, remark
-from secagg.reports.numbers import count, counted, declared
+from secagg.reports.numbers import count, counted, declared, typeset
 from secagg.runs.run_files import json_bytes
 
 _FILES = {"audit.json", "audit.html", "cache"}
@@ -151,7 +151,7 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
         table.add_row(*(row[head] for head in heads))
         own = each.outcome.limit
         if own is not None and own != each.limit:
-            meanings[f"{each.label}: the program's own limit is {own}."] = None
+            meanings[f"{each.label}: the program's own limit is {typeset(str(own))}."] = None
         meanings[
             f"{attack.name}: {attack.metric} = {attack.meaning}. The attacker knows {attack.knows}."
         ] = None
@@ -175,7 +175,7 @@ def _row(each: Attacked) -> dict[str, str]:
         "view": each.who.value,
         "number": interval(vars(each.finding)),
         "guess": number(each.finding.baseline),
-        "limit": str(each.limit),
+        "limit": typeset(str(each.limit)),
         "control": "" if each.control is None else interval(vars(each.control)),
         "verdict": f"[{colour}]{each.verdict.value}[/]",
     }

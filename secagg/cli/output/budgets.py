@@ -11,7 +11,7 @@ from secagg.cli.output import terminal
 from secagg.cli.output.tables import Table
 from secagg.contracts.noise import Adjacency
 from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.numbers import epsilon_or_no_bound, probability
+from secagg.reports.numbers import epsilon_or_no_bound, probability, typeset
 from secagg.runs import ledger_history
 
 
@@ -41,7 +41,7 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(*names, str(row["releases"]), str(row["exact"]), *spent)
         for cap in row["caps"]:
             spent_of_cap = epsilon_or_no_bound(cap["spent"])
-            caps.add_row(*names, cap["words"], spent_of_cap, rounded_down(cap["left"]))
+            caps.add_row(*names, typeset(cap["words"]), spent_of_cap, rounded_down(cap["left"]))
     out.print(table)
     if caps.row_count:
         out.print(caps)

@@ -29,6 +29,7 @@ from secagg.reports.numbers import (
     probability,
     significant,
     size,
+    typeset,
 )
 
 _MANY_ROUNDS = 1000  # from here on a line warns of their running time
@@ -51,7 +52,7 @@ def show_plan(plan: Mapping[str, Any], *, at_home: bool = False) -> None:
     guarantee, noised = plan["differential_privacy"], _is_noised(plan)
     show_heading(out, "Privacy")
     out.print(f"{plan['protocol']}: {plan['in_numbers']}")
-    out.print(escape(guarantee["sentence"]))
+    out.print(escape(typeset(guarantee["sentence"])))
     show_warnings(out, [(warning, False) for warning in plan["warnings"]])
     if noised:
         _show_usefulness(out, guarantee, plan["protocol"])
@@ -107,7 +108,7 @@ def _show_budgets(out: Console, plan: Mapping[str, Any]) -> None:
         spent, _, after = _spending(
             {"before": budget["spent"], "after": budget["after"]}, totals.get(budget["site"])
         )
-        words += f" (spent {spent}, with this job {after}), of a cap of {budget['words']}"
+        words += f" (spent {spent}, with this job {after}), of a cap of {typeset(budget['words'])}"
         left.append((budget["site"], words))
     for sites, words in alike(left):
         out.print(f"epsilon left at {escape(sites)}: {words}")

@@ -13,7 +13,7 @@ from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import show_disclosure, show_warnings
 from secagg.reports.dp_claims import PrivacyClaims
 from secagg.reports.names import shown_columns
-from secagg.reports.numbers import count, counted, deviation
+from secagg.reports.numbers import count, counted, deviation, typeset
 from secagg.reports.results import blocks, records_of
 from secagg.reports.site_counts import NONE_COUNTED, at_least, not_counted
 from secagg.reports.summary import banners
@@ -96,7 +96,7 @@ def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:
     guarantee = claims.guarantee
     how = f"{guarantee['adjacency']}, placement {guarantee['placement']}"
     out.print(f"{claims.epsilon_and_delta} ({how})")
-    out.print(escape(claims.sentence), style="" if claims.holds else "bold red")
+    out.print(escape(typeset(claims.sentence)), style="" if claims.holds else "bold red")
     if claims.ledger.repeats:
         out.print(escape(claims.ledger.repeats))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from secagg.reports.numbers import declared
+
 Summary = Mapping[str, Any]
 
 METRICS: Mapping[str, tuple[str, str]] = {
@@ -102,4 +104,4 @@ def all_points(curve: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def place_of(point: Mapping[str, Any]) -> str:
     """Return the place of a point on the horizontal axis."""
-    return "no noise" if point["across"] is None else f"{point['across']:g}"
+    return "no noise" if point["across"] is None else declared(point["across"])

@@ -22,7 +22,7 @@ from secagg.reports.experiments.metrics import (
     place_of,
 )
 from secagg.reports.experiments.pictures import pictures
-from secagg.reports.numbers import counted, listing, significant
+from secagg.reports.numbers import by_error, counted, declared, listing, significant
 from secagg.reports.page import environment, style_of
 
 _BASELINES = {
@@ -51,18 +51,19 @@ def recommendation_lines(summary: Summary) -> list[str]:
         name = each["line"] or summary["title"]
         smallest, points = each["smallest"], each["points"]
         if smallest is None and points and 0 < points[-1]["runs"] == points[-1]["reached"]:
-            why = f"all {points[-1]['runs']} runs at {points[-1]['across']:g} reached the goal"
+            place = declared(points[-1]["across"])
+            why = f"all {points[-1]['runs']} runs at {place} reached the goal"
             needed = f"too few to say at which {across_of(summary)} further ones do"
             if points[-1]["limit"] is None:
                 needed += f": values that are zero or equal need {goal['fewest_runs']}"
             lines.append(f"{name}: {why} ({what}), but they are {needed}.")
             continue
         if smallest is None:
-            largest = f"{points[-1]['across']:g}" if points else "none"
+            largest = declared(points[-1]["across"]) if points else "none"
             lines.append(f"{name}: no {across_of(summary)} up to {largest} gives {what}.")
             continue
         at_most = "at most " if smallest == points[0]["across"] else ""
-        words = f"the smallest {across_of(summary)} with {what} is {at_most}{smallest:g}"
+        words = f"the smallest {across_of(summary)} with {what} is {at_most}{declared(smallest)}"
         lines.append(f"{name}: {words}.")
     return lines
 
@@ -137,7 +138,7 @@ def _differences(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
         for point in curve["points"]:
             more = point["more_than_no_noise"]
             cells = [_cell(more.get(m)) for m in metrics]
-            yield [curve["line"] or summary["title"], f"{point['across']:g}", *cells]
+            yield [curve["line"] or summary["title"], declared(point["across"]), *cells]
 
 
 def _goal_rows(summary: Summary) -> Iterator[list[str]]:
@@ -145,7 +146,7 @@ def _goal_rows(summary: Summary) -> Iterator[list[str]]:
         for point in each["points"]:
             limit = "none" if point["limit"] is None else significant(point["limit"], 3)
             reached = f"{point['reached']} of {point['runs']}"
-            yield [each["line"] or summary["title"], f"{point['across']:g}", reached, limit]
+            yield [each["line"] or summary["title"], declared(point["across"]), reached, limit]
 
 
 def _cell(mean: Mapping[str, Any] | None) -> str:
@@ -153,6 +154,6 @@ def _cell(mean: Mapping[str, Any] | None) -> str:
     if mean is None or mean["mean"] is None:
         return "–"
     if mean["low"] is None or mean["high"] is None or mean["low"] == mean["high"]:
-        return significant(mean["mean"], 3)
+        return declared(mean["mean"])
     half = (mean["high"] - mean["low"]) / 2
-    return f"{significant(mean['mean'], 3)} ± {significant(half, 2)}"
+    return f"{by_error(mean['mean'], half)} ± {significant(half, 2)}"
