@@ -54,7 +54,7 @@ COMMANDS = {
 WIDE = 2000
 SWEEP = """
 title = "What protocols cost at four hospitals"
-job = "linear.toml"
+job = "logistic.toml"
 repeat = 2
 [axes]
 "release.min_sites" = [3, 4]

@@ -25,7 +25,7 @@ from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsil
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports.dp_claims import PrivacyClaims, epsilon_of_two_units
 from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import integer, probability, significant
+from secagg.reports.numbers import integer, probability, significant, typeset
 from secagg.reports.page import render
 
 PLACEMENTS = ("sum", "site", "round")
@@ -54,7 +54,9 @@ class TestEveryPlacement:
         page = render(facts, result)
         text = Page(page).text
         assert PrivacyClaims.of(facts).holds
-        assert text.count(sentence(facts["privacy"])) == 2  # the first page, and its section
+        assert (
+            text.count(typeset(sentence(facts["privacy"]))) == 2
+        )  # the first page, and its section
         assert f"placement “{placement}”; ε 12 at δ 10⁻⁶, one record added or removed" in text
         assert VOID in text
         assert statuses(page)[BOUNDED] == "evidence attached"
@@ -170,7 +172,7 @@ def test_claims_that_do_not_follow_are_not_made(spoil: Callable[[Facts], object]
     assert not PrivacyClaims.of(facts).holds
     assert len([title for _, title in banners(page) if "does not hold" in title]) == 1
     assert statuses(page)[BOUNDED] == "evidence missing"
-    for words in (sentence(facts["privacy"]), "weaker", "which gives ε", " guaranteed ", VOID,
+    for words in (typeset(sentence(facts["privacy"])), "weaker", "which gives ε", " guaranteed ", VOID,
                   "of 100 cases", "in plain words", "a factor of", "The factor is"):  # fmt: skip
         assert words not in text
 
@@ -235,7 +237,7 @@ class TestWords:
         facts["privacy"] |= {"unit": "person", "person": "pid", **caps}
         page = render(facts, result)
         text = Page(page).text
-        assert text.count(sentence(facts["privacy"])) == 2
+        assert text.count(typeset(sentence(facts["privacy"]))) == 2
         for words in ("the first 3 records of the person", "at most 3 records at a site",
                       "at more than 2 sites", "several related persons"):  # fmt: skip
             assert words in text
@@ -251,7 +253,7 @@ class TestWords:
         facts["privacy"] |= {"unit": "event", "records_per_event": 3}
         page = render(facts, result)
         text = Page(page).text
-        assert text.count(sentence(facts["privacy"])) == 2
+        assert text.count(typeset(sentence(facts["privacy"]))) == 2
         for words in ("one event at any site took part", "in at most 3 records (windows) of a site",
                       "Each event: ", "all other events", "for two events",
                       "A value of a series is in more than 3 records"):  # fmt: skip
@@ -315,7 +317,7 @@ class TestVoid:
         text = Page(page).text
         assert not PrivacyClaims.of(finished.facts).holds
         assert (True, "Privacy: void. Replayable randomness") in banners(page)
-        assert sentence(finished.facts["privacy"]) not in text and VOID not in text
+        assert typeset(sentence(finished.facts["privacy"])) not in text and VOID not in text
         assert statuses(page)[BOUNDED] == "evidence missing"
 
     def test_under_plain_only_the_noise_protects(self) -> None:
@@ -326,7 +328,7 @@ class TestVoid:
         assert statuses(page)[BOUNDED] == "evidence attached"
         hidden = "Is a single site's contribution hidden from the coordinator?"
         assert statuses(page)[hidden] == "evidence missing"
-        assert sentence(finished.facts["privacy"]) in Page(page).text
+        assert typeset(sentence(finished.facts["privacy"])) in Page(page).text
 
 
 def test_stages_without_records_need_moments_with_noise() -> None:
