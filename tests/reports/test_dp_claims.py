@@ -54,9 +54,8 @@ class TestEveryPlacement:
         page = render(facts, result)
         text = Page(page).text
         assert PrivacyClaims.of(facts).holds
-        assert (
-            text.count(typeset(sentence(facts["privacy"]))) == 2
-        )  # the first page, and its section
+        claim = typeset(sentence(facts["privacy"]))
+        assert text.count(claim) == 2  # the first page, and its section
         assert f"placement “{placement}”; ε 12 at δ 10⁻⁶, one record added or removed" in text
         assert VOID in text
         assert statuses(page)[BOUNDED] == "evidence attached"
@@ -172,7 +171,8 @@ def test_claims_that_do_not_follow_are_not_made(spoil: Callable[[Facts], object]
     assert not PrivacyClaims.of(facts).holds
     assert len([title for _, title in banners(page) if "does not hold" in title]) == 1
     assert statuses(page)[BOUNDED] == "evidence missing"
-    for words in (typeset(sentence(facts["privacy"])), "weaker", "which gives ε", " guaranteed ", VOID,
+    claim = typeset(sentence(facts["privacy"]))
+    for words in (claim, "weaker", "which gives ε", " guaranteed ", VOID,
                   "of 100 cases", "in plain words", "a factor of", "The factor is"):  # fmt: skip
         assert words not in text
 
