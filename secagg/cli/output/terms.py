@@ -47,6 +47,7 @@ def show_terms(
             table = _table(title, terms, {name: alone[name] for name in left[:number]}, "\n")
             if table.fits(out):
                 break
+        out.print()
         out.print(table)
         left = left[number:]
 
