@@ -265,7 +265,7 @@ def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> Non
     (refused,) = [line for line in out if line.startswith("will be refused: ")]
     assert refused.endswith(f"{refusals(data, protocol={'name': 'plain'})[0]}")
     (left,) = [line for line in out if line.startswith("epsilon left at a: ")]
-    assert left.endswith("of a cap of epsilon 3 at delta 1e-06 for ever (add_remove)")
+    assert left.endswith("of a cap of epsilon 3 at delta 10⁻⁶ for ever (add_remove)")
 
 
 @pytest.mark.parametrize(("epsilon", "expected", "warned"), [

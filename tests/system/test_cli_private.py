@@ -27,7 +27,7 @@ from secagg.cli.output import terminal
 from secagg.jobs.job import parse_job
 from secagg.privacy.accounting.guarantee import sentence
 from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import significant
+from secagg.reports.numbers import significant, typeset
 from secagg.reports.page import render
 from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.plan import plan_run
@@ -78,7 +78,7 @@ class TestPlan:
         out = call("plan", job, "--protocol", "additive", *terms)
         planned = json.loads(call("plan", job, "--protocol", "additive", *terms, "--json"))
         guarantee = planned["differential_privacy"]
-        assert guarantee["sentence"] in out and guarantee["feasibility"]["words"] in out
+        assert typeset(guarantee["sentence"]) in out and guarantee["feasibility"]["words"] in out
         for part in guarantee["mechanisms"]:
             assert f"{part['stage']} 1 {part['numbers']} " in out
             assert significant(part["sigma_in_the_sum"]) in out
@@ -233,7 +233,7 @@ class TestRun:
         finished = noised_run("site")
         out = printed(finished, monkeypatch)
         assert "ε 12 at δ 10⁻⁶ (add_remove, placement site)" in out
-        assert sentence(finished.facts["privacy"]) in out
+        assert typeset(sentence(finished.facts["privacy"])) in out
 
     def test_a_void_guarantee_is_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = printed(void_run(), monkeypatch)
