@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all neural check bench bench-peers bench-neural data lock clean help
+.PHONY: demo docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all lint neural nvflare fuzz check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -77,15 +77,22 @@ test-all: .venv/.test .venv/.data  ## run every test
 neural: .venv/.neural  ## install torch and opacus (CPU, 0.2 GB), then test the neural networks
 	$(PYTEST) -m neural $(PYTEST_ARGS)
 
-check: .venv/.neural .venv/.nvflare  ## run formatter, linter, type checkers and layer rules, then every test
+nvflare: .venv/.nvflare .venv/.test  ## install NVFLARE, then test parties over it
+	$(PYTEST) -m nvflare $(PYTEST_ARGS)
+
+fuzz: .venv/.test  ## send random malformed messages to every decoder and protocol
+	$(PYTEST) -m fuzz --hypothesis-profile=thorough $(PYTEST_ARGS)
+
+lint: .venv/.neural  ## run formatter, linter, type checker and layer rules
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+check: lint .venv/.nvflare  ## lint, then run every test
 	$(MAKE) test-all
 
-bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peers: peers too)
+bench: .venv/.test  ## print the tables of docs/performance/ (after bench-peers: peers too)
 	python=.venv$$(test -e .venv-bench/.peers && echo -bench)/bin/python; \
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $$python benchmarks/report.py $(REPORT)
 
@@ -95,6 +102,10 @@ bench-neural: .venv-bench/.neural  ## install torch beside them, for the referen
 
 docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warning
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+.PHONY: tables
+tables: .venv/.run  ## write what the code says of settings and sums into the pages of docs/
+	$(BIN)/python docs/tables.py
 
 data: .venv/.data  ## install the packages whose data files the examples read
 

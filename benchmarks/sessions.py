@@ -1,7 +1,8 @@
 """One whole session in one process: time, bytes sent and bytes received of each role in each phase.
 
 Set-up, the cohort round, then sums of given numbers, by the real coordinator and parties
-(`tests/support/world.py`), including frames, signatures and release rules. Exactness is checked.
+(`tests/support/world.py`), including frames, signatures and release rules.
+Exactness is checked.
 
 Parties that share a process also share what it remembers of valid signatures. A site that is timed
 *alone* finds nothing remembered, as on a computer of its own.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from secagg.core.version import __version__
 
 if TYPE_CHECKING:
-    from secagg.audits.run_integrity import verify_folder
+    from secagg.evidence.integrity import verify_folder
     from secagg.runs.estimators.fedlin import FedLin
     from secagg.runs.estimators.fedmodule import FedModule
     from secagg.runs.estimators.fedngm import FedNGM
@@ -52,7 +52,7 @@ _HOMES = {
     "FedLin": "secagg.runs.estimators.fedlin",
     "FedModule": "secagg.runs.estimators.fedmodule",
     "FedNGM": "secagg.runs.estimators.fedngm",
-    "verify_folder": "secagg.audits.run_integrity",
+    "verify_folder": "secagg.evidence.integrity",
 }
 
 

@@ -37,9 +37,9 @@ from secagg.audits.views import View, Who
 from secagg.contracts import Result
 from secagg.core.version import __version__
 from secagg.errors import EvidenceError, SecaggError, UsageError
+from secagg.evidence.run_files import finite, job_digest
+from secagg.evidence.run_folder import MALFORMED_ERRORS
 from secagg.jobs.job import Job, parse_job
-from secagg.runs.run_files import finite, job_digest
-from secagg.runs.run_reader import MALFORMED_ERRORS
 from secagg.sessions.planned_job import plan_sites
 
 SCHEMA = 2
@@ -167,9 +167,16 @@ def _finding(plain_row: Mapping[str, Any], where: str) -> Finding:
     slack = 1e-9 * max(1.0, abs(value)) if math.isfinite(value) else 0.0
     if value < low - slack or value > high + slack:
         raise EvidenceError(where, f"the number {value:.4g} is not in {low:.4g} to {high:.4g}")
-    failed, bound, why_not = (str(plain_row[name]) for name in _REASONS)
-    details = dict(plain_row["details"])
-    return Finding(value, low, high, numbers["baseline"], details, failed, bound, why_not)
+    return Finding(
+        value=value,
+        low=low,
+        high=high,
+        baseline=numbers["baseline"],
+        details=dict(plain_row["details"]),
+        failed=str(plain_row["failed"]),
+        bound=str(plain_row["bound"]),
+        why_not=str(plain_row["why_not"]),
+    )
 
 
 def _number(value: Any) -> float:

@@ -126,7 +126,7 @@ def _rate(found: Finding | None, name: str, guess: float) -> Finding | None:
         return None
     value, low, high = found.details[name]
     bound = "" if low > guess else f"the interval includes {guess:g}, which is a guess"
-    return Finding(value, low, high, guess, bound=bound)
+    return Finding(value=value, low=low, high=high, baseline=guess, bound=bound)
 
 
 def attack_folder(attack: Attack, view: View, seed: int) -> Outcome:

@@ -81,10 +81,10 @@ def audit(
         write_audit,
     )
     from secagg.core import encoding  # noqa: PLC0415
+    from secagg.evidence.numbers import typeset  # noqa: PLC0415
+    from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
     from secagg.reports.audits.page import number  # noqa: PLC0415
-    from secagg.reports.numbers import typeset  # noqa: PLC0415
-    from secagg.runs.run_reader import RunFolder  # noqa: PLC0415
 
     chosen = {} if limits is None else read_limits(limits)
     views, attacks = [_view(name) for name in view or ()], attack or ()

@@ -226,7 +226,7 @@ def verify(
         return
     if again:
         raise UsageError("--again", "is for reports, audits and experiments", "Leave it out.")
-    from secagg.audits.run_integrity import verify_folder  # noqa: PLC0415
+    from secagg.evidence.integrity import verify_folder  # noqa: PLC0415
 
     checked = verify_folder(folder, head, recompute=recompute)
     if as_json:

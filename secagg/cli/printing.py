@@ -41,7 +41,7 @@ def say(*lines: object, error: bool = False) -> None:
 
 def print_json(value: Any) -> None:
     """Print plain data as JSON."""
-    from secagg.runs.run_files import finite  # noqa: PLC0415
+    from secagg.evidence.run_files import finite  # noqa: PLC0415
 
     typer.echo(printable_json(finite(value), indent=1))
 

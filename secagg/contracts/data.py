@@ -17,6 +17,9 @@ from secagg.contracts.noise import Clip, Noise, Sensitivity
 State = dict[str, Any]
 """The state of one party between two steps: plain data that `secagg.core.encoding` can encode."""
 
+ProtocolState = Mapping[str, Any]
+"""The state of one party in a protocol. Each protocol declares its keys as a `TypedDict`."""
+
 Body = dict[str, Any]
 """The content of one message: plain data, as for `State`."""
 
@@ -135,6 +138,8 @@ class Variable:
     indicator: whether x is 0 or 1. Under differential privacy, an indicator has `half_range` 1, so
         |u| = 1/2. With |u| = 1, indicators would make up most of the norm of a record, and the
         noise, which is proportional to that norm, would be larger
+    count: whether x is a whole number, at least 0
+    log: whether x is the natural logarithm of the values in the table
     """
 
     name: str
@@ -142,6 +147,8 @@ class Variable:
     midpoint: float
     half_range: float
     indicator: bool = False
+    count: bool = False
+    log: bool = False
 
     @property
     def max_abs(self) -> float:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -77,7 +77,7 @@ class Limit:
         return cls(number, errors=match[1] == ">=")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """A number with its interval (95 %), and the number of the same guess without the transcript.
 
@@ -101,13 +101,21 @@ class Finding:
     @classmethod
     def exact(cls, value: float, baseline: float, **details: Any) -> Finding:
         """Return a finding without sampling error."""
-        return cls(value, value, value, baseline, details)
+        return cls(value=value, low=value, high=value, baseline=baseline, details=details)
+
+    @classmethod
+    def failure(cls, why: str, value: float, baseline: float, **details: Any) -> Finding:
+        """Return a finding of an attack that knows that it failed, or that it may have.
+
+        why: "" if it did not fail
+        """
+        return replace(cls.exact(value, baseline, **details), failed=why)
 
     @classmethod
     def impossible(cls, why: str) -> Finding:
         """Return that the attack does not apply, for a reason that only the truth shows."""
         nan = float("nan")
-        return cls(nan, nan, nan, nan, why_not=why)
+        return replace(cls.exact(nan, nan), why_not=why)
 
     def beats_a_guess(self, limit: Limit) -> bool:
         """Return whether the number is worse than that of a guess, if there is one."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from secagg.contracts.data import Body, State
+from secagg.contracts.data import Body, ProtocolState
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
@@ -181,11 +181,11 @@ class SecureSum(Protocol):
     def client(
         self,
         phase: str,
-        state: State,
+        state: ProtocolState,
         body: Body,
         context: Context,
         contribution: RingVector | None = None,
-    ) -> tuple[State, Body]:
+    ) -> tuple[ProtocolState, Body]:
         """Answer one request, at a site or an aggregator. Return the new state and the answer.
 
         phase: name of the phase
@@ -197,8 +197,8 @@ class SecureSum(Protocol):
         ...
 
     def server(
-        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total | Ready]:
+        self, phase: str, state: ProtocolState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[ProtocolState, PhaseRequest | Total | Ready]:
         """Process the replies to `phase`, at the coordinator. Return the new state and next step.
 
         phase: name of the phase. To begin the set-up of a session, the coordinator calls this

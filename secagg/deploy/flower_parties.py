@@ -22,9 +22,6 @@ Not protected: the operator of the SuperLink can read the coordinator's key and 
 is the coordinator, for every promise of secagg.
 """
 
-# Flower is installed in an environment of its own.
-# pyright: reportMissingImports=false
-
 from __future__ import annotations
 
 import json

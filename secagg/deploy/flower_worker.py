@@ -19,9 +19,6 @@ Threat model: who submits a run, or operates the SuperLink.
 Not protected: a party whose SuperNode or SuperLink runs without `--isolation process`.
 """
 
-# Flower is installed in an environment of its own.
-# pyright: reportMissingImports=false
-
 from __future__ import annotations
 
 import argparse

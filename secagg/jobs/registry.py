@@ -19,6 +19,7 @@ from secagg.jobs.job import Named
 METHODS = {
     "moments": ("secagg.models.moments.method", "PooledMoments"),
     "logistic": ("secagg.models.glm.logistic", "Logistic"),
+    "poisson": ("secagg.models.glm.poisson", "Poisson"),
     "gradient": ("secagg.models.glm.gradient_descent", "Gradient"),
     "notears_admm": ("secagg.models.notears_admm.linear", "NotearsAdmm"),
     "notears_mlp_admm": ("secagg.models.notears_admm.mlp", "NotearsMlpAdmm"),

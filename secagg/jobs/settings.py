@@ -1,6 +1,6 @@
 """The keys of each table of a job or policy: names, types, defaults and meanings, from the code.
 
-A meaning is the string under a field in the source. The site (`docs/hooks.py`) and the command
+A meaning is the string under a field in the source. The site (`docs/tables.py`) and the command
 `secagg settings` show the same tables.
 """
 
@@ -36,6 +36,7 @@ JOB = {
     "job": ("secagg.jobs.job", "Job"),
     "sites": ("secagg.jobs.job", "Sites"),
     "continuous": ("secagg.jobs.job", "Continuous"),
+    "count": ("secagg.jobs.job", "Count"),
     "binary": ("secagg.jobs.job", "Binary"),
     "categorical": ("secagg.jobs.job", "Categorical"),
     "release": ("secagg.jobs.job", "Release"),

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, TypedDict, cast
 
 from secagg.contracts import (
     Body,
@@ -38,9 +38,9 @@ from secagg.contracts import (
     Context,
     Phase,
     PhaseRequest,
+    ProtocolState,
     Ready,
     Shape,
-    State,
     Total,
 )
 from secagg.core import ring
@@ -53,6 +53,24 @@ from secagg.protocols import prg
 
 _MOST_AGGREGATORS = 100
 """Every party names all of them, so a job could otherwise take any memory."""
+
+
+class AggregatorState(TypedDict, total=False):
+    """What an aggregator keeps of the last round: the shares by site, until it opens their sum.
+
+    shape: bits of the ring and length of a contribution
+    """
+
+    round: int
+    shape: list[int]
+    held: dict[str, Body]
+    opened: bool
+
+
+class CoordinatorState(TypedDict):
+    """What the coordinator keeps while a sum is opened: the sites in it."""
+
+    survivors: list[str]
 
 
 @dataclass(frozen=True)
@@ -114,24 +132,24 @@ class Additive:
     def client(
         self,
         phase: str,
-        state: State,
+        state: ProtocolState,
         body: Body,
         context: Context,
         contribution: RingVector | None = None,
-    ) -> tuple[State, Body]:
+    ) -> tuple[ProtocolState, Body]:
         """Run a phase: "share" at a site; "hold" and "open" at an aggregator."""
         match phase:
             case "share" if contribution is not None:
                 return state, {"envelopes": _seal_shares(contribution, context)}
             case "hold":
-                return _hold(state, body, context)
+                return _hold(cast("AggregatorState", state), body, context)
             case "open":
-                return _open(state, body, context)
+                return _open(cast("AggregatorState", state), body, context)
         raise InternalError("additive", f"no client step {phase!r}")
 
     def server(
-        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total | Ready]:
+        self, phase: str, state: ProtocolState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[ProtocolState, PhaseRequest | Total | Ready]:
         """Relay shares, find the sites whose shares all aggregators hold, and add the sums."""
         match phase:
             case "setup":
@@ -146,10 +164,12 @@ class Additive:
                 if not survivors:
                     raise ProtocolAbort("additive", "no site's shares reached all aggregators")
                 bodies: dict[str, Body] = {aggregator: {} for aggregator in replies}
-                return {"survivors": list(survivors)}, PhaseRequest("open", bodies, survivors)
+                summed: CoordinatorState = {"survivors": list(survivors)}
+                return summed, PhaseRequest("open", bodies, survivors)
             case "open":
                 _need_all(replies, context)
-                return {}, Total(_add_shares(replies, context.shape), tuple(state["survivors"]))
+                survivors = tuple(cast("CoordinatorState", state)["survivors"])
+                return {}, Total(_add_shares(replies, context.shape), survivors)
         raise InternalError("additive", f"no server step {phase!r}")
 
 
@@ -191,7 +211,7 @@ def _seal_shares(contribution: RingVector, context: Context) -> dict[str, bytes]
 # --- an aggregator -------------------------------------------------------------------------------
 
 
-def _hold(state: State, body: Body, context: Context) -> tuple[State, Body]:
+def _hold(state: AggregatorState, body: Body, context: Context) -> tuple[AggregatorState, Body]:
     """Store all valid shares, and reply with the names of their sites.
 
     An invalid share counts as not sent.
@@ -201,7 +221,7 @@ def _hold(state: State, body: Body, context: Context) -> tuple[State, Body]:
     envelopes = body.get("envelopes")
     if not isinstance(envelopes, dict):
         raise PeerError(context.roster.coordinator, "malformed request: no envelopes")
-    held: dict[str, Any] = {}
+    held: dict[str, Body] = {}
     for site, envelope in envelopes.items():
         try:
             held[site] = _read_share(site, envelope, context)
@@ -226,7 +246,7 @@ def _read_share(site: str, envelope: object, context: Context) -> Body:
     raise PeerError(site, "a share has the wrong shape")
 
 
-def _open(state: State, body: Body, context: Context) -> tuple[State, Body]:
+def _open(state: AggregatorState, body: Body, context: Context) -> tuple[AggregatorState, Body]:
     """Return the sum of this aggregator's shares from the named sites, once in each round."""
     if state.get("round") != context.round or state.get("opened"):
         raise PolicyRefusal(context.me, "holds no shares of this round, or has already opened it")
@@ -237,7 +257,7 @@ def _open(state: State, body: Body, context: Context) -> tuple[State, Body]:
     if missing:
         raise PeerError(context.roster.coordinator, "asks to open sites without shares here")
     shares = [state["held"][site] for site in contributors]
-    opened = {**state, "held": {}, "opened": True}
+    opened: AggregatorState = {**state, "held": {}, "opened": True}
     return opened, {"share": _sum_shares(shares, context.shape)}
 
 

@@ -16,9 +16,9 @@ from secagg.contracts import (
     Context,
     Phase,
     PhaseRequest,
+    ProtocolState,
     Ready,
     Shape,
-    State,
     Total,
 )
 from secagg.core import ring
@@ -67,19 +67,19 @@ class Plain:
     def client(
         self,
         phase: str,
-        state: State,
+        state: ProtocolState,
         body: Body,
         context: Context,
         contribution: RingVector | None = None,
-    ) -> tuple[State, Body]:
+    ) -> tuple[ProtocolState, Body]:
         """Send the contribution in clear."""
         if phase != "submit" or contribution is None:
             raise InternalError("plain", f"no client step {phase!r}")
         return state, {"values": contribution}
 
     def server(
-        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total | Ready]:
+        self, phase: str, state: ProtocolState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[ProtocolState, PhaseRequest | Total | Ready]:
         """Add the contributions that arrived."""
         if phase == "setup":
             return state, Ready()

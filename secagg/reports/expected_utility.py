@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from secagg.evidence.claims.counts import records_of
+from secagg.evidence.numbers import count, counted, fixed, percent
 from secagg.privacy.expected_error import GREEN_ERROR, USABLE_ERROR
-from secagg.reports.numbers import count, counted, fixed, percent
-from secagg.reports.results import records_of
 
 Facts = Mapping[str, Any]
 

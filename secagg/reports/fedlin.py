@@ -11,8 +11,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from secagg.evidence import numbers as written
 from secagg.models.fedlin.design import INTERCEPT
-from secagg.reports import numbers as written
 from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg.forest_plot import Interval, axis_picture, interval_picture, scale_for

@@ -18,26 +18,25 @@ import jinja2
 from markupsafe import Markup
 
 from secagg.contracts import Result, TableKind
+from secagg.evidence import numbers as written
+from secagg.evidence.claims import guarantee as guarantees
+from secagg.evidence.claims import ledgers, limitations, parties, rules
+from secagg.evidence.claims import noise as noise_claims
+from secagg.evidence.claims.counts import at_least, not_counted, records_of
+from secagg.evidence.claims.disclosure import determined, record_counts
+from secagg.evidence.claims.hazards import hazards
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.reports import (
-    dp_mechanisms,
-    dp_plain_language,
     expected_utility,
     fedlin,
-    ledgers,
-    limitations,
     networks,
     posterior,
     regression,
     results,
     tables,
 )
-from secagg.reports import numbers as written
 from secagg.reports import summary as summary_sections
-from secagg.reports.disclosure import record_counts
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.dp_hazards import hazards
 from secagg.reports.names import shown_columns
-from secagg.reports.site_counts import at_least, not_counted
 from secagg.reports.svg import forest_plot, graph
 from secagg.reports.svg.privacy_curve import curve_picture
 
@@ -106,14 +105,15 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             style_hash=style_hash,
             in_short=summary_sections.in_short(banners, questions),
             claim=summary_sections.claim(facts, claims),
-            who_saw=summary_sections.who_saw(facts, claims),
-            consent=summary_sections.consent(facts, claims),
+            who_saw=parties.who_saw(facts, claims),
+            consent=rules.consent(facts),
+            determined=determined(facts["method"]["disclosure"]["text"], noised=claims.noised),
             banners=banners,
             unusable=summary_sections.unusable(facts, summary),
             questions=questions,
             unprotected=limitations.unprotected(facts, claims),
-            dropped=summary_sections.dropped(facts),
-            where_it_ran=summary_sections.where_it_ran(facts),
+            dropped=parties.dropped(facts),
+            where_it_ran=parties.where_it_ran(facts),
             released=tables.numbers_released(facts, claims),
             blocks=[_block(block, facts, claims, blocks) for block in blocks],
             columns=tables.columns(facts, summary, claims),
@@ -125,8 +125,8 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             ledger_counts=ledgers.counting(facts),
             sees=claims.sees,
             coordinator_key=tables.coordinator_key(facts),
-            counted_records=results.records_of(summary) if claims.noised else None,
-            counts=None if claims.noised else record_counts(facts, summary),
+            counted_records=records_of(summary) if claims.noised else None,
+            counts=_counts(facts, summary, claims),
             not_counted=not_counted(facts),
             other_counts=results.other_counts(facts, summary) if claims.noised else None,
             settings=tables.settings(facts, claims),
@@ -139,32 +139,41 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     return page + "\n"
 
 
+def _counts(
+    facts: Mapping[str, Any], summary: Mapping[str, Any], claims: PrivacyClaims
+) -> str | None:
+    shown = results.site_counts_shown(facts, summary)
+    return None if claims.noised else record_counts(facts, single_sites=shown)
+
+
 def _guarantee(
     facts: Mapping[str, Any], summary: Mapping[str, Any], claims: PrivacyClaims
 ) -> dict[str, Any] | None:
     """Return what the template shows of differential privacy, or None without noise."""
     if not claims.noised:
         return None
-    guarantee, sites = claims.guarantee, len(facts["cohort"])
+    guarantee = claims.guarantee
     # At a small delta no epsilon may hold: infinite, or null if it was read from run.json.
     curve = [(delta, e) for delta, e in guarantee["curve"] if e is not None and math.isfinite(e)]
     return {
         "holds": claims.holds,
         "sentence": written.typeset(claims.sentence),
-        "plain_words": dp_plain_language.plain_words(claims, sites),
-        "voids": dp_plain_language.invalidating_conditions(claims),
+        "plain_words": claims.plain_words(),
+        "voids": guarantees.invalidating_conditions(
+            guarantee, exact_before=bool(claims.ledger.exact)
+        ),
         "expected": expected_utility.expected(facts, summary),
-        "terms": dp_mechanisms.terms(claims, facts["job"]["privacy"]),
-        "mechanisms": dp_mechanisms.mechanisms(claims),
+        "terms": noise_claims.terms(claims, facts["job"]["privacy"]),
+        "mechanisms": noise_claims.mechanisms(claims),
         "curve": curve,
         "picture": curve_picture(curve, (guarantee["delta"], guarantee["epsilon"])),
-        "colluders": dp_mechanisms.colluders(guarantee),
-        "noise_exhausted": dp_mechanisms.noise_exhausted(guarantee, facts["protocol"]["name"]),
+        "colluders": noise_claims.colluders(guarantee),
+        "noise_exhausted": noise_claims.noise_exhausted(guarantee, facts["protocol"]["name"]),
         "ledger": claims.ledger.standing,
         "repeats": claims.ledger.repeats,
         "totals": ledgers.totals(facts),
         "caps": ledgers.caps(facts),
-        "hazards": hazards(claims, summary, sites),
+        "hazards": hazards(claims, summary),
     }
 
 

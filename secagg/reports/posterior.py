@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.reports import numbers as written
+from secagg.evidence import numbers as written
 from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg import graph

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.models.common.coefficient_table import INTERCEPT
-from secagg.reports import numbers as written
+from secagg.evidence import numbers as written
+from secagg.models.common.coefficient_table import INTERCEPT, ratios_of
 from secagg.reports.results import Block, Summary, usable
 from secagg.reports.svg.forest_plot import Interval, Scale, scale_for
 
@@ -39,9 +39,9 @@ class Panel:
 
 def unit_of(term: str, columns: Mapping[str, Any]) -> str:
     """Return a coefficient's unit: one unit of a continuous column, or a level against another."""
-    if term in columns and columns[term]["type"] == "continuous":
+    if term in columns and "levels" not in columns[term]:
         unit = columns[term]["unit"] or "its unit"
-        return f"logarithm, in {unit}" if columns[term]["transform"] == "log" else f"in {unit}"
+        return f"logarithm, in {unit}" if columns[term].get("transform") == "log" else f"in {unit}"
     for name, column in columns.items():
         reference, *others = column.get("levels", ("",))
         for level in others:
@@ -66,8 +66,8 @@ def coefficient_table(block: Block, columns: Mapping[str, Any]) -> list[dict[str
                 written.by_error(term["ci_low"], term["std_error"]),
                 written.by_error(term["ci_high"], term["std_error"]),
             ),
-            "odds": effect(term, odds=True)[1:] if block.odds else None,
-            "per_sd": per_sd(term, block.odds, columns),
+            "ratio": effect(term, block.effect)[1:] if block.effect else None,
+            "per_sd": per_sd(term, block.effect, columns),
         }
         for term in block.summary["terms"]
     ]
@@ -83,50 +83,53 @@ def panels(block: Block, columns: Mapping[str, Any]) -> list[Panel]:
         return []
     shown = []
     for name in (term["term"] for term in terms if term["term"] != INTERCEPT):
-        rows = [_row("All sites", block.summary, name, block.odds)]
-        rows += [_row(site, own, name, block.odds) for site, own in block.alone.items()]
+        rows = [_row("All sites", block.summary, name, block.effect)]
+        rows += [_row(site, own, name, block.effect) for site, own in block.alone.items()]
         intervals = [row.interval for row in rows]
-        scale = scale_for(intervals[0], intervals[1:], log=block.odds)
+        scale = scale_for(intervals[0], intervals[1:], log=bool(block.effect))
         shown.append(Panel(name, unit_of(name, columns), scale, tuple(rows)))
     return shown
 
 
-def _row(label: str, summary: Summary, name: str, odds: bool) -> Row:
+def _row(label: str, summary: Summary, name: str, of: str) -> Row:
     terms = summary["terms"] if usable(summary) else []
     term = next((t for t in terms if t["term"] == name), None)
     if term is None:
         return Row(label, summary.get("n"), None, "no estimate", "")
-    return Row(label, summary.get("n"), *effect(term, odds))
+    return Row(label, summary.get("n"), *effect(term, of))
 
 
-def effect(term: Summary, odds: bool) -> tuple[Interval | None, str, str]:
-    """Return a term's interval to draw, its estimate in text, and its interval in text."""
-    return _effect(term, term["std_error"], odds)
+def effect(term: Summary, of: str) -> tuple[Interval | None, str, str]:
+    """Return a term's interval to draw, its estimate in text, and its interval in text.
+
+    of: "odds" for the odds ratio, `Block.effect` in general; "" for the coefficient
+    """
+    return _effect(term, term["std_error"], of)
 
 
-def per_sd(term: Summary, odds: bool, columns: Mapping[str, Any]) -> tuple[str, str, str] | None:
+def per_sd(term: Summary, of: str, columns: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Return a predictor's standard deviation, and its effect per standard deviation with interval.
 
     None for an indicator, for which one level against another is the readable effect, and where
     standard deviations are not known.
     """
     scaled, name = term.get("per_sd"), term["term"]
-    if scaled is None or columns.get(name, {}).get("type") != "continuous":
+    if scaled is None or "levels" in columns.get(name, {"levels": ()}):
         return None
     error = None if term["std_error"] is None else term["std_error"] * scaled["sd"]
-    return written.significant(scaled["sd"], 3), *_effect(scaled, error, odds)[1:]
+    return written.significant(scaled["sd"], 3), *_effect(scaled, error, of)[1:]
 
 
-def _effect(term: Summary, error: float | None, odds: bool) -> tuple[Interval | None, str, str]:
+def _effect(term: Summary, error: float | None, of: str) -> tuple[Interval | None, str, str]:
     """Return an estimate with its interval to draw, both in text; error: its standard error."""
     logs = [term["estimate"], term["ci_low"], term["ci_high"]]
-    if not odds:
+    if not of:
         texts = [written.by_error(value, error) for value in logs]
         return Interval.of(*logs), texts[0], written.interval(*texts[1:])
-    values = [term["odds_ratio"], term["odds_low"], term["odds_high"]]
-    ratio_error = None if None in (values[0], error) else values[0] * error
+    values = ratios_of(term, of)
+    ratio_error = None if values[0] is None or error is None else values[0] * error
     texts = [
-        written.odds(value, log, error, ratio_error)
+        written.exponential(value, log, error, ratio_error)
         for value, log in zip(values, logs, strict=True)
     ]
     return Interval.of(*values), texts[0], written.interval(*texts[1:])

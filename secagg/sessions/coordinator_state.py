@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from secagg.contracts import Body, State, Update
+from secagg.contracts import Body, ProtocolState, State, Update
 from secagg.core.ring import RingVector
 from secagg.errors import InternalError
 
@@ -108,7 +108,7 @@ class CoordinatorState:
     status: Status
     cohort: tuple[str, ...]
     method: State
-    protocol: State = field(default_factory=dict)
+    protocol: ProtocolState = field(default_factory=dict)
     round: int = 0
     stage: str | None = None
     message: Body = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from secagg.contracts import Phase, State
+from secagg.contracts import Phase, ProtocolState, State
 from secagg.errors import RecordsRefusal, SecaggError
 from secagg.sessions.party_transitions import (
     READS_RECORDS,
@@ -47,7 +47,7 @@ class PartyState:
     contributed: Mapping[str, int] = field(default_factory=dict)
     consented: tuple[str, ...] = ()
     cohort: tuple[str, ...] | None = None
-    protocol: State = field(default_factory=dict, repr=False)  # may hold private keys
+    protocol: ProtocolState = field(default_factory=dict, repr=False)  # may hold private keys
     method: State = field(default_factory=dict, repr=False)
     requests: bytes = b""
     answered: tuple[State, ...] = field(default=(), repr=False)

@@ -24,8 +24,8 @@ from secagg.audits.outcomes import Outcome
 from secagg.audits.views import View, Who
 from secagg.cli.main import app
 from secagg.errors import EvidenceError, PolicyRefusal, UsageError
-from secagg.runs.released_sums import SUMS_FILE
-from secagg.runs.transcript_file import MESSAGES_FILE
+from secagg.evidence.released_sums import SUMS_FILE
+from secagg.evidence.transcript_file import MESSAGES_FILE
 
 MOMENTS = {"name": "moments"}
 JOB = """

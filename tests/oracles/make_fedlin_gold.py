@@ -186,11 +186,7 @@ def compute(case: Case) -> dict[str, Any]:
                         for k in range(len(records.names))])  # fmt: skip
     together: Any = [("mu", "log_tau") if case.known else ("mu", "log_tau", "log_sigma")]
     said = np.array(case.typical) * squares
-    kernel = NUTS(
-        model,
-        dense_mass=together,
-        target_accept_prob=case.accept,
-    )
+    kernel = NUTS(model, dense_mass=together, target_accept_prob=case.accept)
     sampler = MCMC(
         kernel, num_warmup=int(CHAINS["warmup"]), num_samples=int(CHAINS["draws"]),
         num_chains=int(CHAINS["chains"]), chain_method="sequential", progress_bar=False,

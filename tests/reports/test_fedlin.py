@@ -12,7 +12,9 @@ from rich.console import Console
 from support.reports import Page, copied, job, page_of, tables, written
 
 from secagg.cli.output.fedlin import show_sites
-from secagg.reports.dp_claims import PrivacyClaims
+from secagg.evidence.claims.limitations import unprotected
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import significant
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
@@ -21,8 +23,6 @@ from secagg.reports.fedlin import (
     shared_table,
     sites_table,
 )
-from secagg.reports.limitations import unprotected
-from secagg.reports.numbers import significant
 from secagg.reports.results import Block, blocks
 from secagg.runs.run import Run
 
@@ -78,7 +78,7 @@ class TestPage:
     def test_the_report_states_what_other_runs_may_reveal(self, name: str) -> None:
         facts = run_of(name).facts
         found = unprotected(facts, PrivacyClaims.of(facts))
-        text = " ".join(line for _, lines in found for line in lines)
+        text = " ".join(claim.text for claim in found)
         assert "shows how the sites' means differ" in text
 
 

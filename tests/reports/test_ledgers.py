@@ -26,15 +26,15 @@ from support.reports import (
 )
 
 from secagg.contracts.noise import Placement
+from secagg.evidence.claims.ledgers import NO_BOUND
+from secagg.evidence.claims.warnings import EXACT_BEFORE
+from secagg.evidence.numbers import significant, typeset
 from secagg.privacy.accounting.budget import Cost
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Release
-from secagg.reports.ledgers import NO_BOUND
-from secagg.reports.numbers import significant, typeset
 from secagg.reports.page import render
-from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs import facts as run_facts
 from secagg.runs.ledger_facts import repeated
 from secagg.runs.run import Run, run

@@ -31,11 +31,11 @@ from support.reports import (
 )
 
 from secagg.contracts import Result
-from secagg.reports.numbers import counted, size
+from secagg.evidence.numbers import counted, size
+from secagg.evidence.run_files import finite
 from secagg.reports.page import render
 from secagg.reports.summary import MANY_CLIPPED
 from secagg.runs.run import Run
-from secagg.runs.run_files import finite
 
 EVERY = [(method, protocol) for method in METHODS for protocol in PROTOCOLS]
 PAGES: dict[str, Callable[[], Run]] = {

@@ -42,7 +42,7 @@ def test_page_and_terminal_show_effects_per_standard_deviation(method: str) -> N
     facts, result = copied(small_run(method, "plain"))
     text, columns = Page(render(facts, result)).text, facts["job"]["columns"]
     for block in (b for b in blocks(facts, result.summary) if "terms" in b.summary):
-        rows = [per_sd(term, block.odds, columns) for term in block.summary["terms"]]
+        rows = [per_sd(term, block.effect, columns) for term in block.summary["terms"]]
         assert any(rows) and not all(rows)
         for row in filter(None, rows):
             assert f"(SD {row[0]})" in text and row[1] in text and row[2] in text
@@ -73,7 +73,7 @@ def test_deviations_within_sites_are_called_so() -> None:
 
 def test_a_huge_odds_ratio_is_neither_a_dash_nor_without_interval() -> None:
     odds = {"odds_ratio": math.exp(50), "odds_low": math.exp(40), "odds_high": None}
-    _, estimate, interval = effect(TERM | {"ci_high": 900.0} | odds, odds=True)
+    _, estimate, interval = effect(TERM | {"ci_high": 900.0} | odds, "odds")
     assert estimate == "5.2 × 10²¹"
     assert interval == "2.4 × 10¹⁷ to > 10³⁰⁸"
     facts, result = copied(small_run("logistic", "plain"))
@@ -91,7 +91,7 @@ def test_a_terminal_of_80_columns_cuts_no_number() -> None:
     text = out.getvalue()
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     for term in block.summary["terms"]:
-        assert effect(term, odds=True)[1] in text
+        assert effect(term, "odds")[1] in text
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -109,9 +109,9 @@ def test_with_single_sites_no_name_is_cut_and_no_interval_is_split(width: int) -
     for name in (*names, *(term["term"] for term in block.summary["terms"])):
         assert name in text
     for term in fit["terms"]:
-        assert text.count(f"({effect(term, odds=True)[2]})") == 4
+        assert text.count(f"({effect(term, 'odds')[2]})") == 4
     for term in block.summary["terms"]:
-        assert effect(term, odds=True)[2] in text
+        assert effect(term, "odds")[2] in text
 
 
 def test_a_wide_terminal_has_one_table() -> None:

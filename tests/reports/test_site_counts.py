@@ -11,8 +11,8 @@ from support.reports import Page, copied, noised_run, page_of, small_run
 
 from secagg.cli.output import terminal
 from secagg.cli.output.run import show_run
+from secagg.evidence.claims.counts import NONE_COUNTED, not_counted
 from secagg.reports.page import render
-from secagg.reports.site_counts import NONE_COUNTED, not_counted
 from secagg.runs.run import Run
 
 

@@ -121,9 +121,7 @@ def of_births() -> tuple[pd.DataFrame, FedNGM]:
 
 
 @pytest.mark.data
-def test_samples_of_births_have_the_records_moments(
-    of_births: tuple[pd.DataFrame, FedNGM],
-) -> None:
+def test_samples_of_births_have_the_records_moments(of_births: tuple[pd.DataFrame, FedNGM]) -> None:
     """Two columns with levels are determined by others: mature by mage, premie by weeks."""
     table, model = of_births
     check(worst(table, model.sample(SAMPLES, DECIMALS)))

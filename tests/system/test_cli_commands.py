@@ -13,8 +13,8 @@ from support.jobs import write_job
 from typer.testing import CliRunner
 
 from secagg import __version__
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
+from secagg.evidence.integrity import verify_folder
 
 FILES = {"result.json", "arrays.npz", "run.json", "log.jsonl", "report.html", "sums.bin"}
 

@@ -10,26 +10,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.jobs import write_job
-from support.reports import (
-    banners,
-    copied,
-    noised_run,
-    private_job,
-    small_run,
-    tables,
-    void_run,
-)
+from support.reports import banners, copied, noised_run, private_job, small_run, tables, void_run
 from typer.testing import CliRunner
 
 from secagg.cli import output
 from secagg.cli.main import app
 from secagg.cli.output import terminal
+from secagg.evidence.claims.guarantee import sentence
+from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.claims.warnings import EXACT_BEFORE
+from secagg.evidence.numbers import significant, typeset
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.guarantee import sentence
-from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import significant, typeset
 from secagg.reports.page import render
-from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run
 from secagg.sessions.planned_job import plan_job
@@ -243,7 +235,7 @@ class TestRun:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         out = printed(noised_run("site", "plain"), monkeypatch)
-        assert "protocol plain hides no site" in out
+        assert "! Only noise protects" in out
         assert "protects nothing" not in out
 
     def test_without_noise_no_guarantee_is_printed(self, monkeypatch: pytest.MonkeyPatch) -> None:

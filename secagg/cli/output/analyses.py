@@ -14,7 +14,7 @@ from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import Paragraph
 from secagg.cli.output.terms import show_terms
 from secagg.contracts import TableKind
-from secagg.reports.numbers import counted, fixed, significant
+from secagg.evidence.numbers import counted, fixed, significant
 from secagg.reports.results import Block, description_table, statistics, within_sites
 
 

@@ -20,10 +20,10 @@ from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import standard_error, standard_output
 from secagg.core.private_files import write_private
 from secagg.errors import UsageError
+from secagg.evidence.numbers import count, counted, declared, typeset
+from secagg.evidence.run_files import json_bytes
 from secagg.jobs.job import Job
 from secagg.reports.audits.page import audit_page, interval, number, remark
-from secagg.reports.numbers import count, counted, declared, typeset
-from secagg.runs.run_files import json_bytes
 
 _FILES = {"audit.json", "audit.html", "cache"}
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")

@@ -10,8 +10,8 @@ from rich.markup import escape
 from secagg.cli.output import terminal
 from secagg.cli.output.tables import Table
 from secagg.contracts.noise import Adjacency
+from secagg.evidence.numbers import epsilon_or_no_bound, probability, typeset
 from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.numbers import epsilon_or_no_bound, probability, typeset
 from secagg.runs import ledger_history
 
 

@@ -9,9 +9,9 @@ from rich.markup import escape
 
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import standard_output
+from secagg.evidence.numbers import counted
 from secagg.reports.experiments.metrics import all_points, place_of
 from secagg.reports.experiments.page import number_rows, recommendation_lines, refused_by_reason
-from secagg.reports.numbers import counted
 
 
 def show(summary: Mapping[str, Any]) -> None:

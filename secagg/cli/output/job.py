@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from secagg.cli.output import terminal
 from secagg.cli.output.tables import Table
-from secagg.jobs.job import Binary, Categorical, Column, Continuous, Job
+from secagg.jobs.job import Binary, Categorical, Column, Continuous, Count, Job
 from secagg.runs.checks.home_check import HomeCheck
 from secagg.sessions.homes.approvals import MIN_DIGITS, Approval
 
@@ -113,7 +113,7 @@ def _quoted(value: Any) -> str:
 
 def _values_and_unit(column: Column) -> tuple[str, str]:
     match column:
-        case Continuous():
+        case Continuous() | Count():
             log = ", natural logarithm" if column.transform == "log" else ""
             unit = _quoted(column.unit) if column.unit else ""
             low, high = (repr(bound).removesuffix(".0") for bound in (column.low, column.high))

@@ -17,9 +17,8 @@ from secagg.cli.output.terminal import (
     show_heading,
     show_warnings,
 )
-from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import (
+from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.numbers import (
     any_setting,
     count,
     counted,
@@ -31,6 +30,7 @@ from secagg.reports.numbers import (
     size,
     typeset,
 )
+from secagg.privacy.accounting.budget import rounded_down
 
 _MANY_ROUNDS = 1000  # from here on a line warns of their running time
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}

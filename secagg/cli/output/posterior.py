@@ -12,7 +12,7 @@ from rich.text import Text
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import Paragraph
 from secagg.contracts import TableKind
-from secagg.reports.numbers import NONE, declared, fixed, share
+from secagg.evidence.numbers import NONE, declared, fixed, share
 from secagg.reports.posterior import (
     WITHHELD,
     Pair,

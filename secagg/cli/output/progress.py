@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.markup import escape
 
 from secagg.cli.output.terminal import standard_error
-from secagg.reports.numbers import declared, duration
+from secagg.evidence.numbers import declared, duration
 from secagg.sessions.engines.engine import Progress
 
 _LAST_ROUNDS: Final = 100

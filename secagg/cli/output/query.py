@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_warnings, standard_output
-from secagg.reports.numbers import by_error, fixed, percent, significant
+from secagg.evidence.numbers import by_error, fixed, percent, significant
 
 _PROBABILITY_DIGITS = 3
 

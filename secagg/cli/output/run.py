@@ -11,11 +11,11 @@ from rich.markup import escape
 from secagg.cli.output import terminal
 from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import show_disclosure, show_warnings
-from secagg.reports.dp_claims import PrivacyClaims
+from secagg.evidence.claims.counts import NONE_COUNTED, at_least, not_counted, records_of
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import count, counted, deviation, typeset
 from secagg.reports.names import shown_columns
-from secagg.reports.numbers import count, counted, deviation, typeset
-from secagg.reports.results import blocks, records_of
-from secagg.reports.site_counts import NONE_COUNTED, at_least, not_counted
+from secagg.reports.results import blocks
 from secagg.reports.summary import banners
 from secagg.runs.run import Run
 
@@ -44,9 +44,6 @@ def show_run(run: Run) -> None:
     out.print(f"coordinator saw: {protocol['sees']['coordinator']} ({sums})")
     first = run.facts["plan"][0]["sees"]
     show_disclosure(out, first, run.facts["method"]["disclosure"], noised=noised)
-    if not protocol["hides_from_coordinator"]:
-        what = "hides no site: only noise protects records" if noised else "protects nothing"
-        out.print(f"[bold red]protocol {protocol['name']} {what}[/]")
     _show_noise(out, run.facts)
     show_warnings(out, warnings(run))
     if run.own:

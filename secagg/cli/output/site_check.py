@@ -12,8 +12,8 @@ from secagg.cli.output import terminal
 from secagg.cli.output.job import show_approval, show_rules
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import alike
+from secagg.evidence.numbers import count, counted, listing, percent, significant
 from secagg.jobs.column_check import ColumnCheck
-from secagg.reports.numbers import count, counted, listing, percent, significant
 from secagg.runs.checks.folder_check import FolderCheck
 from secagg.runs.checks.home_check import HomeCheck
 from secagg.runs.checks.site_check import SiteCheck

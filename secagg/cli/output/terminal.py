@@ -22,7 +22,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from secagg.core.printable import is_printable, printable
-from secagg.reports.numbers import listing
+from secagg.evidence.claims.disclosure import determined
+from secagg.evidence.numbers import listing
 
 WIDTH = 120  # of output that goes to a file
 _HANGING = 2  # columns by which the later lines of a paragraph are indented
@@ -143,9 +144,8 @@ def show_disclosure(
 
     first: what is seen of the first sum; disclosure: of the method, as in run.json
     """
-    with_noise = ", up to their noise" if noised else ""
-    out.print(f"the first sum shows: {escape(first)}")
-    out.print(f"the method's sums together determine{with_noise}: {escape(disclosure['text'])}")
+    out.print(f"The first sum shows: {escape(first)}")
+    out.print(escape(determined(disclosure["text"], noised=noised)))
     if attacks := disclosure.get("attacks"):
         shown = ", ".join(attacks)
         out.print(f"attacks that carry this out (secagg audit JOB --attack NAME): {shown}")

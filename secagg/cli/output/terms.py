@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from secagg.cli.output.tables import Table
-from secagg.reports.numbers import p_value, share
+from secagg.evidence.numbers import p_value, share
 from secagg.reports.regression import effect, per_sd
 from secagg.reports.results import Block
 
@@ -74,8 +74,8 @@ def _table(
 def _pooled_cells(block: Block, columns: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
     """Return the columns of all sites together."""
     terms = block.summary["terms"]
-    cells = {"pooled": [effect(term, block.odds)[1:] for term in terms]}
-    scaled = [per_sd(term, block.odds, columns) for term in terms]
+    cells = {"pooled": [effect(term, block.effect)[1:] for term in terms]}
+    scaled = [per_sd(term, block.effect, columns) for term in terms]
     if any(scaled):
         cells["per SD"] = [scale[1:] if scale else ("–", "") for scale in scaled]
     cells["p"] = [(p_value(term["p_value"]), "") for term in terms]
@@ -86,14 +86,13 @@ def _cells_of(result: Mapping[str, Any], block: Block) -> list[tuple[str, str]]:
     """Return the column of a site alone, for the terms of all sites together."""
     own = {term["term"]: term for term in result.get("terms", [])}
     return [
-        effect(own[name], block.odds)[1:] if (name := term["term"]) in own else ("–", "")
+        effect(own[name], block.effect)[1:] if (name := term["term"]) in own else ("–", "")
         for term in block.summary["terms"]
     ]
 
 
 def _title(block: Block) -> str:
-    what = "odds ratio" if block.odds else "coefficient"
-    return f"{block.title} of {block.summary['outcome']}: {what}"
+    return f"{block.title} of {block.summary['outcome']}: {block.effect_name}"
 
 
 def _interval_words(block: Block) -> str:

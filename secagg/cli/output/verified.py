@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from secagg.audits.run_integrity import Verified
 from secagg.cli.printing import print_json, say
 from secagg.compliance.measured_folder import verify_measurement
 from secagg.compliance.report_folder import VerifiedReport, verify_report
 from secagg.compliance.signatures import Signed
-from secagg.reports.numbers import counted
+from secagg.evidence.integrity import Verified
+from secagg.evidence.numbers import counted
 
 _NOTED = " (a run between computers: that the coordinator's log.txt has)"
 

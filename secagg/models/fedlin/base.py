@@ -208,12 +208,14 @@ class FedLinModel(FedLinSettings):
         layout, seed = self.layout(public), random(16)
         memory = memory or {"parting": seed}
         values = rows.values[:, layout.columns]
-        training, held = split_holdout(values, self.holdout, self.holdout_rows, memory["parting"])
+        training, held_out = split_holdout(
+            values, self.holdout, self.holdout_rows, memory["parting"]
+        )
         if stage == RECORDS:
             return self._first_sums(layout, rows, training), memory
-        many = (len(layout.columns),)
+        per_column = (len(layout.columns),)
         shapes = {} if stage == NOISE else {**self.news(stage, public), "noise": (1,)}
-        fixed = {"centre": many, "scale": many}
+        fixed = {"centre": per_column, "scale": per_column}
         if self._draws_moments(public):
             fixed["scatter"] = (self._scatter_size(layout),)
         news, facts = read_message(message, shapes, fixed)
@@ -248,11 +250,11 @@ class FedLinModel(FedLinSettings):
         own = memory.get("own") or self.begin_site(site, now, public)
         if stage == FINISH:
             own = self.settled(site, own, now, public)
-            fitted, outside = self.fitted(site, own), held if self.holdout else None
+            fitted, outside = self.fitted(site, own), held_out if self.holdout else None
             sums, errors = ending_sums(site, fitted, now, len(public.sites), outside)
             memory = {**memory, "own": own, "errors": errors}
             parts = self.last_parts(own).items()
-            return {**sums, **{name: part * (site.here > 0) for name, part in parts}}, memory
+            return {**sums, **{name: part * (site.records > 0) for name, part in parts}}, memory
         update, own = self.site_contribution(site, own, now, public)
         return update, {**memory, "own": own}
 
@@ -315,8 +317,8 @@ class FedLinModel(FedLinSettings):
         spec: Spec = (Field("records", (1,), float(public.max_rows), 0, Kind.COUNT),)
         sees = "the number of records that are learned from"
         if self.scale == "pooled":
-            fields, told = units_fields(layout, public.max_rows)
-            spec, sees = (*spec, *fields), f"{sees}, {told}"
+            fields, seen = units_fields(layout, public.max_rows)
+            spec, sees = (*spec, *fields), f"{sees}, {seen}"
         if self._asks_noise:
             spec = (*spec, Field("telling", (1,), 1.0, 0, Kind.COUNT))
             sees = f"{sees}, how many sites have more records than coefficients"
@@ -336,9 +338,9 @@ class FedLinModel(FedLinSettings):
             state["scatter"] = total["scatter"]
         if self.scale == "pooled":
             mean, unit = self._pooled_units(total, state)
-            many = len(unit)
-            state["centre"] = np.concatenate([mean, state["centre"][many:]])
-            state["scale"] = np.concatenate([unit, state["scale"][many:]])
+            p = len(unit)
+            state["centre"] = np.concatenate([mean, state["centre"][p:]])
+            state["scale"] = np.concatenate([unit, state["scale"][p:]])
         if not self._asks_noise:
             return {**state, "status": ROUNDS}
         state["telling"] = round(float(total["telling"][0]))

@@ -70,7 +70,7 @@ from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.descriptions import seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE
-from secagg.models.fedlin.result import joined, own_summary, rounds_told, summary
+from secagg.models.fedlin.result import convergence, joined, own_summary, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 
@@ -188,9 +188,9 @@ class FedAvg(LocalSteps, FedLinModel):
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
         """Make steps from theta."""
-        weight = float(self.takes_part(now.rng) and site.here > 0)
+        weight = float(self.takes_part(now.rng) and site.records > 0)
         if self.weights == "records":
-            weight *= site.here / now.records
+            weight *= site.records / now.records
         theta = self.stepped(site, now.sent["theta"], now)
         update = {"weight": np.array([weight]), "theta": weight * theta}
         return within_range(update), memory
@@ -200,7 +200,7 @@ class FedAvg(LocalSteps, FedLinModel):
         theta = now.sent["theta"]
         if self.personal is None:
             return {"theta": theta}
-        own = site.near(theta, self.personal * site.here) if site.here else theta
+        own = site.near(theta, self.personal * site.records) if site.records else theta
         return {"theta": own, "common": theta}
 
     def advance(self, state: State, total: Update, sites: int) -> State:
@@ -211,13 +211,13 @@ class FedAvg(LocalSteps, FedLinModel):
         change = moved / size if size > 0 else None
         quiet = self.quiet(state["quiet"], change, self.tolerance)
         ended = quiet >= self.patience or state["round"] == self.rounds
-        told = {
+        progress = {
             "change": change,
             "remaining": self._remaining(change, moved, state["moved"]),
             "moved": moved,
             "quiet": quiet,
         }
-        return {**state, **told, "theta": theta, "status": FINISH if ended else ROUNDS}
+        return {**state, **progress, "theta": theta, "status": FINISH if ended else ROUNDS}
 
     def _remaining(self, change: float | None, moved: float, before: float) -> float | None:
         """Return the relative change still to come; None if two steps do not determine it."""
@@ -230,8 +230,8 @@ class FedAvg(LocalSteps, FedLinModel):
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the common coefficients, and errors of predictions."""
         found = summary(self, state, public)
-        told = rounds_told(state, self.tolerance, self.patience, "more method.rounds")
-        found = joined(found, told)
+        ending = convergence(state, self.tolerance, self.patience, "more method.rounds")
+        found = joined(found, ending)
         layout = self.layout(public)
         common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
         return Result({**found, "common": common, "personal": self.personal})

@@ -59,25 +59,25 @@ def ending_fields(d: int, models: int, max_rows: int, sites: int, *, holdout: bo
 def ending_sees(sites: int, *, holdout: bool) -> str:
     """Return what the sum reveals, in words."""
     squares = ", of their squares" if sites > FEW_SITES else ""
-    held = (
+    held_out = (
         ", of root mean squared errors of records held out; how many records are held out and at "
         "how many sites"
     )
     return (
         "how many sites have records; sums over these of coefficients"
-        f"{squares}, of squared errors of predictions{held if holdout else ''}"
+        f"{squares}, of squared errors of predictions{held_out if holdout else ''}"
     )
 
 
 def ending_sums(
-    site: Site, fitted: Sequence[Array], now: Round, sites: int, held: Array | None
+    site: Site, fitted: Sequence[Array], now: Round, sites: int, held_out: Array | None
 ) -> tuple[Update, dict[str, Any]]:
     """Return a site's contribution, and its prediction errors, which stay at the site.
 
     fitted: coefficients of each model, the method's own first
-    held: the held-out records, None without holdout
+    held_out: the held-out records, None without holdout
     """
-    theta, unit, here = fitted[0], float(now.scale[0]), float(site.here > 0)
+    theta, unit, takes_part = fitted[0], float(now.scale[0]), float(site.records > 0)
     within_range({"coefficients": theta}, _FIELD_BOUND)  # clipping would falsify the mean
 
     def squared(values: Array) -> Array:
@@ -87,17 +87,17 @@ def ending_sums(
         return np.array([float(w @ w) for w in wrong])
 
     update = {
-        "with_records": np.array([here]),
-        "coefficients": here * theta,
+        "with_records": np.array([takes_part]),
+        "coefficients": takes_part * theta,
         "training": squared(now.values),
     }
     if sites > FEW_SITES:
-        update["squares"] = here * theta**2
-    errors: dict[str, Any] = {"training": update["training"], "here": site.here}
-    if held is not None:
-        many = len(held)
-        update["held"] = np.array([float(many), float(many > 0)])
-        update["held_squares"] = squared(held)
-        update["held_rmse"] = np.sqrt(update["held_squares"] / max(many, 1))
-        errors |= {"held": update["held_squares"], "held_here": many}
+        update["squares"] = takes_part * theta**2
+    errors: dict[str, Any] = {"training": update["training"], "here": site.records}
+    if held_out is not None:
+        count = len(held_out)
+        update["held"] = np.array([float(count), float(count > 0)])
+        update["held_squares"] = squared(held_out)
+        update["held_rmse"] = np.sqrt(update["held_squares"] / max(count, 1))
+        errors |= {"held": update["held_squares"], "held_here": count}
     return update, errors

@@ -53,9 +53,9 @@ class Quadratic:
         It is the length of the path of T steps, for a unit gradient: about 2 eta T for few steps,
         and 1 / w_i once the steps have converged.
         """
-        gone = 1 - (1 - 2 * eta * self.w) ** steps
+        shrunk = 1 - (1 - 2 * eta * self.w) ** steps
         first = np.full_like(self.w, 2 * eta * steps)
-        return float(np.mean(np.divide(gone, self.w, out=first, where=self.w > 0)))
+        return float(np.mean(np.divide(shrunk, self.w, out=first, where=self.w > 0)))
 
     def stepped(self, theta: Array, eta: float, steps: int) -> Array:
         """Return theta after this number of steps, by (1)."""
@@ -80,7 +80,7 @@ def batch_steps(
     X: (n, d); batch: records in a batch, from 1 to n; share: factor of each gradient
     """
     for _ in range(steps):
-        taken = rng.choice(len(X), batch, replace=False)
-        residual = y[taken] - X[taken] @ theta
-        theta = theta + 2 * eta * share * (X[taken].T @ residual)
+        chosen = rng.choice(len(X), batch, replace=False)
+        residual = y[chosen] - X[chosen] @ theta
+        theta = theta + 2 * eta * share * (X[chosen].T @ residual)
     return theta

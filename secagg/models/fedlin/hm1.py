@@ -71,7 +71,7 @@ from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
 from secagg.models.fedlin.descriptions import SOLVED_BY_CHOICE, seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
-from secagg.models.fedlin.result import explained, joined, own_summary, rounds_told, summary
+from secagg.models.fedlin.result import convergence, explained, joined, own_summary, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_covariance import (
@@ -223,14 +223,14 @@ class FedLinHm1(LocalSteps, FedLinModel):
         quiet = self.quiet(state["quiet"], change, self.tolerance)
         ended = quiet >= self.patience or state["round"] == self.rounds
         chance = self.batch is not None or self.participation < 1
-        told = {
+        progress = {
             "change": change,
             "remaining": None if change is None or chance else change / self.alpha,
             "shrinking": state["round"] > _WARMUP_ROUNDS and size <= state["size"],
             "size": size,
             "quiet": quiet,
         }
-        return {**state, **told, "M": M, "U": U, "status": FINISH if ended else ROUNDS}
+        return {**state, **progress, "M": M, "U": U, "status": FINISH if ended else ROUNDS}
 
     def prior_weight(self, site: Site, now: Round) -> float:
         """Return a_k."""
@@ -248,9 +248,9 @@ class FedLinHm1(LocalSteps, FedLinModel):
         """Return coefficients over sites, and errors of predictions."""
         found = summary(self, state, public)
         more = "more method.rounds, or a larger method.alpha"
-        told = rounds_told(state, self.tolerance, self.patience, more)
+        ending = convergence(state, self.tolerance, self.patience, more)
         lost = self._lost(state, explained(found["errors"]))
-        return Result(joined(found, {**told, "notes": [lost]} if lost else told))
+        return Result(joined(found, {**ending, "notes": [lost]} if lost else ending))
 
     def _lost(self, state: State, share: float | None) -> str | None:
         """Return a note if the coefficients shrink to 0, where more rounds do not help."""

@@ -274,20 +274,20 @@ class FedLinHm2(Participation, FedLinModel):
         q, change = Natural.read(state), Natural.read(total)
         share = damping_factor(q, change, state["most"])
         after = q + change.times(share)
-        far, strained = step_norm(q, after) / share, float(total["strained"][0])
-        quiet = self.quiet(state["quiet"], far, self.tolerance)
+        step, strained = step_norm(q, after) / share, float(total["strained"][0])
+        quiet = self.quiet(state["quiet"], step, self.tolerance)
         enough = max(self.patience, _MIN_ROUNDS if strained else 1)
         settled = state["round"] >= _MIN_ROUNDS and quiet >= enough
         most = state["most"]
         last = POINTS_STAGE if self.points else FINISH
-        if self.participation == 1:  # otherwise `far` depends on which sites take part
-            most = next_damping_limit(most, share, far, state["far"])
+        if self.participation == 1:  # otherwise `step` depends on which sites take part
+            most = next_damping_limit(most, share, step, state["far"])
         return {
             **state,
             **after.plain(),
             "taken": share,
             "most": most,
-            "far": far,
+            "far": step,
             "quiet": quiet,
             "error": np.sqrt(total["errors"]),
             "strained": strained,
@@ -311,12 +311,12 @@ class FedLinHm2(Participation, FedLinModel):
         """Draw from the site's own posterior, equation (8)."""
         own, q = self._told(memory, now)
         known = self._statistics(site, now)
-        drawn, apart = posterior_draws(self.hierarchy, known, q, own, self.draws, now.rng)
+        drawn, without_own = posterior_draws(self.hierarchy, known, q, own, self.draws, now.rng)
         variance = self.noise_of(drawn.phi, now.noise)
-        told = site_posterior(drawn, variance, site, now, self.level, self.rope)
+        posterior = site_posterior(drawn, variance, site, now, self.level, self.rope)
         if not self.rope:
-            del told["null"]  # the range has no width
-        return {"theta": drawn.theta.mean(axis=0), "posterior": told, "apart": apart}
+            del posterior["null"]  # the range has no width
+        return {"theta": drawn.theta.mean(axis=0), "posterior": posterior, "apart": without_own}
 
     def last_fields(self, public: PublicFacts) -> Spec:
         """How many sites include each coefficient."""
@@ -336,8 +336,8 @@ class FedLinHm2(Participation, FedLinModel):
         """Return the posterior of the shared parameters, and errors of predictions."""
         layout, scale, found = self.layout(public), state["scale"], summary(self, state, public)
         included = state["finished"]["included"].astype(int).tolist()
-        for row, many in zip(found["across_sites"], included, strict=True):
-            row["included"] = many
+        for row, count in zip(found["across_sites"], included, strict=True):
+            row["included"] = count
         mean, cov = Natural.read(state).moments()
         hierarchy = self.hierarchy
         components = hierarchy.components(layout.terms)
@@ -346,18 +346,18 @@ class FedLinHm2(Participation, FedLinModel):
         found = joined(found, converged(state, components))
         if isinstance(hierarchy, NormalHierarchy):
             own = self.scale == "own" and (self.mu_sd, self.log_tau_mean) == (1.0, -3.0)
-            mixture, told = None, list[str]()
+            mixture, notes = None, list[str]()
             if self.points:
-                mixture, told = importance_weighted(
+                mixture, notes = importance_weighted(
                     hierarchy, Natural.read(state), state["weighed"]
                 )
             if mixture is not None:
                 mean, cov = mixture.moments()
                 shared = importance_rows(shared, mixture, self.level)
-                found["points"], told = importance_summary(mixture)
+                found["points"], notes = importance_summary(mixture)
             sites, weighed = found["sites_with_records"], mixture is not None
             noisy = public.site_moments
-            found["notes"] += [*told, *cautions(sites, weighed=weighed, own_units=own, noisy=noisy)]
+            found["notes"] += notes + cautions(sites, weighed=weighed, own_units=own, noisy=noisy)
         found["shared"] = in_words(shared, layout, state["centre"], scale)
         arrays = {"shared_mean": mean, "shared_covariance": cov, "centre": state["centre"]}
         arrays |= {"scale": scale, "noise": np.array([state["noise"] * scale[0] ** 2])}
@@ -368,9 +368,9 @@ class FedLinHm2(Participation, FedLinModel):
         result = own_summary(self, memory, public)
         if result is None:
             return None
-        told = memory["own"]["posterior"]
+        posterior = memory["own"]["posterior"]
         for j, row in enumerate(result.summary["coefficients"]):
-            row |= {name: number(values[j]) for name, values in told.items()}
+            row |= {name: number(values[j]) for name, values in posterior.items()}
             row |= {name: bool(row[name]) for name in ("included", "doubtful")}
         result.summary["level"] = self.level
         if not memory["own"]["apart"]:

@@ -48,9 +48,9 @@ class LocalSteps(Participation):
     def stepped(self, site: Site, theta: Array, now: Round) -> Array:
         """Return theta after a round's steps; a batch's gradient is multiplied by n / b."""
         eta = self.eta(site)
-        if self.batch is None or self.batch >= site.here:
+        if self.batch is None or self.batch >= site.records:
             return site.shape.stepped(theta, eta, self.steps)
         X, y = now.layout.design(now.values, now.centre, now.scale)
         X, y = X - site.level.x, y - site.level.y
-        share = site.here / self.batch
+        share = site.records / self.batch
         return batch_steps(X, y, theta, eta, self.steps, self.batch, share, now.rng)

@@ -66,8 +66,8 @@ def noise_facts(
         f"makes each at least {least:.2g}. An error below {limit:.2g} says little about the records"
     )
     if low:
-        many = "all" if len(low) == len(errors) else f"{len(low)} of {len(errors)}"
-        words += f", which is true of {many} here"
+        which = "all" if len(low) == len(errors) else f"{len(low)} of {len(errors)}"
+        words += f", which is true of {which} here"
     means = _OF_KNOWN_NOISE if method.knows_noise else _OF_IGNORED_NOISE
     told = {
         "across_sites": means if method.own_at_sites else _OF_COMMON,

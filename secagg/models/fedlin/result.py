@@ -31,11 +31,11 @@ _MAX_REMAINING_SHARE = 0.995  # larger estimates are reported as "100 % or more"
 def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str, Any]:
     """Return the part of the result that all methods share."""
     layout, total = method.layout(public), state["finished"]
-    here = round(float(total["with_records"][0]))
-    mean = total["coefficients"] / here
+    sites = round(float(total["with_records"][0]))
+    mean = total["coefficients"] / sites
     sd: list[float | None] = [None] * layout.d
-    if "squares" in total and here > FEW_SITES:
-        variance = (total["squares"] - here * mean**2) / (here - 1)
+    if "squares" in total and sites > FEW_SITES:
+        variance = (total["squares"] - sites * mean**2) / (sites - 1)
         sd = np.sqrt(np.maximum(variance, 0.0)).tolist()
     factor = layout.slope_units(state["scale"])
     first = layout.d - len(factor)
@@ -44,9 +44,9 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
         row: dict[str, Any] = {"term": term, "mean": float(mean[j]), "sd": sd[j]}
         if j >= first:
             unit = float(factor[j - first])
-            apart = sd[j]
-            own = None if apart is None else unit * apart
-            row["own_units"] = {"mean": unit * row["mean"], "sd": own}
+            spread = sd[j]
+            own_sd = None if spread is None else unit * spread
+            row["own_units"] = {"mean": unit * row["mean"], "sd": own_sd}
         rows.append(row)
     errors = _errors(method, state)
     telling = {"sites_telling_noise": state["telling"]} if "telling" in state else {}
@@ -56,7 +56,7 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
         "outcome": method.outcome,
         "training_records": state["records"],  # a run adds "records", of all
         "sites": state["sites"],
-        "sites_with_records": here,
+        "sites_with_records": sites,
         **telling,
         "units": method.scale,
         "intercept": method.intercept,
@@ -69,9 +69,9 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
     }
 
 
-def joined(found: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+def joined(found: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """Return both summaries in one dictionary, with the notes of both."""
-    return {**found, **told, "notes": [*found["notes"], *told["notes"]]}
+    return {**found, **added, "notes": [*found["notes"], *added["notes"]]}
 
 
 def _of_levels(method: FedLinModel, layout: Layout, public: PublicFacts) -> list[str]:
@@ -85,7 +85,7 @@ def _of_levels(method: FedLinModel, layout: Layout, public: PublicFacts) -> list
     ]
 
 
-def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dict[str, Any]:
+def convergence(state: State, tolerance: float, patience: int, more: str) -> dict[str, Any]:
     """Return the number of rounds, and whether the coefficients converged.
 
     Without a tolerance, the result has no key "converged". If each round changes little, a small
@@ -95,7 +95,7 @@ def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dic
     more: advice, the settings that continue the search
     """
     change, remaining, notes = state["change"], state["remaining"], list[str]()
-    told: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
+    ending: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
     rests = tolerance > 0 and state["quiet"] >= patience
     if remaining is not None and remaining > _WARN_CHANGE:
         share = (
@@ -112,7 +112,7 @@ def rounds_told(state: State, tolerance: float, patience: int, more: str) -> dic
             f"The rounds ended while coefficients still changed{by} in a round. Take more "
             "method.rounds."
         )
-    return {**told, "notes": notes} | ({"converged": rests} if tolerance > 0 else {})
+    return {**ending, "notes": notes} | ({"converged": rests} if tolerance > 0 else {})
 
 
 def _percent(share: float) -> str:
@@ -153,7 +153,7 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
     layout, facts = method.layout(public), memory["facts"]
     site, errors = Site.read(memory["site"]), memory["errors"]
     centre, scale = facts["centre"], facts["scale"]
-    half, held = float(layout.half_range[0]), errors.get("held_here", 0)
+    half, held_out = float(layout.half_range[0]), errors.get("held_here", 0)
     fitted = {method.short: memory["own"]["theta"], SITE_OLS: site.separate}
     units = {
         name: layout.in_own_units(theta, centre, scale, site.level)
@@ -164,13 +164,13 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
         {"term": term, **{name: float(values[j]) for name, values in units.items()}}
         for j, term in enumerate([INTERCEPT, *slopes])
     ]
-    told: list[dict[str, Any]] = []
+    error_rows: list[dict[str, Any]] = []
     for i, model in enumerate(method.models):
         row: dict[str, Any] = {"model": model}
         row["training_rmse"] = _rmse(errors["training"][i], errors["here"], half)
         if "held" in errors:
-            row["held_rmse"] = _rmse(errors["held"][i], held, half)
-        told.append(row)
+            row["held_rmse"] = _rmse(errors["held"][i], held_out, half)
+        error_rows.append(row)
     notes = ["Coefficients are in the columns' own units."]
     if layout.degree > 1:
         notes = [f"Powers are of {layout.names[1]!r} from 0 to 1 over its public bounds."]
@@ -183,15 +183,15 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
         {
             "schema": SCHEMA,
             "outcome": method.outcome,
-            "records_here": site.here + held,
-            "learned_from": site.here,
-            "held_here": held,
+            "records_here": site.records + held_out,
+            "learned_from": site.records,
+            "held_here": held_out,
             "notes": notes,
             "coefficients": rows,
-            "errors": told,
+            "errors": error_rows,
         }
     )
 
 
-def _rmse(squares: float, many: int, half: float) -> float | None:
-    return float(half * np.sqrt(squares / many)) if many else None
+def _rmse(squares: float, count: int, half: float) -> float | None:
+    return float(half * np.sqrt(squares / count)) if count else None

@@ -88,10 +88,10 @@ def importance_summary(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
     """
     _, cov = mixture.moments()
     error = float(np.max(mixture.error() / np.sqrt(np.diagonal(cov))))
-    many, few, notes = len(mixture.weights), mixture.effective < _MIN_EFFECTIVE_POINTS, []
-    if few:
+    points, too_few, notes = len(mixture.weights), mixture.effective < _MIN_EFFECTIVE_POINTS, []
+    if too_few:
         notes.append(
-            f"The effective sample size of {many} points of log tau is only "
+            f"The effective sample size of {points} points of log tau is only "
             f"{mixture.effective:.0f}: do not rely on the posterior of the shared parameters. Take "
             "more method.points, or 0."
         )
@@ -100,7 +100,7 @@ def importance_summary(mixture: Mixture) -> tuple[dict[str, Any], list[str]]:
             f"The mean of a shared parameter has a Monte Carlo error of {error:.2g} posterior "
             "standard deviations. Take more method.points."
         )
-    told = {"many": many, "effective": mixture.effective, "error": None if few else error}
+    told = {"many": points, "effective": mixture.effective, "error": None if too_few else error}
     return told, notes
 
 

@@ -38,13 +38,13 @@ def split_holdout(
     A site with two or more records holds out at least one. Otherwise a single large site might be
     the only one with held-out records, and the sum of errors would be that site's.
     """
-    held = max(int(share * len(values)), 1) if share and len(values) > 1 else 0
-    if not held:
+    held_out = max(int(share * len(values)), 1) if share and len(values) > 1 else 0
+    if not held_out:
         return values, values[:0]
     if which == "last":
-        return values[:-held], values[-held:]
+        return values[:-held_out], values[-held_out:]
     order = np.random.default_rng(int.from_bytes(seed, "little")).permutation(len(values))
-    return values[np.sort(order[held:])], values[np.sort(order[:held])]
+    return values[np.sort(order[held_out:])], values[np.sort(order[:held_out])]
 
 
 def least_squares(X: Array, y: Array, rounding: Array) -> tuple[Array, int]:
@@ -77,7 +77,7 @@ class Site:
     """The statistics of a site's training records that the site stores.
 
     shape: |y - X theta|^2 as a function of theta; `level` was subtracted from X and y
-    square: y'y; here: number of records; freedom: this number, or one less if the site has its own
+    square: y'y; records: their number; freedom: this number, or one less if the site has its own
         intercept
     separate: the site's own least squares, as from `least_squares`; rank: of X
     """
@@ -87,7 +87,7 @@ class Site:
     cross: Array
     level: Level
     square: float
-    here: int
+    records: int
     freedom: int
     separate: Array
     rank: int
@@ -102,7 +102,7 @@ class Site:
         if layout.intercept == "site" and len(y):
             X = np.where(np.sqrt(np.mean(X**2, axis=0)) > _MIN_ROUNDING_STEPS * rounding, X, 0.0)
         gram, cross = X.T @ X, X.T @ y
-        taken = 1 if layout.intercept == "site" else 0
+        intercepts = 1 if layout.intercept == "site" else 0
         return cls(
             Quadratic.of(gram, cross),
             gram,
@@ -110,7 +110,7 @@ class Site:
             level,
             float(y @ y),
             len(y),
-            max(len(y) - taken, 0),
+            max(len(y) - intercepts, 0),
             *least_squares(X, y, rounding),
         )
 
@@ -156,7 +156,7 @@ class Site:
             "level_x": self.level.x,
             "level_y": self.level.y,
             "square": self.square,
-            "here": self.here,
+            "here": self.records,
             "freedom": self.freedom,
             "separate": self.separate,
             "rank": self.rank,

@@ -68,7 +68,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from secagg.contracts import (
     Body,
@@ -76,9 +76,9 @@ from secagg.contracts import (
     Context,
     Phase,
     PhaseRequest,
+    ProtocolState,
     Ready,
     Shape,
-    State,
     Total,
 )
 from secagg.core import ring
@@ -90,6 +90,7 @@ from secagg.protocols.masked import masks, shamir
 from secagg.protocols.masked import site as site_steps
 from secagg.protocols.masked.graph import GraphPlan, check_fractions, plan_graph
 from secagg.protocols.masked.masks import Directory
+from secagg.protocols.masked.states import CoordinatorState, SiteState
 
 FAILURE_LOG2 = -40
 """log2 of the probability that secrecy or recovery fails on a graph that is not complete."""
@@ -182,57 +183,58 @@ class Masked:
     def client(
         self,
         phase: str,
-        state: State,
+        state: ProtocolState,
         body: Body,
         context: Context,
         contribution: RingVector | None = None,
-    ) -> tuple[State, Body]:
+    ) -> tuple[ProtocolState, Body]:
         """Run a phase at a site."""
-        plan = self.plan(context)
+        plan, kept = self.plan(context), cast("SiteState", state)
         match phase:
             case "advertise":
-                return site_steps.advertise(state, context)
+                return site_steps.advertise(kept, context)
             case "share":
-                return site_steps.share(state, body, plan, context)
+                return site_steps.share(kept, body, plan, context)
             case "mask" if contribution is not None:
-                return site_steps.mask(state, body, plan, context, contribution)
+                return site_steps.mask(kept, body, plan, context, contribution)
             case "agree":
-                return site_steps.agree(state, body, plan, context)
+                return site_steps.agree(kept, body, plan, context)
             case "unmask":
-                return site_steps.unmask(state, body, plan, context)
+                return site_steps.unmask(kept, body, plan, context)
         raise InternalError("masked", f"no client step {phase!r}")
 
     def server(
-        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total | Ready]:
+        self, phase: str, state: ProtocolState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[ProtocolState, PhaseRequest | Total | Ready]:
         """Relay keys and shares, add masked contributions, and remove masks that do not cancel."""
-        plan = self.plan(context)
+        plan, kept = self.plan(context), cast("CoordinatorState", state)
         match phase:
             case "setup":
                 return {}, Ready()
-            case "sum" if "first" in state:
-                return state, PhaseRequest("mask", {site: {} for site in replies})
+            case "sum" if "first" in kept:
+                return kept, PhaseRequest("mask", {site: {} for site in replies})
             case "sum":
                 return {"first": context.round}, PhaseRequest(
                     "advertise", {site: {} for site in replies}
                 )
             case "advertise":
-                return _relay_directory(state, replies, plan, context)
+                return _relay_directory(kept, replies, plan, context)
             case "share":
-                return _relay_shares(state, replies, plan)
-            case "mask" if context.round == state["first"]:
-                return _collect_first(state, replies, plan, context)
+                return _relay_shares(kept, replies, plan)
+            case "mask" if context.round == kept["first"]:
+                return _collect_first(kept, replies, plan, context)
             case "mask":
-                return {"first": state["first"]}, _add_later(replies, context.shape)
+                # The caller has checked that the whole cohort has contributed.
+                total = Total(_read_masked(replies, context.shape), tuple(replies))
+                return {"first": kept["first"]}, total
             case "agree":
-                return _relay_agreement(state, replies, plan, context)
+                return _relay_agreement(kept, replies, plan, context)
             case "unmask":
-                return {"first": state["first"]}, _unmask(state, replies, plan, context)
+                return {"first": kept["first"]}, _unmask(kept, replies, plan, context)
         raise InternalError("masked", f"no server step {phase!r}")
 
 
 # --- the coordinator's steps ---------------------------------------------------------------------
-
 
 _RETRY_ADVICE = "Nothing was released. Run again when more sites can be reached."
 
@@ -246,8 +248,8 @@ def _require_sites(plan: GraphPlan, count: int, what_they_did: str) -> None:
 
 
 def _relay_directory(
-    state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[State, PhaseRequest]:
+    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
+) -> tuple[CoordinatorState, PhaseRequest]:
     statements = {site: reply.get("keys") for site, reply in replies.items()}
     directory = masks.read_directory(statements, context)
     _require_sites(plan, len(directory), "advertised keys")
@@ -257,8 +259,8 @@ def _relay_directory(
 
 
 def _relay_shares(
-    state: State, replies: Mapping[str, Body], plan: GraphPlan
-) -> tuple[State, PhaseRequest]:
+    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan
+) -> tuple[CoordinatorState, PhaseRequest]:
     sealed: dict[str, dict[Any, Any]] = {}
     for site, reply in replies.items():
         envelopes = reply.get("envelopes")
@@ -285,8 +287,8 @@ def _read_masked(replies: Mapping[str, Body], shape: Shape) -> RingVector:
 
 
 def _collect_first(
-    state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[State, PhaseRequest]:
+    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
+) -> tuple[CoordinatorState, PhaseRequest]:
     survivors = sorted(replies)
     _require_sites(plan, len(survivors), "sent a masked contribution")
     label = masks.label(
@@ -299,14 +301,9 @@ def _collect_first(
     return state, PhaseRequest("agree", dict.fromkeys(survivors, body))
 
 
-def _add_later(replies: Mapping[str, Body], shape: Shape) -> Total:
-    """Add the contributions of the whole cohort; the caller has checked that none is missing."""
-    return Total(_read_masked(replies, shape), tuple(replies))
-
-
 def _relay_agreement(
-    state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[State, PhaseRequest]:
+    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
+) -> tuple[CoordinatorState, PhaseRequest]:
     _require_sites(plan, len(replies), "signed the list of survivors")
     # Send only as many signatures as required, because each site verifies each of them.
     signing = sorted(replies)[: plan.least_survivors]
@@ -316,7 +313,9 @@ def _relay_agreement(
     return state, PhaseRequest("unmask", dict.fromkeys(replies, body), tuple(state["survivors"]))
 
 
-def _unmask(state: State, replies: Mapping[str, Body], plan: GraphPlan, context: Context) -> Total:
+def _unmask(
+    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
+) -> Total:
     """Recover the secrets, compare each with the advertised value, and remove the masks."""
     directory, label, survivors = _directory(state), state["label"], state["survivors"]
     points = {site: index + 1 for index, site in enumerate(directory)}
@@ -358,7 +357,7 @@ def _check(site: str, computed: bytes, advertised: bytes) -> None:
         raise PeerError(site, "its shares do not combine to the secret that it advertised")
 
 
-def _directory(state: State) -> Directory:
+def _directory(state: CoordinatorState) -> Directory:
     return {site: masks.PublicKeys(**keys) for site, keys in state["directory"].items()}
 
 

@@ -1,15 +1,5 @@
 """A site's steps of the masked sum. `protocol` describes the source and the threat model.
 
-A site's state between steps is private and must be stored safely. Its keys are:
-
-    advertised   its own private keys and self secret, from `advertise` on
-    directory    the verified public keys of all sites, from `share` on
-    near         this site and its neighbours in the graph, from `share` on
-    held         shares of other sites' secrets, from `share` until `unmask`
-    session      pair keys for all later sums, from the first later sum on
-    round        the last round in which the site masked a contribution. The numbers of rounds must
-                 increase, so that no label occurs twice
-
 The table in `protocol` lists the requests that a site refuses. With every protocol,
 `secagg.sessions.party` also refuses an outdated round, a repeated phase, and a cohort or number of
 sites that the site's rules forbid.
@@ -19,32 +9,36 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from secagg.contracts import Body, Context, State
+from secagg.contracts import Body, Context
 from secagg.core import encoding
 from secagg.core.ring import RingVector
 from secagg.errors import PeerError, PolicyRefusal
 from secagg.protocols.masked import masks, shamir
 from secagg.protocols.masked.graph import Graph, GraphPlan, neighbours
 from secagg.protocols.masked.masks import KEY_BYTES, Directory, PublicKeys
+from secagg.protocols.masked.states import LaterSums, OwnSecrets, SiteState
 
 _INDEX_BYTES = 4
 """Bytes of a site's index in the cohort."""
 
 
-def advertise(state: State, context: Context) -> tuple[State, Body]:
+def advertise(state: SiteState, context: Context) -> tuple[SiteState, Body]:
     """Draw the keys of this session and sign the public keys. Allowed once in a session."""
     if "advertised" in state:
         raise PolicyRefusal(context.me, "has already advertised its keys for this session")
     first, later, self_secret = (context.random(KEY_BYTES) for _ in range(3))
     keys = PublicKeys(masks.public_key(first), masks.public_key(later), masks.commit(self_secret))
-    private = {"round": context.round, "first": first, "later": later, "self": self_secret}
+    private: OwnSecrets = {
+        "round": context.round, "first": first, "later": later, "self": self_secret,
+    }  # fmt: skip
     statement = masks.sign_statement(context, "advertise", keys.to_plain())
     return {"advertised": private}, {"keys": statement}
 
 
-def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
+def share(
+    state: SiteState, body: Body, plan: GraphPlan, context: Context
+) -> tuple[SiteState, Body]:
     """Verify the keys of all sites, and seal shares of both own secrets for the neighbours.
 
     Allowed once in a session.
@@ -61,8 +55,8 @@ def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
     near = _neighbourhood(directory, plan, context)
     points = [index + 1 for index, site in enumerate(directory) if site in near]
     shares = {
-        kind: shamir.split(own[kind], plan.threshold, points, context.random)
-        for kind in ("first", "self")
+        kind: shamir.split(secret, plan.threshold, points, context.random)
+        for kind, secret in (("first", own["first"]), ("self", own["self"]))
     }
     dealt = {
         site: {kind: shares[kind][point] for kind in shares}
@@ -80,8 +74,8 @@ def share(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
 
 
 def mask(
-    state: State, body: Body, plan: GraphPlan, context: Context, contribution: RingVector
-) -> tuple[State, Body]:
+    state: SiteState, body: Body, plan: GraphPlan, context: Context, contribution: RingVector
+) -> tuple[SiteState, Body]:
     """Mask a contribution. In the first sum, use pairwise masks and the self mask.
 
     In later sums, use pairwise masks only.
@@ -92,7 +86,7 @@ def mask(
     if context.round <= state.get("round", -1):
         raise PolicyRefusal(context.me, "has already masked in this round or a later one")
     own: bytes | None = None
-    if state.get("advertised", {}).get("round") == context.round:
+    if _advertised_in(state) == context.round:
         state, pair_seeds, own = _first_masks(state, body, plan, context)
     else:
         state, pair_seeds = _later_masks(state, body, plan, context)
@@ -101,8 +95,8 @@ def mask(
 
 
 def _first_masks(
-    state: State, body: Body, plan: GraphPlan, context: Context
-) -> tuple[State, dict[str, bytes], bytes]:
+    state: SiteState, body: Body, plan: GraphPlan, context: Context
+) -> tuple[SiteState, dict[str, bytes], bytes]:
     """Open the neighbours' shares; return the seeds of the pairwise masks and of the self mask."""
     coordinator, own = context.roster.coordinator, state["advertised"]
     directory = _directory(state, context)
@@ -133,8 +127,8 @@ def _first_masks(
 
 
 def _later_masks(
-    state: State, body: Body, plan: GraphPlan, context: Context
-) -> tuple[State, dict[str, bytes]]:
+    state: SiteState, body: Body, plan: GraphPlan, context: Context
+) -> tuple[SiteState, dict[str, bytes]]:
     """Return the seeds of this round's pairwise masks; delete the first sum's secrets.
 
     There is no self mask, and nothing is unmasked. The masks cancel if and only if the whole cohort
@@ -152,13 +146,13 @@ def _later_masks(
         cohort[int.from_bytes(peer[KEY_BYTES:], "little")]: masks.seed(peer[:KEY_BYTES], label)
         for peer in _split(session["peers"])
     }
-    advertised = {"round": state["advertised"]["round"]}
-    return {"advertised": advertised, "session": {**session, "label": label}}, seeds
+    later: LaterSums = {**session, "label": label}
+    return {"advertised": {"round": state["advertised"]["round"]}, "session": later}, seeds
 
 
 def _begin_session(
-    state: State, cohort: list[str], plan: GraphPlan, context: Context
-) -> dict[str, Any]:
+    state: SiteState, cohort: list[str], plan: GraphPlan, context: Context
+) -> LaterSums:
     """Derive the pair keys of all later sums with the neighbours in the cohort."""
     directory = _directory(state, context)
     if "label" not in state or state.get("survivors", cohort) != cohort:
@@ -183,7 +177,9 @@ def _split(peers: bytes) -> list[bytes]:
     return [peers[at : at + size] for at in range(0, len(peers), size)]
 
 
-def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
+def agree(
+    state: SiteState, body: Body, plan: GraphPlan, context: Context
+) -> tuple[SiteState, Body]:
     """Sign the list of survivors. A site signs only one list."""
     survivors = _survivors(state, body.get("survivors"), plan, context)
     if "survivors" in state:
@@ -193,7 +189,9 @@ def agree(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[
     return {**state, "survivors": survivors}, {"statement": statement}
 
 
-def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple[State, Body]:
+def unmask(
+    state: SiteState, body: Body, plan: GraphPlan, context: Context
+) -> tuple[SiteState, Body]:
     """Return one share for each neighbour.
 
     If the neighbour survived, this is the share of its self secret. If it dropped out, this is the
@@ -213,10 +211,16 @@ def unmask(state: State, body: Body, plan: GraphPlan, context: Context) -> tuple
     shares = {
         site: held["self" if site in survivors else "first"] for site, held in state["held"].items()
     }
-    needed_later = ("advertised", "directory", "masking", "label", "survivors", "round")
-    state = {key: state[key] for key in needed_later}
-    state["advertised"] = {k: state["advertised"][k] for k in ("round", "later")}
-    return state, {"shares": shares}
+    own = state["advertised"]
+    needed_later: SiteState = {
+        "advertised": {"round": own["round"], "later": own["later"]},
+        "directory": state["directory"],
+        "masking": state["masking"],
+        "label": state["label"],
+        "survivors": state["survivors"],
+        "round": state["round"],
+    }
+    return needed_later, {"shares": shares}
 
 
 def check_agreement(
@@ -250,7 +254,7 @@ def _require_sites(plan: GraphPlan, count: int, what_they_did: str, context: Con
         )
 
 
-def _survivors(state: State, names: object, plan: GraphPlan, context: Context) -> list[str]:
+def _survivors(state: SiteState, names: object, plan: GraphPlan, context: Context) -> list[str]:
     """Return the sorted names, after a check that they can be the survivors of this sum."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PeerError(context.roster.coordinator, "malformed request: no list of survivors")
@@ -284,7 +288,7 @@ def draw_graph(directory: Directory, plan: GraphPlan, session: bytes) -> Graph:
 
 
 def _pairs(
-    own: State, kind: str, directory: Directory, peers: Iterable[str], context: Context
+    own: OwnSecrets, kind: str, directory: Directory, peers: Iterable[str], context: Context
 ) -> dict[str, bytes]:
     """Return the pair keys of a kind. Only kind "first" uses the first private key.
 
@@ -292,9 +296,11 @@ def _pairs(
     use the second private key. Otherwise anyone who recovers the first key of a site that dropped
     out could read the shares that this site held.
     """
-    key = "first" if kind == "first" else "later"
-    public = {site: getattr(directory[site], key) for site in peers}
-    return masks.pair_keys(own[key], public, kind, context.me, context.session)
+    if kind == "first":
+        private, public = own["first"], {site: directory[site].first for site in peers}
+    else:
+        private, public = own["later"], {site: directory[site].later for site in peers}
+    return masks.pair_keys(private, public, kind, context.me, context.session)
 
 
 def _open_shares(site: str, sealed: object, pair: bytes, context: Context) -> dict[str, bytes]:
@@ -309,13 +315,18 @@ def _open_shares(site: str, sealed: object, pair: bytes, context: Context) -> di
     raise PeerError(site, "sent malformed shares")
 
 
-def _advertised(state: State, context: Context) -> State:
-    if state.get("advertised", {}).get("round") != context.round:
+def _advertised_in(state: SiteState) -> int | None:
+    """Return the round in which this site drew its keys, if it did."""
+    return state["advertised"]["round"] if "advertised" in state else None
+
+
+def _advertised(state: SiteState, context: Context) -> OwnSecrets:
+    if _advertised_in(state) != context.round:
         raise PeerError(context.roster.coordinator, "asks for shares of another round's keys")
-    return dict(state["advertised"])
+    return state["advertised"]
 
 
-def _own_keys(own: Mapping[str, bytes]) -> PublicKeys:
+def _own_keys(own: OwnSecrets) -> PublicKeys:
     return PublicKeys(
         masks.public_key(own["first"]),
         masks.public_key(own["later"]),
@@ -323,7 +334,7 @@ def _own_keys(own: Mapping[str, bytes]) -> PublicKeys:
     )
 
 
-def _directory(state: State, context: Context) -> Directory:
+def _directory(state: SiteState, context: Context) -> Directory:
     if "directory" not in state:
         raise PeerError(context.roster.coordinator, "asks to mask before keys were shared")
     plain = encoding.loads(state["directory"])

@@ -22,14 +22,38 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, cast
 
-from secagg.contracts import Body, Context, Phase, PhaseRequest, Ready, State, Total
+from secagg.contracts import Body, Context, Phase, PhaseRequest, ProtocolState, Ready, Total
 from secagg.core.frames import open_frame, seal_frame
 from secagg.core.identity import Role
 from secagg.core.ring import RingVector
 from secagg.errors import InternalError, JobError, PeerError, PolicyRefusal, ProtocolAbort
 from secagg.protocols.paillier.keys import DEFAULT_BITS, PublicKey, check_length, check_public_key
+
+
+class CoordinatorState(TypedDict, total=False):
+    """What the coordinator keeps.
+
+    candidates: sites that may make the key; dealer: the first of them, which is asked
+    n, h_s: the public key; holders: the sites that have the key or a share of it
+    The others are from "encrypt" until the sum is open. product: of the ciphertexts, encoded
+    summed, decryptors: with a single key, the sites in the sum, and those that may yet decrypt it
+    ciphertexts, unasked, answers: with a threshold, the ciphertexts by site, the sites that may yet
+        be asked, and the partial decryptions by site
+    """
+
+    candidates: list[str]
+    dealer: str
+    n: int
+    h_s: int | None
+    holders: list[str]
+    product: bytes
+    summed: list[str]
+    decryptors: list[str]
+    ciphertexts: dict[str, bytes]
+    unasked: list[str]
+    answers: dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -68,11 +92,11 @@ class PaillierPhases(ABC):
     def client(
         self,
         phase: str,
-        state: State,
+        state: ProtocolState,
         body: Body,
         context: Context,
         contribution: RingVector | None = None,
-    ) -> tuple[State, Body]:
+    ) -> tuple[ProtocolState, Body]:
         """Run a phase at a site."""
         match phase:
             case "deal" | "install" if "opened" in state:
@@ -91,29 +115,30 @@ class PaillierPhases(ABC):
         raise InternalError(self.name, f"no client step {phase!r}")
 
     def server(
-        self, phase: str, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total | Ready]:
+        self, phase: str, state: ProtocolState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[ProtocolState, PhaseRequest | Total | Ready]:
         """Relay the key, multiply ciphertexts, ask sites to decrypt the product."""
+        kept = cast("CoordinatorState", state)
         match phase:
             case "setup":
                 self._check_session(context)
                 return _ask_dealer(sorted(replies))
             case "deal" if replies:
-                return _relay_key(state, replies, self.key_bits)
+                return _relay_key(kept, replies, self.key_bits)
             case "deal":
-                return _ask_dealer([s for s in state["candidates"] if s != state["dealer"]])
+                return _ask_dealer([s for s in kept["candidates"] if s != kept["dealer"]])
             case "install":
-                holders = sorted({state["dealer"], *replies})
-                return {"n": state["n"], "h_s": state["h_s"], "holders": holders}, Ready()
+                holders = sorted({kept["dealer"], *replies})
+                return session_state({**kept, "holders": holders}), Ready()
             case "sum":
-                key_holders = [site for site in replies if site in state["holders"]]
+                key_holders = [site for site in replies if site in kept["holders"]]
                 return state, PhaseRequest("encrypt", {site: {} for site in key_holders})
             case "encrypt" if not replies:
                 raise ProtocolAbort(self.name, "no site sent ciphertexts")
             case "encrypt":
-                return self._multiply(state, replies, context)
+                return self._multiply(kept, replies, context)
             case "decrypt":
-                return self._collect(state, replies, context)
+                return self._collect(kept, replies, context)
         raise InternalError(self.name, f"no server step {phase!r}")
 
     def _check_session(self, context: Context) -> None:
@@ -127,31 +152,31 @@ class PaillierPhases(ABC):
             raise PolicyRefusal(context.me, what, "Run again when more sites can be reached.")
 
     @abstractmethod
-    def _deal(self, context: Context) -> tuple[State, Body]:
+    def _deal(self, context: Context) -> tuple[ProtocolState, Body]:
         """Draw a key and seal it for the other sites. Return the dealer's state and its reply."""
 
     @abstractmethod
-    def _install(self, body: Body, context: Context) -> State:
+    def _install(self, body: Body, context: Context) -> ProtocolState:
         """Return the state with the key or share that the dealer sealed for this site."""
 
     @abstractmethod
-    def _encrypt(self, state: State, contribution: RingVector, context: Context) -> Body:
+    def _encrypt(self, state: ProtocolState, contribution: RingVector, context: Context) -> Body:
         """Return the encrypted contribution."""
 
     @abstractmethod
-    def _decrypt(self, state: State, body: Body, context: Context) -> Body:
+    def _decrypt(self, state: ProtocolState, body: Body, context: Context) -> Body:
         """Decrypt the product over the contributors. `Party` has checked the release rules."""
 
     @abstractmethod
     def _multiply(
-        self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest]:
+        self, state: CoordinatorState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[CoordinatorState, PhaseRequest]:
         """Multiply the ciphertexts and ask sites to decrypt."""
 
     @abstractmethod
     def _collect(
-        self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total]:
+        self, state: CoordinatorState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[CoordinatorState, PhaseRequest | Total]:
         """Return the sum, or ask further sites to decrypt."""
 
 
@@ -193,16 +218,21 @@ def check_size(dealer: str, key: PublicKey, key_bits: int) -> None:
 # --- the coordinator -----------------------------------------------------------------------------
 
 
-def _ask_dealer(candidates: list[str]) -> tuple[State, PhaseRequest]:
+def _ask_dealer(candidates: list[str]) -> tuple[CoordinatorState, PhaseRequest]:
     if not candidates:
         raise ProtocolAbort("paillier", "no site answered the request to make a key")
-    state = {"candidates": candidates, "dealer": candidates[0]}
+    state: CoordinatorState = {"candidates": candidates, "dealer": candidates[0]}
     return state, PhaseRequest("deal", {candidates[0]: {}})
 
 
+def session_state(state: CoordinatorState) -> CoordinatorState:
+    """Return what remains after a sum: the public key, and who holds the private one."""
+    return {"n": state["n"], "h_s": state["h_s"], "holders": state["holders"]}
+
+
 def _relay_key(
-    state: State, replies: Mapping[str, Body], key_bits: int
-) -> tuple[State, PhaseRequest]:
+    state: CoordinatorState, replies: Mapping[str, Body], key_bits: int
+) -> tuple[CoordinatorState, PhaseRequest]:
     dealer = state["dealer"]
     match replies[dealer]:
         case {"n": int(n), "h_s": None | int() as h_s, "envelopes": dict(envelopes)}:

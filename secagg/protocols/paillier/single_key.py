@@ -40,8 +40,8 @@ from secagg.contracts import (
     Capabilities,
     Context,
     PhaseRequest,
+    ProtocolState,
     Shape,
-    State,
     Total,
 )
 from secagg.core import ring
@@ -108,20 +108,20 @@ class Paillier(PaillierPhases):
 
     # --- a site ------------------------------------------------------------------------------
 
-    def _deal(self, context: Context) -> tuple[State, Body]:
+    def _deal(self, context: Context) -> tuple[ProtocolState, Body]:
         key = self.draw_key(context.random)
         others = [site for site in context.roster.with_role(Role.SITE) if site != context.me]
         reply = phases.deal(key.public, {site: _plain_key(key) for site in others}, context)
         return {"key": _plain_key(key), "opened": -1}, reply
 
-    def _install(self, body: Body, context: Context) -> State:
+    def _install(self, body: Body, context: Context) -> ProtocolState:
         dealer, plain = phases.open_dealt(body, context)
         key = _read_key(plain)
         phases.check_size(dealer, key.public, self.key_bits)
         check_private_key(key)
         return {"key": _plain_key(key), "opened": -1}
 
-    def _encrypt(self, state: State, contribution: RingVector, context: Context) -> Body:
+    def _encrypt(self, state: ProtocolState, contribution: RingVector, context: Context) -> Body:
         key = _key(state)
         ciphertexts = cryptosystem.encrypt_as_key_holder(
             key,
@@ -131,7 +131,7 @@ class Paillier(PaillierPhases):
         )
         return {"ciphertexts": ciphertexts.to_bytes()}
 
-    def _decrypt(self, state: State, body: Body, context: Context) -> Body:
+    def _decrypt(self, state: ProtocolState, body: Body, context: Context) -> Body:
         key = _key(state)
         sums = EncryptedVectors.of(key.public, context)
         ciphertexts = sums.ciphertexts(context.roster.coordinator, body.get("product"))
@@ -142,8 +142,8 @@ class Paillier(PaillierPhases):
     # --- the coordinator ---------------------------------------------------------------------
 
     def _multiply(
-        self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest]:
+        self, state: phases.CoordinatorState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[phases.CoordinatorState, PhaseRequest]:
         public = PublicKey(state["n"], state["h_s"])
         sums = EncryptedVectors.of(public, context)
         columns = [
@@ -154,19 +154,18 @@ class Paillier(PaillierPhases):
         return _ask_decryption({**state, "product": product, "summed": contributors}, contributors)
 
     def _collect(
-        self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total]:
+        self, state: phases.CoordinatorState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[phases.CoordinatorState, PhaseRequest | Total]:
         if not replies:
             return _ask_decryption(state, state["decryptors"][1:])
         ((site, body),) = replies.items()
         values = body.get("sum")
         if not ring.is_vector(values, context.shape.length, context.shape.ring_bits):
             raise PeerError(site, "its decrypted sum has the wrong shape")
-        session_state = {key: state[key] for key in ("n", "h_s", "holders")}
-        return session_state, Total(values, tuple(state["summed"]))
+        return phases.session_state(state), Total(values, tuple(state["summed"]))
 
 
-def _key(state: State) -> PrivateKey:
+def _key(state: ProtocolState) -> PrivateKey:
     if "key" not in state:
         raise PeerError("paillier", "this site has no key")
     return _read_key(state["key"])
@@ -183,7 +182,9 @@ def _read_key(plain: Body) -> PrivateKey:
     raise PeerError("paillier", "malformed message: not a private key")
 
 
-def _ask_decryption(state: State, candidates: list[str]) -> tuple[State, PhaseRequest]:
+def _ask_decryption(
+    state: phases.CoordinatorState, candidates: list[str]
+) -> tuple[phases.CoordinatorState, PhaseRequest]:
     if not candidates:
         raise ProtocolAbort("paillier", "no contributing site answered the request to decrypt")
     state = {**state, "decryptors": candidates}

@@ -67,8 +67,8 @@ from secagg.contracts import (
     Capabilities,
     Context,
     PhaseRequest,
+    ProtocolState,
     Shape,
-    State,
     Total,
 )
 from secagg.core import encoding
@@ -175,7 +175,7 @@ class ThresholdPaillier(PaillierPhases):
 
     # --- a site ------------------------------------------------------------------------------
 
-    def _deal(self, context: Context) -> tuple[State, Body]:
+    def _deal(self, context: Context) -> tuple[ProtocolState, Body]:
         """Draw a key and seal its shares for the sites. The dealer keeps only its own share."""
         sites, threshold = _sites(context), self.threshold_of(context.job_sites)
         key = self.draw_key(context.random)
@@ -184,7 +184,7 @@ class ThresholdPaillier(PaillierPhases):
         own = plain.pop(context.me)
         return {**own, "opened": -1}, phases.deal(key.public, plain, context)
 
-    def _install(self, body: Body, context: Context) -> State:
+    def _install(self, body: Body, context: Context) -> ProtocolState:
         dealer, plain = phases.open_dealt(body, context)
         share = _share(plain, context)
         phases.check_size(dealer, share.public, self.key_bits)
@@ -192,7 +192,7 @@ class ThresholdPaillier(PaillierPhases):
         check_share(share)
         return {**_plain(share), "opened": -1}
 
-    def _encrypt(self, state: State, contribution: RingVector, context: Context) -> Body:
+    def _encrypt(self, state: ProtocolState, contribution: RingVector, context: Context) -> Body:
         share = _share(state, context)
         self._check_rule(context)
         ciphertexts = cryptosystem.encrypt(
@@ -203,7 +203,7 @@ class ThresholdPaillier(PaillierPhases):
         )
         return _contribution(ciphertexts.to_bytes(), share.public)
 
-    def _decrypt(self, state: State, body: Body, context: Context) -> Body:
+    def _decrypt(self, state: ProtocolState, body: Body, context: Context) -> Body:
         """Partially decrypt the product, if the conditions in the module's text hold."""
         share = _share(state, context)
         if context.me not in body["contributors"]:
@@ -238,8 +238,8 @@ class ThresholdPaillier(PaillierPhases):
     # --- the coordinator ---------------------------------------------------------------------
 
     def _multiply(
-        self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest]:
+        self, state: phases.CoordinatorState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[phases.CoordinatorState, PhaseRequest]:
         public = PublicKey(state["n"], state["h_s"])
         sums = EncryptedVectors.of(public, context)
         columns: list[Integers] = []
@@ -261,7 +261,9 @@ class ThresholdPaillier(PaillierPhases):
         }
         return self._ask_missing(state, context)
 
-    def _ask_missing(self, state: State, context: Context) -> tuple[State, PhaseRequest]:
+    def _ask_missing(
+        self, state: phases.CoordinatorState, context: Context
+    ) -> tuple[phases.CoordinatorState, PhaseRequest]:
         """Ask further sites for the missing answers. Raise an error if there are too few sites."""
         threshold = self.threshold_of(context.job_sites)
         missing = threshold - len(state["answers"])
@@ -278,8 +280,8 @@ class ThresholdPaillier(PaillierPhases):
         return {**state, "unasked": unasked}, ask
 
     def _collect(
-        self, state: State, replies: Mapping[str, Body], context: Context
-    ) -> tuple[State, PhaseRequest | Total]:
+        self, state: phases.CoordinatorState, replies: Mapping[str, Body], context: Context
+    ) -> tuple[phases.CoordinatorState, PhaseRequest | Total]:
         public = PublicKey(state["n"], state["h_s"])
         sums = EncryptedVectors.of(public, context)
         answers = dict(state["answers"])
@@ -297,8 +299,9 @@ class ThresholdPaillier(PaillierPhases):
         }
         plaintexts = combine(public, len(sites), by_index, product)
         contributors = tuple(state["ciphertexts"])
-        session_state = {key: state[key] for key in ("n", "h_s", "holders")}
-        return session_state, Total(sums.total(plaintexts, len(contributors)), contributors)
+        return phases.session_state(state), Total(
+            sums.total(plaintexts, len(contributors)), contributors
+        )
 
 
 def _sites(context: Context) -> tuple[str, ...]:
@@ -322,7 +325,7 @@ def _plain(share: KeyShare) -> Body:
     return {"n": share.public.n, "h_s": share.public.h_s, "share": share.value}
 
 
-def _share(plain: Body, context: Context) -> KeyShare:
+def _share(plain: ProtocolState, context: Context) -> KeyShare:
     sites = _sites(context)
     match plain:
         case {"n": int(n), "h_s": int(h_s), "share": int(value)}:

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import integer, listing, percent, significant
+from secagg.evidence.numbers import integer, listing, percent, significant
 from secagg.reports.page import environment, style_of
 from secagg.reports.svg.xy_chart import Axis, Points, xy_picture
 

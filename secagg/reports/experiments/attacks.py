@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from secagg.contracts.findings import Finding, Limit, Verdict, judge
+from secagg.evidence.numbers import significant
 from secagg.reports.experiments.metrics import Summary
-from secagg.reports.numbers import significant
 
 Numbers = Mapping[str, float | str | None]
 CONTROL = "control_"
@@ -56,12 +56,16 @@ def verdict_of(numbers: Numbers) -> Verdict:
 
 
 def _finding(numbers: Numbers, prefix: str) -> Finding:
-    value, low, high, baseline = (
-        number_of(numbers, f"{prefix}{name}") for name in ("value", "low", "high", "baseline")
-    )
     failed = "its search failed" if numbers.get(f"{prefix}failed") else ""
     bound = "only a bound" if numbers.get(f"{prefix}bound") else ""
-    return Finding(value, low, high, baseline, failed=failed, bound=bound)
+    return Finding(
+        value=number_of(numbers, f"{prefix}value"),
+        low=number_of(numbers, f"{prefix}low"),
+        high=number_of(numbers, f"{prefix}high"),
+        baseline=number_of(numbers, f"{prefix}baseline"),
+        failed=failed,
+        bound=bound,
+    )
 
 
 def number_of(numbers: Numbers, key: str) -> float:

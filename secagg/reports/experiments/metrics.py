@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.reports.numbers import declared
+from secagg.evidence.numbers import declared
 
 Summary = Mapping[str, Any]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from secagg.evidence.numbers import by_error, counted, declared, listing, significant
 from secagg.reports.experiments.attacks import attack_rows, round_rows
 from secagg.reports.experiments.metrics import (
     METRICS,
@@ -22,7 +23,6 @@ from secagg.reports.experiments.metrics import (
     place_of,
 )
 from secagg.reports.experiments.pictures import pictures
-from secagg.reports.numbers import by_error, counted, declared, listing, significant
 from secagg.reports.page import environment, style_of
 
 _BASELINES = {

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import significant
+from secagg.evidence.numbers import significant
 from secagg.reports.svg import elements
 
 _HALF = 46.0  # percent of the width on each side of the middle: room for markers at the ends

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import counted, fixed, significant
+from secagg.evidence.numbers import counted, fixed, significant
 from secagg.reports.svg import elements
 
 _WIDTH, _HEIGHT = 440.0, 250.0

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from secagg.reports.numbers import power_of_ten
+from secagg.evidence.numbers import power_of_ten
 from secagg.reports.svg import elements
 from secagg.reports.svg.line_chart import round_step
 from secagg.reports.svg.marks import COLOURS, DASHES, MARKERS

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import significant
+from secagg.evidence.numbers import significant
 from secagg.reports.svg import elements
 from secagg.reports.svg.panels import Curve, Panel
 from secagg.reports.svg.plot import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import power_of_ten
+from secagg.evidence.numbers import power_of_ten
 from secagg.reports.svg import elements
 
 _WIDTH, _HEIGHT = 440.0, 250.0

@@ -28,7 +28,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,20 @@ from secagg.sessions.engines.site_results import with_noise, write_site_result
 from secagg.sessions.parties import make_party, read_records
 from secagg.sessions.party import Party
 from secagg.sessions.planned_job import Planned, roster_fault, session_of
+
+
+@dataclass(frozen=True)
+class LastStep:
+    """What a party keeps of its last step, so that the same request gets the same reply.
+
+    request: digest of the request; reply: to it; state: the party's state after it
+    records: digest of the site's records, b"" until they are first read
+    """
+
+    request: bytes = b""
+    reply: bytes = b""
+    state: bytes = b""
+    records: bytes = b""
 
 
 class StoredParty(ABC):
@@ -67,8 +81,7 @@ class StoredParty(ABC):
         self._records = b""
         self._noted = 0
         """number of the guard's remarks that are in the log"""
-        self._last: list[Any] = [b"", b"", b"", b""]
-        """digest of the last request, reply, state, digest of the records"""
+        self._last = LastStep()
 
     @abstractmethod
     def plan(self, roster: Roster) -> tuple[Planned, SiteSource | None]:
@@ -86,8 +99,8 @@ class StoredParty(ABC):
         """Continue where an earlier object with the same folder stopped. Raises `EvidenceError`."""
         began, kept = ((self._folder / name).exists() for name in ("session", "state"))
         if began or kept:
-            *self._last, progress = read_checked(self._folder / "state")
-            self._progress = Progress(*progress)
+            *last, progress = read_checked(self._folder / "state")
+            self._last, self._progress = LastStep(*last), Progress(*progress)
         if not began and self._progress.steps:
             raise EvidenceError(str(self._folder / "session"), "is missing", RESTART_ADVICE)
         check_witness(self._folder, self._progress if began else None, self._witness)
@@ -105,9 +118,9 @@ class StoredParty(ABC):
             if expected not in (None, party.session):
                 raise PeerError("coordinator", "names another session than this party's own plan")
             self._party = party
-            self._last[2] = self._party.first_state()
+            self._last = replace(self._last, state=party.first_state())
             self._pinned = [roster, nonce]
-            write_checked(self._folder / "state", [*self._last, self._progress.to_plain()])
+            self._write_state(self._last, self._progress)
             write_checked(self._folder / "session", self._pinned)
         elif self._pinned != [roster, nonce]:
             raise PeerError("coordinator", "opens a second session")
@@ -120,11 +133,10 @@ class StoredParty(ABC):
         if party is None:
             raise PeerError("coordinator", "sends a request before it opens a session")
         digest = hashlib.sha256(request).digest()
-        last, reply, state, records = self._last
-        if last == digest:
-            return bytes(reply)
+        if digest == self._last.request:
+            return self._last.reply
         began = time.process_time()
-        handled = party.handle(request, state)
+        handled = party.handle(request, self._last.state)
         seconds = time.process_time() - began + read_seconds(self._folder)
         write_checked(self._folder / "seconds", seconds, sync=False)
         guard = None if party.site is None else party.site.guard
@@ -135,22 +147,27 @@ class StoredParty(ABC):
             self._note(handled.error.line())
             if handled.error.__cause__ is not None:
                 self._note("".join(traceback.format_exception(handled.error.__cause__)))
+        step = replace(self._last, state=handled.state)
         if handled.error is None:
-            last, reply, records = digest, handled.reply, self._records or records
-        new = [last, reply, handled.state, records]
+            records = self._records or self._last.records
+            step = LastStep(digest, handled.reply, handled.state, records)
         if handled.site_result is not None and self._source is not None:
             assert self._planned is not None
             own = with_noise(handled.site_result, self._planned)
             failure = write_site_result(self._source, party.session, self._planned.job, own)
             if failure is not None:
                 self._note(failure)
-        if new != self._last:
-            progress = self._progress.after(new)
-            write_checked(self._folder / "state", [*new, progress.to_plain()])
+        if step != self._last:
+            progress = self._progress.after(list(astuple(step)))
+            self._write_state(step, progress)
             if self._witness is not None:
                 write_checked(self._witness, progress.to_plain())
-            self._last, self._progress = new, progress
+            # Only now: after a failed write, the same request must not get this reply.
+            self._last, self._progress = step, progress
         return handled.reply
+
+    def _write_state(self, last: LastStep, progress: Progress) -> None:
+        write_checked(self._folder / "state", [*astuple(last), progress.to_plain()])
 
     def close(self) -> None:
         """Close the site's ledger."""
@@ -179,7 +196,7 @@ class StoredParty(ABC):
         for remark in rows.remarks:
             self._note(remark)
         self._records = encoding.digest([rows.values, rows.incomplete, rows.outside])
-        if self._last[3] not in (b"", self._records):
+        if self._last.records not in (b"", self._records):
             what = "its records changed during the run"
             raise DataError(self.identity.name, what, "Restore the file, or start a new run.")
         return rows

@@ -83,7 +83,7 @@ def test_site_statistics_represent_the_records(intercept: Intercept, n: int) -> 
     assert site.square == pytest.approx(float(y @ y), abs=1e-12)
     taken = int(intercept == "site" and n > 0)
     rank = int(np.linalg.matrix_rank(X, tol=1e-9)) if n else 0
-    assert (site.here, site.freedom, site.rank) == (n, n - taken, rank)
+    assert (site.records, site.freedom, site.rank) == (n, n - taken, rank)
     assert site.left == max(n - taken - rank, 0)
     if n:
         expected = np.linalg.lstsq(X, y, rcond=1e-9)[0]

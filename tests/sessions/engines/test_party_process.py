@@ -102,24 +102,32 @@ def test_a_repeated_request_has_the_same_reply(table: Table, restart: bool) -> N
     assert table.phase("north", first) != REFUSED
 
 
+@pytest.mark.parametrize("restart", [False, True])
 def test_no_reply_is_sent_if_the_state_cannot_be_saved(
-    table: Table, monkeypatch: pytest.MonkeyPatch
+    table: Table, monkeypatch: pytest.MonkeyPatch, restart: bool
 ) -> None:
     """The disk is full: there is no reply. Once there is space, the request is answered."""
     import secagg.sessions.engines.stored_party as module
 
-    def full(path: Path, value: Any, **how: Any) -> None:
-        if path.name == "state":
+    written: list[str] = []
+
+    def write(path: Path, value: Any, **how: Any) -> None:
+        if path.name == "state" and full:
             raise OSError(28, "No space left on device")
         write_checked(path, value, **how)
+        written.append(path.name)
 
     request = table.coordinator.start().requests["north"]
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "write_checked", full)
-        with pytest.raises(OSError, match="No space"):
-            table.ask("north", request)
-    table.sites["north"] = table.restarted("north")
+    monkeypatch.setattr(module, "write_checked", write)
+    full = True
+    with pytest.raises(OSError, match="No space"):
+        table.ask("north", request)
+    full = False
+    if restart:
+        table.sites["north"] = table.restarted("north")
+    written.clear()
     assert table.phase("north", table.ask("north", request)) != REFUSED
+    assert "state" in written  # a reply that is only in memory would be given twice
 
 
 def test_a_different_request_for_the_same_phase_is_refused(table: Table) -> None:

@@ -101,10 +101,10 @@ class Hm1Sums(Attack):
         chance = min(1.0, tried * 2.0**K * (2 * guess.misfit) ** d)
         details = {"misfit": guess.misfit, "chance_of_a_wrong_solution": chance}
         if not guess.misfit < _CONFIRMED:
-            return Finding(inf, inf, inf, nan, details, _UNEXPLAINED)
+            return Finding.failure(_UNEXPLAINED, inf, nan, **details)
         if chance > _CHANCE:
             failed = "a wrong solution may explain so few coefficients by chance"
-            return Finding(inf, inf, inf, nan, details, failed)
+            return Finding.failure(failed, inf, nan, **details)
         by = "the sum of final coefficients; the number is its relative misfit"
         return Finding.exact(guess.misfit, nan, **details, confirmed_by=by)
 
@@ -190,9 +190,8 @@ def _why_not(view: View) -> str:
 def _found(baseline: float, recovered: Recovered, **details: dict[str, float]) -> Finding:
     best, misfit = min(details["errors"].values()), recovered.misfit
     failed = "" if misfit < _CONFIRMED else _UNEXPLAINED
-    return Finding(best, best, best, baseline, {**details, "misfit": misfit}, failed)
+    return Finding.failure(failed, best, baseline, **details, misfit=misfit)
 
 
 def _nothing(baseline: float) -> Finding:
-    inf = float("inf")
-    return Finding(inf, inf, inf, baseline, failed="no two rounds separate the sites")
+    return Finding.failure("no two rounds separate the sites", float("inf"), baseline)

@@ -91,19 +91,19 @@ class _Hm2Sums(Attack):
         }
         failed = "" if guess.misfit < SOLVED else _NOT_SOLVED
         best = min(errors.values())
-        return Finding(best, best, best, float(np.min(mean_errors(true))), details, failed)
+        return Finding.failure(failed, best, float(np.min(mean_errors(true))), **details)
 
     def without_truth(self, guess: Moments, view: View) -> Finding:
         """Return the bound on the error of the best site; see the module's text."""
         nan, inf, details = float("nan"), float("inf"), {"misfit": guess.misfit}
         if not guess.misfit < SOLVED:
-            return Finding(inf, inf, inf, nan, details, _NOT_SOLVED)
+            return Finding.failure(_NOT_SOLVED, inf, nan, **details)
         bound = float(np.min(guess.errors))
         if bound < _CONFIRMED:
             by = "the misfit of all sums; the number is a bound, to first order"
             return Finding.exact(bound, nan, **details, confirmed_by=by)
         failed = "the sums are explained, and other X'X explain them too"
-        return Finding(inf, inf, inf, nan, {**details, "bound": bound}, failed)
+        return Finding.failure(failed, inf, nan, **details, bound=bound)
 
 
 class Hm2Points(_Hm2Sums):

@@ -122,7 +122,7 @@ class ManyRunEpsilon(Attack):
             "sensitivity_reached": neighbours.reached,
             "cases": {name: _plain(bound) for name, bound in found.items()},
         }  # fmt: skip
-        return Finding(value, value, value, 0.0, details, failed)
+        return Finding.failure(failed, value, 0.0, **details)
 
     def control(self, plain: View) -> View:
         """Return the same job under a guarantee, with a quarter of its noise."""

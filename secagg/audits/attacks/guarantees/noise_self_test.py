@@ -109,7 +109,7 @@ class NoiseSelfTest(Attack):
         worst = sorted(p_values, key=lambda name: p_values[name])[:3]
         failed = "" if _finds_floats(guess) else "the tests do not find noise of single precision"
         details = {"tests": len(p_values), "worst": {name: p_values[name] for name in worst}}
-        return Finding(value, value, value, 1.0, details, failed)
+        return Finding.failure(failed, value, 1.0, **details)
 
     def control(self, plain: View) -> View:
         """Return the same job under a guarantee, with a quarter of its noise."""

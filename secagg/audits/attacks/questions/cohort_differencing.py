@@ -155,7 +155,7 @@ class CohortDifferencing(Attack):
         exposed, searched = guess.search
         if exposed is None:
             failed = f"groups of more than {searched} sites were not searched"
-            return Finding(0.0, 0.0, 0.0, 0.0, details, "" if searched is None else failed)
+            return Finding.failure("" if searched is None else failed, 0.0, 0.0, **details)
         first, sites = view.rounds[0], exposed.sites
         once = replace(view, rounds=view.rounds[:1])
         details |= {
@@ -164,7 +164,7 @@ class CohortDifferencing(Attack):
         }
         if any(draws_random_numbers(once, truth.sites[s]) for s in sites):
             n, why = float(len(sites)), "sites draw random numbers: no contribution to compare with"
-            return Finding(n, n, n, 0.0, details, bound=why)
+            return replace(Finding.exact(n, 0.0, **details), bound=why)
         own = {s: flat(replayed(once, truth.sites[s])[0]) for s in sites}
         weights = [float(y) for y in exposed.weights]
         computed = np.einsum("i,ij->j", weights, np.array(guess.sums))

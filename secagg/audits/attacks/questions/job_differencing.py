@@ -140,7 +140,7 @@ class JobDifferencing(Attack):
             pair = found[fewest]
             details["by"] = f"{pair.column}: " + ("left out" if pair.bound is None else "a bound")
         failed = "" if guess.answered else "the sites do not answer the job itself"
-        return Finding(fewest, fewest, fewest, n, details, failed)
+        return Finding.failure(failed, fewest, n, **details)
 
 
 def _second_jobs(view: View, first: Array) -> Iterator[Pair | None]:

@@ -133,7 +133,9 @@ class LastSite(Attack):
             else float(next((m for m in errors if errors[m][name] < _EXPOSED), K))
             for name in ("error", "low", "high")
         )  # fmt: skip
-        return Finding(needed, low, high, float(K), {"errors": errors})
+        return Finding(
+            value=needed, low=low, high=high, baseline=float(K), details={"errors": errors}
+        )
 
     def control(self, plain: View) -> View:
         """Return the sum over two sites, one of which colludes."""

@@ -101,11 +101,8 @@ class GradientInversion(Attack):
         best = min(errors, key=lambda name: errors[name])
         misfits = {name: each.misfit for name, each in guess.items()}
         unsolved, value = min(misfits.values()) > SOLVED, errors[best]
-        return Finding(
-            value, value, value, baselines[best],
-            {"errors": errors, "misfits": misfits},
-            "no search reached the gradients; another one may" if unsolved else "",
-        )  # fmt: skip
+        failed = "no search reached the gradients; another one may" if unsolved else ""
+        return Finding.failure(failed, value, baselines[best], errors=errors, misfits=misfits)
 
     def without_truth(self, guess: Mapping[str, Recovered], view: View) -> Finding | None:
         """Return 0, the error of records that have exactly these gradients, if there are any."""

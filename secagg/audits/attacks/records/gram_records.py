@@ -120,9 +120,9 @@ class GramRecords(Attack):
                 "rows": rows_right, "open": 1 - claimed,
                 "solutions": len(each.records), "all_solutions": each.complete,
             })  # fmt: skip
-        found = Finding.exact(max(values), 0.0, groups=groups)
-        ended = not all(each.complete and each.records for each in guess)
-        return replace(found, failed="a search ended before its end") if ended else found
+        complete = all(each.complete and each.records for each in guess)
+        failed = "" if complete else "a search ended before its end"
+        return Finding.failure(failed, max(values), 0.0, groups=groups)
 
     def control(self, plain: View) -> View:
         """Return a view of moments of six random records."""

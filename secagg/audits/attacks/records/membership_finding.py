@@ -98,10 +98,13 @@ def membership_finding(
     }
     counts = {"members": len(members), "others": len(others)}
     return Finding(
-        auc, low, high, 0.5,
-        {**counts, **rates, "roc": roc_points(members, others), **details},
+        value=auc,
+        low=low,
+        high=high,
+        baseline=0.5,
+        details={**counts, **rates, "roc": roc_points(members, others), **details},
         bound="" if low > 0.5 else "the interval includes 0.5, which is a guess",
-    )  # fmt: skip
+    )
 
 
 def roc_points(members: Array, others: Array) -> list[list[float]]:

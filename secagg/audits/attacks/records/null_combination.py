@@ -42,7 +42,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.audits.attacks.records.released_moments import MomentMatrix, of_logistic, of_moments
+from secagg.audits.attacks.records.released_moments import MomentMatrix, of_moments, of_newton
 from secagg.audits.attacks.records.simple_combinations import simple_combinations
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import SeenRound, View
@@ -136,8 +136,8 @@ class NullCombination(Attack):
         sure = [each for each in guess if each.confirmed]
         few = min((each.records for each in sure), default=total)
         texts = [_text(each, view.planned.public) for each in sure if each.records == few]
-        found = Finding.exact(float(few), float(total), combinations=texts[:3])
-        return found if sure else replace(found, failed="no candidate is confirmed")
+        failed = "" if sure else "no candidate is confirmed"
+        return Finding.failure(failed, float(few), float(total), combinations=texts[:3])
 
     def control(self, plain: View) -> View:
         """Return the sum over random records, one of which alone departs from a relation."""
@@ -153,7 +153,7 @@ class NullCombination(Attack):
 
 
 def _matrices(view: View) -> list[MomentMatrix]:
-    return [*of_moments(view), *of_logistic(view)]
+    return [*of_moments(view), *of_newton(view)]
 
 
 def _candidates(known: MomentMatrix, public: PublicFacts, groups: int) -> Iterator[Candidate]:

@@ -70,7 +70,11 @@ class GibbsSums(Attack):
         low, high = max(0.0, value - width), min(1.0, max(0.0, value + width))
         included = not self.limit(view).exceeded_by(low)
         return Finding(
-            max(value, 0.0), low, high, 0.0, {
+            value=max(value, 0.0),
+            low=low,
+            high=high,
+            baseline=0.0,
+            details={
                 "sites": dict(zip(view.sites, map(float, folds.mean(axis=0)), strict=True)),
                 "mean_shares": {
                     str(r): {"cross products": float(np.mean(_shares(found, r)))}
@@ -81,7 +85,7 @@ class GibbsSums(Attack):
             },
             failed="an estimate from below: the sums may determine more",
             bound="the interval includes the limit" if included else "",
-        )  # fmt: skip
+        )
 
     def control(self, plain: View) -> View:
         """Return the view in which one site's contributions are the sums."""

@@ -12,7 +12,6 @@ tests with known truth, none was.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -77,16 +76,14 @@ class AdmmSums(Attack):
         order = order_of(relative_errors(guess.covariances, true))
         own = errors_by_site(view, guess.covariances, true, order)
         baseline = float(np.min(mean_errors(true)))
-        found = Finding.exact(min(own.values()), baseline, errors=own, misfit=guess.misfit)
-        if guess.misfit < SOLVED:
-            return found
-        return replace(found, failed=_NOT_SOLVED)
+        failed = "" if guess.misfit < SOLVED else _NOT_SOLVED
+        return Finding.failure(failed, min(own.values()), baseline, errors=own, misfit=guess.misfit)
 
     def without_truth(self, guess: Recovered, view: View) -> Finding:
         """Return the bound on the error of the best site; see the module's text."""
         nan, inf = float("nan"), float("inf")
         if not guess.misfit < min(SOLVED, _ROUNDINGS * response_rounding(view)):
-            return replace(Finding.exact(inf, nan, misfit=guess.misfit), failed=_NOT_SOLVED)
+            return Finding.failure(_NOT_SOLVED, inf, nan, misfit=guess.misfit)
         J = predicted_sums(upper_triangles(guess.covariances), admm_rounds(view))[1]
         bounds = error_bounds(J, float(np.sqrt(2 * SOLVED))).reshape(len(guess.covariances), -1)
         sizes = np.max(np.abs(guess.covariances), axis=(1, 2))
@@ -94,8 +91,8 @@ class AdmmSums(Attack):
         if bound < _CONFIRMED:
             by = "the misfit of all sums; the number is a bound, to first order"
             return Finding.exact(bound, nan, misfit=guess.misfit, confirmed_by=by)
-        found = Finding.exact(inf, nan, misfit=guess.misfit, bound=bound)
-        return replace(found, failed="the sums are explained, and other matrices explain them too")
+        why = "the sums are explained, and other matrices explain them too"
+        return Finding.failure(why, inf, nan, misfit=guess.misfit, bound=bound)
 
     def control(self, plain: View) -> View:
         """Return the view of one site's contributions, as if they were sums."""

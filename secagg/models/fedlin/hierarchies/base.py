@@ -148,7 +148,7 @@ class Hierarchy(Protocol):
         ...
 
     def draw(
-        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+        self, site: SufficientStatistics, cavity: Natural, count: int, rng: np.random.Generator
     ) -> PosteriorDraws:
         """Return draws of phi from the tilted density, and of theta_k given phi: equation (8)."""
         ...

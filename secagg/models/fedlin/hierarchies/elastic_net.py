@@ -50,9 +50,9 @@ class ElasticPenalty:
     def expected(self, phi: Array) -> Array:
         """Return the means of l1 |v| and l2 v^2 / 2."""
         x = _ratio(phi)
-        near = np.minimum(x, _ASYMPTOTIC_FROM)
-        scaled = erfcx(near)
-        first = near * (2 / np.sqrt(np.pi) - 2 * near * scaled) / scaled
+        clipped = np.minimum(x, _ASYMPTOTIC_FROM)
+        scaled = erfcx(clipped)
+        first = clipped * (2 / np.sqrt(np.pi) - 2 * clipped * scaled) / scaled
         first = np.where(x > _ASYMPTOTIC_FROM, 1 - 1 / np.maximum(x, _ASYMPTOTIC_FROM) ** 2, first)
         return np.stack([first, (1 - first) / 2], axis=-1)
 

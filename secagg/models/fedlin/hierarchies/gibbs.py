@@ -83,9 +83,9 @@ class RandomWalk:
         for step in range(_WALK_STEPS):
             trial = at + pace * rng.standard_normal(at.shape) @ roots[step % 2]
             log_trial = density(trial)
-            taken = -rng.standard_exponential(len(at)) < log_trial - log_density
-            at = np.where(taken[:, None], trial, at)
-            log_density = np.where(taken, log_trial, log_density)
+            accepted = -rng.standard_exponential(len(at)) < log_trial - log_density
+            at = np.where(accepted[:, None], trial, at)
+            log_density = np.where(accepted, log_trial, log_density)
         return at
 
 

@@ -30,10 +30,11 @@ def starts(
     mean, wide = cavity.moments()
     roots = np.linalg.cholesky(np.array([_SD_RATIO**2 * cov, wide])).astype(np.float64)
     parts = [(mode, roots[0]), (mean, roots[1])]
-    few = int(_CAVITY_SHARE * _CANDIDATES)
+    from_cavity = int(_CAVITY_SHARE * _CANDIDATES)
+    counts = (_CANDIDATES - from_cavity, from_cavity)
     trials = np.concatenate([
-        centre + rng.standard_normal((many, len(mean))) @ root.T
-        for (centre, root), many in zip(parts, (_CANDIDATES - few, few), strict=True)
+        centre + rng.standard_normal((count, len(mean))) @ root.T
+        for (centre, root), count in zip(parts, counts, strict=True)
     ])  # fmt: skip
     drawn = logsumexp(
         [_log_normal(trials, *part) for part in parts],

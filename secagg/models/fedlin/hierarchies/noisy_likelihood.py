@@ -211,8 +211,8 @@ class NoisyRegression:
         """
         own, noise = self.error_variance()
         squares = 2 * freedom * (pooled / self.outcome_scale**2) ** 2
-        worth = freedom * squares / (squares + noise)
-        return float((worth * own * self.outcome_scale**2 + 4 * pooled) / (worth + 4))
+        weight = freedom * squares / (squares + noise)
+        return float((weight * own * self.outcome_scale**2 + 4 * pooled) / (weight + 4))
 
 
 def _explained(P: Array, h: Array) -> Array:

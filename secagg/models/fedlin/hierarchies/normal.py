@@ -115,7 +115,7 @@ class NormalHierarchy:
         return TiltedMoments(found, (cov + cov.T) / 2, error)
 
     def draw(
-        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+        self, site: SufficientStatistics, cavity: Natural, count: int, rng: np.random.Generator
     ) -> PosteriorDraws:
         """Return draws: log tau by importance resampling of many points, all else exactly.
 
@@ -125,12 +125,12 @@ class NormalHierarchy:
         """
         d = len(site.cross)
         within = _GivenScale.of(site, cavity)
-        size = max(_CANDIDATES_PER_DRAW * many, _MIN_CANDIDATES)
+        size = max(_CANDIDATES_PER_DRAW * count, _MIN_CANDIDATES)
         points, candidates = _points(d, rng), rng.standard_normal((d, size // 2))
-        ways = (within.shuffled(values.shape[1], rng) for values in (points, candidates))
-        weights, parts = _weighted(within, points, next(ways), candidates, next(ways))
+        orders = (within.shuffled(values.shape[1], rng) for values in (points, candidates))
+        weights, parts = _weighted(within, points, next(orders), candidates, next(orders))
         edges = np.cumsum(weights)
-        chosen = np.searchsorted(edges, edges[-1] * (np.arange(many) + rng.random()) / many)
+        chosen = np.searchsorted(edges, edges[-1] * (np.arange(count) + rng.random()) / count)
         # Shuffled, because neighbours in the list have similar values and draws must not.
         chosen = rng.permutation(chosen)
         log_tau = np.hstack([part.log_tau for part in parts])[:, chosen]
@@ -140,14 +140,14 @@ class NormalHierarchy:
 
         def drawn(of_mu: Array) -> tuple[Array, Array]:
             """Return draws of theta_k and z given mu, without using the records."""
-            theta = of_mu + np.sqrt(tau) * rng.standard_normal((d, many))
-            return theta, _applied(within.R, theta) + rng.standard_normal((len(within.z), many))
+            theta = of_mu + np.sqrt(tau) * rng.standard_normal((d, count))
+            return theta, _applied(within.R, theta) + rng.standard_normal((len(within.z), count))
 
         def back(W: Array, off: Array) -> Array:
             gain = np.linalg.solve(np.moveaxis(W, -1, 0), off.T[:, :, None])
             return _applied(within.R.swapaxes(0, 1), np.asarray(gain[:, :, 0].T, dtype=np.float64))
 
-        mu = within.given(log_tau) + within.root @ rng.standard_normal((d, many))
+        mu = within.given(log_tau) + within.root @ rng.standard_normal((d, count))
         expected = _applied(within.R, mu)
         z = expected + (drawn(mu)[1] - expected) / np.sqrt(within.power)
         mu += within.V @ back(within.covariance(tau), within.z - z)

@@ -87,17 +87,17 @@ class SampledPenalty(PenaltyPrior):
         return found
 
     def draw(
-        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+        self, site: SufficientStatistics, cavity: Natural, count: int, rng: np.random.Generator
     ) -> PosteriorDraws:
         """Return draws of (theta_k, phi), chain after chain. Raises `LinAlgError` on failure."""
         effort = self.effort
-        kept = -(-many // effort.chains)
+        kept = -(-count // effort.chains)
         chains = Chains(self.penalty, site, cavity, effort.chains, rng)
         for _ in chains.visits(effort.burn, learn=True):
             pass
         visits = list(chains.visits(kept * effort.thin, learn=False))[:: effort.thin]
         theta, phi = (
-            np.swapaxes(np.array(values), 0, 1).reshape(-1, values[0].shape[-1])[:many]
+            np.swapaxes(np.array(values), 0, 1).reshape(-1, values[0].shape[-1])[:count]
             for values in ([visit.theta for visit in visits], [visit.phi for visit in visits])
         )
         return PosteriorDraws(theta, phi)

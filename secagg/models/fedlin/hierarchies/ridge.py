@@ -54,7 +54,7 @@ class Ridge(PenaltyPrior):
         return TiltedMoments(mean, cov, np.abs(mean - rough))
 
     def draw(
-        self, site: SufficientStatistics, cavity: Natural, many: int, rng: np.random.Generator
+        self, site: SufficientStatistics, cavity: Natural, count: int, rng: np.random.Generator
     ) -> PosteriorDraws:
         """Return draws of (theta_k, phi), independent.
 
@@ -62,11 +62,11 @@ class Ridge(PenaltyPrior):
         increases its variance by a share of `_STEP`^2 / 6. theta given phi is drawn exactly.
         """
         rotated = SpectralLeastSquares.of(site)
-        phi = _drawn(rotated, cavity, many, rng)
+        phi = _drawn(rotated, cavity, count, rng)
         ratio, s = np.exp(phi[:, :1]), np.exp(phi[:, 1:])
         # A draw from the prior, corrected by regression on its residual (Bhattacharya 2016)
-        theta = np.sqrt(s / ratio) * rng.standard_normal((many, len(site.cross)))
-        noise = np.sqrt(s) * rng.standard_normal((many, len(rotated.t)))
+        theta = np.sqrt(s / ratio) * rng.standard_normal((count, len(site.cross)))
+        noise = np.sqrt(s) * rng.standard_normal((count, len(rotated.t)))
         missing = (rotated.t - theta @ rotated.R.T - noise) / (rotated.values + ratio)
         return PosteriorDraws(theta + missing @ rotated.R, phi)
 
@@ -107,7 +107,7 @@ def _fixed_moments(site: SpectralLeastSquares, cavity: Natural) -> tuple[Array, 
 
 
 def _drawn(
-    site: SpectralLeastSquares, cavity: Natural, many: int, rng: np.random.Generator
+    site: SpectralLeastSquares, cavity: Natural, count: int, rng: np.random.Generator
 ) -> Array:
     mean, cov = _fixed_moments(site, cavity)
     side = np.arange(-_REACH, _REACH + _STEP / 2, _STEP)
@@ -116,8 +116,8 @@ def _drawn(
     with np.errstate(over="ignore"):
         log_density = _log_density(site, cavity, mean + grid @ root.T)
     shares = np.exp(log_density - np.max(log_density))
-    chosen = grid[rng.choice(len(grid), many, p=shares / np.sum(shares))]
-    between = rng.random((many, 2)) - rng.random((many, 2))  # triangular: linear interpolation
+    chosen = grid[rng.choice(len(grid), count, p=shares / np.sum(shares))]
+    between = rng.random((count, 2)) - rng.random((count, 2))  # triangular: linear interpolation
     return mean + (chosen + _STEP * between) @ root.T
 
 

@@ -108,16 +108,16 @@ def damping_factor(q: Natural, total: Natural, most: float) -> float:
     return share
 
 
-def next_damping_limit(most: float, share: float, far: float, before: float | None) -> float:
+def next_damping_limit(most: float, share: float, step: float, before: float | None) -> float:
     """Return the upper limit of the share in the next round.
 
     The limit is halved, down to a minimum, if the whole limit was applied and q moved further than
     in the round before, but by at most 1.
 
     most, share: the limit and the share in this round
-    far, before: `step_norm` of this round and of the one before it
+    step, before: `step_norm` of this round and of the one before it
     """
-    circles = before is not None and share == most and before < far <= 1
+    circles = before is not None and share == most and before < step <= 1
     return max(most / 2, _MIN_DAMPING_LIMIT) if circles and most > _MIN_DAMPING_LIMIT else most
 
 

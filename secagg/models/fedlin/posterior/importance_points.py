@@ -54,38 +54,38 @@ _BATCHES = 8
 _MAX_BISECTIONS = 60  # enough to reach rounding
 
 
-def points_fields(d: int, many: int) -> Spec:
-    """Return the fields of the sum at `many` points."""
+def points_fields(d: int, count: int) -> Spec:
+    """Return the fields of the sum at `count` points."""
     return (
-        Field("precision", (many * d * (d + 1) // 2,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
-        Field("shift", (many * d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
-        Field("level", (many,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+        Field("precision", (count * d * (d + 1) // 2,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+        Field("shift", (count * d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
+        Field("level", (count,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
     )
 
 
-def points_values(d: int, many: int) -> int:
+def points_values(d: int, count: int) -> int:
     """Return the number of values that a site sends."""
-    return many * (d * (d + 3) // 2 + 1)
+    return count * (d * (d + 3) // 2 + 1)
 
 
-def quasi_random_points(q: Natural, many: int) -> Array:
-    """Return the points, values of log tau: shape (d, many)."""
+def quasi_random_points(q: Natural, count: int) -> Array:
+    """Return the points, values of log tau: shape (d, count)."""
     mean, cov = q.moments()
     d = len(mean) // 2
     spread = np.linalg.cholesky(cov[d:, d:])
-    placed: Array = mean[d:, None] + spread @ _standard(d, many)
+    placed: Array = mean[d:, None] + spread @ _standard(d, count)
     return placed
 
 
 def points_sums(site: SufficientStatistics, log_tau: Array) -> Update:
     """Return a site's part of A, b and c at each point, as `points_fields` has them."""
-    d, many = log_tau.shape
+    d, count = log_tau.shape
     if site.records == 0:
-        return {f.name: np.zeros(f.shape) for f in points_fields(d, many)}
+        return {f.name: np.zeros(f.shape) for f in points_fields(d, count)}
     R, z = pseudo_observation(site)
     W = np.eye(len(R))[:, :, None] + spread_covariances(R, variances(log_tau))
     lower = cholesky_factors(W)
-    right = np.repeat(np.column_stack([R, z])[:, :, None], many, axis=2)
+    right = np.repeat(np.column_stack([R, z])[:, :, None], count, axis=2)
     reduced = solved(lower, right)
     products = np.einsum("ian,ibn->nab", reduced, reduced, optimize=True)
     level = -log_diagonals(lower) - products[:, d, d] / 2
@@ -113,11 +113,11 @@ class Mixture:
     @classmethod
     def of(cls, prior: NormalHierarchy, q: Natural, total: Update) -> Mixture:
         """Weight the points of q. Raises `LinAlgError` if the sums are no sums of (1)."""
-        many, d = len(total["level"]), len(q.r) // 2
-        log_tau = quasi_random_points(q, many)
-        rows = total["precision"].reshape(many, -1)
+        count, d = len(total["level"]), len(q.r) // 2
+        log_tau = quasi_random_points(q, count)
+        rows = total["precision"].reshape(count, -1)
         P = np.array([symmetric(row, d) for row in rows]) + np.eye(d) / prior.sd**2
-        h = total["shift"].reshape(many, d) + prior.mean / prior.sd**2
+        h = total["shift"].reshape(count, d) + prior.mean / prior.sd**2
         lower = np.linalg.cholesky(P)
         mean = np.asarray(np.linalg.solve(P, h[:, :, None])[:, :, 0], dtype=np.float64)
         log_det = np.sum(np.log(np.diagonal(lower, axis1=1, axis2=2)), axis=1)
@@ -126,7 +126,7 @@ class Mixture:
         log_weights += (
             (_T_DEGREES_OF_FREEDOM + 1)
             / 2
-            * np.sum(np.log1p(_standard(d, many) ** 2 / _T_DEGREES_OF_FREEDOM), axis=0)
+            * np.sum(np.log1p(_standard(d, count) ** 2 / _T_DEGREES_OF_FREEDOM), axis=0)
         )
         if not np.all(np.isfinite(log_weights)):
             raise np.linalg.LinAlgError("a density is not finite")
@@ -178,16 +178,16 @@ class Mixture:
         return (low + high) / 2
 
 
-def _standard(d: int, many: int) -> Array:
-    """Return the points (d, many) of q with mean 0 and covariance I."""
-    uniform = np.outer(np.sqrt(_primes(d)), np.arange(1, many + 1)) % 1.0
+def _standard(d: int, count: int) -> Array:
+    """Return the points (d, count) of q with mean 0 and covariance I."""
+    uniform = np.outer(np.sqrt(_primes(d)), np.arange(1, count + 1)) % 1.0
     return np.asarray(stdtrit(_T_DEGREES_OF_FREEDOM, uniform), dtype=np.float64)
 
 
-def _primes(many: int) -> Array:
+def _primes(count: int) -> Array:
     found: list[int] = []
     number = 2
-    while len(found) < many:
+    while len(found) < count:
         if all(number % prime for prime in found):
             found.append(number)
         number += 1

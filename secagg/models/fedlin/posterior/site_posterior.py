@@ -32,7 +32,7 @@ def posterior_draws(
     known: SufficientStatistics,
     q: Natural,
     own: Natural,
-    many: int,
+    count: int,
     rng: np.random.Generator,
 ) -> tuple[PosteriorDraws, bool]:
     """Return draws of equation (8), and whether their cavity is without the site's own q_k.
@@ -43,26 +43,26 @@ def posterior_draws(
     this failure should not waste them. If nothing can be drawn, raises `DataError`.
     """
     mean, cov = q.moments()
-    ways = [(q - own.times(power), power, True) for power in usable_powers(hierarchy, known)]
-    ways += [(q, 1.0, False), (Natural.of(mean, 1e-4 * cov), 1.0, False)]
-    for others, power, apart in ways:
+    attempts = [(q - own.times(power), power, True) for power in usable_powers(hierarchy, known)]
+    attempts += [(q, 1.0, False), (Natural.of(mean, 1e-4 * cov), 1.0, False)]
+    for others, power, without_own in attempts:
         if not others.proper:
             continue
         try:
             with np.errstate(all="ignore"):  # the draws are checked below
-                drawn = hierarchy.draw(replace(known, power=power), others, many, rng)
+                drawn = hierarchy.draw(replace(known, power=power), others, count, rng)
         except np.linalg.LinAlgError:
             continue
         if np.all(np.isfinite(drawn.theta)) and np.all(np.isfinite(drawn.phi)):
-            return drawn, apart
+            return drawn, without_own
     raise DataError("finish", "this site's posterior cannot be drawn from", "Take wider priors.")
 
 
 def drawn_level(layout: Layout, site: Site, variance: Array, rng: np.random.Generator) -> Level:
     """Return the site's means, with a random intercept for each draw of the noise variance."""
     y: Array = np.full(len(variance), site.level.y)
-    if layout.intercept == "site" and site.here:
-        y = y + np.sqrt(variance / site.here) * rng.standard_normal(len(variance))
+    if layout.intercept == "site" and site.records:
+        y = y + np.sqrt(variance / site.records) * rng.standard_normal(len(variance))
     return Level(site.level.x, y)
 
 
@@ -81,7 +81,7 @@ def site_posterior(
         at = drawn_level(layout, site, variance, now.rng)
     draws = layout.in_own_units(theta, now.centre, now.scale, at)
     own, analysed = select(draws, level), select(theta, level, rope)
-    told = {
+    table = {
         "mean": own.mean,
         "sd": own.sd,
         "low": own.low,
@@ -94,4 +94,4 @@ def site_posterior(
         "direction": own.direction,
     }
     first = len(own.included) - len(analysed.null)  # 1 if theta has no intercept
-    return told | {"null": np.concatenate([np.full(first, np.nan), analysed.null])}
+    return table | {"null": np.concatenate([np.full(first, np.nan), analysed.null])}

@@ -182,10 +182,10 @@ def test_no_variance_changes_more_than_tenfold(change: Array, share: float) -> N
 
 
 def test_the_largest_share_is_halved_if_rounds_oscillate() -> None:
-    assert next_damping_limit(1.0, 1.0, far=0.5, before=0.3) == 0.5
-    assert next_damping_limit(0.25, 0.25, far=0.5, before=0.3) == 0.125
-    assert next_damping_limit(0.125, 0.125, far=0.5, before=0.3) == 0.125
-    assert next_damping_limit(0.05, 0.05, far=0.5, before=0.3) == 0.05  # as a user had it
+    assert next_damping_limit(1.0, 1.0, step=0.5, before=0.3) == 0.5
+    assert next_damping_limit(0.25, 0.25, step=0.5, before=0.3) == 0.125
+    assert next_damping_limit(0.125, 0.125, step=0.5, before=0.3) == 0.125
+    assert next_damping_limit(0.05, 0.05, step=0.5, before=0.3) == 0.05  # as a user had it
     for share, far, before in ((1.0, 0.3, 0.5), (0.5, 0.5, 0.3), (1.0, 3.0, 2.0), (1.0, 0.5, None)):
         assert next_damping_limit(1.0, share, far, before) == 1.0
 
