@@ -1,12 +1,30 @@
-"""The number format of reports, terminal and plan: only digits that mean something.
+"""The one number format of reports, terminal and plan: only digits that mean something.
 
-Negative numbers have a minus sign, thousands have commas, and a dash stands for a missing number.
-The exact numbers are in result.json; nothing is computed from these texts.
+==========================  ======================================================  ================
+number                      digits                                                  function
+==========================  ======================================================  ================
+estimate with an error      both to the error's second significant digit            `by_error`
+estimate without an error   three                                                   `by_error`
+error, half an interval     two                                                     `significant`
+odds ratio                  by its error, at least two                              `ratio`, `odds`
+statistic                   four                                                    `any_number`
+count                       all, with commas: 12,788                                `count`
+p-value                     two, or "< 0.0001"                                      `p_value`
+epsilon                     four; a bound is never rounded down                     `rounded_up`
+delta                       as declared, a power of ten as 10⁻⁵                     `probability`
+declared share, setting     as declared (`share` for a percentage)                  `declared`
+measured share              to a tenth of a percent                                 `percent`
+==========================  ======================================================  ================
+
+Negative numbers have a minus sign, and a dash stands for a missing number. `typeset` gives a
+sentence that was written in ASCII, by a layer below this one, the same signs. The exact numbers
+are in result.json; nothing is computed from these texts.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -15,6 +33,9 @@ from typing import Any
 NONE = "–"
 _MAX_DECIMALS = 6
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+_POWER = re.compile(r"\b(e|2|10)\^(-?\d+)(?![.\w])")
+_EXPONENT = re.compile(r"(?<![\w.])\d+(?:\.\d+)?e[-+]\d+(?!\w)")
 
 
 def count(number: float) -> str:
@@ -67,9 +88,12 @@ def fixed(x: float | None, decimals: int) -> str:
 
 
 def by_error(x: float | None, error: float | None) -> str:
-    """Write an estimate to the decimal place of its standard error's second significant digit."""
+    """Write an estimate to the decimal place of its standard error's second significant digit.
+
+    Without an error it has three digits.
+    """
     if x is None or error is None or not 0 < error < math.inf:
-        return significant(x)
+        return significant(x, 3)
     decimals = max(1 - math.floor(math.log10(error)), 0)
     if decimals > _MAX_DECIMALS or abs(x) >= 1e7:
         return significant(x)
@@ -115,6 +139,13 @@ def p_value(p: float | None) -> str:
     if p is None or not math.isfinite(p):
         return NONE
     return "< 0.0001" if p < 1e-4 else significant(p, 2) if p < 0.0995 else fixed(p, 2)
+
+
+def typeset(text: str) -> str:
+    """Return a sentence with the signs of this format: ≤, e⁸, 10⁻⁵, in place of <=, e^8, 1e-05."""
+    text = text.replace("<=", "≤").replace(">=", "≥")
+    text = _POWER.sub(lambda found: found[1] + found[2].translate(_SUPERSCRIPT), text)
+    return _EXPONENT.sub(lambda found: probability(float(found[0])), text)
 
 
 def size(number: int) -> str:
@@ -184,6 +215,13 @@ def share(x: float | None) -> str:
     return NONE if x is None else f"{declared(100 * x)} %"
 
 
+def percent(share: float) -> str:
+    """Write a measured share in percent; a tenth shows on which side of a limit it lies."""
+    if 0 < share < 0.001:
+        return "less than 0.1 %"
+    return f"{fixed(100 * share, 1).removesuffix('.0')} %"
+
+
 def listing(names: Sequence[str]) -> str:
     """Write names as a list: a, b and c."""
     *first, last = names
@@ -208,6 +246,8 @@ def declared(x: float) -> str:
         return NONE
     if x == int(x) and abs(x) < 1e7:
         return count(x)
+    if abs(x) < 1e7 and float(f"{x:.12g}") != x and float(f"{x:.15g}") != x:
+        return significant(x)  # nobody declares 0.3333333333333333
     mantissa, _, power = (f"{x:,.12g}" if abs(x) < 1e7 else f"{x:.6g}").partition("e")
     return _times_power(mantissa, int(power)) if power else mantissa.replace("-", "−")
 
@@ -222,7 +262,7 @@ def any_number(key: str, value: float | str) -> str:
     if isinstance(value, float):
         if key.endswith("p_value"):
             return p_value(value)
-        return fixed(value, 2) if 100 <= abs(value) < 1e7 else significant(value)
+        return significant(value)
     return any_setting(value)
 
 

@@ -19,6 +19,7 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -28,6 +29,8 @@ from pydantic_core import PydanticUndefined
 from secagg.core.validation import unknown_key
 from secagg.errors import UsageError
 from secagg.jobs.registry import METHODS, PROTOCOLS
+
+_LONGEST = 12  # characters of a number that is shown as it is
 
 JOB = {
     "job": ("secagg.jobs.job", "Job"),
@@ -144,7 +147,7 @@ def type_of(hint: Any, limits: str = "") -> str:
 
 
 def written(default: Any) -> str:
-    """Return a default as a job file would have it."""
+    """Return a default as a job file would have it; one with very many digits as a fraction."""
     if default is ...:
         return "required"
     if default is None:
@@ -154,6 +157,8 @@ def written(default: Any) -> str:
         return "not set" if name is None else f"`{name}`"
     if isinstance(default, enum.Enum):
         default = default.value
+    if isinstance(default, float) and len(repr(default)) > _LONGEST:
+        return f"`{Fraction(default).limit_denominator(100)}`"
     return f"`{json.dumps(default)}`"
 
 

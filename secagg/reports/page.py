@@ -69,6 +69,7 @@ def environment() -> jinja2.Environment:
         at_least, written.any_setting, written.count, written.counted, written.deviation,
         written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
         written.probability, written.seconds, written.share, written.significant, written.size,
+        written.typeset,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in formats}
     return made
@@ -159,7 +160,7 @@ def _guarantee(
     curve = [(delta, e) for delta, e in guarantee["curve"] if e is not None and math.isfinite(e)]
     return {
         "holds": claims.holds,
-        "sentence": claims.sentence,
+        "sentence": written.typeset(claims.sentence),
         "plain_words": claims.plain_words(),
         "voids": guarantees.invalidating_conditions(
             guarantee, exact_before=bool(claims.ledger.exact)

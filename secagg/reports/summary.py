@@ -18,7 +18,7 @@ from secagg.evidence.claims.privacy import NO_CLAIM, PrivacyClaims, contribution
 from secagg.evidence.claims.rules import opened, sites_in_a_sum, thresholds_met
 from secagg.evidence.claims.warnings import EXACT_STAYS, exact_before
 from secagg.evidence.claims.warnings import warnings as of_claims
-from secagg.evidence.numbers import count, counted, listing
+from secagg.evidence.numbers import count, counted, listing, typeset
 from secagg.reports.expected_utility import fewer_records_than_expected, red_title
 from secagg.reports.expected_utility import in_short as expected_in_short
 from secagg.reports.results import blocks
@@ -55,7 +55,7 @@ def claim(facts: Facts, claims: PrivacyClaims) -> list[str]:
     """Return the guarantee for a record, its strength, repeated releases, and sites in a sum."""
     strength = how_strong(claims.guarantee) if claims.holds else ""
     rule = f"Opened: {opened(facts)}. {sites_in_a_sum(claims.thresholds)}"
-    texts = (claims.sentence, strength, claims.ledger.repeats, rule)
+    texts = (typeset(claims.sentence), strength, claims.ledger.repeats, rule)
     return [text for text in texts if text]
 
 

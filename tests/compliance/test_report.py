@@ -20,6 +20,7 @@ from secagg.compliance.report_folder import verify_report, write_report
 from secagg.core.randomness import replayable_random
 from secagg.errors import EvidenceError, UsageError
 from secagg.evidence.claims.guarantee import collusion
+from secagg.evidence.numbers import typeset
 from secagg.evidence.run_files import job_digest, json_bytes
 
 STATUSES = {"evidence attached", "stated by a person", "evidence missing", "needs a person"}
@@ -64,7 +65,7 @@ def test_the_claim_of_the_first_page_is_that_of_the_run(written: Path, folders: 
     claim = content(written)["first_page"]["claim"]
     assert "e⁴" in claim and "10⁻⁵" in claim
     page = (written / "report.html").read_text()
-    assert claim in page and "To plan beds." in page
+    assert typeset(claim) in page and "To plan beds." in page
 
 
 def test_a_report_without_noise_audit_and_form_claims_nothing_of_them(

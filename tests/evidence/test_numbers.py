@@ -37,7 +37,7 @@ def test_numbers_are_written_to_significant_digits(x: float | None, digits: int,
         (5210.4, 4321.0, "5,210"),
         (-0.001, 0.3, "0.00"),
         (1.0, 1e-12, "1.000"),
-        (1.23456789, None, "1.235"),
+        (1.23456789, None, "1.23"),
         (None, 0.1, "–"),
     ],
 )
@@ -129,6 +129,7 @@ def test_sizes_are_written_with_units(number: int, text: str) -> None:
         (2.0**60, "1.15292 × 10¹⁸"),
         (True, "yes"),
         (["a", 0.5], "a, 0.5"),
+        (1 / 3, "0.3333"),
         ("gcv", "gcv"),
     ],
 )
@@ -136,9 +137,29 @@ def test_settings_are_written_as_declared(value: object, text: str) -> None:
     assert written.any_setting(value) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a factor e^8, plus 1e-05, over", "a factor e⁸, plus 10⁻⁵, over"),
+        ("e^0.5, plus 2.5e-06.", "e^0.5, plus 2.5 × 10⁻⁶."),
+        ("at most 2^-40, <= 0.1 or >= 2", "at most 2⁻⁴⁰, ≤ 0.1 or ≥ 2"),
+        ("site_1e-05x, e^x, 3 rows", "site_1e-05x, e^x, 3 rows"),
+        ("at delta 1e-08 for ever", "at delta 10⁻⁸ for ever"),
+    ],
+)
+def test_a_sentence_in_ascii_gets_the_signs_of_the_format(text: str, shown: str) -> None:
+    assert written.typeset(text) == shown
+
+
+def test_a_measured_share_has_a_tenth_of_a_percent() -> None:
+    shares = (0, 0.0004, 0.01, 0.1026, 0.9996, 12.5)
+    shown = ["0 %", "less than 0.1 %", "1 %", "10.3 %", "100 %", "1,250 %"]
+    assert [written.percent(x) for x in shares] == shown
+
+
 def test_statistics_are_written_by_their_key() -> None:
     assert written.any_number("lr_p_value", 1e-9) == "< 0.0001"
-    assert written.any_number("aic", 909.6364) == "909.64"
+    assert written.any_number("aic", 909.6364) == "909.6"
     assert written.any_number("r_squared", 0.0571897) == "0.05719"
     assert written.any_number("n", 12788) == "12,788"
 

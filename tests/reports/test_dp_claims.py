@@ -24,7 +24,7 @@ from secagg.contracts.noise import SITE_MOMENTS
 from secagg.evidence.claims.guarantee import epsilon_of_two_units, sentence
 from secagg.evidence.claims.noise import noise_exhausted
 from secagg.evidence.claims.privacy import PrivacyClaims
-from secagg.evidence.numbers import integer, probability, significant
+from secagg.evidence.numbers import integer, probability, significant, typeset
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
 from secagg.reports.page import render
 
@@ -54,7 +54,8 @@ class TestEveryPlacement:
         page = render(facts, result)
         text = Page(page).text
         assert PrivacyClaims.of(facts).holds
-        assert text.count(sentence(facts["privacy"])) == 2  # the first page, and its section
+        claim = typeset(sentence(facts["privacy"]))
+        assert text.count(claim) == 2  # the first page, and its section
         assert f"placement “{placement}”; ε 12 at δ 10⁻⁶, one record added or removed" in text
         assert VOID in text
         assert statuses(page)[BOUNDED] == "evidence attached"
@@ -170,7 +171,8 @@ def test_claims_that_do_not_follow_are_not_made(spoil: Callable[[Facts], object]
     assert not PrivacyClaims.of(facts).holds
     assert len([title for _, title in banners(page) if "does not hold" in title]) == 1
     assert statuses(page)[BOUNDED] == "evidence missing"
-    for words in (sentence(facts["privacy"]), "less protection", "alone gives", " guaranteed ",
+    claim = typeset(sentence(facts["privacy"]))
+    for words in (claim, "less protection", "alone gives", " guaranteed ",
                   VOID, "of 100 guesses", "in plain words", "a factor of",
                   "The factor is"):  # fmt: skip
         assert words not in text
@@ -236,7 +238,7 @@ class TestWords:
         facts["privacy"] |= {"unit": "person", "person": "pid", **caps}
         page = render(facts, result)
         text = Page(page).text
-        assert text.count(sentence(facts["privacy"])) == 2
+        assert text.count(typeset(sentence(facts["privacy"]))) == 2
         for words in ("identified by column “pid”", "at most 3 records at a site",
                       "at more than 2 sites", "Related persons have less"):  # fmt: skip
             assert words in text
@@ -252,7 +254,7 @@ class TestWords:
         facts["privacy"] |= {"unit": "event", "records_per_event": 3}
         page = render(facts, result)
         text = Page(page).text
-        assert text.count(sentence(facts["privacy"])) == 2
+        assert text.count(typeset(sentence(facts["privacy"]))) == 2
         for words in ("one event at any site took part", "in at most 3 records (windows) of a site",
                       "Each event, that is", "all other events", "With two: ",
                       "A value of a series is in more than 3 records"):  # fmt: skip
@@ -314,7 +316,7 @@ class TestVoid:
         text = Page(page).text
         assert not PrivacyClaims.of(finished.facts).holds
         assert (True, "Privacy: void. Replayable randomness") in banners(page)
-        assert sentence(finished.facts["privacy"]) not in text and VOID not in text
+        assert typeset(sentence(finished.facts["privacy"])) not in text and VOID not in text
         assert statuses(page)[BOUNDED] == "evidence missing"
 
     def test_under_plain_only_the_noise_protects(self) -> None:
@@ -325,7 +327,7 @@ class TestVoid:
         assert statuses(page)[BOUNDED] == "evidence attached"
         hidden = "Is a single site's contribution hidden from the coordinator?"
         assert statuses(page)[hidden] == "evidence missing"
-        assert sentence(finished.facts["privacy"]) in Page(page).text
+        assert typeset(sentence(finished.facts["privacy"])) in Page(page).text
 
 
 def test_stages_without_records_need_moments_with_noise() -> None:

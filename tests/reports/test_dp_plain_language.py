@@ -34,7 +34,7 @@ from secagg.evidence.claims.guarantee import (
 from secagg.evidence.claims.privacy import PrivacyClaims, sees_in_words
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import PROTOCOLS, make_protocol
-from secagg.reports.expected_utility import expected, fewer_records_than_expected, percent
+from secagg.reports.expected_utility import expected, fewer_records_than_expected
 from secagg.reports.page import render
 from secagg.reports.results import other_counts
 from secagg.runs.plan import plan_run
@@ -286,10 +286,6 @@ class TestExpected:
         judged = planned["differential_privacy"]["feasibility"]
         assert judged["verdict"] in ("green", "amber", "red")
         assert noised_run("sum", expected_records=900).facts["feasibility"] == judged
-
-    def test_percentages_are_written_with_sensible_digits(self) -> None:
-        shown = [percent(x) for x in (0, 0.0004, 0.01, 0.1026, 0.9996, 1.0)]
-        assert shown == ["0 %", "less than 0.1 %", "1 %", "10.3 %", "100 %", "100 %"]
 
 
 def test_the_first_line_counts_the_answers_to_the_questions() -> None:

@@ -180,8 +180,8 @@ class TestResult:
                 assert abs(number - value) <= step * 1.001
             assert abs(shown[-1] - term["p_value"]) <= max(0.05 * term["p_value"], 1e-4)
         text = Page(page).text
-        assert f"log-likelihood −{-result.summary['log_likelihood']:.2f}" in text
-        assert f"BIC {result.summary['bic']:.2f}" in text
+        assert f"log-likelihood −{-result.summary['log_likelihood']:.1f}" in text
+        assert f"BIC {result.summary['bic']:.1f}" in text
 
     def test_site_alone_results_are_marked_as_simulated(self) -> None:
         facts, result = changed()

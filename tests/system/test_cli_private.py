@@ -19,7 +19,7 @@ from secagg.cli.output import terminal
 from secagg.evidence.claims.guarantee import sentence
 from secagg.evidence.claims.noise import noise_exhausted
 from secagg.evidence.claims.warnings import EXACT_BEFORE
-from secagg.evidence.numbers import significant
+from secagg.evidence.numbers import significant, typeset
 from secagg.jobs.job import parse_job
 from secagg.reports.page import render
 from secagg.runs.plan import plan_run
@@ -70,11 +70,11 @@ class TestPlan:
         out = call("plan", job, "--protocol", "additive", *terms)
         planned = json.loads(call("plan", job, "--protocol", "additive", *terms, "--json"))
         guarantee = planned["differential_privacy"]
-        assert guarantee["sentence"] in out and guarantee["feasibility"]["words"] in out
+        assert typeset(guarantee["sentence"]) in out and guarantee["feasibility"]["words"] in out
         for part in guarantee["mechanisms"]:
-            assert f"{part['stage']} │ 1 │ {part['numbers']} │ " in out
+            assert f"{part['stage']} 1 {part['numbers']} " in out
             assert significant(part["sigma_in_the_sum"]) in out
-        rows = [f"{number} │ {significant(e)} │" for number, e in guarantee["if_more_collude"]]
+        rows = [f"{number} {significant(e)} " for number, e in guarantee["if_more_collude"]]
         assert len(rows) == (0 if placement == "site" else 3)
         assert all(row in out for row in rows)
         assert ("if more sites collude" in out) == bool(rows)
@@ -191,7 +191,7 @@ class TestRun:
         result.summary["analyses"][1].update(converged=False, notes=["[b]no"])
         expected = [title for _, title in banners(render(facts, result))]
         assert len(expected) == 4
-        recorded = Console(record=True, width=40, quiet=True)
+        recorded = Console(record=True, width=80, quiet=True)
         recorded.quiet = False
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
         output.show_run(Run(result, facts, [], None, []))
@@ -225,7 +225,7 @@ class TestRun:
         finished = noised_run("site")
         out = printed(finished, monkeypatch)
         assert "ε 12 at δ 10⁻⁶ (add_remove, placement site)" in out
-        assert sentence(finished.facts["privacy"]) in out
+        assert typeset(sentence(finished.facts["privacy"])) in out
 
     def test_a_void_guarantee_is_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = printed(void_run(), monkeypatch)

@@ -13,7 +13,7 @@ from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import show_disclosure, show_warnings
 from secagg.evidence.claims.counts import NONE_COUNTED, at_least, not_counted, records_of
 from secagg.evidence.claims.privacy import PrivacyClaims
-from secagg.evidence.numbers import count, counted, deviation
+from secagg.evidence.numbers import count, counted, deviation, typeset
 from secagg.reports.names import shown_columns
 from secagg.reports.results import blocks
 from secagg.reports.summary import banners
@@ -50,8 +50,8 @@ def show_run(run: Run) -> None:
         file = f"SITE.{run.facts['session'][:8]}.json"
         out.print(f"each site keeps its own results, next to its ledger if it has one: {file}")
     if run.folder is not None:
-        out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
-        out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
+        out.print(f"log head {run.facts['log']['head']}")
+        out.print(f"report   {run.folder / 'report.html'}")
 
 
 def warnings(run: Run) -> list[tuple[str, bool]]:
@@ -93,7 +93,7 @@ def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:
     guarantee = claims.guarantee
     how = f"{guarantee['adjacency']}, placement {guarantee['placement']}"
     out.print(f"{claims.epsilon_and_delta} ({how})")
-    out.print(escape(claims.sentence), style="" if claims.holds else "bold red")
+    out.print(escape(typeset(claims.sentence)), style="" if claims.holds else "bold red")
     if claims.ledger.repeats:
         out.print(escape(claims.ledger.repeats))
 

@@ -21,6 +21,7 @@ from secagg.evidence.numbers import (
     moment,
     probability,
     significant,
+    typeset,
 )
 from secagg.privacy.accounting.budget import rounded_down
 
@@ -185,7 +186,7 @@ def caps(facts: Facts) -> list[tuple[str, str]]:
 
 
 def _cap(cap: Mapping[str, Any]) -> tuple[str, str]:
-    return f"Cap: {cap['words']}", f"left: ε {rounded_down(cap['left'] or 0.0)}"
+    return f"Cap: {typeset(cap['words'])}", f"left: ε {rounded_down(cap['left'] or 0.0)}"
 
 
 def sites(facts: Facts) -> list[dict[str, Any]]:

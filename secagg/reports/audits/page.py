@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from secagg.evidence.numbers import significant
+from secagg.evidence.numbers import integer, percent, significant
 from secagg.reports.page import environment, style_of
 from secagg.reports.svg.xy_chart import Axis, Points, xy_picture
 
@@ -92,7 +92,7 @@ def remark(found: Mapping[str, Any]) -> str:
     reference = found["details"].get("one_sum_of_moments")
     if not reference:
         return ""
-    shares = " and ".join(f"{reference[name]:.0%} of their {name}" for name in _STATISTICS)
+    shares = " and ".join(f"{percent(reference[name])} of their {name}" for name in _STATISTICS)
     return (
         f"One sum of moments, which every linear analysis needs, already determines {shares}, on "
         "average over the sites; the number is what this run adds to that."
@@ -139,7 +139,7 @@ def number(value: float | str | None) -> str:
     """Return a number with three digits; a whole one as it is. A text: "inf" or "-inf" of JSON"""
     value = float(value) if isinstance(value, str) else value
     if value is not None and math.isfinite(value) and float(value).is_integer():
-        return f"{value:,.0f}" if abs(value) < 1e6 else significant(value, 3)
+        return integer(int(value))
     return significant(value, 3)
 
 

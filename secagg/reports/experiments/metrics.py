@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secagg.evidence.numbers import NONE, by_error, significant
+from secagg.evidence.numbers import NONE, by_error, declared, significant
 
 Summary = Mapping[str, Any]
 
@@ -131,4 +131,4 @@ def all_points(curve: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def place_of(point: Mapping[str, Any]) -> str:
     """Return the place of a point on the horizontal axis."""
-    return "no noise" if point["across"] is None else f"{point['across']:g}"
+    return "no noise" if point["across"] is None else declared(point["across"])

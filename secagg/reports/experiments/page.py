@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
-from secagg.evidence.numbers import counted, listing, significant
+from secagg.evidence.numbers import counted, declared, listing, significant
 from secagg.reports.experiments.attacks import attack_rows, round_rows
 from secagg.reports.experiments.conclusion import conclusion, constant_costs
 from secagg.reports.experiments.metrics import (
@@ -52,18 +52,19 @@ def recommendation_lines(summary: Summary) -> list[str]:
         name = each["line"] or summary["title"]
         smallest, points = each["smallest"], each["points"]
         if smallest is None and points and 0 < points[-1]["runs"] == points[-1]["reached"]:
-            why = f"all {points[-1]['runs']} runs at {points[-1]['across']:g} reached the goal"
+            place = declared(points[-1]["across"])
+            why = f"all {points[-1]['runs']} runs at {place} reached the goal"
             needed = f"too few to say at which {across_of(summary)} further ones do"
             if points[-1]["limit"] is None:
                 needed += f": values that are zero or equal need {goal['fewest_runs']}"
             lines.append(f"{name}: {why} ({what}), but they are {needed}.")
             continue
         if smallest is None:
-            largest = f"{points[-1]['across']:g}" if points else "none"
+            largest = declared(points[-1]["across"]) if points else "none"
             lines.append(f"{name}: no {across_of(summary)} up to {largest} gives {what}.")
             continue
         at_most = "at most " if smallest == points[0]["across"] else ""
-        words = f"the smallest {across_of(summary)} with {what} is {at_most}{smallest:g}"
+        words = f"the smallest {across_of(summary)} with {what} is {at_most}{declared(smallest)}"
         lines.append(f"{name}: {words}.")
     return lines
 
@@ -140,7 +141,7 @@ def _differences(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
         for point in curve["points"]:
             more = point["more_than_no_noise"]
             cells = [mean_in_words(more.get(m)) for m in metrics]
-            yield [curve["line"] or summary["title"], f"{point['across']:g}", *cells]
+            yield [curve["line"] or summary["title"], declared(point["across"]), *cells]
 
 
 def _goal_rows(summary: Summary) -> Iterator[list[str]]:
@@ -148,4 +149,4 @@ def _goal_rows(summary: Summary) -> Iterator[list[str]]:
         for point in each["points"]:
             limit = "none" if point["limit"] is None else significant(point["limit"], 3)
             reached = f"{point['reached']} of {point['runs']}"
-            yield [each["line"] or summary["title"], f"{point['across']:g}", reached, limit]
+            yield [each["line"] or summary["title"], declared(point["across"]), reached, limit]
