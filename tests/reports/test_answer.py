@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from statsmodels.stats.meta_analysis import combine_effects
+from support.all_methods import CASES
 from support.reports import (
-    SHORT_SETTINGS,
     Page,
     copied,
     job,
@@ -76,7 +76,7 @@ class TestAnswer:
 
     @pytest.mark.parametrize("method", KINDS)
     def test_each_kind_of_table_has_an_answer(self, method: str) -> None:
-        settings = {"name": method, **SHORT_SETTINGS[method]}
+        settings = {"name": method, **CASES[method]}
         raw = job("moments", "plain", simulation={"site_alone": False}) | {"method": settings}
         facts, result = copied(written(raw, tables(4)))
         result.summary["converged"] = True  # few rounds are enough for a table
@@ -87,7 +87,7 @@ class TestAnswer:
         run = small_run("logistic", "additive")
         terms = run.result.summary["terms"][1:]
         clearest = max(terms, key=lambda term: abs(term["statistic"]))
-        _, estimate, interval = effect(clearest, odds=True)
+        _, estimate, interval = effect(clearest, "odds")
         text = lines(page_of(run))["Result"]
         assert f": {clearest['term']} {estimate} ({interval})" in text
 
