@@ -106,6 +106,7 @@ class Family:
     dispersed: whether the variance has a factor that is estimated, the dispersion. l is then minus
         half the deviance
     fisher: needed only where noise is planned
+    assumption: what its standard errors assume, for the result
     """
 
     name: str
@@ -122,6 +123,7 @@ class Family:
     linear: bool = False
     dispersed: bool = False
     fisher: FisherLaw | None = None
+    assumption: str = ""
 
     def outcomes(self, scaled: Array, variable: Variable) -> Array:
         """Return y from a stored variable. Clipping a record's norm keeps the sign of 0 and 1."""

@@ -42,7 +42,9 @@ def answer(
 def _data(facts: Facts, summary: Summary, claims: PrivacyClaims) -> str:
     sites = written.counted(len(facts["cohort"]), "site")
     if not claims.noised:
-        return f"{written.counted(summary['records'], 'complete record')} of {sites}."
+        data = f"{written.counted(summary['records'], 'complete record')} of {sites}"
+        left_out = summary["incomplete_records"] or 0  # sites report small counts as 0
+        return f"{data}; at least {written.count(left_out)} left out." if left_out else f"{data}."
     number, error = records_of(summary)
     about = f"about {written.count(number)} ± {written.deviation(error)}"
     return f"{about} complete records of {sites}; the number after ± is the noise."

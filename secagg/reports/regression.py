@@ -88,6 +88,7 @@ def outcome_in_words(block: Block, columns: Mapping[str, Any]) -> dict[str, str]
     name = block.summary["outcome"]
     column = columns.get(name, {})
     what, unit = name, column.get("unit") or ""
+    unit = "" if unit == name else unit
     if column.get("type") == "binary":
         what = f"{name} = {column['levels'][1]}" if column["levels"][1] not in ("1", 1) else name
     if of := block.effect:

@@ -74,7 +74,7 @@ def _table(
 def _pooled_cells(block: Block, columns: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
     """Return the columns of all sites together."""
     terms = block.summary["terms"]
-    cells = {"pooled": [effect(term, block.effect)[1:] for term in terms]}
+    cells = {"all sites": [effect(term, block.effect)[1:] for term in terms]}
     scaled = [per_sd(term, block.effect, columns) for term in terms]
     if any(scaled):
         cells["per SD"] = [scale[1:] if scale else ("–", "") for scale in scaled]

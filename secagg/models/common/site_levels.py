@@ -19,10 +19,14 @@ POOLED_LINEAR_NOTE: Final = (
     "only."
 )
 """For a linear regression of pooled moments."""
-POOLED_ROUNDS_NOTE: Final = (
+POOLED_FIT_NOTE: Final = (
     f"{_POOLED} This method cannot remove the difference. Method moments can, with method.centre = "
-    '"site" and analysis ols. Its slopes of a 0/1 outcome are differences in probability.'
+    '"site" and analysis ols.'
 )
-"""For a logistic or linear regression in rounds."""
+"""For a regression in rounds."""
+POOLED_ROUNDS_NOTE: Final = (
+    f"{POOLED_FIT_NOTE} Its slopes of a 0/1 outcome are differences in probability."
+)
+"""For a regression in rounds whose outcome may be binary."""
 POOLED_NOISED_NOTE: Final = f"{_POOLED} No method can remove the difference under [privacy]."
 """For both, with differential privacy."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc
 
-from secagg.contracts import Family, Label, State, Variable
+from secagg.contracts import Family, Label, Outcome, State, Variable
 from secagg.core.arrays import Array
 from secagg.models.common.coefficient_table import INTERCEPT, Term
-from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
+from secagg.models.common.site_levels import POOLED_FIT_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.numerics.precision import ROUNDING
 
 _NEARLY_SEPARATED = 5.0  # for one standard deviation: an odds ratio of about 150
@@ -118,11 +118,14 @@ def caution(status: str, terms: Sequence[Term], effect: str) -> dict[str, str]:
     }
 
 
-def notes(state: State) -> list[str]:
+def notes(state: State, family: Family) -> list[str]:
     """Return what to know about the end of a fit."""
     match state["status"]:
         case "converged":
-            return [POOLED_ROUNDS_NOTE] if state["sites"] > 1 else []
+            binary = family.outcome is Outcome.BINARY
+            pooled = POOLED_ROUNDS_NOTE if binary else POOLED_FIT_NOTE
+            assumed = [family.assumption] if family.assumption else []
+            return [*assumed, *([pooled] if state["sites"] > 1 else [])]
         case "separated":
             separating = ", ".join(state["separated"])
             why = f"the outcomes are separated by {separating}"

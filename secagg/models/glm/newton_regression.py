@@ -364,7 +364,7 @@ class NewtonRegression:
             **self._events(state),
             "terms": plain_terms(terms, self.family.effect),
             **fit.statistics(),
-            "notes": [*warned.values(), *notes(state)],
+            "notes": [*warned.values(), *notes(state, self.family)],
             **warned,
         }
         arrays = {

@@ -57,6 +57,7 @@ POISSON = Family(
     bounds=_bounds,
     null_intercept=log_link_intercept,
     longest_step=4.0,
+    assumption="Standard errors assume counts whose variance is their mean, as Poisson's is.",
 )
 
 

@@ -83,9 +83,12 @@ class Tracing(Attack):
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
-        if any(seen.stage == STAGE and "moments" in seen.total for seen in view.rounds):
-            return ""
-        return "for the sum of the method moments"
+        if not any(seen.stage == STAGE and "moments" in seen.total for seen in view.rounds):
+            return "for the sum of the method moments"
+        size = len(view.planned.public.variables) + 1
+        if len(_moments(view)) != size * (size + 1) // 2:
+            return "for moments that are not centred within sites"
+        return ""
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""
