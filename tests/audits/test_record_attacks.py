@@ -103,6 +103,12 @@ def test_few_columns_and_records_are_refused() -> None:
     assert found.verdict is Verdict.NOT_APPLICABLE and "100" in found.why
 
 
+def test_tracing_does_not_apply_to_moments_that_are_centred_within_sites() -> None:
+    data = normal_columns(120, 0.5)
+    (found,) = audited(data, "tracing", {"name": "moments", "centre": "site"}, 0.5)
+    assert found.verdict is Verdict.NOT_APPLICABLE
+
+
 # --- tracing in coefficients ----------------------------------------------------------------------
 
 PREDICTORS = [f"x{j}" for j in range(20)]

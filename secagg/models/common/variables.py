@@ -46,8 +46,13 @@ def halves(public: PublicFacts, chosen: NDArray[np.int64]) -> NDArray[np.float64
     return np.array([public.variables[i].half_range for i in chosen])
 
 
-def outcome_index(public: PublicFacts, name: str, kind: Outcome = Outcome.BINARY) -> int:
-    """Return the position of an outcome. Raises `JobError` if it is not of this kind."""
+def outcome_index(
+    public: PublicFacts, name: str, kind: Outcome = Outcome.BINARY, *, log: bool = True
+) -> int:
+    """Return the position of an outcome. Raises `JobError` if it is not of this kind.
+
+    log: whether the column may be declared with transform = "log"
+    """
     matches = choose(public, [name], "method.outcome")
     variable = public.variables[matches[0]]
     fits = {
@@ -58,4 +63,9 @@ def outcome_index(public: PublicFacts, name: str, kind: Outcome = Outcome.BINARY
     if len(matches) != 1 or not fits[kind]:
         what = f"column {name!r} is not {kind.value if kind is not Outcome.COUNT else 'a count'}"
         raise JobError("method.outcome", what, f'Declare it with type = "{kind.value}".')
+    if variable.log and not log:
+        what = f'column {name!r} is declared with transform = "log"'
+        raise JobError(
+            "method.outcome", what, "Leave the transform out: this family has a log link."
+        )
     return int(matches[0])

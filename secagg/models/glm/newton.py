@@ -151,7 +151,9 @@ def converged(decrement: float, tolerance: float = DECREMENT_TOLERANCE) -> bool:
     """Return whether the next full step is the last: it moves no coefficient beyond the tolerance.
 
     tolerance: in standard errors. Newton's method converges quadratically, so after that step the
-        error is about tolerance squared.
+        error is about tolerance squared. If the Fisher weight is not minus the second derivative (a
+        link that is not canonical, as gamma's log), this is Fisher scoring, which converges
+        linearly: the error is then a fraction of the tolerance.
 
     Standard errors from the Hessian before the step are off by a factor of at most exp(+-s / 2),
     s = sum |d_j|: no eta changes by more than s, and |d log w / d eta| <= 1 in all families here.

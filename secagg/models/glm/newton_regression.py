@@ -384,7 +384,7 @@ class NewtonRegression:
         return {"events": round(state["null_gradient"] + unit * float(state["null_hessian"][0, 0]))}
 
     def _outcome(self, public: PublicFacts) -> int:
-        return outcome_index(public, self.outcome, self.family.outcome)
+        return outcome_index(public, self.outcome, self.family.outcome, log=False)
 
     def _predictors(self, public: PublicFacts) -> NDArray[np.int64]:
         return choose(public, self.predictors, "method.predictors", other_than=self.outcome)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from support.jobs import small_job
 
+from secagg.contracts import Outcome, PublicFacts, Variable
 from secagg.errors import JobError
 from secagg.jobs.design_matrix import public_facts
-from secagg.models.common.variables import choose
+from secagg.models.common.variables import choose, outcome_index
 
 PUBLIC = public_facts(small_job(), ("a", "b"))  # age, sex=male, grade=mid, grade=high
 
@@ -40,3 +41,11 @@ def test_an_unknown_name_is_answered_with_a_similar_one(name: str, similar: str 
 def test_unusable_choices_are_refused(names: list[str]) -> None:
     with pytest.raises(JobError):
         choose(PUBLIC, names, "here", other_than="sex")
+
+
+def test_an_outcome_in_log_units_is_refused_where_the_family_has_a_log_link() -> None:
+    public = PublicFacts((Variable("cost", "cost", 1.0, 1.0, log=True),), ("cost",), 9, ("a", "b"))
+    assert outcome_index(public, "cost", Outcome.NUMBER) == 0
+    with pytest.raises(JobError) as refused:
+        outcome_index(public, "cost", Outcome.NUMBER, log=False)
+    assert refused.value.where == "method.outcome"

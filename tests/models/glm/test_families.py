@@ -356,3 +356,11 @@ def test_counts_are_whole_numbers() -> None:
     assert family.bounds is not None
     with pytest.raises(DataError):
         term_sums(family, family.bounds(RANGE), np.ones((1, 1)), np.array([0.5]), np.zeros(1))
+
+
+def test_a_note_is_about_the_outcome_that_the_family_has() -> None:
+    binary, counts = (
+        " ".join(played(name).result.summary["notes"]) for name in ("logistic", "poisson")
+    )
+    assert "0/1 outcome" in binary and "0/1 outcome" not in counts
+    assert "variance" in counts  # what its standard errors assume
