@@ -111,7 +111,6 @@ class Additive:
             raise JobError("protocol.aggregators", what)
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says that at least one aggregator must not collude."""
         return (
             f"up to {self.aggregators - 1} of {self.aggregators} aggregators may collude with the "
             f"coordinator and any of the {sites} sites; no aggregator may drop out"
@@ -126,7 +125,6 @@ class Additive:
         return 2
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return the S aggregators."""
         return tuple((f"aggregator_{i + 1}", Role.AGGREGATOR) for i in range(self.aggregators))
 
     def client(

@@ -189,7 +189,6 @@ class Repair:
     relative_change: float
 
     def note(self) -> str:
-        """Return the note of a result on the repair."""
         if not self.raised:
             return "The released moments are those of a possible table and were not repaired."
         return (

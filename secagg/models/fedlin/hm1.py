@@ -110,12 +110,10 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     @property
     def title(self) -> str:
-        """Return the method's name in a heading."""
         return "FedLin HM1 regression"
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine."""
         return Disclosure(
             DisclosureKind.SOLVABLE,
             "In each round, sums over sites of products of their coefficients with those of "
@@ -131,7 +129,6 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     @property
     def needs_records(self) -> str:
-        """Why moments are not enough: as for all methods, or for batches."""
         return super().needs_records or ("draws batches of records" if self.batch else "")
 
     @property
@@ -141,14 +138,12 @@ class FedLinHm1(LocalSteps, FedLinModel):
 
     @property
     def short(self) -> str:
-        """The method's own name among the predictions."""
         return "hm1"
 
     def _length(self, public: PublicFacts) -> int:
         return history_length(self.layout(public).d, len(public.sites), self.rounds)
 
     def round_stage(self, public: PublicFacts) -> Stage:
-        """Declare the rounds."""
         self._check_rounds()
         d, m = self.layout(public).d, self._length(public)
         if d * m + m * (m + 1) // 2 > _MAX_MESSAGE_VALUES:
@@ -168,21 +163,17 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return replace(stage, few_records=self.batch or 0)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
-        """M and U."""
         d, m = self.layout(public).d, self._length(public)
         return {"M": (d, m), "U": (m - d, m)}
 
     def begin(self, public: PublicFacts) -> State:
-        """Begin with zeros."""
         zeros = {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
         return {**zeros, "size": 0.0}
 
     def sent(self, state: State) -> Body:
-        """Send M and U."""
         return {name: state[name] for name in ("M", "U")}
 
     def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
-        """Begin at 0."""
         d, m = now.layout.d, self._length(public)
         zeros = np.zeros(d)
         return {"theta": zeros, "before": zeros, "v": np.zeros(m), "round": 0, "active": False}
@@ -215,7 +206,6 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return {**memory, "theta": theta, "v": remembered(v, theta, now.sent["U"], self.alpha)}
 
     def advance(self, state: State, total: Update, sites: int) -> State:
-        """Solve for the next shrinkage."""
         m = total["S"].shape[1]
         M, U = shrinkage(total["S"], symmetric(total["G"], m))
         moved, size = total["moved"].tolist()
@@ -270,7 +260,6 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return None
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own coefficients."""
         return own_summary(self, memory, public)
 
     def _check_rounds(self) -> None:

@@ -146,12 +146,10 @@ class FedLinHm2(Participation, FedLinModel):
 
     @property
     def title(self) -> str:
-        """Return what a heading calls it."""
         return "FedLin HM2 regression"
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine."""
         kind = DisclosureKind.SOLVABLE if self.points else DisclosureKind.SITES
         text = disclosed_by_hm2(self.points)
         text += SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ""
@@ -183,7 +181,6 @@ class FedLinHm2(Participation, FedLinModel):
 
     @property
     def short(self) -> str:
-        """The method's own name among the predictions."""
         return "hm2"
 
     def noise_of(self, phi: Array, known: float) -> Array:
@@ -196,7 +193,6 @@ class FedLinHm2(Participation, FedLinModel):
         return len(self.hierarchy.components(self.layout(public).terms))
 
     def round_stage(self, public: PublicFacts) -> Stage:
-        """Declare the rounds."""
         self._check_rounds(self.layout(public).d)
         p = self._size(public)
         spec = (
@@ -214,7 +210,6 @@ class FedLinHm2(Participation, FedLinModel):
         return {"r": (p,), "Q": (p * (p + 1) // 2,), "taken": (1,)}
 
     def begin(self, public: PublicFacts) -> State:
-        """Begin with the prior."""
         q = self.hierarchy.prior(self.layout(public).d)
         return {
             **q.plain(),
@@ -226,7 +221,6 @@ class FedLinHm2(Participation, FedLinModel):
         }
 
     def sent(self, state: State) -> Body:
-        """Send q."""
         return {"r": state["r"], "Q": state["Q"], "taken": np.array([state["taken"]])}
 
     def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
@@ -296,7 +290,6 @@ class FedLinHm2(Participation, FedLinModel):
         }
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Request the sums at the points, if there are any."""
         if not self.points:
             return ()
         spec = points_fields(self.layout(public).d, self.points)
@@ -304,7 +297,6 @@ class FedLinHm2(Participation, FedLinModel):
         return (Stage(POINTS_STAGE, spec, 1, sees),)
 
     def after(self, state: State, total: Update) -> State:
-        """Store the sums at the points."""
         return {**state, "weighed": total, "status": FINISH}
 
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
@@ -324,7 +316,6 @@ class FedLinHm2(Participation, FedLinModel):
 
     @property
     def last_sees(self) -> str:
-        """The words for `last_fields`."""
         return "how many sites include each coefficient"
 
     def last_parts(self, own: State) -> Update:
@@ -364,7 +355,6 @@ class FedLinHm2(Participation, FedLinModel):
         return Result(found, arrays)
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own posterior."""
         result = own_summary(self, memory, public)
         if result is None:
             return None

@@ -72,14 +72,12 @@ class Describe:
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return ResultTable("Means, spread and correlations", TableKind.DESCRIPTION)
 
     def check(self, public: PublicFacts) -> None:
         """Accept every job: there are no settings."""
 
     def run(self, moments: Moments) -> Result:
-        """Compute the description."""
         if moments.noisy is not None:
             return Result({"method": "describe", **describe_noisy(moments.noisy).to_dict()})
         summary = {"method": "describe", **describe(moments).to_dict()}
@@ -113,11 +111,9 @@ class Ols(_Regression):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return regression_table("Linear regression (least squares)")
 
     def check(self, public: PublicFacts) -> None:
-        """Check columns and level."""
         super().check(public)
         critical_value(self.level)
 
@@ -142,17 +138,14 @@ class Ridge(_Regression):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return regression_table("Ridge regression")
 
     def check(self, public: PublicFacts) -> None:
-        """Check columns, penalty and level."""
         super().check(public)
         check_penalty(self.penalty, "gcv")
         critical_value(self.level)
 
     def run(self, moments: Moments) -> Result:
-        """Fit."""
         return _regression(ridge(moments, self.outcome, self.predictors, self.penalty, self.level))
 
 
@@ -166,16 +159,13 @@ class Lasso(_Regression):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return regression_table("Lasso")
 
     def check(self, public: PublicFacts) -> None:
-        """Check columns and penalty."""
         super().check(public)
         check_penalty(self.penalty, "bic")
 
     def run(self, moments: Moments) -> Result:
-        """Fit."""
         return _regression(lasso(moments, self.outcome, self.predictors, self.penalty))
 
 
@@ -211,17 +201,14 @@ class Pc(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return other_table("Graph by PC")
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, level and package."""
         super().check(public)
         require_number("alpha", self.alpha, low=MIN_POSITIVE, below=1)
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(pc(moments, **self._settings()))
 
 
@@ -234,17 +221,14 @@ class Ges(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return other_table("Graph by GES")
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, penalty and package."""
         super().check(public)
         require_number("penalty", self.penalty, low=MIN_POSITIVE)
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(ges(moments, **self._settings()))
 
 
@@ -262,17 +246,14 @@ class Notears(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return linear_table("Graph by NOTEARS", standardised=self.standardise)
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, penalty and threshold."""
         super().check(public)
         require_number("penalty", self.penalty, low=0)
         require_number("threshold", self.threshold, low=0)
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(notears(moments, **self._settings()))
 
 
@@ -294,19 +275,16 @@ class Golem(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         variant = " (equal variances)" if self.equal_variances else ""
         return linear_table(f"Graph by GOLEM{variant}", standardised=self.standardise)
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, penalty and threshold."""
         super().check(public)
         if self.penalty is not None:
             require_number("penalty", self.penalty, low=0)
         require_number("threshold", self.threshold, low=0)
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(golem(moments, **self._settings()))
 
 

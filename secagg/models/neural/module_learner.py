@@ -108,7 +108,6 @@ class ModuleLearner:
         return result
 
     def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
-        """Return each record's loss, shape (records,)."""
         import torch  # noqa: PLC0415
         from torch.nn import functional  # noqa: PLC0415
 
@@ -140,7 +139,6 @@ class ModuleLearner:
         return kink(self._module, self._trial())
 
     def _trial(self) -> Tensor:
-        """Return random records to try the module on."""
         import torch  # noqa: PLC0415
 
         shape = (_TRIAL_RECORDS, len(self.predictors))

@@ -133,7 +133,6 @@ class NoisyRounds:
 
     @property
     def clip(self) -> float:
-        """C."""
         return CLIP if self.settings.clip is None else self.settings.clip
 
     @property
@@ -166,7 +165,6 @@ class NoisyRounds:
         return units, rounds
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the units, and networks drawn from the seed."""
         settings, networks = self.settings, self.settings.networks(public)
         rng = np.random.default_rng(settings.seed)
         start = networks.initial(rng, random_inputs=settings.starts_random)
@@ -193,7 +191,6 @@ class NoisyRounds:
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the units, then gradients at W, until all rounds have run."""
         if state["status"] == UNITS:
             return UNITS, {}
         if state["status"] != GRADIENT:
@@ -220,7 +217,6 @@ class NoisyRounds:
         return sums_of_sample(change, len(u), self.clip, bits)
 
     def aggregate(self, state: State, total: Update) -> State:
-        """Compute the units, or take a step."""
         if state["status"] == UNITS:
             return _with_units(state, total)
         networks = self.settings.networks_of(len(state["centre"]), noised=True)

@@ -137,9 +137,7 @@ class MlpSettings:
         return Networks(d, self.hidden, penalty, self.zero_diagonal)
 
     def names(self, public: PublicFacts) -> tuple[str, ...]:
-        """Return the names of the graph's variables."""
         return tuple(public.variables[i].name for i in self.chosen(public))
 
     def chosen(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the graph's variables."""
         return choose(public, self.variables, "method.variables")

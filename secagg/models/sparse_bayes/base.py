@@ -158,7 +158,6 @@ class SparseModel(SparseSettings):
         return spike_slab.paper(chosen, one, d, dd, sites, prior, rng)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the count and the sampler's rounds."""
         self._check()
         half = halves(public, self.columns(public))
         check_halves(half, [public.variables[i].name for i in self.columns(public)])
@@ -173,7 +172,6 @@ class SparseModel(SparseSettings):
         return Stage(RECORDS, tuple(count), 1, sees), sampled
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the count, and chains with different starts."""
         shape = (self.chains, *self.shape(public))
         rng = self._generator(0)
         return {
@@ -187,7 +185,6 @@ class SparseModel(SparseSettings):
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the count, then send theta and t until all rounds are done."""
         if state["status"] == "counting":
             return RECORDS, {}
         if state["status"] != "running":
@@ -205,7 +202,6 @@ class SparseModel(SparseSettings):
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Count, or run a round's sweeps."""
         return self.contribute_batched(stage, [rows], message, [memory], public, [random])[0]
 
     def contribute_batched(
@@ -217,7 +213,6 @@ class SparseModel(SparseSettings):
         public: PublicFacts,
         randoms: Sequence[RandomBytes],
     ) -> list[tuple[Update, State]]:
-        """Return the results of `contribute` at each of these sites, bit for bit."""
         chosen = self.columns(public)
         if stage == RECORDS:
             return [(self._count(each.values[:, chosen]), memory)
@@ -243,7 +238,6 @@ class SparseModel(SparseSettings):
         ]
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Process the count, or draw the common parameters."""
         if state["status"] == "counting":
             return self._after_count(state, total)
         rng = self._generator(state["round"] + 1)

@@ -161,7 +161,6 @@ class SparseDirected(SparseModel):
 
     @property
     def title(self) -> str:
-        """The name, with the distribution of the errors if it is not the paper's."""
         if self._surrogate:
             return SURROGATE
         kind = "order of the columns known" if self.ordered else "cycles allowed"
@@ -169,12 +168,10 @@ class SparseDirected(SparseModel):
 
     @property
     def edge_rule(self) -> str:
-        """Why no weight of an edge is predicted."""
         return NOT_JUDGED
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine."""
         return sampler_disclosure(
             "The number of records; with scale = 'pooled' each column's variance within sites; and "
             "in every round, for every chain, sums over sites of differences between each site's "
@@ -184,7 +181,6 @@ class SparseDirected(SparseModel):
 
     @property
     def needs_records(self) -> str:
-        """Why Laplace errors need single records."""
         if self.errors == "gaussian":
             return ""
         return (
@@ -193,11 +189,9 @@ class SparseDirected(SparseModel):
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of the graph."""
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the graph's columns."""
         return choose(public, self.variables, "method.variables")
 
     def shape(self, public: PublicFacts) -> tuple[int, int]:
@@ -238,7 +232,6 @@ class SparseDirected(SparseModel):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        """Return, for each of these sites, its contribution to a round's sums and its memory."""
         return [
             self._run_sweeps(site, n, now, rng)
             for site, n, rng in zip(sites, records, rngs, strict=True)
@@ -252,7 +245,6 @@ class SparseDirected(SparseModel):
         prior: SpikeSlab,
         rng: np.random.Generator,
     ) -> Common:
-        """Return the coordinator's draws after a round's sums."""
         return self.draw_slabs_first(now, total, sites, prior, rng)
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:

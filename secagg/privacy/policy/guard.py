@@ -113,7 +113,6 @@ class Guard:
         )
 
     def close(self) -> None:
-        """Close the ledger."""
         if self._ledger is not None:
             self._numbers.close()
             self._ledger.close()

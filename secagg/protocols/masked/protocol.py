@@ -145,7 +145,6 @@ class Masked:
         check_fractions(self.colluding, self.dropping)
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says how many sites may collude, and how many may drop out."""
         plan = self._plan_for(sites)
         colluding = self.max_colluding(sites)
         text = (
@@ -166,7 +165,6 @@ class Masked:
         return self._plan_for(sites).least_survivors
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return (), because no further parties are needed."""
         return ()
 
     def plan(self, context: Context) -> GraphPlan:
@@ -188,7 +186,6 @@ class Masked:
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[ProtocolState, Body]:
-        """Run a phase at a site."""
         plan, kept = self.plan(context), cast("SiteState", state)
         match phase:
             case "advertise":

@@ -91,7 +91,6 @@ class Paillier(PaillierPhases):
     )
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says that no site may collude with the coordinator."""
         return f"each of the {sites} sites holds the key: none may collude with the coordinator"
 
     def max_colluding(self, sites: int) -> int:

@@ -141,7 +141,6 @@ class ThresholdPaillier(PaillierPhases):
             raise JobError("protocol.threshold", "must be at least 2: 1 site could decrypt alone")
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says how many sites may collude, and how many may drop out."""
         t = self.threshold_of(sites)
         return (
             f"any {t} of {sites} sites decrypt together: up to {t - 1} may collude with the "

@@ -87,7 +87,6 @@ class NormalHierarchy:
         return (*(f"mu[{name}]" for name in terms), *(f"log tau[{name}]" for name in terms))
 
     def prior(self, d: int) -> Natural:
-        """Return p(phi)."""
         precision = np.repeat([self.sd**-2.0, self.log_sd**-2.0], d)
         return Natural(precision * np.repeat([self.mean, self.log_mean], d), np.diag(precision))
 

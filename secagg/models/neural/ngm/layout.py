@@ -46,7 +46,6 @@ class NgmLayout:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the layout that `plain` wrote."""
         columns = tuple(ModelColumn(n, tuple(p), i) for n, p, i in plain["columns"])
         return cls(columns, tuple(plain["chosen"]))
 

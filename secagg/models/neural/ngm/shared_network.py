@@ -67,7 +67,6 @@ class SharedNetwork:
 
     @property
     def blocks(self) -> Blocks:
-        """The parameters."""
         return self._blocks
 
     @cached_property
@@ -105,7 +104,6 @@ class SharedNetwork:
         return units
 
     def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
-        """Return each record's loss, shape (records,)."""
         z = self.standardised(records)
         outputs = self.outputs(parameters, z)
         return record_losses(self.layout, outputs, z, parameters["log_sd"], records)
