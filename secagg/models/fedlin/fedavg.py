@@ -62,15 +62,13 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
-from secagg.models.common.checks import check_numbers
-from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.base import FINISH, ROUNDS
 from secagg.models.fedlin.descriptions import seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE
-from secagg.models.fedlin.result import convergence, joined, own_summary, summary
+from secagg.models.fedlin.result import convergence, joined, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 
@@ -78,7 +76,7 @@ _ROUNDING = 1e-12  # smaller changes are rounding errors
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(LocalSteps, FedLinModel):
+class FedAvg(LocalSteps):
     """FedAvg and Ditto."""
 
     rounds: int = 30
@@ -95,7 +93,7 @@ class FedAvg(LocalSteps, FedLinModel):
     If it is not set: FedAvg only."""
 
     name: ClassVar[str] = "fedavg"
-    placements: ClassVar[Placements] = Placements.site_moments("batch, holdout or degree")
+    needs_noise: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
@@ -122,16 +120,8 @@ class FedAvg(LocalSteps, FedLinModel):
         )
 
     @property
-    def needs_records(self) -> str:
-        return super().needs_records or ("draws batches of records" if self.batch else "")
-
-    @property
     def own_at_sites(self) -> bool:
         return self.personal is not None
-
-    @property
-    def needs_noise(self) -> bool:
-        return False
 
     @property
     def short(self) -> str:
@@ -147,7 +137,6 @@ class FedAvg(LocalSteps, FedLinModel):
         return others if self.personal is None else [*others, own["common"]]
 
     def round_stage(self, public: PublicFacts) -> Stage:
-        check_numbers(self, {"rounds": 1, "tolerance": 0})
         self.check_steps()
         if self.personal is not None and not 1e-9 <= self.personal <= 1e9:
             raise JobError("method.personal", "must be positive, from 1e-9 to 1e9")
@@ -220,6 +209,3 @@ class FedAvg(LocalSteps, FedLinModel):
         layout = self.layout(public)
         common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
         return Result({**found, "common": common, "personal": self.personal})
-
-    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        return own_summary(self, memory, public)

@@ -65,13 +65,11 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Placements
 from secagg.errors import JobError
-from secagg.models.common.checks import check_numbers
-from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.base import FINISH, ROUNDS
 from secagg.models.fedlin.descriptions import SOLVED_BY_CHOICE, seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
-from secagg.models.fedlin.result import convergence, explained, joined, own_summary, summary
+from secagg.models.fedlin.result import convergence, explained, joined, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_covariance import (
@@ -90,7 +88,7 @@ _WARMUP_ROUNDS = 2  # before sizes of two rounds can be compared, because sites 
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinHm1(LocalSteps, FedLinModel):
+class FedLinHm1(LocalSteps):
     """HM1: linear regressions tied by a covariance between sites."""
 
     rounds: int = 30
@@ -106,11 +104,10 @@ class FedLinHm1(LocalSteps, FedLinModel):
     end."""
 
     name: ClassVar[str] = "fedlin_hm1"
-    placements: ClassVar[Placements] = Placements.site_moments("batch, holdout or degree")
-
-    @property
-    def title(self) -> str:
-        return "FedLin HM1 regression"
+    title: ClassVar[str] = "FedLin HM1 regression"
+    short: ClassVar[str] = "hm1"
+    needs_noise: ClassVar[bool] = True
+    """The prior's weight depends on the noise variance."""
 
     @property
     def disclosure(self) -> Disclosure:
@@ -126,19 +123,6 @@ class FedLinHm1(LocalSteps, FedLinModel):
             other_runs=seen_by_subtraction(self.intercept),
             attacks=("identified_share", "hm1_sums", "hm1_invented"),
         )
-
-    @property
-    def needs_records(self) -> str:
-        return super().needs_records or ("draws batches of records" if self.batch else "")
-
-    @property
-    def needs_noise(self) -> bool:
-        """Always true: the prior's weight depends on the noise variance."""
-        return True
-
-    @property
-    def short(self) -> str:
-        return "hm1"
 
     def _length(self, public: PublicFacts) -> int:
         return history_length(self.layout(public).d, len(public.sites), self.rounds)
@@ -259,11 +243,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
             )
         return None
 
-    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        return own_summary(self, memory, public)
-
     def _check_rounds(self) -> None:
-        check_numbers(self, {"rounds": 1, "tolerance": 0})
         self.check_steps()
         if not 0 < self.alpha < 1:
             raise JobError("method.alpha", "must be above 0 and below 1")

@@ -142,11 +142,10 @@ class FedLinHm2(Participation, FedLinModel):
     """With the other priors: prior standard deviation of log sigma^2."""
 
     name: ClassVar[str] = "fedlin_hm2"
+    title: ClassVar[str] = "FedLin HM2 regression"
+    short: ClassVar[str] = "hm2"
+    last_sees: ClassVar[str] = "how many sites include each coefficient"
     placements: ClassVar[Placements] = Placements.site_moments("holdout or degree")
-
-    @property
-    def title(self) -> str:
-        return "FedLin HM2 regression"
 
     @property
     def disclosure(self) -> Disclosure:
@@ -178,10 +177,6 @@ class FedLinHm2(Participation, FedLinModel):
     def knows_noise(self) -> bool:
         """Other priors and points need more than a mean of normal densities of theta_k."""
         return self.prior == "normal" and not self.points
-
-    @property
-    def short(self) -> str:
-        return "hm2"
 
     def noise_of(self, phi: Array, known: float) -> Array:
         """Return the noise variance for draws of phi, in the units analysed."""
@@ -313,10 +308,6 @@ class FedLinHm2(Participation, FedLinModel):
     def last_fields(self, public: PublicFacts) -> Spec:
         """How many sites include each coefficient."""
         return (Field("included", (self.layout(public).d,), 1.0, 0, Kind.COUNT),)
-
-    @property
-    def last_sees(self) -> str:
-        return "how many sites include each coefficient"
 
     def last_parts(self, own: State) -> Update:
         """The coefficients that the site includes."""
