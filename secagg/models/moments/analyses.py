@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -70,9 +70,7 @@ class Analysis(Protocol):
 class Describe:
     """Means, standard deviations and correlations of all variables."""
 
-    @property
-    def table(self) -> ResultTable:
-        return ResultTable("Means, spread and correlations", TableKind.DESCRIPTION)
+    table: ClassVar = ResultTable("Means, spread and correlations", TableKind.DESCRIPTION)
 
     def check(self, public: PublicFacts) -> None:
         """Accept every job: there are no settings."""
@@ -109,9 +107,7 @@ class Ols(_Regression):
     level: float = 0.95
     """Level of the confidence intervals, between 0 and 1."""
 
-    @property
-    def table(self) -> ResultTable:
-        return regression_table("Linear regression (least squares)")
+    table: ClassVar[ResultTable] = regression_table("Linear regression (least squares)")
 
     def check(self, public: PublicFacts) -> None:
         super().check(public)
@@ -136,9 +132,7 @@ class Ridge(_Regression):
     """Probability of the intervals, between 0 and 1. They do not account for the bias of ridge
     regression or for the choice of the penalty."""
 
-    @property
-    def table(self) -> ResultTable:
-        return regression_table("Ridge regression")
+    table: ClassVar[ResultTable] = regression_table("Ridge regression")
 
     def check(self, public: PublicFacts) -> None:
         super().check(public)
@@ -157,9 +151,7 @@ class Lasso(_Regression):
     """Factor of the sum of absolute slopes, above 0. `"bic"` tries 100 penalties and takes the one
     with the smallest BIC. Predictors are standardised. scikit-learn's alpha is this number."""
 
-    @property
-    def table(self) -> ResultTable:
-        return regression_table("Lasso")
+    table: ClassVar[ResultTable] = regression_table("Lasso")
 
     def check(self, public: PublicFacts) -> None:
         super().check(public)
@@ -199,9 +191,7 @@ class Pc(Graph):
     alpha: float = 0.05
     """Level of each test of independence, above 0 and below 1."""
 
-    @property
-    def table(self) -> ResultTable:
-        return other_table("Graph by PC")
+    table: ClassVar[ResultTable] = other_table("Graph by PC")
 
     def check(self, public: PublicFacts) -> None:
         super().check(public)
@@ -219,9 +209,7 @@ class Ges(Graph):
     penalty: float = 1.0
     """Factor of the penalty in BIC, above 0. With 1, the score is BIC itself."""
 
-    @property
-    def table(self) -> ResultTable:
-        return other_table("Graph by GES")
+    table: ClassVar[ResultTable] = other_table("Graph by GES")
 
     def check(self, public: PublicFacts) -> None:
         super().check(public)

@@ -14,7 +14,7 @@ only functions of its draws and records, and these are visible only in a sum ove
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import NamedTuple
@@ -24,11 +24,19 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     COLLECTED_DRAWS,
+    NO_WINDOWS,
     Body,
+    ChosenWeights,
+    EqualWeights,
     Field,
     Kind,
+    MethodFacts,
+    MomentsOnly,
     NoisyMatrix,
     PublicFacts,
+    Regression,
+    Result,
+    SingleRecords,
     SiteRecords,
     Spec,
     Stage,
@@ -77,8 +85,50 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseModel(SparseSettings):
+class SparseModel(SparseSettings, ABC):
     """The steps of the sampler."""
+
+    @property
+    def facts(self) -> MethodFacts:
+        """Draws at each site, from its moments unless `needs_records` says otherwise."""
+        reason = self.needs_records
+        return MethodFacts(
+            derivation=type(self).__module__,
+            weights=ChosenWeights(
+                f"A site's draws depend on the common draws sent, and it {reason}."
+            )
+            if reason
+            else EqualWeights("A site's draws depend on its moments and on chance."),
+            reads=SingleRecords(reason=reason, repeatable=False, moments_with_other_settings=True)
+            if reason
+            else MomentsOnly(knows_noise=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=self.regression,
+            edge_rule=self.edge_rule,
+            site_result=self.site_result,
+            contribute_batched=self.contribute_batched,
+        )
+
+    @property
+    def regression(self) -> Regression | None:
+        """The regression that the result is, if it is one."""
+        return None
+
+    @property
+    def edge_rule(self) -> str | None:
+        """Why no weight of an edge is predicted, if the result is a graph."""
+        return None
+
+    @property
+    def needs_records(self) -> str:
+        """Why moments are not enough; "" if they are."""
+        return ""
+
+    @abstractmethod
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
+        """Return a site's own result. memory: after its last `contribute`."""
 
     @abstractmethod
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:

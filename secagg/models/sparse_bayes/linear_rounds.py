@@ -10,7 +10,7 @@ operation acts on one matrix or one number alone, so no bit depends on the rest 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import ClassVar, Literal
@@ -78,7 +78,7 @@ _NOISE = tuple(field.name for field in fields(SweepNoise))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseLinear(SparseModel, ABC):
+class SparseLinear(SparseModel):
     """The sampler's settings and the choice of the coordinator's step."""
 
     step: Literal["collapsed", "paper"] = "collapsed"

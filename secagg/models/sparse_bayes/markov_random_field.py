@@ -76,13 +76,10 @@ class SparseMarkov(SparseLinear):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_markov"
+    edge_rule: ClassVar[str] = NOT_JUDGED
     placements: ClassVar[Placements] = Placements.site_moments()
     model_name: ClassVar[str] = "Sparse Markov random field"
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
-
-    @property
-    def edge_rule(self) -> str:
-        return NOT_JUDGED
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
