@@ -105,14 +105,12 @@ class NoiseSize:
     @property
     def weight_error(self) -> Array:
         """The standard deviation of the noise in W_ij, for unrelated columns."""
-        found: Array = self._of_effects(self.noise) / self.variances[:, None]
-        return found
+        return self._of_effects(self.noise) / self.variances[:, None]
 
     @property
     def weight_variance(self) -> Array:
         """The variance of W_ij by noise and chance, for unrelated columns, shape (q, d)."""
-        found: Array = self._slope_variance / self.variances[:, None] ** 2
-        return found
+        return self._slope_variance / self.variances[:, None] ** 2
 
     @property
     def penalty(self) -> Array:

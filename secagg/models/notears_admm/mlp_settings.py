@@ -112,7 +112,6 @@ class MlpSettings:
 
     @property
     def starts_random(self) -> bool:
-        """Whether first layers are random at the start."""
         return bool(self.in_force["random_inputs"])
 
     def check(self, public: PublicFacts) -> None:
@@ -127,7 +126,6 @@ class MlpSettings:
         check_halves(halves(public, self.chosen(public)), self.names(public))
 
     def networks(self, public: PublicFacts) -> Networks:
-        """Return the layout of the parameters."""
         return self.networks_of(len(self.chosen(public)), noised=public.clip is not None)
 
     def networks_of(self, d: int, *, noised: bool) -> Networks:

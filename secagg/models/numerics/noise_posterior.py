@@ -260,8 +260,7 @@ def move(
 
 def adapted(probability: Floats) -> Floats:
     """Return the factor by which the steps change during warmup."""
-    found: Floats = np.exp(0.15 * (probability - _ACCEPTANCE))
-    return found
+    return np.exp(0.15 * (probability - _ACCEPTANCE))
 
 
 def starts(released: Floats, variance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -349,7 +349,6 @@ class SparseModel(SparseSettings, ABC):
         return update
 
     def _first_memory(self, rows: SiteRecords, facts: State, public: PublicFacts) -> State:
-        """Return a site's memory before its first round."""
         chosen = self.columns(public)
         z, unit = analysed(rows.values[:, chosen], facts, public, own=self.scale == "site")
         site = {**facts, "round": 0, "here": len(z), "unit": unit, **self.begin_memory(z, public)}

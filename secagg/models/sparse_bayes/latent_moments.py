@@ -135,8 +135,7 @@ def latent_regression(latents: Sequence[State], factors: Sequence[Array], design
 def predictor_scatters(latents: Sequence[State]) -> Array:
     """Return L_x L_x' of the sites' current moments, (sites, chains, regressions, q, q)."""
     L_x = factor_of(np.array([latent["X"] for latent in latents]))[..., 1:-1, 1:-1]
-    found: Array = L_x @ transpose(L_x)
-    return found
+    return L_x @ transpose(L_x)
 
 
 def shift_latent(latents: Sequence[State], factors: Sequence[Array], design: Design,
@@ -310,5 +309,4 @@ def _of_y(d: Array) -> Array:
 def _unit(factors: Sequence[Array], design: Design) -> Array:
     """Return what a coefficient in the units analysed is multiplied by in those of the release."""
     d = _in_order(factors, design)
-    found: Array = d[:, None, :, :-1] / _of_y(d)
-    return found
+    return d[:, None, :, :-1] / _of_y(d)

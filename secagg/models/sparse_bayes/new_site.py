@@ -104,5 +104,4 @@ def predict(draws: NewSiteDraws, x: Array, records: int, rng: np.random.Generato
     """
     mean = draws.theta @ x.T
     spread = np.sqrt(draws.s * (1 + 1 / records))
-    predicted: Array = mean + spread[:, None] * rng.standard_normal(mean.shape)
-    return predicted
+    return mean + spread[:, None] * rng.standard_normal(mean.shape)

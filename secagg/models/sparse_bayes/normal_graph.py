@@ -79,7 +79,6 @@ def scatter_columns(z: Array) -> Array:
 
 
 def pair_positions(p: int) -> tuple[Indices, Indices]:
-    """Return both columns of each pair."""
     first, second = np.triu_indices(p, 1)
     return first, second
 

@@ -73,7 +73,6 @@ class SparseSettings:
 
     @cached_property
     def noise(self) -> NoisePrior:
-        """The sites' prior of their error variances."""
         return NoisePrior(self.noise_shape, self.noise_scale)
 
     @property

@@ -148,7 +148,6 @@ class Cap:
                 raise UsageError("budget cap", f"{name} must be {range_}, not {value:g}")
 
     def words(self) -> str:
-        """Return the cap in words."""
         period = "for ever" if self.days is None else f"in {self.days:g} days"
         size = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
         only = ", jobs with noise" if self.noised_only else ""

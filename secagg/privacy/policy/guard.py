@@ -95,7 +95,6 @@ class Guard:
 
     @property
     def ledger(self) -> Ledger:
-        """The site's ledger, open."""
         if self._ledger is None:
             self._ledger = self.open_ledger()
         return self._ledger

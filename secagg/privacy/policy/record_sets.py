@@ -100,7 +100,6 @@ class ReadQuestion:
         return "ReadQuestion(...)"
 
     def variables(self) -> Iterator[tuple[Key, NDArray[np.float64]]]:
-        """Return the values of each variable, for the complete records."""
         names = [
             (name, i)
             for name, declared in self.question.columns.items()

@@ -75,7 +75,6 @@ class NgmLayout:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @cached_property

@@ -307,7 +307,6 @@ class FedNgr:
         return path_norms(network.weights(state["training"]["optimiser"]["best"]))
 
     def _graph(self, layout: NgmLayout, norms: Array) -> tuple[NDArray[np.bool_], Array]:
-        """Return the graph, and the path norms between columns."""
         strength = edge_strengths(layout, norms)
         return (strength > self.threshold) & ~np.eye(layout.d, dtype=np.bool_), strength
 
