@@ -64,13 +64,9 @@ class ModuleLearner:
         """Number of outputs: that of the levels for a cross-entropy, else 1."""
         return len(self.outcome) + 1 if self.loss == "cross_entropy" else 1
 
-    @property
+    @cached_property
     def blocks(self) -> Blocks:
         """The parameters that are trained, in the module's own order."""
-        return self._blocks
-
-    @cached_property
-    def _blocks(self) -> Blocks:
         named = _trained(self._module)
         return Blocks(tuple(Block(name, tuple(p.shape)) for name, p in named.items()))
 

@@ -71,12 +71,8 @@ class MaskedNetwork:
     centre: Array
     scale: Array
 
-    @property
-    def blocks(self) -> Blocks:
-        return self._blocks
-
     @cached_property
-    def _blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:
         return masked_blocks(self.layout, self.hidden)
 
     @cached_property

@@ -65,12 +65,8 @@ class SharedNetwork:
         """The names of the layers' weights, the first layer first."""
         return tuple(f"layer_{number}.weight" for number in range(1, len(self.hidden) + 2))
 
-    @property
-    def blocks(self) -> Blocks:
-        return self._blocks
-
     @cached_property
-    def _blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:
         p = self.layout.variables
         blocks: list[Block] = []
         for number, (below, units) in enumerate(pairwise((p, *self.hidden, p)), 1):
