@@ -14,10 +14,13 @@ from nvflare.lighter.impl.cert import CertBuilder as NvflareCertBuilder
 
 
 class CertBuilder(NvflareCertBuilder):
-    """Makes all certificates of a consortium, valid for five years; none ends after the root."""
+    """Makes all certificates of a consortium, valid for the same number of days.
 
-    def __init__(self) -> None:
-        super().__init__(root_valid_days=1825)
+    valid_days: of the root and of all others; none ends after the root
+    """
+
+    def __init__(self, valid_days: int = 1825) -> None:
+        super().__init__(root_valid_days=valid_days)
 
     def _generate_cert(self, *subject: Any, ca: bool = False, **settings: Any) -> Any:
         if not ca:
