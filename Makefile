@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: demo docs examples methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all lint neural nvflare fuzz check bench bench-peers bench-neural data lock clean help
+.PHONY: demo dist docs examples reproduce methods-under-noise study report audit deploy-demo deploy-checks flower-demo test test-all lint neural nvflare fuzz check bench bench-peers bench-neural data lock clean help
 
 demo: .venv/.run  ## run the main jobs on four hospitals' records; reports go into runs/
 	$(BIN)/secagg run examples/heart-disease/logistic.toml --out runs/heart-logistic --overwrite
@@ -33,6 +33,9 @@ examples: .venv/.test .venv/.data  ## learn the protein-signalling graph over ei
 methods-under-noise: .venv/.test  ## what privacy costs under every method; pages in runs/
 	for kind in regressions graphs; do \
 	  $(BIN)/secagg experiment benchmarks/experiments/$$kind.toml --out runs/$$kind || exit; done
+
+reproduce: .venv/.test .venv/.data  ## repeat a paper's experiments: PAPER="notears-admm --figure 1 --quick"
+	$(BIN)/python -m reproductions $(PAPER)
 
 deploy-demo: .venv/.nvflare  ## four hospitals over NVFLARE on this computer; report in runs/deploy-demo
 	$(BIN)/python examples/nvflare/demo.py
@@ -92,16 +95,24 @@ lint: .venv/.neural  ## run formatter, linter, type checker and layer rules
 check: lint .venv/.nvflare  ## lint, then run every test
 	$(MAKE) test-all
 
-bench: .venv/.test  ## print the tables of docs/performance.md (after bench-peers: peers too)
+bench: .venv/.test  ## print the tables of docs/performance/ (after bench-peers: peers too)
 	python=.venv$$(test -e .venv-bench/.peers && echo -bench)/bin/python; \
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $$python benchmarks/report.py $(REPORT)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $$python -m benchmarks.report $(REPORT)
 
 bench-peers: .venv-bench/.peers  ## install the libraries that bench compares with in .venv-bench
 
 bench-neural: .venv-bench/.neural  ## install torch beside them, for the reference of NOTEARS-ADMM
 
+dist: .venv/.test  ## test the packages, then build source archive and wheel into dist/
+	$(PYTEST) tests/system/test_packaging.py
+	$(BIN)/python -m build --no-isolation
+
 docs: .venv-docs/.docs  ## build the documentation into site/; fails on any warning
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+.PHONY: tables
+tables: .venv/.run  ## write what the code says of settings and sums into the pages of docs/
+	$(BIN)/python docs/tables.py
 
 data: .venv/.data  ## install the packages whose data files the examples read
 

@@ -1,10 +1,10 @@
-"""Run every benchmark and print its tables; with --write, put them into docs/performance.md too.
+"""Run every benchmark and print its tables; with --write, put them into docs/performance/ too.
 
-    python benchmarks/report.py [--quick] [--write] [SCRIPT ...]
+    python -m benchmarks.report [--quick] [--write] [SCRIPT ...]
 
-Each script prints Markdown and can also run alone. In docs/performance.md the output of a script
-stands between `<!-- begin SCRIPT -->` and `<!-- end SCRIPT -->`, that of `machine` first. Text
-outside these marks is written by hand and never changed.
+Each script prints Markdown and can also run alone. In the pages of docs/performance the output of a
+script stands between `<!-- begin SCRIPT -->` and `<!-- end SCRIPT -->`. It begins with the stamp:
+date, machine, versions and commit. Text outside these marks is written by hand and never changed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from harness import machine
+from benchmarks.harness import machine
 
 HERE = Path(__file__).resolve().parent
-DOCUMENT = HERE.parent / "docs" / "performance.md"
+PAGES = HERE.parent / "docs" / "performance"
 SCRIPTS = {
     "bench_protocols.py": [],
     "bench_masked.py": [],
@@ -44,8 +44,9 @@ SCRIPTS = {
 def output(script: str, quick: bool) -> str:
     """Return what a script prints. Raises `CalledProcessError` if it fails."""
     options = (SCRIPTS[script] or ["--quick"]) if quick else []
-    command = [sys.executable, str(HERE / script), *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    [path] = HERE.glob(f"*/{script}")
+    command = [sys.executable, "-m", f"benchmarks.{path.parent.name}.{path.stem}", *options]
+    done = subprocess.run(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True, check=True)
     text = "\n".join(line for line in done.stdout.splitlines() if not is_noise(line)).strip()
     return text if text.startswith("#") else f"```text\n{text}\n```"
 
@@ -55,26 +56,35 @@ def is_noise(line: str) -> bool:
     return re.match(r"\[[\d-]+ [\d:.]+\] \[\w+\] ", line) is not None
 
 
+def stamp() -> str:
+    """Return date, machine, versions and the commit that is measured."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty=, changed"],
+        cwd=HERE, stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    return f"*{machine()} Commit {described.stdout.strip() or 'not known'}.*"
+
+
 def write(name: str, text: str) -> None:
-    """Replace what stands between the marks of `name` in the document."""
-    before = DOCUMENT.read_text(encoding="utf-8")
+    """Replace what stands between the marks of `name` in the page that has them."""
     begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
-    head, rest = before.split(begin)
+    (page,) = (page for page in PAGES.glob("*.md") if begin in page.read_text(encoding="utf-8"))
+    head, rest = page.read_text(encoding="utf-8").split(begin)
     _, tail = rest.split(end)
-    DOCUMENT.write_text(f"{head}{begin}\n{text}\n\n{end}{tail}", encoding="utf-8")
+    page.write_text(f"{head}{begin}\n{text}\n\n{end}{tail}", encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help="all unless named")
     parser.add_argument("--quick", action="store_true", help="small sizes, once: does it all run?")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write docs/performance")
     options = parser.parse_args()
-    sections = {"machine": machine()}
-    print(sections["machine"], end="\n\n", flush=True)
+    sections: dict[str, str] = {}
     for script in options.scripts or SCRIPTS:
         began = time.monotonic()
-        sections[script] = output(script, options.quick)
+        before = stamp()  # the load is that of before the script
+        sections[script] = f"{before}\n\n{output(script, options.quick)}"
         print(sections[script], end="\n\n", flush=True)
         print(f"{script}: {time.monotonic() - began:.0f} s", file=sys.stderr)
     if options.write:

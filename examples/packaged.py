@@ -1,7 +1,7 @@
 """Find a data file inside an installed package, for the scripts that make the example data.
 
 The real records of the examples ship inside packages of the Python registry (listed with their
-hashes in requirements/data.txt). `secagg.reproductions.data.package_files` finds and checks them.
+hashes in requirements/data.txt). `reproductions.data.package_files` finds and checks them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for reproductions
+from reproductions.data import package_files
 from secagg.errors import UsageError
-from secagg.reproductions.data import package_files
 
 INSTALL = "pip install --no-deps --require-hashes -r requirements/data.txt"
 

@@ -5,6 +5,7 @@
     Run              what `run` and `resume` return
     plan             shows what a job would send and release, before any record is read
     simulate         computes a job's result without messages, for a person who holds all the data
+    simulate_sites   the same, with each site's own result
     FedLin           one linear regression for each site, with the interface of scikit-learn
     FedNGM           a neural graphical model of all columns, with the interface of scikit-learn
     FedModule        a torch module over sites, with the interface of scikit-learn
@@ -22,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 from secagg.core.version import __version__
 
 if TYPE_CHECKING:
-    from secagg.audits.run_integrity import verify_folder
+    from secagg.evidence.integrity import verify_folder
     from secagg.runs.estimators.fedlin import FedLin
     from secagg.runs.estimators.fedmodule import FedModule
     from secagg.runs.estimators.fedngm import FedNGM
     from secagg.runs.plan import plan
     from secagg.runs.run import Run, resume, run
-    from secagg.runs.simulate import simulate
+    from secagg.runs.simulate import simulate, simulate_sites
 
 __all__ = [
     "FedLin",
@@ -40,6 +41,7 @@ __all__ = [
     "resume",
     "run",
     "simulate",
+    "simulate_sites",
     "verify_folder",
 ]
 
@@ -49,10 +51,11 @@ _HOMES = {
     "Run": "secagg.runs.run",
     "plan": "secagg.runs.plan",
     "simulate": "secagg.runs.simulate",
+    "simulate_sites": "secagg.runs.simulate",
     "FedLin": "secagg.runs.estimators.fedlin",
     "FedModule": "secagg.runs.estimators.fedmodule",
     "FedNGM": "secagg.runs.estimators.fedngm",
-    "verify_folder": "secagg.audits.run_integrity",
+    "verify_folder": "secagg.evidence.integrity",
 }
 
 

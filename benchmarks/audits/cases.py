@@ -14,6 +14,7 @@ CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}
 METHODS: dict[str, dict[str, Any]] = {
     "moments": {"analyses": [{"kind": "ols", **REGRESSION}]},
     "logistic": BINARY,
+    "poisson": {"outcome": "count", "predictors": ["x", "y"]},
     "gradient": {**BINARY, "family": "binomial", "rounds": 20},
     "notears_admm": GRAPH,
     "notears_mlp_admm": {"variables": ["x", "y"], "hidden": 2, "rounds": 12, "seed": 3},
@@ -41,17 +42,19 @@ def tables(sites: int, rows: int = 60, seed: int = 7) -> dict[str, pd.DataFrame]
         z = rng.uniform(-1.2, -0.4) * y + rng.normal(scale=0.6, size=rows)
         case = (rng.random(rows) < 1 / (1 + np.exp(-x))).astype(int)
         table = pd.DataFrame({"x": x, "y": y, "z": z}).clip(-6, 6)
-        found[f"site_{k + 1}"] = table.assign(case=case)
+        count = rng.poisson(np.exp(0.5 + 0.5 * table["x"]))
+        found[f"site_{k + 1}"] = table.assign(case=case, count=count)
     return found
 
 
 def job(method: str, protocol: str = "masked", **more: Any) -> dict[str, Any]:
     """Return a job of a method; more: other parts of the job."""
     reals = {c: {"type": "continuous", "low": -6, "high": 6} for c in ("x", "y", "z")}
+    counts = {"count": {"type": "count", "high": 60}} if method == "poisson" else {}
     return {
         "title": method,
         "sites": {"max_rows": 1000},
-        "columns": {**reals, "case": {"type": "binary"}},
+        "columns": {**reals, "case": {"type": "binary"}, **counts},
         "method": {"name": method, **METHODS[method]},
         "protocol": {"name": protocol},
         "release": {"min_sites": 3, "min_records": 10},

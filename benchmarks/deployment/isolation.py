@@ -32,7 +32,7 @@ from pathlib import Path
 
 from same_bits import CASES, RECORDS, Consortium, running
 
-from secagg.audits.run_integrity import verify_folder
+from secagg.evidence.integrity import verify_folder
 
 _FIRST_USER = 40001
 _NOT_CHECKED = 77  # as exit code

@@ -27,7 +27,7 @@ from typing import Any
 from hooked import install_hooks
 from same_bits import CASES, COORDINATOR, FILES, RECORDS, Consortium, in_one_process, running
 
-from secagg.audits.run_integrity import verify_folder
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import Job
 from secagg.sessions.session_ledgers import open_ledger
 

@@ -35,13 +35,13 @@ from consortium import Consortium  # noqa: E402
 from homes import Memory, running  # noqa: E402
 
 import secagg  # noqa: E402
-from secagg.audits.run_integrity import verify_folder  # noqa: E402
 from secagg.core.hash_chain_log import RunLog  # noqa: E402
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster  # noqa: E402
 from secagg.core.randomness import seeded_random, system_random  # noqa: E402
+from secagg.evidence.integrity import verify_folder  # noqa: E402
 from secagg.jobs.job import Job, load_job  # noqa: E402
-from secagg.runs.run_files import finish_folder  # noqa: E402
-from secagg.runs.run_folder import utc_now  # noqa: E402
+from secagg.runs.output_folder import utc_now  # noqa: E402
+from secagg.runs.run_end import finish_folder  # noqa: E402
 from secagg.runs.session_loop import play_session  # noqa: E402
 from secagg.sessions.engines.memory import MemoryEngine  # noqa: E402
 from secagg.sessions.parties import make_coordinator, make_party  # noqa: E402

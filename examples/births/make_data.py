@@ -12,8 +12,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # for reproductions
+from reproductions.data.births import births14, skewed
 from secagg.errors import UsageError
-from secagg.reproductions.data.births import births14, skewed
 
 SITE_RECORDS = 270
 SEED = 1

@@ -21,7 +21,7 @@ from consortium import Consortium
 from homes import HEART, Memory, heart_disease, running
 
 import secagg
-from secagg.audits.run_integrity import verify_folder
+from secagg.evidence.integrity import verify_folder
 
 
 def trips(made: Consortium) -> list[float]:

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for packaged.py, shared by examples
 from packaged import packaged_file
 
-from secagg.reproductions.data.heart_disease import RELABELLED, SOURCE, SOURCE_SHA256
+from reproductions.data.heart_disease import RELABELLED, SOURCE, SOURCE_SHA256
 
 HOSPITALS = {
     "Cleveland": "cleveland.csv",

@@ -14,8 +14,9 @@ import csv
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # for reproductions
+from reproductions.data.sachs import CELLS, observational_cells
 from secagg.errors import UsageError
-from secagg.reproductions.data.sachs import CELLS, observational_cells
 
 SITES = 8
 

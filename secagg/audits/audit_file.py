@@ -37,9 +37,9 @@ from secagg.audits.views import View, Who
 from secagg.contracts import Result
 from secagg.core.version import __version__
 from secagg.errors import EvidenceError, SecaggError, UsageError
+from secagg.evidence.run_files import finite, job_digest
+from secagg.evidence.run_folder import MALFORMED_ERRORS
 from secagg.jobs.job import Job, parse_job
-from secagg.runs.run_files import finite, job_digest
-from secagg.runs.run_reader import MALFORMED_ERRORS
 from secagg.sessions.planned_job import plan_sites
 
 SCHEMA = 2

@@ -12,17 +12,16 @@ import pandas as pd
 
 from secagg.audits.contract import Truth
 from secagg.audits.deployment import Deployment, session_with_sites
-from secagg.audits.run_integrity import roster_of
 from secagg.audits.views import AskSites, View, Who, coordinator_view
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, SecaggError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.data_sources import find_sites
 from secagg.jobs.job import Engine, Job, Named, Release
 from secagg.jobs.person_ids import person_id
 from secagg.jobs.privacy import Privacy
 from secagg.runs.run import run
-from secagg.runs.run_reader import RunFolder
 from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import Planned, plan_job
 
@@ -54,9 +53,8 @@ class AuditedRun:
         out = scratch / "run"
         run(job, kept, out=out, transcript=True, random=replayable_random(seed))
         folder = RunFolder.open_finished(out)
-        session = bytes.fromhex(folder.facts["session"])
         public = replace(planned, sources={})  # an attack gets no way to the records
-        view = coordinator_view(folder, public, roster_of(folder.facts), session)
+        view = coordinator_view(folder, public)
         truth = truth_about(planned, kept, aside)
         deployment = Deployment(job, kept, seed + 1, remembers=not control)
 

@@ -19,12 +19,10 @@ from secagg.audits.audit import Attacked, Progress, judged, leaks, tasks_of
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Limit
 from secagg.audits.outcomes import Outcome, attack_folder
-from secagg.audits.run_integrity import roster_of, verify_folder
 from secagg.audits.views import Who, coordinator_view
-from secagg.core.identity import Role
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import Job
-from secagg.runs.run_reader import RunFolder
-from secagg.sessions.planned_job import plan_sites
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,8 @@ def audit_folder(
     """
     chosen = make_attacks(attacks)
     run = RunFolder.open_finished(folder)
-    verify_folder(folder, recompute=False)
-    roster, facts = roster_of(run.facts), run.facts
-    planned = plan_sites(run.job, roster.with_role(Role.SITE), {})
-    view = coordinator_view(run, planned, roster, bytes.fromhex(facts["session"]))
+    verify_folder(run, recompute=False)
+    view = coordinator_view(run, run.planned)
     by_who = {Who.COORDINATOR: view, Who.OUTSIDER: view.for_outsider()}
     tasks = tasks_of(chosen, views)
     done = []
@@ -73,6 +69,4 @@ def audit_folder(
         if who in by_who:
             outcome = attack_folder(attack, by_who[who], seed)
         done += judged(attack, who, outcome, limits or {})
-    return FolderAudit(
-        run.job, view.sites, facts["session"], bool(view.messages), seed, tuple(done)
-    )
+    return FolderAudit(run.job, view.sites, run.session, bool(view.messages), seed, tuple(done))

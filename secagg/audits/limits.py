@@ -7,23 +7,17 @@ tpr_at_1pct = "<= 0.02"
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from secagg.audits.catalogue import make_attacks
 from secagg.audits.contract import Limit
-from secagg.core.validation import unknown_key
+from secagg.core.validation import read_toml, unknown_key
 from secagg.errors import UsageError
 
 
 def read_limits(path: Path) -> dict[str, Limit]:
     """Return the limits in a file, by metric. Raises `UsageError` that names the wrong line."""
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(str(path), f"is not TOML: {error}") from None
+    given = read_toml(path)
     attacks = make_attacks()
     rates = {name for attack in attacks for name in attack.rates}
     known = rates | {attack.metric for attack in attacks}

@@ -1,8 +1,8 @@
 """What an attacker holds after a run: its messages and the sums that were opened.
 
-A *view* is made from a finished run with a transcript (`secagg.runs.transcript_file`). It has no
-record. The coordinator's messages are functions of the sums before them. So they are computed from
-the sums, as `secagg verify` does, and need no place in the transcript.
+A *view* is made from a finished run with a transcript (`secagg.evidence.transcript_file`). It has
+no record. The coordinator's messages are functions of the sums before them. So they are computed
+from the sums, as `secagg verify` does, and need no place in the transcript.
 
     coordinator   the message and the opened sum of each round, and what the frames of the sites
                   hold if they are read as contributions (`SeenRound.parts`): the contributions
@@ -33,11 +33,11 @@ import numpy as np
 from secagg.contracts import Body, Result, SiteRecords, Update
 from secagg.core import ring
 from secagg.core.frames import read_frame
-from secagg.core.identity import Role, Roster
+from secagg.core.identity import Role
 from secagg.errors import EvidenceError, PeerError, ProtocolAbort
-from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, read_sums
-from secagg.runs.run_reader import RunFolder
-from secagg.runs.transcript_file import MESSAGES_FILE, Message, read_messages
+from secagg.evidence.released_sums import ReleasedSum
+from secagg.evidence.run_folder import RunFolder
+from secagg.evidence.transcript_file import MESSAGES_FILE, Message, read_messages
 from secagg.sessions.fixed_point import decode
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
@@ -136,6 +136,21 @@ class View:
         once = self.planned.public.site_moments
         return "all sums are computed from moments to which each site added noise" if once else ""
 
+    @property
+    def why_trained_alone(self) -> str:
+        """Why the sums are not of records: each site trains a network; "" if they are."""
+        training = any(stage.training for stage in self.planned.plans.stages.values())
+        return "sites train alone with noise" if training else ""
+
+    @property
+    def why_no_sums_of_sites(self) -> str:
+        """Why no sum hides single sites' exact statistics; "" if one does."""
+        if why := self.why_trained_alone or self.why_noise_hides:
+            return why
+        if len(self.sites) - len(self.own) < 2 and not self.in_clear:
+            return "one site remains, and every sum is its own: see last_site"
+        return "" if self.rounds else "the run opened no sum of the method"
+
     def for_outsider(self) -> View:
         """Return the view of a person who has the result only."""
         return replace(self, who=Who.OUTSIDER, rounds=(), messages=())
@@ -164,18 +179,18 @@ def _adds_up(seen: SeenRound) -> bool:
     return True
 
 
-def coordinator_view(folder: RunFolder, planned: Planned, roster: Roster, session: bytes) -> View:
+def coordinator_view(folder: RunFolder, planned: Planned) -> View:
     """Return what the coordinator of a finished run holds; without a transcript, no message.
 
     Raises `EvidenceError` if a file is malformed or a message was changed.
     """
     kept = (folder.path / MESSAGES_FILE).exists()
     messages = tuple(read_messages(folder.path)) if kept else ()
-    parts = _readable_parts(folder, messages, planned, roster, session)
+    parts = _readable_parts(folder, messages, planned)
     method, rounds = planned.method, list[SeenRound]()
     state = method.initial_state(planned.public)
-    sites = tuple(sorted(folder.facts["cohort"]))
-    for item in read_sums(folder.path / SUMS_FILE):
+    sites = tuple(sorted(folder.cohort))
+    for item in folder.sums:
         if item.stage == COHORT:
             continue
         rounds.append(_seen(planned, item, method.next_request(state), parts))
@@ -206,30 +221,32 @@ def _read(plan: SumPlan, vector: ring.RingVector) -> Update:
 
 
 def _readable_parts(
-    folder: RunFolder, messages: Sequence[Message], planned: Planned, roster: Roster, session: bytes
+    folder: RunFolder, messages: Sequence[Message], planned: Planned
 ) -> dict[int, dict[str, ring.RingVector]]:
     """Return by round and site what is in a frame to the coordinator and looks like numbers."""
-    sites = set(roster.with_role(Role.SITE))
+    sites = set(folder.roster.with_role(Role.SITE))
     contributing = {phase.name for phase in planned.protocol.phases if phase.contributes}
-    items = planned.plans.message_items(len(roster.parties))
-    stages = {item.round: item.stage for item in read_sums(folder.path / SUMS_FILE)}
+    items = planned.plans.message_items(len(folder.roster.parties))
+    stages = {item.round: item.stage for item in folder.sums}
     found: dict[int, dict[str, ring.RingVector]] = {}
     for message in messages:
         if message.sender not in sites or message.phase not in contributing:
             continue
         plan = planned.plans.of(stages.get(message.round))
-        vector = _vector_in(message, plan, roster, session, items)
+        vector = _vector_in(message, plan, folder, items)
         if vector is not None:
             found.setdefault(message.round, {})[message.sender] = vector
     return found
 
 
 def _vector_in(
-    message: Message, plan: SumPlan, roster: Roster, session: bytes, items: int
+    message: Message, plan: SumPlan, folder: RunFolder, items: int
 ) -> ring.RingVector | None:
     """Return the numbers in a message. Raises `EvidenceError` if its signature is not valid."""
     try:
-        body = read_frame(message.frame, roster, message.recipient, session, items).body
+        body = read_frame(
+            message.frame, folder.roster, message.recipient, folder.session_bytes, items
+        ).body
     except PeerError as error:
         raise EvidenceError(MESSAGES_FILE, f"a message was changed: {error.what}") from None
     for value in body.values():

@@ -81,8 +81,10 @@ def audit(
         write_audit,
     )
     from secagg.core import encoding  # noqa: PLC0415
+    from secagg.evidence.numbers import typeset  # noqa: PLC0415
+    from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
-    from secagg.runs.run_reader import RunFolder  # noqa: PLC0415
+    from secagg.reports.audits.page import number  # noqa: PLC0415
 
     chosen = {} if limits is None else read_limits(limits)
     views, attacks = [_view(name) for name in view or ()], attack or ()
@@ -128,7 +130,8 @@ def audit(
         show(found)
     for leak in found.leaks:
         assert leak.finding is not None
-        text = f"{leak.metric} is {leak.finding.value:.4g}, and the limit is {leak.limit}"
+        limit = typeset(str(leak.limit))
+        text = f"{leak.metric} is {number(leak.finding.value)}, and the limit is {limit}"
         say(f"secagg: leak: {leak.attack.name}, as {leak.who.value}: {text}", error=True)
     if found.leaks:
         raise typer.Exit(LEAK)

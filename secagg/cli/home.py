@@ -120,7 +120,7 @@ def show(digest: Digest, home: HomeFolder, as_json: AsJson = False) -> None:
         print_json({**state, "job": asked.job.agreed, **planned})
         return
     if planned:
-        output.show_plan(planned)
+        output.show_plan(planned, at_home=True)
     named = named_sites(asked.job)
     if named is not None and len(named.groups) > 1:
         groups = " | ".join(", ".join(group) for group in named.groups)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,7 +36,6 @@ from secagg.cli.options import (
 )
 from secagg.cli.printing import print_json, say
 from secagg.cli.query import query
-from secagg.cli.reproduce import app as reproduce
 from secagg.cli.settings import settings
 from secagg.cli.site import site
 from secagg.core.version import __version__
@@ -50,19 +50,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.add_typer(budget, name="budget")
-app.add_typer(reproduce, name="reproduce")
-app.add_typer(site, name="site")
-app.add_typer(roster, name="roster")
-app.add_typer(deploy, name="deploy")
-app.command()(adapt)
-app.command()(audit)
-app.command()(experiment)
-app.command()(query)
-app.command()(report)
-app.command()(sign)
-app.command()(settings)
-
 
 class Listed(StrEnum):
     """What `secagg list` can list."""
@@ -72,7 +59,6 @@ class Listed(StrEnum):
     ATTACKS = "attacks"
 
 
-@app.command()
 def run(
     job: JobFile,
     out: Annotated[
@@ -106,7 +92,6 @@ def run(
     _show_run(done, folder, as_json)
 
 
-@app.command()
 def key(
     file: Annotated[Path, typer.Argument(help="The key file.", show_default=False)],
     as_json: AsJson = False,
@@ -125,7 +110,6 @@ def key(
         say(shown)
 
 
-@app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="The run's --out folder.", show_default=False)],
     deadline: Annotated[
@@ -165,9 +149,10 @@ def _show_run(done: Run, folder: Path, as_json: bool) -> None:
     if unusable:
         what = unusable[0].title + ": " + next(iter(unusable[0].notes), "not converged").rstrip(".")
         exit_with(UnusableResult(str(folder), f"a result must not be used. {what}"))
+    if not as_json:
+        say("complete: every result can be used")
 
 
-@app.command()
 def plan(
     job: JobFile,
     protocol: ProtocolName = None,
@@ -195,7 +180,6 @@ def plan(
         exit_with(PolicyRefusal(str(job), f"a run would be refused: {first}{more}"))
 
 
-@app.command()
 def verify(
     folder: Annotated[
         Path,
@@ -241,7 +225,7 @@ def verify(
         return
     if again:
         raise UsageError("--again", "is for reports, audits and experiments", "Leave it out.")
-    from secagg.audits.run_integrity import verify_folder  # noqa: PLC0415
+    from secagg.evidence.integrity import verify_folder  # noqa: PLC0415
 
     checked = verify_folder(folder, head, recompute=recompute)
     if as_json:
@@ -252,7 +236,6 @@ def verify(
         show_verified(folder, checked, head is not None)
 
 
-@app.command(name="list")
 def list_(
     what: Listed,
     privacy: Annotated[
@@ -282,11 +265,13 @@ def list_(
         for name, text in described:
             say(f"{name:{width}}{text}")
         if what is Listed.METHODS:
-            say("", *registry.CHOOSING_A_METHOD.splitlines())
+            say("", " ".join(registry.CHOOSING_A_METHOD.split()))
 
 
 def _list_placements(*, as_json: bool) -> None:
     """Print where each method can have the noise of differential privacy."""
+    from secagg.cli.output.tables import Table  # noqa: PLC0415
+    from secagg.cli.output.terminal import standard_output  # noqa: PLC0415
     from secagg.jobs import registry  # noqa: PLC0415
 
     found = registry.placements()
@@ -298,11 +283,26 @@ def _list_placements(*, as_json: bool) -> None:
             }
         )
         return
-    width = max(map(len, found)) + 2
+    table = Table("method", "noise", "remarks")
     for name, each in found.items():
-        where = ", ".join(each.where) or "none"
-        say(f"{name:{width}}{where:13}{f'{each.note} {each.instead}'.rstrip()}")
-    say("", *registry.WHAT_A_RECORD_IS.splitlines())
+        table.add_row(name, ", ".join(each.where) or "none", f"{each.note} {each.instead}".strip())
+    standard_output().print(table)
+    say("", " ".join(registry.WHAT_A_RECORD_IS.split()))
+
+
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Analyse": (plan, run, resume, adapt, query),
+    "Check and audit": (verify, audit, experiment, report, sign),
+    "Sites and parties": (key,),
+    "Look up": (list_, settings),
+}
+"""In the order of work, by the headings of --help."""
+
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        app.command(name=command.__name__.strip("_"), rich_help_panel=panel)(command)
+for name, group in {"site": site, "budget": budget, "roster": roster, "deploy": deploy}.items():
+    app.add_typer(group, name=name, rich_help_panel="Sites and parties")
 
 
 @app.callback(invoke_without_command=True)
@@ -314,13 +314,16 @@ def _version(
         raise typer.Exit
 
 
-def main() -> None:
-    """Run the command line; turn every failure into one line and its exit code."""
+def main(program: typer.Typer = app) -> None:
+    """Run a command line; turn every failure into one line and its exit code.
+
+    program: commands of one's own, with these errors and exit codes
+    """
     signal.signal(signal.SIGTERM, on_signal)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores it for `... &`
         signal.signal(signal.SIGINT, on_signal)  # typer would lose the exception's notes
     try:
-        sys.exit(app(args=sys.argv[1:] or ["--help"], standalone_mode=False))
+        sys.exit(program(args=sys.argv[1:] or ["--help"], standalone_mode=False))
     except SecaggError as error:
         if isinstance(error, InternalError) and os.environ.get("SECAGG_TRACEBACK"):
             raise

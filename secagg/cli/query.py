@@ -35,9 +35,9 @@ def query(
 ) -> None:
     """Show means and probabilities of columns, given others, after fedngm or fedngr."""
     from secagg.cli import output  # noqa: PLC0415  # load only for this command
+    from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
     from secagg.runs.adapt.stitched import read_stitched  # noqa: PLC0415
     from secagg.runs.networks.finished_ngm import FinishedNgmRun  # noqa: PLC0415
-    from secagg.runs.run_reader import RunFolder  # noqa: PLC0415
 
     if of and most_probable:
         what = "cannot be used with --of, because it shows all columns"

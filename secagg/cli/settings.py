@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from typing import Annotated
 
 import typer
@@ -12,7 +11,6 @@ from secagg.cli.options import AsJson
 from secagg.cli.printing import print_json, say
 
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
-WIDTH = 92  # of a line with a meaning
 
 
 def settings(
@@ -41,7 +39,7 @@ def settings(
         say(f"{name} has no keys")
     for key in found:
         say(f"{key.name}: {_plain(key.type)} ({_plain(key.default)})")
-        say(*(f"    {line}" for line in textwrap.wrap(_plain(key.meaning), WIDTH)))
+        say(f"    {' '.join(_plain(key.meaning).split())}")
 
 
 def _plain(markdown: str) -> str:

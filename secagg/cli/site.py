@@ -88,8 +88,8 @@ def site_check(
         sites = [check.plain() for check in checks]
         print_json({"sites": sites, "together": all_sites, **standing})
     else:
-        output.show_site_checks(checks, together, written, at_home)
         say(*(() if certificate is None else certificate.lines))
+        output.show_site_checks(checks, together, written, at_home)
     if any(check.problem for check in checks) or (together and together.problem):
         raise typer.Exit(2)
     if not all(check.passes for check in checks) or (together and together.refusals):

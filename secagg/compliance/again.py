@@ -31,14 +31,14 @@ from secagg.audits.folder_audit import FolderAudit, audit_folder
 from secagg.audits.views import Who
 from secagg.compliance.evidence import FOLDER, AllEvidence
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.run_folder import RunFolder
+from secagg.evidence.transcript_file import MESSAGES_FILE
 from secagg.experiments.experiment import plan_experiment
 from secagg.experiments.output import write
 from secagg.experiments.runner.experiment import compute_experiment
 from secagg.experiments.summary import SECONDS, summarise
 from secagg.experiments.sweep import Sweep, read_sweep
 from secagg.jobs.job import Job, load_job, parse_job
-from secagg.runs.run_reader import RunFolder
-from secagg.runs.transcript_file import MESSAGES_FILE
 
 _ADVICE = "The numbers of the file do not follow from these records: ask who measured them."
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9

@@ -15,24 +15,24 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from secagg.audits.audit_file import read_audit
-from secagg.audits.run_integrity import verify_folder
 from secagg.compliance.form import Form, read_form
 from secagg.compliance.signatures import Signed, read_signatures
-from secagg.compliance.statements import Evidence, Status
+from secagg.compliance.statements import Evidence, Statement, Status
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.claims.claim import Claim
+from secagg.evidence.claims.counts import records_of
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.numbers import listing
+from secagg.evidence.run_files import file_digest, json_bytes
+from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
 from secagg.experiments.summary import SCHEMA, check_summary
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.numbers import listing
-from secagg.reports.results import records_of
 from secagg.runs.ledger_history import history
-from secagg.runs.run_files import file_digest, json_bytes, log_facts
-from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 
 FOLDER = "evidence"
 _TRANSCRIPT = "transcript"
@@ -50,20 +50,20 @@ class RunEvidence:
     name: str
     folder: RunFolder
 
-    @cached_property
+    @property
     def facts(self) -> Plain:
-        """The content of run.json, and what the log has of releases and consent."""
-        return {**self.folder.facts, **log_facts(self.folder.events)}
+        """The content of run.json, and what the log has of releases."""
+        return self.folder.run_facts
 
-    @cached_property
+    @property
     def summary(self) -> Plain:
         """The content of result.json."""
         return self.folder.result.summary
 
-    @cached_property
+    @property
     def claims(self) -> PrivacyClaims:
         """What the run may claim about privacy."""
-        return PrivacyClaims.of(self.facts)
+        return self.folder.claims
 
     @property
     def records(self) -> int:
@@ -73,6 +73,15 @@ class RunEvidence:
     def at(self, where: str, file: str = "run.json") -> Evidence:
         """Return a place in a file of the run."""
         return Evidence(f"runs/{self.name}/{file}", where)
+
+    def state(self, claim: Claim) -> Statement:
+        """Return a claim of the run as a statement of the report."""
+        return self.says(claim.topic.lower(), claim.text, claim.status, claim.where)
+
+    def says(self, topic: str, text: str, status: Status, *places: str | Evidence) -> Statement:
+        """Return a statement about the run. places: keys of run.json, or places in other files"""
+        evidence = (self.at(place) if isinstance(place, str) else place for place in places)
+        return Statement(topic, text, status, tuple(evidence), self.name)
 
     def line(self, event: str) -> Evidence:
         """Return the first line of the log with this event; the whole log if it has none."""
@@ -160,7 +169,7 @@ def gather(
         read_form(form)  # readable
     for place in runs:
         run = RunFolder.open_finished(place)
-        verify_folder(place, recompute=False)  # no other files, and the session is a digest
+        verify_folder(run, recompute=False)  # no other files, and the session is a digest
         target = folder / "runs" / run.session[:16]
         if target.exists():
             raise UsageError(str(place), "is the same run as another one")

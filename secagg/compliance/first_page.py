@@ -24,11 +24,11 @@ from secagg.compliance.sections.adversarial import tried
 from secagg.compliance.sections.ledgers import all_runs_together
 from secagg.compliance.sections.worth import warnings_of
 from secagg.compliance.statements import Section, Status
-from secagg.contracts import DisclosureKind
 from secagg.contracts.reporting import ASKED_ONCE
-from secagg.reports import limitations
-from secagg.reports.disclosure import disclosure_kind
-from secagg.reports.numbers import count, counted, listing
+from secagg.evidence.claims import limitations
+from secagg.evidence.claims.privacy import contribution_hidden
+from secagg.evidence.claims.rules import opened
+from secagg.evidence.numbers import count, listing
 
 _GAPS = (
     "A dishonest coordinator", "One record", "One person", "One event", "Colluding sites",
@@ -37,13 +37,6 @@ _GAPS = (
 
 _IN_ORDER = ("site", "aggregator", "coordinator")
 _RESULT = "numbers that were computed from the sums"
-
-_IN_SHORT = {  # the same with and without noise, so that runs share it
-    "Dishonest data": "A site may contribute invented numbers within its declared bounds. Nobody "
-    "can detect them.",
-    "The result": "It is published on purpose. Nothing limits what it reveals about groups of "
-    "people.",
-}
 
 
 def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str, Any]:
@@ -76,12 +69,14 @@ def first_page(evidence: AllEvidence, sections: tuple[Section, ...]) -> dict[str
         "warnings": _warnings(runs),
         "guarantees": _shared(weakest_first, lambda run: {"points": points(run)}),
         "how_to_read": how_to_read(runs) if len(runs) > 1 else "",
-        "opened": _shared(weakest_first, lambda run: {"text": _opened(run)}),
+        "opened": _shared(weakest_first, lambda run: {"text": opened(run.facts)}),
         "who_sees": _shared(
             weakest_first,  # of several runs, those with and without noise share the drawing
             lambda r: _who_sees(r, r.claims.sees if alike else r.facts["protocol"]["sees"]),
         ),
-        "hidden": _shared(weakest_first, lambda run: {"text": _hidden(run)}),
+        "hidden": _shared(
+            weakest_first, lambda run: {"text": contribution_hidden(run.facts, run.claims).text}
+        ),
         "tried": tried(evidence),
         "not_protected": _not_protected(weakest_first),
         "open": still_open(evidence, sections),
@@ -127,10 +122,15 @@ def _shared(
     return found
 
 
+def _where(run: RunEvidence) -> str:
+    gaps = limitations.unprotected(run.facts, run.claims)
+    return next(claim.text for claim in gaps if claim.topic == "One computer")
+
+
 def _warnings(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
     found = dict[tuple[str, str], list[str]]()
     for run in runs:
-        where = ("Where it ran", _gap("One computer", run))
+        where = ("Where it ran", _where(run))
         if "pinned_roster" not in run.facts["engine"]:
             where = ("One person could read all records", where[1])
         for title, text in (where, *warnings_of(run)):
@@ -155,29 +155,6 @@ def _of_readers(run: RunEvidence) -> str:
     return f"{_RESULT}{', and results of each site alone' if alone else ''}"
 
 
-def _hidden(run: RunEvidence) -> str:
-    """Return whether the coordinator could read a single site's contribution."""
-    claims = run.claims
-    if not claims.secret_randomness:
-        return "Anybody who knows the seed of this run can compute each site's contribution."
-    if not claims.hides_sites:
-        noise = " It has the site's noise." if claims.noised else ""
-        return f"The coordinator read each site's own contribution.{noise}"
-    apart = "" if "pinned_roster" in run.facts["engine"] else ", if they are on separate computers"
-    hidden = f"The protocol hides a single site's contribution from the coordinator{apart}."
-    if disclosure_kind(run.facts) is DisclosureKind.POOLED:
-        return hidden
-    return f"{hidden} But all sums together may reveal parts of it (section 4)."
-
-
-def _opened(run: RunEvidence) -> str:
-    """Return how many sums were opened."""
-    releases = run.facts["releases"]
-    smallest = min(len(release["contributors"]) for release in releases)
-    noise = " with noise" if run.claims.noised else ""
-    return f"{counted(len(releases), 'sum')}{noise}, over at least {counted(smallest, 'site')}"
-
-
 def _not_protected(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
     """Return the gaps of all runs by topic, each text once."""
     found = list[dict[str, Any]]()
@@ -194,27 +171,10 @@ def _not_protected(runs: Sequence[RunEvidence]) -> list[dict[str, Any]]:
 
 def _gap(topic: str, run: RunEvidence) -> str:
     """Return a gap of section 6 in short; "" if the run does not have it."""
-    text = " ".join(dict(limitations.unprotected(run.facts, run.claims)).get(topic, ()))
-    if not text or text.startswith(ASKED_ONCE):  # that text states a protection, not a gap
+    gaps = {claim.topic: claim for claim in limitations.unprotected(run.facts, run.claims)}
+    gap = gaps.get(topic)
+    if gap is None or gap.text.startswith(ASKED_ONCE):  # that text states a protection, not a gap
         return ""
     if topic == "A dishonest coordinator":
-        return f"{text.split('. ')[0].rstrip('.')}. Section 6 says what one could learn."
-    if topic == "Colluding sites":
-        return _colluding(run)
-    if topic.startswith("One ") and topic != "One computer" and run.claims.holds:
-        return (
-            "Noise limits what the released numbers reveal about one "
-            f"{run.claims.guarantee['unit']}, but does not exclude it."
-        )
-    return _IN_SHORT.get(topic, text)
-
-
-def _colluding(run: RunEvidence) -> str:
-    others = len(run.facts["cohort"]) - 1
-    who, whose = f"all other sites together ({others})", "their"
-    if others == 1:
-        who, whose = "the other site", "its"
-    return (
-        f"Under any protocol, {who} can subtract {whose} own numbers from a sum. The rest are the "
-        "numbers of one site, with its noise if it has added any."
-    )
+        return f"{gap.in_short} Section 6 says what one could learn."
+    return gap.in_short

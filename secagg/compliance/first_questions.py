@@ -9,22 +9,24 @@ from secagg.compliance.evidence import AllEvidence
 from secagg.compliance.form_checks import aggregators_of, contradictions
 from secagg.compliance.sections.people import NOT_FILLED_IN
 from secagg.compliance.statements import Section, Statement, Status
+from secagg.evidence.claims.disclosure import MAY_REVEAL
+from secagg.evidence.claims.hazards import DERIVED, LESS_THAN_A_PERSON, TOO_LARGE
 
 # Topic of a statement that needs a person; the key of the form that answers it, "" if none; the
 # question. The form has the answer, or the page asks.
 _QUESTIONS = (
     ("where it ran", "", "Who could use the computer or computers on which the parties ran?"),
     ("collusion", "trust/separate", "Are the parties that must not collude independent?"),
-    ("ε or δ is too large for a useful guarantee", "judgement/epsilon",
+    (TOO_LARGE.lower(), "judgement/epsilon",
      "Is the guarantee strong enough for these records?"),
     ("one record", "judgement/epsilon", "May sums without noise be released for this purpose?"),
-    ("The unit is less than a person", "data/rows_per_person",
+    (LESS_THAN_A_PERSON.lower(), "data/rows_per_person",
      "Does each person have only one record? If not, the person has less protection."),
-    ("Somebody derived bounds or settings from the records", "data/bounds",
+    (DERIVED.lower(), "data/bounds",
      "Were all bounds and settings chosen without looking at the records?"),
     ("expected error", "judgement/utility", "Is the result exact enough for its purpose?"),
     ("all sums together", "judgement/residual",
-     "The sums together may reveal single sites: is this acceptable?"),
+     f"{MAY_REVEAL}: is this acceptable?"),
     ("groups", "judgement/groups",
      "Could what the result says about groups harm people?"),
 )  # fmt: skip

@@ -5,7 +5,6 @@ A placeholder is no answer (`secagg.compliance.placeholders`): nobody who reads 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from secagg.compliance.placeholders import NO, NONE, is_placeholder
-from secagg.core.validation import describe, unknown_key
+from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import UsageError
 
 _ALLOWED = {"aggregators": NONE, "processors": NONE, "groups": NO, "tuning": NO}
@@ -130,13 +129,9 @@ class Form(_Table):
 
 def read_form(path: Path) -> Form:
     """Return the form in a file. Raises `UsageError` of one line."""
+    raw = read_toml(path)
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
         return Form.model_validate(raw)
-    except OSError as error:
-        raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(str(path), f"is not TOML: {error}") from None
     except ValidationError as error:
         first: Any = error.errors(include_url=False)[0]
         key = ".".join(map(str, first["loc"]))

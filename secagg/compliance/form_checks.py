@@ -28,8 +28,8 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
 from secagg.compliance.placeholders import says_none
 from secagg.compliance.statements import Evidence
 from secagg.core.identity import Role
+from secagg.evidence.numbers import count, counted, listing, significant
 from secagg.jobs.registry import PROTOCOLS
-from secagg.reports.numbers import count, counted, listing, significant
 
 Found = tuple[str, str, tuple[Evidence, ...]]
 """A key of the form, as `trust/sites`; what contradicts it; where that is."""

@@ -17,12 +17,12 @@ from typing import Any
 from secagg.compliance.evidence import FOLDER, AllEvidence, well_formed
 from secagg.contracts.noise import Adjacency
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.claims.guarantee import percent_right
+from secagg.evidence.numbers import ADJACENCIES, listing, moment, probability, rounded_up
 from secagg.privacy.accounting.budget import FREE, Cost
 from secagg.privacy.accounting.calibration import epsilon_at
 from secagg.privacy.accounting.events import Event, times
 from secagg.privacy.ledger.records import RECORD
-from secagg.reports.dp_plain_language import percent_right
-from secagg.reports.numbers import ADJACENCIES, listing, moment, probability, rounded_up
 from secagg.runs.budgets import exact_releases
 
 FILE = "ledgers.json"

@@ -19,11 +19,11 @@ from secagg.compliance.evidence import read_json
 from secagg.compliance.report_folder import compare_page
 from secagg.compliance.signatures import FOLDER, Signed, read_signatures
 from secagg.errors import EvidenceError
+from secagg.evidence.run_files import file_digest
+from secagg.evidence.run_folder import MALFORMED_ERRORS
 from secagg.experiments.summary import SCHEMA, check_summary
 from secagg.reports.audits.page import audit_page
 from secagg.reports.experiments.page import experiment_page
-from secagg.runs.run_files import file_digest
-from secagg.runs.run_reader import MALFORMED_ERRORS
 
 AUDIT, EXPERIMENT = "audit.json", "summary.json"
 

@@ -1,19 +1,13 @@
-"""What each run guarantees, in a few sentences for a reader without special knowledge."""
+"""The guarantees of several runs side by side, and what they say together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from secagg.compliance.evidence import RunEvidence
-from secagg.reports.dp_claims import all_others, epsilon_of_two_units
-from secagg.reports.dp_plain_language import guess_of, right_guesses
-from secagg.reports.numbers import counted, probability, rounded_up
+from secagg.evidence.claims.guarantee import all_others, collusion, guess_of, guesses, right_guesses
+from secagg.evidence.numbers import probability, rounded_up
 
-NO_NOISE = (
-    "No limit on what the released sums reveal about one record. The sums are exact: they have no "
-    "noise."
-)
 SHORT = ("What is protected", "Right guesses of 100", "Against whom")
 SAME = (
     "unit", "adjacency", "person", "records_per_person", "records_per_event", "sites_per_person",
@@ -24,26 +18,8 @@ SAME = (
 def plain_guarantee(run: RunEvidence) -> list[dict[str, str]]:
     """Return the guarantee of a run by topics; only the first topic if there is none."""
     claims = run.claims
-    if not claims.noised:
-        return [_point("What", NO_NOISE)]
-    if not claims.holds:
-        return [_point("What", claims.sentence)]
-    guarantee = claims.guarantee
-    what = (
-        f"Noise (random numbers added on purpose) limits what the released numbers reveal about "
-        f"one {guarantee['unit']}. Nothing limits what they reveal about many "
-        f"{guarantee['unit']}s together: to learn that is the purpose of the run."
-    )
-    return [
-        _point("What", what),
-        _point("Who is protected", _who(guarantee)),
-        _point("Against whom", _against(guarantee, len(run.facts["cohort"]))),
-        _point("How strong", _how_strong(guarantee)),
-        _point("The measure", f"{claims.epsilon_and_delta}. ε 0 would be perfect; smaller is "
-               "stronger. ε limits each single guess, except with a probability of about δ; the "
-               "number above is an average, and a single guess can be surer."),
-        _point("For experts", claims.sentence),
-    ]  # fmt: skip
+    points = [_point(claim.topic, claim.text) for claim in claims.plain_words()]
+    return [*points, _point("For experts", claims.sentence)] if claims.holds else points
 
 
 def short_guarantee(run: RunEvidence) -> list[dict[str, str]]:
@@ -53,17 +29,9 @@ def short_guarantee(run: RunEvidence) -> list[dict[str, str]]:
         why = "the facts support no guarantee" if claims.noised else "the sums are exact"
         return _row(f"none: {why}", "up to 100", "no protection against anybody")
     guarantee = claims.guarantee
-    if guarantee["placement"] == "site":
-        others = "everybody who sees the result; also all other sites with the coordinator"
-    elif colluding := guarantee["colluding"]:
-        sites = counted(len(run.facts["cohort"]), "site")
-        others = (
-            f"everybody who sees the result; also the coordinator with up to {colluding} of {sites}"
-        )
-    else:
-        others = "everybody but the sites, which know their own noise"
+    against = f"everybody who sees the result, {collusion(guarantee)}"
     what = f"one {guarantee['unit']}, by noise: {claims.epsilon_and_delta}"
-    return _row(what, f"at most {right_guesses(guarantee)}", others)
+    return _row(what, f"at most {right_guesses(guarantee)}", against)
 
 
 def _row(what: str, guesses: str, against: str) -> list[dict[str, str]]:
@@ -74,66 +42,16 @@ def _point(topic: str, text: str) -> dict[str, str]:
     return {"topic": topic, "text": text}
 
 
-def _who(guarantee: Mapping[str, Any]) -> str:
-    two = epsilon_of_two_units(guarantee)
-    if guarantee["mu"] is not None:
-        two = f"at most {right_guesses(guarantee, 2)} of 100 right guesses (see below; {two})"
-    if guarantee["unit"] == "record":
-        return (
-            "Each record, that is, each row of a site's table. A person with several records has "
-            f"less protection. With two: {two}."
-        )
-    if guarantee["unit"] == "event":
-        return (
-            "Each event, that is, the values of a series at one step. A person with many events "
-            f"has less protection. With two: {two}."
-        )
-    return (
-        f"Each person with at most {counted(guarantee['records_per_person'], 'record')} at a site, "
-        f"at no more than {counted(guarantee['sites_per_person'], 'site')}."
-    )
-
-
-def _against(guarantee: Mapping[str, Any], sites: int) -> str:
-    everybody = (
-        "Everybody who sees the released numbers, even somebody who knows "
-        f"{all_others(guarantee)}. Not against somebody who controls a computer that has the "
-        "records."
-    )
-    if guarantee["placement"] == "site":
-        return f"{everybody} Also all other sites together with the coordinator."
-    if guarantee["colluding"] == 0:
-        return (
-            f"{everybody} But not against the sites: each knows its own share of the noise, and "
-            "must not tell anybody."
-        )
-    return (
-        f"{everybody} Also the coordinator together with up to {guarantee['colluding']} of the "
-        f"{counted(sites, 'site')}; with more sites, the guarantee is weaker."
-    )
-
-
-def _how_strong(guarantee: Mapping[str, Any]) -> str:
-    return (
-        f"An attacker who knows {all_others(guarantee)} guesses {guess_of(guarantee)}. Without the "
-        "released numbers, both answers are equally likely, and 50 of 100 guesses are right. With "
-        f"them, at most {right_guesses(guarantee)} of 100 are right. An attacker who suspects more "
-        "starts above 50, and may end above this."
-    )
-
-
 def how_to_read(runs: Sequence[RunEvidence]) -> str:
     """Return what a guess is in the rows of `short_guarantee`; "" if no run has a guarantee."""
     guarantees = [run.claims.guarantee for run in runs if run.claims.holds]
     if not guarantees:
         return ""
-    guesses = sorted({guess_of(each) for each in guarantees})
-    known = {all_others(each) for each in guarantees}
+    known = sorted({all_others(each) for each in guarantees})
     few = {"record": "records", "event": "events"}
     less = sorted({few[unit] for each in guarantees if (unit := each["unit"]) in few})
     return " ".join((
-        f"An attacker who knows {known.pop() if len(known) == 1 else 'all others'} guesses "
-        f"{' or '.join(guesses)}. Without the released numbers, 50 of 100 guesses are right.",
+        guesses(known, sorted({guess_of(each) for each in guarantees})),
         *(f"A person with several {each} has less protection." for each in less),
         "Nothing limits what is learned about many people together.",
     ))  # fmt: skip

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from secagg.compliance.evidence import AllEvidence, RunEvidence
-from secagg.reports import dp_mechanisms, limitations
-from secagg.reports.numbers import listing
+from secagg.evidence.claims import limitations, noise
+from secagg.evidence.numbers import listing
 
 
 def registry_entries(evidence: AllEvidence) -> list[dict[str, Any]]:
@@ -21,12 +21,10 @@ def registry_entries(evidence: AllEvidence) -> list[dict[str, Any]]:
 
 def _entry(run: RunEvidence, evidence: AllEvidence) -> dict[str, Any]:
     facts, guarantee = run.facts, run.claims.guarantee
-    form, terms = evidence.form, dict(dp_mechanisms.terms(run.claims, facts["job"]["privacy"]))
+    form, terms = evidence.form, dict(noise.terms(run.claims, facts["job"]["privacy"]))
     at_sites = guarantee["placement"] == "site"
     columns = [f"{n} ({c['type']})" for n, c in facts["job"]["columns"].items()]
-    open_gaps = {
-        topic: " ".join(texts) for topic, texts in limitations.unprotected(facts, run.claims)
-    }
+    open_gaps = {each.topic: each.text for each in limitations.unprotected(facts, run.claims)}
     deployment: dict[str, Any] = {
         "basic": {
             "name": facts["title"],

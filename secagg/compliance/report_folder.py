@@ -26,8 +26,8 @@ from secagg.compliance.signatures import Signed, read_signatures
 from secagg.core.browser import print_pdf
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.run_files import file_digest
 from secagg.reports.compliance.page import compliance_page
-from secagg.runs.run_files import file_digest
 
 _PDF = "report.pdf"
 _UNCHECKED = ("timestamp.tsr",)

@@ -28,7 +28,7 @@ from secagg.core.identity import Identity, is_report_signature
 from secagg.core.private_files import write_private
 from secagg.core.roster_file import check_name
 from secagg.errors import EvidenceError, UsageError
-from secagg.runs.run_reader import RunFolder
+from secagg.evidence.run_folder import RunFolder
 
 FOLDER = "signatures"
 

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from secagg.evidence.claims.claim import Status
 
-class Status(StrEnum):
-    """What is known about a statement. There is no verdict: only a person can decide.
-
-    ATTACHED: computed from files whose origin is checked; STATED: somebody says so, and nothing in
-    the report shows it
-    """
-
-    ATTACHED = "evidence attached"
-    STATED = "stated by a person"
-    MISSING = "evidence missing"
-    PERSON = "needs a person"
+__all__ = ["Evidence", "Section", "Statement", "Status", "Table"]
 
 
 @dataclass(frozen=True)

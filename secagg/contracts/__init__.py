@@ -53,7 +53,6 @@ from secagg.contracts.facts import (
     ChosenWeights,
     EdgeRule,
     EqualWeights,
-    Family,
     IntegerNoise,
     MethodFacts,
     MomentsOnly,
@@ -63,6 +62,14 @@ from secagg.contracts.facts import (
     Train,
     WeightedColumns,
     Windows,
+)
+from secagg.contracts.family import (
+    MAX_PREDICTOR,
+    Family,
+    FisherLaw,
+    Outcome,
+    OutcomeRange,
+    TermBounds,
 )
 from secagg.contracts.method import COLLECTED_DRAWS, Method, RecordCount, facts_of
 from secagg.contracts.protocol import (
@@ -87,13 +94,16 @@ from secagg.contracts.reporting import (
     ResultTable,
     TableKind,
 )
+from secagg.core.arrays import Array
 
 __all__ = [
     "ANY_MESSAGE",
     "ASKED_ONCE",
     "COLLECTED_DRAWS",
+    "MAX_PREDICTOR",
     "NO_WINDOWS",
     "TRUSTED",
+    "Array",
     "Body",
     "Capabilities",
     "ChosenWeights",
@@ -105,6 +115,7 @@ __all__ = [
     "EqualWeights",
     "Family",
     "Field",
+    "FisherLaw",
     "IntegerNoise",
     "Kind",
     "Label",
@@ -113,6 +124,8 @@ __all__ = [
     "MethodFacts",
     "MomentsOnly",
     "NoisyMatrix",
+    "Outcome",
+    "OutcomeRange",
     "Phase",
     "PhaseRequest",
     "ProtocolState",
@@ -131,6 +144,7 @@ __all__ = [
     "Stage",
     "State",
     "TableKind",
+    "TermBounds",
     "Total",
     "Train",
     "Update",

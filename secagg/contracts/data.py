@@ -138,6 +138,8 @@ class Variable:
     indicator: whether x is 0 or 1. Under differential privacy, an indicator has `half_range` 1, so
         |u| = 1/2. With |u| = 1, indicators would make up most of the norm of a record, and the
         noise, which is proportional to that norm, would be larger
+    count: whether x is a whole number, at least 0
+    log: whether x is the natural logarithm of the values in the table
     """
 
     name: str
@@ -145,6 +147,8 @@ class Variable:
     midpoint: float
     half_range: float
     indicator: bool = False
+    count: bool = False
+    log: bool = False
 
     @property
     def max_abs(self) -> float:

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts.data import Body, PublicFacts, SiteRecords, State, Update
+from secagg.contracts.family import Family
 from secagg.contracts.reporting import Result
 from secagg.core.randomness import RandomBytes
 
@@ -126,13 +126,6 @@ NO_WINDOWS: Final = Windows(1, frozenset())
 
 
 # --- what the result is ---------------------------------------------------------------------------
-
-
-class Family(StrEnum):
-    """The distribution of a regression's outcome."""
-
-    GAUSSIAN = "gaussian"
-    BINOMIAL = "binomial"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Build a method or protocol, which is a frozen dataclass, from the settings in a job file.
+"""Read TOML files, and build a method or protocol, a frozen dataclass, from a job's settings.
 
 The keys are compared with the fields of the dataclass, and pydantic checks the types. A mistake
 raises an error of one line that names the key. So methods and protocols need no code that reads job
@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from secagg.errors import JobError
+from secagg.errors import JobError, UsageError
 
 _PLAIN_WORDS = {  # pydantic's error types, in the words of a job file
     "tuple_type": "must be a list",
@@ -38,6 +40,16 @@ _EXAMPLES = {  # example of a list, by key
 _LIST_TYPE = re.compile(r"\.tuple\[.*\]")  # in pydantic's place of an error, for "a list or a word"
 
 Settings = TypeVar("Settings")
+
+
+def read_toml(path: Path, error: type[UsageError] = UsageError) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises `error` if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as cause:
+        raise error(str(path), f"cannot be read ({cause.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as cause:
+        raise error(str(path), f"is not valid TOML: {cause}") from None
 
 
 def build(kind: type[Settings], settings: Mapping[str, Any], where: str) -> Settings:

@@ -29,6 +29,7 @@ from secagg.experiments.statistics import (
     without_noise,
 )
 from secagg.experiments.sweep import Goal
+from secagg.jobs.job import load_job
 
 SCHEMA = 3
 SECONDS = "seconds"
@@ -70,7 +71,8 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
         "versions": list(done.versions),
         "seconds": done.seconds,
         "job": {"title": planned.reference.title, "method": planned.reference.method.name,
-                "columns": list(planned.reference.columns)},
+                "columns": list(planned.reference.columns), "own": _own_place(planned),
+                "level": _interval_level(planned)},
         "sites": {name: len(table) for name, table in planned.tables.items()},
         "records": sweep.records.model_dump(),
         "truth": sweep.measure.truth,
@@ -99,6 +101,23 @@ def summarise(planned: Planned, done: Done) -> dict[str, Any]:
         "attack_words": _attack_words(planned),
         "refused": [r.plain() for r in planned.refused],
     }  # fmt: skip
+
+
+def _own_place(planned: Planned) -> float | None:
+    """Return the place of the job itself on the horizontal axis; None if it has none."""
+    value: Any = load_job(planned.sweep.job).model_dump()
+    for key in planned.sweep.across.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if number and math.isfinite(value) else None
+
+
+def _interval_level(planned: Planned) -> float:
+    """Return the level of the intervals whose coverage is measured."""
+    settings = planned.reference.method.model_extra or {}
+    wanted = planned.sweep.measure.analysis
+    analyses = [a for a in settings.get("analyses", [settings]) if wanted in (None, a.get("kind"))]
+    return float(next((a["level"] for a in analyses if "level" in a), LEVEL))
 
 
 def check_summary(summary: Mapping[str, Any], where: str) -> None:

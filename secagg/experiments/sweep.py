@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -33,15 +32,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from secagg.core.validation import describe, unknown_key
+from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError, UsageError
 from secagg.jobs.job import Job, load_job, parse_job
+from secagg.reports.experiments.metrics import MORE_IS_BETTER
 
 _RECORDS = "records."
 _PLACES = ("sites.folder", "sites.table", "sites.site_column", "sites.ledgers", "engine")
 """Keys that cannot differ between runs: all use the same records, in one process."""
-MORE_IS_BETTER = ("coverage", "auc", "tpr")
-"""Shares of which more is better."""
 MAX_POINTS = 10_000
 _LARGEST = 1e300
 
@@ -217,12 +215,7 @@ class Point:
 
 def read_sweep(path: Path) -> Sweep:
     """Return the sweep in a file, with the path of its job. Raises `UsageError` of one line."""
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(str(path), f"cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(str(path), f"is not TOML: {error}") from None
+    raw = read_toml(path)
     if "file" in raw:
         raise UsageError(str(path), *unknown_key("", "file", _known_keys(())).args[1:])
     try:

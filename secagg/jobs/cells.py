@@ -6,7 +6,8 @@ A level is one value of a binary or categorical column.
 cell                                   result
 =====================================  =====================================================
 empty, NA, N/A, NaN, null, None, ?     missing: the record is left out and counted
-text in a continuous column            unreadable
+text in a column of numbers            unreadable
+-1 or 2.5 in a column of counts        unreadable
 inf, -inf                              unreadable: only finite numbers are allowed
 a level that was not declared          unreadable
 MALFORMED: the record cannot be read   unreadable, whatever levels are declared
@@ -40,7 +41,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.errors import DataError
-from secagg.jobs.job import Column, Continuous, without_zeros
+from secagg.jobs.job import Column, Count, Number, without_zeros
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 
@@ -62,8 +63,8 @@ _DIGIT = re.compile(r"[0-9]")
 class ColumnValues:
     """A column's variables, not yet scaled.
 
-    variables: shape (rows, k). k is 1 for a continuous or binary column, and the number of levels
-        minus 1 for a categorical column. A missing value is NaN
+    variables: shape (rows, k). k is the number of levels minus 1 for a categorical column, and 1
+        for any other. A missing value is NaN
     values_outside: the values outside the bounds, before they were clipped
     unreadable_rows: the rows of unreadable cells, which count as missing
     rows_outside: for each row, whether its value is outside the bounds
@@ -103,7 +104,7 @@ def read_column(
     unreadable_is_missing: whether an unreadable cell counts as missing. Otherwise it is an error
     Raises `DataError`.
     """
-    read = _read_number if isinstance(column, Continuous) else _Levels(column.levels)
+    read = _reader(column)
     errors = Exception if unreadable_is_missing else ValueError
     values = np.empty(len(cells), dtype=np.float64)
     unreadable: list[int] = []
@@ -118,7 +119,7 @@ def read_column(
                 raise DataError(f"{where}, {place(row)}", what, advice) from None
             values[row] = math.nan
             unreadable.append(row)
-    if isinstance(column, Continuous):
+    if isinstance(column, Number):
         with np.errstate(invalid="ignore"):
             outside = (values < column.low) | (values > column.high)
         clipped = np.clip(values, column.low, column.high)
@@ -128,6 +129,20 @@ def read_column(
     indicators[np.isnan(values)] = np.nan
     none = np.zeros(len(cells), dtype=np.bool_)
     return ColumnValues(indicators, unreadable_rows=tuple(unreadable), rows_outside=none)
+
+
+def _reader(column: Column) -> Callable[[object], float]:
+    if isinstance(column, Count):
+        return _read_count
+    return _read_number if isinstance(column, Number) else _Levels(column.levels)
+
+
+def _read_count(cell: object) -> float:
+    """Return the count in a cell, NaN if missing. Raises `ValueError` if it is unreadable."""
+    number = _read_number(cell)
+    if not (math.isnan(number) or (number >= 0 and number.is_integer())):
+        raise ValueError(f"{cell_text(cell)!r} is not a count")
+    return number
 
 
 def _read_number(cell: object) -> float:
@@ -161,10 +176,12 @@ class _Levels:
 
 
 def _advice(column: Column, cells: pd.Series[Any]) -> str:
-    if not isinstance(column, Continuous):
+    if not isinstance(column, Number):
         return f"Levels are {', '.join(column.levels)}."
     texts = [text for text in map(cell_text, cells) if text.lower() not in MISSING]
     wrong = [text for text in texts if not _is_number(text)]
+    if not wrong and isinstance(column, Count):
+        return "Counts are 0, 1, 2 and so on. Empty the cell if its number is a code for missing."
     if not wrong:  # an infinite value
         return "Correct it from the source; only a missing value may be left empty."
     if all(map(_DECIMAL_COMMA.fullmatch, wrong)) and not any("." in text for text in texts):

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from secagg.jobs.cells import read_column
-from secagg.jobs.job import Column, Continuous
+from secagg.jobs.job import Column, Number
 
 _MANY = 0.1  # a share of the values
 _EQUAL = 3
@@ -66,7 +66,7 @@ def check_column(
     remarks = _unreadable(name, read.unreadable_rows, place)
     strange: list[str] = []
     quartiles: tuple[float, ...] = ()
-    if isinstance(column, Continuous):
+    if isinstance(column, Number):
         strange = _strange(name, column, read.values_outside)
         quartiles = _quartiles(column, there[:, 0])
     note = ""
@@ -90,7 +90,7 @@ def check_column(
     return check, present
 
 
-def _quartiles(column: Continuous, values: NDArray[np.float64]) -> tuple[float, ...]:
+def _quartiles(column: Number, values: NDArray[np.float64]) -> tuple[float, ...]:
     if not len(values):
         return ()
     cuts = np.quantile(values, [0.25, 0.5, 0.75])
@@ -98,7 +98,7 @@ def _quartiles(column: Continuous, values: NDArray[np.float64]) -> tuple[float, 
 
 
 def _constant(column: Column, outside: NDArray[np.float64], share: float) -> str:
-    if not len(outside) or not isinstance(column, Continuous):
+    if not len(outside) or not isinstance(column, Number):
         return "all values are equal"
     side, bound = ("below", "low") if outside[0] < column.low else ("above", "high")
     rest = "" if share == 1 else f" or equal to {bound}"
@@ -114,7 +114,7 @@ def _unreadable(name: str, rows: tuple[int, ...], place: Callable[[int], str]) -
     return [f"column {name!r}: cells that cannot be read: {listed}{more}"]
 
 
-def _strange(name: str, column: Continuous, outside: NDArray[np.float64]) -> list[str]:
+def _strange(name: str, column: Number, outside: NDArray[np.float64]) -> list[str]:
     """Return remarks on values far outside the bounds, and on values that look like a code."""
     remarks = []
     codes = []
@@ -141,7 +141,7 @@ def _strange(name: str, column: Continuous, outside: NDArray[np.float64]) -> lis
     return remarks
 
 
-def _is_far(column: Continuous, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _is_far(column: Number, values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which values are farther outside the bounds than the bounds are apart."""
     low, high = column.low, column.high
     if column.transform == "log":

@@ -3,7 +3,7 @@
 A site scales its own records. It uses only the declared levels and bounds and nothing learned from
 the records, so all sites scale in the same way.
 
-* A continuous column with bounds a and b (after its transform) becomes one variable. A value x is
+* A column of numbers with bounds a and b (after its transform) becomes one variable. A value x is
   scaled to u = (x - (a + b) / 2) / ((b - a) / 2), which is between -1 and 1. Values outside the
   bounds are replaced by the nearer bound and counted. If there are many, the site gets a remark,
   because the bounds or the site's units may be wrong.
@@ -40,7 +40,7 @@ from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.contracts.noise import Placement
 from secagg.errors import DataError, JobError
 from secagg.jobs.cells import read_column, record_number
-from secagg.jobs.job import Binary, Column, Continuous, Job
+from secagg.jobs.job import Binary, Column, Count, Job, Number
 from secagg.jobs.person_ids import NOBODY, person_numbers, persons_of
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.privacy.clipping import cap_per_person, choose_clip, clip_persons, clip_rows
@@ -119,7 +119,7 @@ def reread_rows(
 
 
 def _variables(name: str, column: Column, half_of_indicator: float) -> list[Variable]:
-    if isinstance(column, Continuous):
+    if isinstance(column, Number):
         low, high = _bounds(column)
         midpoint, half = (low + high) / 2, (high - low) / 2
         if not (math.isfinite(midpoint) and math.isfinite(half) and _has_resolution(low, high)):
@@ -127,7 +127,8 @@ def _variables(name: str, column: Column, half_of_indicator: float) -> list[Vari
                 f"columns.{name}",
                 "its bounds are too close together or too far apart for double precision",
             )
-        return [Variable(name, name, midpoint, half)]
+        whole, log = isinstance(column, Count), column.transform == "log"
+        return [Variable(name, name, midpoint, half, count=whole, log=log)]
     if isinstance(column, Binary):
         default = column.levels == ("0", "1")
         names = [name if default else f"{name}={column.levels[1]}"]
@@ -144,7 +145,7 @@ def _has_resolution(low: float, high: float) -> bool:
     return high - low >= 1e6 * max(spacing, sys.float_info.min)
 
 
-def _bounds(column: Continuous) -> tuple[float, float]:
+def _bounds(column: Number) -> tuple[float, float]:
     if column.transform == "log":
         return math.log(column.low), math.log(column.high)
     return column.low, column.high

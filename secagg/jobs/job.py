@@ -24,11 +24,12 @@ from pydantic import (
 )
 
 from secagg.core.identity import alike
-from secagg.core.validation import describe, unknown_key
+from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.privacy import Privacy
 
 _MAX_BOUND = 1e100
+_MAX_COUNT = 10**9
 _WHOLE_WITH_ZEROS = re.compile(r"[+-]?[0-9]+\.0+")
 
 
@@ -60,6 +61,33 @@ class Continuous(_Strict):
         if self.transform == "log" and self.low <= 0:
             raise ValueError(f"low ({self.low:g}) must be positive for transform = 'log'")
         return self
+
+
+class Count(_Strict):
+    """A column of counts: 0, 1, 2 and so on."""
+
+    type: Literal["count"]
+    """Says that the column counts something, such as admissions. A cell that is negative or no
+    whole number cannot be read."""
+    high: int = Field(ge=1, le=_MAX_COUNT)
+    """Public upper bound. Choose it without looking at the data: a larger count is replaced by it,
+    and the replacement is counted."""
+    unit: str = ""
+    """The unit that results and reports show. Computations do not use it."""
+
+    @property
+    def low(self) -> float:
+        """The lower bound."""
+        return 0.0
+
+    @property
+    def transform(self) -> Literal["none"]:
+        """Counts are analysed as they are."""
+        return "none"
+
+
+Number = Continuous | Count
+"""A column of numbers between public bounds. The other columns have levels."""
 
 
 def without_zeros(text: str) -> str:
@@ -103,7 +131,7 @@ class Categorical(_Strict):
     """The values of the column: at least two, all different. The first is the reference level."""
 
 
-Column = Annotated[Continuous | Binary | Categorical, Field(discriminator="type")]
+Column = Annotated[Continuous | Count | Binary | Categorical, Field(discriminator="type")]
 
 
 def _check_site_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -267,14 +295,7 @@ def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
     overrides: the keys and values given with `--set`, which replace those in the file
     Relative paths in the job are relative to the folder of the job file.
     """
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise JobError(str(path), f"cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise JobError(str(path), "is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
-        raise JobError(str(path), f"is not valid TOML: {error}") from None
+    raw = read_toml(path, JobError)
     for key, value in (overrides or {}).items():
         set_dotted(raw, key, value)
     job = parse_job(raw, str(path))
@@ -323,7 +344,7 @@ def _one_line(error: ValidationError, where: str) -> JobError:
     if first["type"] == "extra_forbidden":
         return unknown_key(where, ".".join(path), _known_keys(path[:-1]))
     if first["type"].startswith("union_tag"):
-        path, expected = [*path, "type"], "'continuous', 'binary' or 'categorical'"
+        path, expected = [*path, "type"], "'continuous', 'count', 'binary' or 'categorical'"
         return JobError(where, f"{'.'.join(path)}: must be {expected}")
     return JobError(where, describe(first, ".".join(path)))
 
@@ -331,7 +352,8 @@ def _one_line(error: ValidationError, where: str) -> JobError:
 def _known_keys(path: list[str]) -> set[str]:
     """Return the keys that the table at `path` may hold."""
     if path[:1] == ["columns"]:
-        return {key for kind in (Continuous, Binary, Categorical) for key in kind.model_fields}
+        kinds = (Continuous, Count, Binary, Categorical)
+        return {key for kind in kinds for key in kind.model_fields}
     tables: dict[str, type[BaseModel]] = {
         "sites": Sites, "release": Release, "privacy": Privacy, "simulation": Simulation,
         "engine": Engine,

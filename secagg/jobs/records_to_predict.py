@@ -17,7 +17,7 @@ from secagg.contracts import Variable
 from secagg.core.arrays import Array
 from secagg.errors import DataError
 from secagg.jobs.design_matrix import public_facts, read_rows
-from secagg.jobs.job import Column, Continuous, Job
+from secagg.jobs.job import Column, Continuous, Job, Number
 
 NEW_RECORDS_SOURCE = "the table to predict"
 SITES = ("newcomer", "run")
@@ -64,7 +64,7 @@ def _raised(column: Column, cells: pd.Series[Any]) -> pd.Series[Any]:
 
 def _wide(column: Column, cells: pd.Series[Any]) -> Column:
     """Return a column's declaration with bounds widened to contain all cells."""
-    if not isinstance(column, Continuous):
+    if not isinstance(column, Number):
         return column
     numbers = _numbers(cells)
     numbers = numbers[np.isfinite(numbers)]

@@ -19,6 +19,7 @@ from secagg.jobs.job import Named
 METHODS = {
     "moments": ("secagg.models.moments.method", "PooledMoments"),
     "logistic": ("secagg.models.glm.logistic", "Logistic"),
+    "poisson": ("secagg.models.glm.poisson", "Poisson"),
     "gradient": ("secagg.models.glm.gradient_descent", "Gradient"),
     "notears_admm": ("secagg.models.notears_admm.linear", "NotearsAdmm"),
     "notears_mlp_admm": ("secagg.models.notears_admm.mlp", "NotearsMlpAdmm"),
@@ -49,9 +50,7 @@ CHOOSING_A_METHOD = (
     "less than sparse_regression, and its intervals are narrower. The sparse methods estimate\n"
     "what sites that may differ have in common; with four sites their intervals are two to three\n"
     "times as wide. If each site wants its own regression that borrows strength from the other\n"
-    "sites, use fedlin_hm2; fedlin_hm1 and fedavg are there for comparison.\n"
-    "`secagg reproduce notears-admm --figure 1 --quick` runs the published comparison of graphs,\n"
-    "`secagg reproduce sparse-bayes --table heart --quick` the sparse methods on real records."
+    "sites, use fedlin_hm2; fedlin_hm1 and fedavg are there for comparison."
 )
 """Advice that `secagg methods` prints below the list."""
 

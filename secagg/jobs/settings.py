@@ -1,6 +1,6 @@
 """The keys of each table of a job or policy: names, types, defaults and meanings, from the code.
 
-A meaning is the string under a field in the source. The site (`docs/hooks.py`) and the command
+A meaning is the string under a field in the source. The site (`docs/tables.py`) and the command
 `secagg settings` show the same tables.
 """
 
@@ -19,6 +19,7 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -29,10 +30,13 @@ from secagg.core.validation import unknown_key
 from secagg.errors import UsageError
 from secagg.jobs.registry import METHODS, PROTOCOLS
 
+_LONGEST = 12  # characters of a number that is shown as it is
+
 JOB = {
     "job": ("secagg.jobs.job", "Job"),
     "sites": ("secagg.jobs.job", "Sites"),
     "continuous": ("secagg.jobs.job", "Continuous"),
+    "count": ("secagg.jobs.job", "Count"),
     "binary": ("secagg.jobs.job", "Binary"),
     "categorical": ("secagg.jobs.job", "Categorical"),
     "release": ("secagg.jobs.job", "Release"),
@@ -143,7 +147,7 @@ def type_of(hint: Any, limits: str = "") -> str:
 
 
 def written(default: Any) -> str:
-    """Return a default as a job file would have it."""
+    """Return a default as a job file would have it; one with very many digits as a fraction."""
     if default is ...:
         return "required"
     if default is None:
@@ -153,6 +157,8 @@ def written(default: Any) -> str:
         return "not set" if name is None else f"`{name}`"
     if isinstance(default, enum.Enum):
         default = default.value
+    if isinstance(default, float) and len(repr(default)) > _LONGEST:
+        return f"`{Fraction(default).limit_denominator(100)}`"
     return f"`{json.dumps(default)}`"
 
 

@@ -24,15 +24,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc
 
+from secagg.contracts import FisherLaw
 from secagg.contracts.noise import Placement
 from secagg.errors import UsageError
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
@@ -45,6 +47,9 @@ MAX_EPSILON = 100.0  # of a job
 _CONVERGED = 0.05
 """If the remaining distance to the optimum is below this, more rounds hardly reduce the error."""
 _MAX_ROUNDS = 10_000
+
+
+LINEAR: Final = FisherLaw()
 
 
 class Verdict(StrEnum):
@@ -66,19 +71,19 @@ class Assumptions:
     records: number of records of all sites together
     continuous, indicators: number of continuous variables, and of 0/1 variables, including the
         outcome; together at least 2. The outcome counts as continuous if there is any continuous
-        variable, but as 0/1 if `logistic`
+        variable, but as 0/1 if the law says so
     squared_norm: R^2, where R is the norm to which records are clipped
-    logistic: whether the regression is logistic. If so, `explained` is the explained share of the
-        variance of the latent logistic variable, whose residual has variance pi^2 / 3. (At 0.2 the
-        area under the ROC curve is about 0.73.) The outcome is as frequent as `indicator_spread`
-        implies, by default in a fifth of the records
+    law: the Fisher weights of the regression's family. In logistic regression, `explained` is the
+        explained share of the variance of the latent logistic variable. (At 0.2 the area under the
+        ROC curve is about 0.73.) The outcome is as frequent as `indicator_spread` implies, by
+        default in a fifth of the records
     """
 
     records: int
     continuous: int
     indicators: int
     squared_norm: float
-    logistic: bool = False
+    law: FisherLaw = LINEAR
     indicator_size: float = 0.5
     spread: float = 0.2
     indicator_spread: float = 0.4
@@ -218,20 +223,19 @@ def _predicted(assumed: Assumptions, planned: PlannedNoise) -> _Predicted:
     inverse = sum(1 / v for v in predictors) / d  # h
     values = [1 - rho] * (d - 1) + [1 + (d - 1) * rho]  # of C
     trace = sum(1 / value**2 for value in values)  # of C^-2
-    weight, signal = 1.0, assumed.explained * outcome  # w, g
-    if assumed.logistic:
-        weight, signal = _logistic(assumed)
+    law = assumed.law
+    signal = law.signal(assumed.explained, outcome)  # g, the variance of the linear predictor
+    flat = law.at_zero(assumed.outcome_variance)
+    weight = flat * law.attenuation(signal)  # w
     noise_of_slopes = noise * math.sqrt(inverse * trace / signal) / (records * weight)
     if planned.placement is Placement.ROUND:
         random = math.sqrt(2.0) * noise_of_slopes  # (2)
         squared_length = 1 + sum(predictors) + _squared_means(assumed)
+        # steps allow for the largest weight, and those of the records are at most `flat` on average
+        squared_length *= law.largest / flat
         parts = Counter(product(predictors, values))
-        log_odds = 0.0
-        if assumed.logistic:  # steps allow for weights up to 1/4, and those of the records are
-            log_odds = signal  # at most p (1 - p) on average
-            squared_length /= 4 * assumed.outcome_variance
         left, least_rounds = _distance_to_optimum(  # (3)
-            parts, squared_length, log_odds, planned.rounds
+            parts, squared_length, lambda share: law.attenuation(signal * share), planned.rounds
         )
         needed = math.sqrt(max(USABLE_ERROR**2 - left**2, 0.0))
         error = min(1.0, math.hypot(random, left))
@@ -259,7 +263,7 @@ def variances(assumed: Assumptions) -> list[float]:
     share = _variance_after_clipping(assumed)
     continuous, indicator = share * assumed.spread**2, share * assumed.indicator_spread**2
     variances = [indicator] * assumed.indicators + [continuous] * assumed.continuous
-    return variances[::-1] if assumed.logistic else variances
+    return variances[::-1] if assumed.law.indicator else variances
 
 
 def _variance_after_clipping(assumed: Assumptions) -> float:
@@ -274,26 +278,18 @@ def _variance_after_clipping(assumed: Assumptions) -> float:
     return float((fixed + clipped) / (fixed + mean))
 
 
-def _logistic(assumed: Assumptions) -> tuple[float, float]:
-    """Return (w, g): the variance g of the log odds, and about the mean w of q (1 - q).
-
-    q is the probability of the outcome for one record. Let p be its mean. With MacKay's
-    approximation (1992), p = expit(m / k) for log odds of mean m and variance g, and k =
-    root(1 + pi g / 8). The derivative by m is w = p (1 - p) / k.
-    """
-    signal = assumed.explained / (1 - assumed.explained) * math.pi**2 / 3
-    return assumed.outcome_variance / math.sqrt(1 + math.pi * signal / 8), signal
-
-
 def _squared_means(assumed: Assumptions) -> float:
     """Return the sum of the predictors' squared means."""
-    outcome = assumed.logistic or assumed.continuous == 0
+    outcome = assumed.law.indicator or assumed.continuous == 0
     square = assumed.indicator_size**2 - assumed.indicator_spread**2
     return _variance_after_clipping(assumed) * (assumed.indicators - outcome) * square
 
 
 def _distance_to_optimum(
-    parts: Counter[tuple[float, float]], squared_length: float, log_odds: float, rounds: int
+    parts: Counter[tuple[float, float]],
+    squared_length: float,
+    attenuation: Callable[[float], float],
+    rounds: int,
 ) -> tuple[float, int | None]:
     """Return the remaining distance (3), and the number of rounds after which it is small.
 
@@ -302,9 +298,10 @@ def _distance_to_optimum(
 
     parts: number of parts of c, by (variance, eigenvalue)
     squared_length: mean squared length of (1, x), which is the largest curvature that the method's
-        steps allow for. With logistic regression the steps multiply it by 1/4, and the weight W of
-        slopes of zero is p (1 - p). So here it is divided by 4 p (1 - p), and W by its value there
-    log_odds: variance of the log odds; 0 for linear regression
+        steps allow for. The steps multiply it by the largest weight, which in logistic regression
+        is 1/4, and the weight W of slopes of zero is p (1 - p). So here it is divided by
+        4 p (1 - p), and W by its value there
+    attenuation: W divided by this value, for a share of the linear predictor's variance
     """
     variance, eigenvalue = np.array(list(parts)).T
     count = np.array(list(parts.values()))
@@ -312,7 +309,7 @@ def _distance_to_optimum(
 
     def weight(share: Vector) -> float:
         variance_share = float(signal @ share**2 / signal.sum())
-        return 1 / math.sqrt(1 + math.pi / 8 * log_odds * variance_share)  # as in `_logistic`
+        return attenuation(variance_share)
 
     at_end = weight(np.ones(len(count)))
     share, point = np.zeros(len(count)), np.zeros(len(count))
@@ -349,7 +346,7 @@ def _check(assumed: Assumptions, planned: PlannedNoise) -> None:
     for name, fits in (
         ("records", assumed.records >= 1),
         ("number of variables", min(assumed.continuous, assumed.indicators) >= 0 < predictors),
-        ("logistic", assumed.indicators >= 1 or not assumed.logistic),
+        ("law", assumed.indicators >= 1 or not assumed.law.indicator),
         ("squared_norm", assumed.squared_norm > 0),
         ("spread", 0 < assumed.spread <= 1),
         ("indicators", 0 < assumed.indicator_spread <= assumed.indicator_size <= 1),

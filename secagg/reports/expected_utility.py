@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from secagg.evidence.claims.counts import records_of
+from secagg.evidence.numbers import count, counted, fixed, percent
 from secagg.privacy.expected_error import GREEN_ERROR, USABLE_ERROR
-from secagg.reports.numbers import count, counted, fixed
-from secagg.reports.results import records_of
 
 Facts = Mapping[str, Any]
 
@@ -153,10 +153,3 @@ def _rounded_up(epsilon: float) -> str:
     """Write an epsilon with two digits, rounded up so that the written value is enough."""
     decimals = max(1 - math.floor(math.log10(epsilon)), 0)
     return fixed(math.ceil(epsilon * 10**decimals) / 10**decimals, decimals)
-
-
-def percent(share: float) -> str:
-    """Write a share in percent; a tenth shows on which side of a limit it lies."""
-    if 0 < share < 0.001:
-        return "less than 0.1 %"
-    return f"{100 * share:.1f} %".replace(".0 %", " %")

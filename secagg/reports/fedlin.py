@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
+from secagg.evidence import numbers as written
 from secagg.models.fedlin.design import INTERCEPT
-from secagg.reports import numbers as written
 from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg.forest_plot import Interval, axis_picture, interval_picture, scale_for
@@ -86,6 +84,24 @@ def coefficients_in_words(summary: Summary) -> str:
     return text
 
 
+def opposite_in_words(summary: Summary) -> str:
+    """Return in which terms sites differ by more than their mean; "" if in none.
+
+    Cochran's Q would need each site's standard errors, which are not released.
+    """
+    terms = [
+        row["term"]
+        for row in summary["across_sites"]
+        if row["term"] != INTERCEPT and (row["sd"] or 0.0) > abs(row["mean"])
+    ]
+    if not terms:
+        return ""
+    return (
+        f"Sites may contradict each other in {written.listing(terms)}: the standard deviation of "
+        "their estimates is larger than the mean."
+    )
+
+
 def noise_in_words(summary: Summary) -> tuple[str, str]:
     """Return what estimates and errors mean if noise was drawn at the sites; "" if it was not."""
     noise = summary.get("noise", {})
@@ -111,6 +127,8 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "noise_in_errors": of_errors,
         "coefficients": sites_table(summary),
         "spread": _spread(summary),
+        "opposite": opposite_in_words(summary),
+        "outcome": summary["outcome"],
         "shared": shared_table(summary),
         "shared_how": shared_in_words(summary),
         "errors": errors_table(block),
@@ -122,22 +140,20 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
 def _spread(summary: Summary) -> dict[str, Any]:
     """Return a plot of coefficients over sites: mean, and one sd on both sides, on one scale."""
     rows: Sequence[Summary] = summary["across_sites"]
-    reach = max(*(abs(row["mean"]) + (row["sd"] or 0.0) for row in rows), 1e-12)
-    scale = scale_for(Interval(0.0, -reach, reach), [], log=False)
-
-    def drawn(row: Summary) -> Markup:
-        mean, sd = row["mean"], row["sd"] or 0.0
-        return interval_picture(Interval(mean, mean - sd, mean + sd), scale, pooled=True)
-
+    bars = [
+        Interval(row["mean"], row["mean"] - (row["sd"] or 0.0), row["mean"] + (row["sd"] or 0.0))
+        for row in rows
+    ]
+    scale = scale_for(bars, log=False)
     return {
         "axis": axis_picture(scale),
         "terms": [
             {
                 "term": row["term"],
-                "picture": drawn(row),
+                "picture": interval_picture(bar, scale, pooled=True),
                 "text": f"{_short(row['mean'])} ± {_short(row['sd'])}",
             }
-            for row in rows
+            for row, bar in zip(rows, bars, strict=True)
         ],
     }
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from secagg.reports import numbers as written
+from secagg.evidence import numbers as written
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg import graph
-from secagg.reports.svg.line_chart import calibration_picture, loss_picture
+from secagg.reports.svg.xy_chart import calibration_picture, loss_picture
 
 MAX_LOSSES = 10
 """Rounds in the table of losses; result.json has all of them."""

@@ -18,32 +18,33 @@ import jinja2
 from markupsafe import Markup
 
 from secagg.contracts import Result, TableKind
+from secagg.evidence import numbers as written
+from secagg.evidence.claims import guarantee as guarantees
+from secagg.evidence.claims import ledgers, limitations, parties, rules
+from secagg.evidence.claims import noise as noise_claims
+from secagg.evidence.claims.counts import at_least, not_counted, records_of
+from secagg.evidence.claims.disclosure import determined, record_counts
+from secagg.evidence.claims.hazards import hazards
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.reports import (
-    dp_mechanisms,
-    dp_plain_language,
     expected_utility,
     fedlin,
-    ledgers,
-    limitations,
     networks,
     posterior,
     regression,
     results,
+    site_agreement,
     tables,
 )
-from secagg.reports import numbers as written
 from secagg.reports import summary as summary_sections
-from secagg.reports.disclosure import record_counts
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.dp_hazards import hazards
+from secagg.reports.answer import answer
 from secagg.reports.names import shown_columns
-from secagg.reports.site_counts import at_least, not_counted
 from secagg.reports.svg import forest_plot, graph
-from secagg.reports.svg.privacy_curve import curve_picture
+from secagg.reports.svg.xy_chart import curve_picture
 
 _SECTIONS = {
-    "summary": "Summary",
     "result": "Result",
+    "questions": "Questions and sign-off",
     "seen": "Who saw what",
     "privacy": "Differential privacy",
     "bounds": "Bounds and bits",
@@ -68,6 +69,7 @@ def environment() -> jinja2.Environment:
         at_least, written.any_setting, written.count, written.counted, written.deviation,
         written.field_kind, written.fixed, written.listing, written.moment, written.power_of_two,
         written.probability, written.seconds, written.share, written.significant, written.size,
+        written.typeset,
     )  # fmt: skip
     made.filters |= {function.__name__: function for function in formats}
     return made
@@ -103,16 +105,18 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             summary=summary,
             style=Markup(style),  # noqa: S704  # from this package; must not be escaped
             style_hash=style_hash,
+            answer=answer(facts, summary, blocks, claims),
             in_short=summary_sections.in_short(banners, questions),
             claim=summary_sections.claim(facts, claims),
-            who_saw=summary_sections.who_saw(facts, claims),
-            consent=summary_sections.consent(facts, claims),
+            who_saw=parties.who_saw(facts, claims),
+            consent=rules.consent(facts),
+            determined=determined(facts["method"]["disclosure"]["text"], noised=claims.noised),
             banners=banners,
             unusable=summary_sections.unusable(facts, summary),
             questions=questions,
             unprotected=limitations.unprotected(facts, claims),
-            dropped=summary_sections.dropped(facts),
-            where_it_ran=summary_sections.where_it_ran(facts),
+            dropped=parties.dropped(facts),
+            where_it_ran=parties.where_it_ran(facts),
             released=tables.numbers_released(facts, claims),
             blocks=[_block(block, facts, claims, blocks) for block in blocks],
             columns=tables.columns(facts, summary, claims),
@@ -124,8 +128,8 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
             ledger_counts=ledgers.counting(facts),
             sees=claims.sees,
             coordinator_key=tables.coordinator_key(facts),
-            counted_records=results.records_of(summary) if claims.noised else None,
-            counts=None if claims.noised else record_counts(facts, summary),
+            counted_records=records_of(summary) if claims.noised else None,
+            counts=_counts(facts, summary, claims),
             not_counted=not_counted(facts),
             other_counts=results.other_counts(facts, summary) if claims.noised else None,
             settings=tables.settings(facts, claims),
@@ -138,32 +142,41 @@ def render(facts: Mapping[str, Any], result: Result) -> str:
     return page + "\n"
 
 
+def _counts(
+    facts: Mapping[str, Any], summary: Mapping[str, Any], claims: PrivacyClaims
+) -> str | None:
+    shown = results.site_counts_shown(facts, summary)
+    return None if claims.noised else record_counts(facts, single_sites=shown)
+
+
 def _guarantee(
     facts: Mapping[str, Any], summary: Mapping[str, Any], claims: PrivacyClaims
 ) -> dict[str, Any] | None:
     """Return what the template shows of differential privacy, or None without noise."""
     if not claims.noised:
         return None
-    guarantee, sites = claims.guarantee, len(facts["cohort"])
+    guarantee = claims.guarantee
     # At a small delta no epsilon may hold: infinite, or null if it was read from run.json.
     curve = [(delta, e) for delta, e in guarantee["curve"] if e is not None and math.isfinite(e)]
     return {
         "holds": claims.holds,
-        "sentence": claims.sentence,
-        "plain_words": dp_plain_language.plain_words(claims, sites),
-        "voids": dp_plain_language.invalidating_conditions(claims),
+        "sentence": written.typeset(claims.sentence),
+        "plain_words": claims.plain_words(),
+        "voids": guarantees.invalidating_conditions(
+            guarantee, exact_before=bool(claims.ledger.exact)
+        ),
         "expected": expected_utility.expected(facts, summary),
-        "terms": dp_mechanisms.terms(claims, facts["job"]["privacy"]),
-        "mechanisms": dp_mechanisms.mechanisms(claims),
+        "terms": noise_claims.terms(claims, facts["job"]["privacy"]),
+        "mechanisms": noise_claims.mechanisms(claims),
         "curve": curve,
         "picture": curve_picture(curve, (guarantee["delta"], guarantee["epsilon"])),
-        "colluders": dp_mechanisms.colluders(guarantee),
-        "noise_exhausted": dp_mechanisms.noise_exhausted(guarantee, facts["protocol"]["name"]),
+        "colluders": noise_claims.colluders(guarantee),
+        "noise_exhausted": noise_claims.noise_exhausted(guarantee, facts["protocol"]["name"]),
         "ledger": claims.ledger.standing,
         "repeats": claims.ledger.repeats,
         "totals": ledgers.totals(facts),
         "caps": ledgers.caps(facts),
-        "hazards": hazards(claims, summary, sites),
+        "hazards": hazards(claims, summary),
     }
 
 
@@ -183,7 +196,13 @@ def _block(
     match block.kind:
         case TableKind.REGRESSION:
             shown["terms"] = regression.coefficient_table(block, columns)
-            shown["panels"] = [_drawn(panel) for panel in regression.panels(block, columns)]
+            shown["outcome"] = regression.outcome_in_words(block, columns)
+            agreed = {each.term: each for each in site_agreement.agreements(block)}
+            panels = regression.panels(block, columns)
+            shown["panels"] = [_drawn(panel, agreed.get(panel.term)) for panel in panels]
+            shown["cut"] = any(panel.cut for panel in panels)
+            shown["agreement"] = site_agreement.sentences(block)
+            shown["differ"] = any(each.differ for each in agreed.values())
         case TableKind.GRAPH:
             shown |= _graph(block, blocks)
         case TableKind.DESCRIPTION:
@@ -202,13 +221,24 @@ def _block(
     return shown
 
 
-def _drawn(panel: regression.Panel) -> dict[str, Any]:
-    """Return a panel with its pictures."""
+def _drawn(panel: regression.Panel, agreement: site_agreement.Agreement | None) -> dict[str, Any]:
+    """Return a panel with its pictures, and how far the sites agree."""
     pictured = [
-        (row, forest_plot.interval_picture(row.interval, panel.scale, pooled=i == 0))
+        (
+            row,
+            forest_plot.interval_picture(
+                row.interval, panel.scale, pooled=i == 0, weight=panel.weight(row)
+            ),
+        )
         for i, row in enumerate(panel.rows)
     ]
-    return {"panel": panel, "rows": pictured, "axis": forest_plot.axis_picture(panel.scale)}
+    return {
+        "panel": panel,
+        "rows": pictured,
+        "axis": forest_plot.axis_picture(panel.scale),
+        "agreement": "" if agreement is None else site_agreement.in_words(agreement),
+        "differ": agreement is not None and agreement.differ,
+    }
 
 
 def _graph(block: results.Block, blocks: list[results.Block]) -> dict[str, Any]:

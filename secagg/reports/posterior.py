@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.reports import numbers as written
+from secagg.evidence import numbers as written
 from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg import graph
@@ -146,6 +146,7 @@ def of_regression(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **_words(block),
         "own": own,
+        "outcome": block.summary["outcome"],
         "own_unit": _own_unit(block.summary["outcome"], columns),
         "rows": [
             {
@@ -268,8 +269,8 @@ def _own_unit(outcome: str, columns: Mapping[str, Any]) -> str:
 def _forest(block: Block) -> dict[str, Any]:
     """Return the terms on a common scale, since they have the same unit."""
     rows: Sequence[Summary] = block.summary["coefficients"]
-    reach = max(abs(row[end]) for row in rows for end in ("low", "high"))
-    scale = scale_for(Interval(0.0, -reach, reach), [], log=False)
+    drawn = [Interval(row["mean"], row["low"], row["high"]) for row in rows]
+    scale = scale_for(drawn, log=False)
     return {"axis": axis_picture(scale), "terms": [_drawn(row, scale) for row in rows]}
 
 

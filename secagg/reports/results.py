@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.contracts import ResultTable, TableKind
-from secagg.reports import numbers as written
+from secagg.evidence import numbers as written
+from secagg.evidence.claims.counts import records_of
+from secagg.models.common.coefficient_table import effect_of
 from secagg.reports.names import log_names, shown_result
 
 Summary = Mapping[str, Any]
@@ -50,9 +52,14 @@ class Block:
         return self.table.title + (f", {self.settings}" if self.settings else "")
 
     @property
-    def odds(self) -> bool:
-        """Whether the coefficients are logarithms of odds ratios."""
-        return any("odds_ratio" in term for term in self.summary.get("terms", ()))
+    def effect(self) -> str:
+        """What the coefficients are logarithms of ratios of, such as "odds"; "" for nothing."""
+        return effect_of(self.summary.get("terms", ()))
+
+    @property
+    def effect_name(self) -> str:
+        """What is shown first of a term: its ratio or its coefficient."""
+        return f"{self.effect} ratio" if self.effect else "coefficient"
 
     @property
     def usable(self) -> bool:
@@ -141,14 +148,9 @@ def _distinct_settings(analysis: Summary, analyses: Sequence[Summary]) -> str:
     )
 
 
-def records_of(summary: Summary) -> tuple[int, float]:
-    """Return the best estimate of the number of records of a noised run, and its noise's deviation.
-
-    A method that releases the number a second time, with its moments, has combined the two.
-    """
-    if "n_error" in summary:
-        return int(summary["n"]), float(summary["n_error"])
-    return int(summary["records"]), float(summary["records_error"])
+def site_counts_shown(facts: Mapping[str, Any], summary: Summary) -> bool:
+    """Return whether the page shows numbers of records of single sites."""
+    return any("n" in own for block in blocks(facts, summary) for own in block.alone.values())
 
 
 def other_counts(facts: Mapping[str, Any], summary: Summary) -> list[str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from secagg.reports.dp_claims import PrivacyClaims
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import any_setting, declared, flat, integer, power_of_two
 from secagg.reports.names import log_names
-from secagg.reports.numbers import any_setting, declared, flat, integer, power_of_two
 from secagg.reports.results import Block, usable
 from secagg.reports.svg import graph
 
@@ -164,8 +164,8 @@ def columns(
     """
     rows, logs = [], log_names(facts["job"]["columns"])
     for name, column in facts["job"]["columns"].items():
-        if column["type"] == "continuous":
-            low, high = declared(column["low"]), declared(column["high"])
+        if "levels" not in column:
+            low, high = declared(column.get("low", 0)), declared(column["high"])
             text = f"{low} to {high} {column['unit']}".strip()
             if name in logs:
                 text += f"; analysed as {logs[name]}, the natural logarithm"

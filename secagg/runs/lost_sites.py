@@ -40,7 +40,7 @@ from typing import Any
 from secagg.core.hash_chain_log import RunLog, read_log
 from secagg.core.private_files import exclusive_lock
 from secagg.errors import SecaggError, SitesLost, UsageError
-from secagg.runs.run_folder import delete, give_up, has_released, partial_path, utc_now
+from secagg.runs.output_folder import delete, give_up, has_released, partial_path, utc_now
 from secagg.runs.session_loop import Run
 
 _LOG = "log.jsonl"

@@ -46,22 +46,23 @@ from secagg.contracts.noise import Placements
 from secagg.core.frames import Delivery
 from secagg.core.identity import COORDINATOR
 from secagg.core.randomness import RandomBytes, system_random
+from secagg.evidence.claims.disclosure import headline
+from secagg.evidence.claims.guarantee import sentence
+from secagg.evidence.claims.privacy import exact_sentence
+from secagg.evidence.claims.warnings import EXACT_BEFORE, EXACT_STAYS
+from secagg.evidence.session_result import counted_variance
 from secagg.jobs.data_sources import Data, SiteSource, as_policy
 from secagg.jobs.job import Job, read_job
 from secagg.jobs.site_files import check_files, check_headers
 from secagg.jobs.site_tables import GivenTable
-from secagg.privacy.accounting.guarantee import sentence
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import policy_of
-from secagg.reports.disclosure import headline
-from secagg.reports.numbers import what_rules_count
-from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.budgets import exact_releases
 from secagg.runs.checks.earlier_draws import moments_drawn_before, new_ledgers
 from secagg.runs.checks.expected_refusals import check_ledger_places, expected_refusals
 from secagg.runs.checks.lost_rule import lost_rule_remarks
 from secagg.runs.checks.planned_numbers import planned_numbers
-from secagg.runs.facts import counted_variance, method_facts, privacy_facts
+from secagg.runs.facts import method_facts, privacy_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.runs.ledger_facts import own_rules
 from secagg.runs.planned_costs import planned_caps, planned_totals, sites_without_budget
@@ -211,8 +212,7 @@ def _guarantee(planned: Planned) -> dict[str, Any]:
     if facts is None:
         return {
             "placement": "none",
-            "sentence": "No differential privacy: no noise is added, so there is no epsilon. "
-            + what_rules_count(planned.job.privacy.person),
+            "sentence": exact_sentence(planned.job.privacy.person),
         }
     return {**facts, "sentence": sentence(facts), "feasibility": prospect(planned, facts)}
 
@@ -220,12 +220,8 @@ def _guarantee(planned: Planned) -> dict[str, Any]:
 def _warnings(planned: Planned) -> list[str]:
     """Return what a run would reveal, or which exact sums weaken its guarantee."""
     if planned.private is None:
-        exact = (
-            "An exact sum of these records has no finite epsilon. Noise in later sums cannot undo "
-            "this"
-        )
         disclosed = headline(planned.method.disclosure.kind)
-        return [disclosed, exact] if disclosed else [exact]
+        return [disclosed, EXACT_STAYS] if disclosed else [EXACT_STAYS]
     ledgers = {source.name: (source.ledger, source.dataset) for source in planned.sources.values()}
     ledgers[COORDINATOR] = open_coordinator_ledger(planned, b"").path, ALL_SITES
     parties = []

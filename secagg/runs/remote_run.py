@@ -16,7 +16,7 @@ from secagg.core.roster_file import check_name, fingerprint
 from secagg.errors import JobError, PolicyRefusal, UsageError
 from secagg.jobs.job import Job, parse_job
 from secagg.runs.lost_sites import earlier_sessions, tidy, without_lost_sites
-from secagg.runs.run_folder import Resuming, check_target, partial_path
+from secagg.runs.output_folder import Resuming, check_target, partial_path
 from secagg.runs.session_loop import Run
 from secagg.runs.stored_run import begin_run, continue_run
 from secagg.sessions.engines.engine import Progress

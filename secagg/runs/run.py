@@ -1,7 +1,7 @@
 """`secagg.run`: run a job from start to result, and write the evidence on the way.
 
-`secagg.runs.session_loop` runs the session. `secagg.runs.run_folder` decides where the files of an
-unfinished run are, and what is kept if it fails.
+`secagg.runs.session_loop` runs the session. `secagg.runs.output_folder` decides where the files of
+an unfinished run are, and what is kept if it fails.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
 from secagg.jobs.site_files import check_files, check_headers
 from secagg.runs.checks.earlier_draws import new_ledgers
-from secagg.runs.run_files import finish_folder
-from secagg.runs.run_folder import (
+from secagg.runs.output_folder import (
     check_target,
     discard_unfinished,
     find_unfinished,
@@ -33,6 +32,7 @@ from secagg.runs.run_folder import (
     utc_now,
     writing,
 )
+from secagg.runs.run_end import finish_folder
 from secagg.runs.session_loop import Run, play_session
 from secagg.runs.stored_run import begin_run, continue_run
 from secagg.sessions.engines.engine import Progress
@@ -70,7 +70,7 @@ def run(
     tamper: see `secagg.sessions.engines.memory`
     random: any generator but the operating system's removes all protection; the run records this
     key: file with the coordinator's own keys (`secagg key`), which sites' policies may require
-    transcript: also write every message into `out` (`secagg.runs.transcript_file`), for
+    transcript: also write every message into `out` (`secagg.evidence.transcript_file`), for
         `secagg audit`
     Engine "processes" does not accept `data`, `tamper` or `random`.
 

@@ -22,16 +22,17 @@ from secagg.core.hash_chain_log import RunLog
 from secagg.core.item_file import ItemFile
 from secagg.core.randomness import system_random
 from secagg.errors import RecordsRefusal, SecaggError, UsageError
+from secagg.evidence.released_sums import SUMS_FILE, ReleasedSum, append_sum
+from secagg.evidence.run_files import log_facts
+from secagg.evidence.session_result import result_of
+from secagg.evidence.transcript_file import append_message, transcript_file
 from secagg.runs import facts as run_facts
-from secagg.runs.released_sums import SUMS_FILE, ReleasedSum, append_sum
-from secagg.runs.run_end import is_result_logged, report_remarks, write_end
-from secagg.runs.run_files import log_facts, read_facts
-from secagg.runs.run_folder import (
+from secagg.runs.output_folder import (
     utc_now,
     writing,
 )
+from secagg.runs.run_end import is_result_logged, read_facts, report_remarks, write_end
 from secagg.runs.site_baselines import fit_each_site_only
-from secagg.runs.transcript_file import append_message, transcript_file
 from secagg.sessions.coordinator import Step
 from secagg.sessions.coordinator_state import CoordinatorState, Status
 from secagg.sessions.engines.engine import Progress, RemoteParties
@@ -48,7 +49,7 @@ class Run:
     """A finished run.
 
     result: the method's result
-    facts: the content of run.json, with the log's releases and failures (`secagg.runs.run_files`)
+    facts: the content of run.json, with the log's releases and failures (`log_facts`)
     events: the log
     folder: where it was written, or None
     transcript: every frame that was delivered
@@ -81,7 +82,7 @@ def play_session(
 
     place: the name of the run's folder in error messages
     folder: for the run's files, except run.json, which the caller completes; None: write no files
-    transcript: whether to write every message, too (`secagg.runs.transcript_file`)
+    transcript: whether to write every message, too (`secagg.evidence.transcript_file`)
     began_again: log events about an earlier session of this run (`secagg.runs.lost_sites`)
     """
     began = time.process_time()
@@ -152,7 +153,7 @@ def _own_error(engine: MemoryEngine | RemoteParties, error: SecaggError) -> Seca
 
 
 def _result(session: Session, state: CoordinatorState) -> Result:
-    result = run_facts.result_of(session.planned, state)
+    result = result_of(session.planned, state)
     if not session.planned.job.simulation.site_alone:
         return result
     alone = {"site_alone": fit_each_site_only(session.sites)}

@@ -12,10 +12,12 @@ refused, because their noise depends on rules and ledgers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from secagg.contracts import (
     Body,
+    Method,
     PublicFacts,
     RecordCount,
     Result,
@@ -29,6 +31,7 @@ from secagg.core.threads import single_threaded_blas
 from secagg.errors import CapabilityError
 from secagg.jobs.data_sources import Data
 from secagg.jobs.job import Job, read_job
+from secagg.jobs.registry import settings_of
 from secagg.sessions.fixed_point import decode, encode
 from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import Planned, plan_job
@@ -54,13 +57,17 @@ def simulate_sites(
     overrides: Mapping[str, str] | None = None,
     random: RandomBytes = system_random,
     progress: Callable[[int], None] = lambda _: None,
+    variant: Callable[..., Method] | None = None,
 ) -> tuple[Result, dict[str, Result]]:
     """Return the result that `secagg.run` would return, and each site's own result.
 
     progress: called with the number of finished rounds
+    variant: a subclass of the job's method to run in its place, with the same settings
     Raises `UsageError` as `run` does; `CapabilityError` for a job with noise.
     """
     planned = plan_job(read_job(job, overrides), data)
+    if variant is not None:
+        planned = replace(planned, method=variant(**settings_of(planned.method)))
     return simulate_planned(planned, random=random, progress=progress)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from secagg.core.hash_chain_log import RunLog
 from secagg.core.identity import COORDINATOR, Identity
 from secagg.core.private_files import exclusive_lock
+from secagg.evidence.transcript_file import TRANSCRIPT
 from secagg.jobs.data_sources import as_policy
 from secagg.privacy.policy.release_rules import check_invitation
-from secagg.runs.run_files import finish_folder
-from secagg.runs.run_folder import (
+from secagg.runs.output_folder import (
     Resuming,
     check_unfinished,
     copy_log,
@@ -26,8 +26,8 @@ from secagg.runs.run_folder import (
     utc_now,
     writing,
 )
+from secagg.runs.run_end import finish_folder
 from secagg.runs.session_loop import Run, play_session
-from secagg.runs.transcript_file import TRANSCRIPT
 from secagg.sessions.engines.engine import MakeEngine, Progress
 from secagg.sessions.engines.memory import MemoryEngine
 from secagg.sessions.journal import still_to_log

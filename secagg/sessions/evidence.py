@@ -2,9 +2,9 @@
 
 *Digest of a sum.* The event of each release contains `sum_digest`: SHA-256 of the sum, with the
 session, the round, the stage and a salt. The salt and the sum are in a file of the run folder
-(`secagg.runs.released_sums`). Without that file, the log reveals nothing about a sum, not even to a
-person who guesses it. The salt is HMAC-SHA256 with the coordinator's signing key, so a resumed run
-finds the same salt again.
+(`secagg.evidence.released_sums`). Without that file, the log reveals nothing about a sum, not even
+to a person who guesses it. The salt is HMAC-SHA256 with the coordinator's signing key, so a resumed
+run finds the same salt again.
 
 *Countersignature.* When the result and the report are written and their digests are in the log, the
 coordinator sends each site of the run three digests: the log's head, the result (result.json), and
@@ -23,7 +23,7 @@ its head differs from the signed one.
 
 What it does not prove:
 
-* That the result follows from the sums (`secagg.audits.recomputation` checks that), or that the
+* That the result follows from the sums (`secagg.evidence.recomputation` checks that), or that the
   sums in the file are those that were opened. A coordinator that lies from the beginning gets its
   false result countersigned.
 * Anything against a forger who has the keys of all sites that countersigned.

@@ -125,10 +125,10 @@ def patients(found: Attack) -> int:
 def test_no_difference_of_two_sums_is_one_patient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = attack(tmp_path / "now", newton.MAX_LOG_ODDS)
+    now = attack(tmp_path / "now", newton.MAX_PREDICTOR)
     assert now.answered > 100 and patients(now) == 0
     # Without the limit on coefficients, the rule on differences alone.
-    monkeypatch.setattr(newton, "MAX_LOG_ODDS", 1000.0)
+    monkeypatch.setattr(newton, "MAX_PREDICTOR", 1000.0)
     unlimited = attack(tmp_path / "unlimited", 1000.0)
     assert unlimited.refused > 0 and patients(unlimited) == 0
     # The control: single sums are judged, as they were.

@@ -200,9 +200,7 @@ def test_small_counts_of_clipped_values_are_not_sent(tmp_path: Path) -> None:
     assert not seen.sums["cohort"]["outside"].any()
 
 
-def test_a_column_less_does_not_show_the_few_patients_in_whom_it_is_missing(
-    tmp_path: Path,
-) -> None:
+def test_a_column_less_does_not_show_the_few_patients_in_whom_it_is_missing(tmp_path: Path) -> None:
     """At one hospital, 8 patients have no value of fasting sugar."""
     data = folder(tmp_path)
     sugar = {"fasting_sugar_high": {"type": "binary"}}

@@ -228,9 +228,7 @@ def test_patients_added_between_jobs_do_not_show_by_what_they_lack(tmp_path: Pat
         assert seen.sums == {} and seen.codes == {"b": "records"}
 
 
-def test_patients_added_between_equal_jobs_do_not_show_the_one_with_a_value(
-    tmp_path: Path,
-) -> None:
+def test_patients_added_between_equal_jobs_do_not_show_the_one_with_a_value(tmp_path: Path) -> None:
     """A month later ten patients were added. One of them was in intensive care."""
     rng = np.random.default_rng(4)
     before = {name: patients(rng, 300) for name in SITES}

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from secagg.audits.epsilon.one_run import one_run_epsilon
 from secagg.core.randomness import replayable_random
+from secagg.evidence.released_sums import SUMS_FILE, read_sums
 from secagg.jobs.job import parse_job
-from secagg.runs.released_sums import SUMS_FILE, read_sums
 from secagg.runs.run import run
 from secagg.sessions.fixed_point import decode
 from secagg.sessions.planned_job import plan_job

@@ -17,16 +17,17 @@ import pytest
 from support.jobs import SITES, small_job, tables
 from typer.testing import CliRunner
 
-from secagg.audits import recomputation
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
 from secagg.contracts import Result
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.errors import EvidenceError
-from secagg.runs import facts
-from secagg.runs.released_sums import SUMS_FILE, read_sums
+from secagg.evidence import recomputation
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.released_sums import SUMS_FILE, read_sums
+from secagg.evidence.run_files import facts_digest, file_digest, release_counts, write_json
+from secagg.runs import facts as run_facts
+from secagg.runs import session_loop
 from secagg.runs.run import run
-from secagg.runs.run_files import facts_digest, file_digest, release_counts, write_json
 from secagg.sessions import planned_job
 from secagg.sessions.evidence import sum_digest
 
@@ -236,14 +237,14 @@ def test_a_false_result_that_the_sites_countersigned_does_not_follow_from_the_su
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sites cannot check the result that they countersign; whoever has the sums can."""
-    true = facts.result_of
+    true = session_loop.result_of
 
     def false(*known: Any) -> Result:
         result = true(*known)
         return Result({**result.summary, "records": 3600}, result.arrays)
 
     with monkeypatch.context() as patched:
-        patched.setattr(facts, "result_of", false)
+        patched.setattr(session_loop, "result_of", false)
         run(small_job(release=RULES), tables(), out=tmp_path / "out")
     with pytest.raises(EvidenceError) as caught:
         verify_folder(tmp_path / "out")
@@ -273,7 +274,7 @@ def test_a_folder_of_an_earlier_version_is_reported_without_countersignatures(
     folder = tmp_path / "out"
     with monkeypatch.context() as patched:
         patched.setattr(planned_job, "agreement", earlier)
-        patched.setattr(facts, "agreement", earlier)
+        patched.setattr(run_facts, "agreement", earlier)
         run(small_job(release=RULES), tables(), out=folder)
     (folder / SUMS_FILE).unlink()
     entries = log(folder)[:-1]

@@ -17,7 +17,7 @@ from secagg.audits.contract import Limit, Verdict
 from secagg.audits.views import Who
 from secagg.cli.main import app
 from secagg.errors import EvidenceError, PolicyRefusal, UsageError
-from secagg.runs.transcript_file import MESSAGES_FILE
+from secagg.evidence.transcript_file import MESSAGES_FILE
 
 # --- identified share -----------------------------------------------------------------------------
 

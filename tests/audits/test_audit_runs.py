@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,8 +25,8 @@ from secagg.audits.outcomes import Outcome
 from secagg.audits.views import View, Who
 from secagg.cli.main import app
 from secagg.errors import EvidenceError, PolicyRefusal, UsageError
-from secagg.runs.released_sums import SUMS_FILE
-from secagg.runs.transcript_file import MESSAGES_FILE
+from secagg.evidence.released_sums import SUMS_FILE
+from secagg.evidence.transcript_file import MESSAGES_FILE
 
 MOMENTS = {"name": "moments"}
 JOB = """
@@ -402,6 +403,15 @@ def test_the_page_and_its_data_are_private_and_escape_titles(
     from secagg.reports.audits.page import audit_page
 
     assert audit_page(data) == page
+    (attack,) = data["attacks"]
+    sure = attack | {"verdict": "leak", "value": 1, "low": 1, "high": 1, "limit": "<= 0"}
+    other = sure | {"verdict": "no leak found", "name": "tracing", "title": "Another"}
+    leaking = html.unescape(audit_page(data | {"attacks": [other, sure]}))
+    banner = leaking[leaking.index('class="banner void"') : leaking.index("<table")]
+    assert attack["title"] in banner and "≤ 0" in banner and "Another" not in banner
+    table = leaking[leaking.index("<table") : leaking.index("</table>")]
+    assert table.index(attack["title"]) < table.index("Another")  # leaks first
+    assert attack["meaning"] in table and "<=" not in leaking
     assert "<b>" not in audit_page(data | {"title": "<b>"})
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
+from support.all_methods import CASES, SITES
+from support.all_methods import job as regression_job
+from support.all_methods import records as regression_records
 from support.audited import job, tables
+from support.regressions import REGRESSIONS
 from support.reports import NEURAL
 
 from secagg.audits.audit import audit_job
@@ -25,7 +28,6 @@ from secagg.jobs.registry import METHODS, make_method
 REGRESSION = {"outcome": "x2", "predictors": ["x0", "x1"]}
 CHAINS = {"rounds": 40, "warmup": 10, "chains": 4}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "logistic": {"outcome": "case", "predictors": ["x0"]},
     "gradient": {**REGRESSION, "family": "gaussian", "rounds": 3},
     "notears_admm": {"variables": ["x0", "x1"]},
     "notears_mlp_admm": {"variables": ["x0", "x1"], "hidden": 2},
@@ -43,7 +45,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def named(name: str) -> Named:
-    return Named(name=name, **SETTINGS.get(name, {}))
+    return Named.model_validate(
+        {"name": name, **SETTINGS.get(name, CASES[name] if name in REGRESSIONS else {})}
+    )
 
 
 SHOWN = [
@@ -59,22 +63,20 @@ def records(name: str, attack: str) -> dict[str, pd.DataFrame]:
     """Return records that suit an attack."""
     if attack == "gradient_inversion":
         return tables(2, 3, rows=2)
+    if name in REGRESSIONS:
+        return {site: regression_records(i, 90) for i, site in enumerate(SITES)}
     data = tables(3, 3)
     if attack == "sparse_invented":
         data["s1"]["x1"] = 0.5  # constant at this site only
-    if name == "logistic":
-        rng = np.random.default_rng(2)
-        for table in data.values():
-            table["case"] = (rng.random(len(table)) < 0.5).astype(int)
     return data
 
 
 def made_job(name: str) -> dict[str, Any]:
+    if name in REGRESSIONS:
+        return regression_job(name, "masked")
     raw = job({"name": name, **SETTINGS.get(name, {})}, 3)
     if name == "notears_mlp_admm":  # few records, which a study would not allow
         raw["release"] = {"min_sites": 2, "min_records": 1}
-    if name == "logistic":
-        raw["columns"] = raw["columns"] | {"case": {"type": "binary"}}
     return raw
 
 

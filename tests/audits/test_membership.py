@@ -28,11 +28,14 @@ from secagg.audits.audited_run import AuditedRun, in_memory, split
 from secagg.audits.contract import Attack, Finding, Truth
 from secagg.audits.membership import Sites, area_under_roc, true_positive_rate
 from secagg.audits.views import SeenRound, View, Who
-from secagg.contracts import SiteRecords
+from secagg.contracts import SiteRecords, Variable
 from secagg.core.arrays import Array
 from secagg.jobs.job import read_job
 from secagg.jobs.privacy import Privacy
+from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.moments.method import STAGE
+
+Y = Variable("y", "y", 0.0, 1.0)
 
 # --- areas ----------------------------------------------------------------------------------------
 
@@ -280,8 +283,8 @@ def test_coefficients_do_not_trace_sites_that_differ() -> None:
     rng, found, pooled = np.random.default_rng(12), list[Finding](), list[float]()
     for _ in range(12):
         truth, view, new = two_sites(rng)
-        model = Regression("ols", False, 2, (0, 1), np.zeros(2), 0.0)
-        b, _ = fitted(model.design(new), new[:, 2], logistic=False)
+        model = Regression("ols", GAUSSIAN, 2, (0, 1), np.zeros(2), 0.0, Y)
+        b, _ = fitted(model.design(new), new[:, 2], GAUSSIAN)
         model = replace(model, slopes=b[1:], intercept=float(b[0]))
         found.append(CoefficientTracing().score(Guess([model], 0), view, truth))
         members = np.concatenate([each.values for each in truth.sites.values()])
@@ -306,7 +309,7 @@ def test_attacks_draw_anew_within_sites(attack: Attack, monkeypatch: pytest.Monk
     monkeypatch.setattr(f"{type(attack).__module__}.width_by_permutation", width)
     truth, view, new = two_sites(np.random.default_rng(14))
     z = np.column_stack([np.ones(len(new)), new])
-    model = Regression("ols", False, 2, (0, 1), np.ones(2), 0.0)
+    model = Regression("ols", GAUSSIAN, 2, (0, 1), np.ones(2), 0.0, Y)
     is_tracing = isinstance(attack, Tracing)
     attack.score(Released(z.T @ z, 200.0) if is_tracing else Guess([model], 0), view, truth)
     ((members, others),) = given

@@ -20,6 +20,7 @@ from secagg.jobs import data_sources
 from secagg.jobs.job import parse_job
 from secagg.privacy.ledger.records import Decision
 from secagg.privacy.policy import evaluation, record_sets
+from secagg.reports.audits.page import remark
 from secagg.runs.run import run
 from secagg.sessions import coordinator
 from secagg.sessions.planned_job import plan_job
@@ -148,12 +149,14 @@ def test_a_lax_rule_of_the_job_does_not_make_a_small_cell_pass() -> None:
     assert found.limit == Limit(5, errors=True)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert 2 <= found.finding.value < 5
+    assert "min_cell_records = 1" in remark(vars(found.finding))  # the page says why
 
 
 def test_a_stricter_rule_of_the_job_is_the_limit() -> None:
     strict = {"min_sites": 2, "min_records": 5, "min_cell_records": 7}
     found = attacked(coded(), "rare_cell", MOMENTS, release=strict, **columns())
-    assert found.limit == Limit(7, errors=True)
+    assert found.limit == Limit(7, errors=True) and found.finding is not None
+    assert "min_cell_records" not in remark(vars(found.finding))
 
 
 @pytest.mark.parametrize(

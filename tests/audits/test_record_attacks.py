@@ -26,6 +26,10 @@ from secagg.audits.membership import Rate, area_under_roc
 from secagg.audits.views import Who
 from secagg.contracts import PublicFacts, Variable
 from secagg.core.arrays import Array
+from secagg.models.common.gaussian import GAUSSIAN
+from secagg.models.glm.logistic import BINOMIAL
+
+Y = Variable("y", "y", 0.0, 1.0)
 
 ONE = {"placement": "sum", "epsilon": 1.0, "delta": 1e-5}
 CONTINUOUS = {"type": "continuous", "low": -HALF, "high": HALF}
@@ -149,9 +153,9 @@ def test_few_coefficients_of_many_records_do_not_trace() -> None:
             np.column_stack([each, each @ np.ones(5) + rng.normal(0, 0.5, len(each))]) for each in x
         )
         for records, areas in ((own, own_areas), (elsewhere, other_areas)):
-            released = Regression("ols", False, 5, (0, 1, 2, 3, 4), np.zeros(5), 0.0)
-            b, _ = fitted(released.design(records), records[:, 5], logistic=False)
-            released = Regression("ols", False, 5, (0, 1, 2, 3, 4), b[1:], float(b[0]))
+            released = Regression("ols", GAUSSIAN, 5, (0, 1, 2, 3, 4), np.zeros(5), 0.0, Y)
+            b, _ = fitted(released.design(records), records[:, 5], GAUSSIAN)
+            released = Regression("ols", GAUSSIAN, 5, (0, 1, 2, 3, 4), b[1:], float(b[0]), Y)
             areas.append(area_under_roc(*gains(released, own, reference, 2000.0)).value)
     assert np.mean(own_areas) < 0.55 and np.mean(other_areas) == pytest.approx(0.5, abs=0.02)
 
@@ -161,15 +165,16 @@ def of_other_records(
 ) -> tuple[Regression, Array, Array]:
     """Return a regression of n records, and n and m others: nobody took part."""
     slopes, found = rng.normal(size=p) / p**0.5, []
+    family = BINOMIAL if logistic else GAUSSIAN
     for records in (n, n, m):
         x = rng.normal(0, 0.3, (records, p))
         y = x @ slopes + rng.normal(0, 0.5, records)
         if logistic:
             y = np.where(rng.logistic(size=records) < 3 * x @ slopes, 1.0, -1.0)
         found.append(np.column_stack([x, y]))
-    model = Regression("", logistic, p, tuple(range(p)), np.zeros(p), 0.0)
+    model = Regression("", family, p, tuple(range(p)), np.zeros(p), 0.0, Y)
     fit = model.design(found[0]), model.outcomes(found[0])
-    b, _ = fitted(*fit, logistic=logistic)
+    b, _ = fitted(*fit, family)
     return replace(model, slopes=b[1:], intercept=float(b[0])), found[1], found[2]
 
 
@@ -344,7 +349,7 @@ def test_a_column_with_few_errors_of_the_guess_does_not_count() -> None:
         Variable(name, name, 0.0, 1.0, indicator=name == "rare") for name in ("rare", "x", "y")
     )
     public = PublicFacts(variables, ("rare", "x", "y"), 1000, ("s0",))
-    model = Regression("ols", False, 2, (0, 1), np.ones(2), 0.0)
+    model = Regression("ols", GAUSSIAN, 2, (0, 1), np.ones(2), 0.0, Y)
 
     def records(cases: int) -> Array:
         x = rng.normal(size=(100, 3))
@@ -365,7 +370,7 @@ def test_the_intervals_of_all_columns_hold_together() -> None:
     rng, names = np.random.default_rng(2), "abcy"
     variables = tuple(Variable(name, name, 0.0, 1.0) for name in names)
     public = PublicFacts(variables, tuple(names), 1000, ("s0",))
-    model = Regression("ols", False, 3, (0, 1, 2), np.ones(3), 0.0)
+    model = Regression("ols", GAUSSIAN, 3, (0, 1, 2), np.ones(3), 0.0, Y)
     groups = [rng.normal(size=(50, 4)) for _ in range(3)]
     found, reference = Columns([model], public, *groups), groups[2]
     for rates, records in ((found.members, groups[0]), (found.others, groups[1])):
@@ -389,10 +394,8 @@ def test_coefficients_of_other_records_say_as_much_of_both() -> None:
         draws = [rng.normal(size=(n, 4)) for n in (30, 30, 30, 12)]
         for each in draws:
             each[:, 3] += each[:, :3].sum(axis=1)
-        b, _ = fitted(
-            np.column_stack([np.ones(12), draws[3][:, :3]]), draws[3][:, 3], logistic=False
-        )
-        model = Regression("ols", False, 3, (0, 1, 2), b[1:], float(b[0]))
+        b, _ = fitted(np.column_stack([np.ones(12), draws[3][:, :3]]), draws[3][:, 3], GAUSSIAN)
+        model = Regression("ols", GAUSSIAN, 3, (0, 1, 2), b[1:], float(b[0]), Y)
         columns = Columns([model], public, *draws[:3])
         found.append([columns.members[k].value - columns.others[k].value for k in columns.members])
     assert np.mean(found) == pytest.approx(0, abs=0.05)

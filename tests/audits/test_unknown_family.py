@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support.regressions import REGRESSIONS
 from support.toy_method import UpperShare
 
 from secagg.audits.attacks.records.released_regression import why_no_regression
@@ -57,7 +58,12 @@ def test_a_family_that_no_table_states_is_that_of_the_facts(
 _NO_MODEL = "the result has no coefficients of one model"
 
 
-@pytest.mark.parametrize("family", ["gaussian", "binomial"])
-def test_known_families_are_attacked(family: str) -> None:
-    assert why_no_regression(view(family=family)) == ""
-    assert why_no_regression(view(family=family, terms=[])) == _NO_MODEL
+@pytest.mark.parametrize("name", ["moments", *REGRESSIONS])
+def test_known_families_are_attacked(name: str) -> None:
+    settings = {"outcome": "y", "predictors": ["x"]} if name in REGRESSIONS else {}
+    facts = make_method(Named.model_validate({"name": name, **settings})).facts
+    own = {} if facts.regression is None else {"family": facts.regression.family.name}
+    for table in (own, {}):
+        assert why_no_regression(view(facts, **table)) == ""
+        assert why_no_regression(view(facts, **table, terms=[])) == _NO_MODEL
+    assert why_no_regression(view(facts, family="other")) == "family unknown"

@@ -6,13 +6,11 @@ from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
-from support.checkout import ROOT
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("bench_networks")
+    return import_module("benchmarks.methods.bench_networks")
 
 
 def cells(printed: str) -> list[list[str]]:
@@ -51,7 +49,7 @@ def test_the_paper_s_network_has_the_parameters_of_its_layers(bench) -> None:
 
 def test_a_round_lasts_from_release_to_release(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begun at 0; the sum of the record counts takes 7 seconds, the rounds 1, 2 and 6 seconds."""
-    rounds = import_module("network_rounds")
+    rounds = import_module("benchmarks.methods.network_rounds")
     ends = {"cohort": 7.0, "first": 8.0, "second": 10.0, "third": 16.0}
     now = 0.0
 

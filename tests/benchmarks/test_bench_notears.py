@@ -7,7 +7,6 @@ from importlib import import_module
 import numpy as np
 import pytest
 from scipy.linalg import expm
-from support.checkout import ROOT
 
 from secagg.models.common.units import centred
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
@@ -15,15 +14,13 @@ from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("bench_notears")
+    return import_module("benchmarks.methods.bench_notears")
 
 
 @pytest.fixture
 def reference(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("notears_reference")
+    return import_module("benchmarks.peers.notears_reference")
 
 
 def test_the_speed_table_has_a_row_for_each_case(bench) -> None:

@@ -6,13 +6,11 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from support.checkout import ROOT
 
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("bench_sparse")
+    return import_module("benchmarks.methods.bench_sparse")
 
 
 def cells(printed: str) -> list[list[str]]:

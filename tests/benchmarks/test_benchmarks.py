@@ -15,27 +15,26 @@ MARKS = re.compile(r"^<!-- begin (\S+) -->\n(?:.*\n)*?<!-- end \1 -->$", re.M)
 
 
 @pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    return import_module("harness")
+def harness():
+    return import_module("benchmarks.harness")
 
 
 @pytest.fixture
 def report(harness):
-    return import_module("report")
+    return import_module("benchmarks.report")
 
 
 def scripts() -> list[str]:
-    return sorted(path.name for path in FOLDER.glob("bench_*.py"))
+    return sorted(path.name for path in FOLDER.glob("*/bench_*.py"))
 
 
 @pytest.mark.parametrize("script", scripts())
 def test_the_smallest_case_prints_a_table(script: str) -> None:
-    command = [sys.executable, str(FOLDER / "report.py"), "--quick", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "benchmarks.report", "--quick", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    machine, *tables = re.split(r"^(?=###|```text)", done.stdout, flags=re.M)
-    assert re.match(r"Measured on \d\d \w+ \d{4}: \d+ cores .*Python 3", machine)
+    stamp, *tables = re.split(r"^(?=###|```text)", done.stdout, flags=re.M)
+    assert re.match(r"\*Measured on \d\d \w+ \d{4}: \d+ cores .*Python 3.* Commit \w+", stamp)
     rows = [line for line in "".join(tables).splitlines() if re.search(r"\d", line)]
     assert len(rows) >= 2
 
@@ -44,14 +43,20 @@ def test_the_report_runs_every_benchmark(report) -> None:
     assert sorted(report.SCRIPTS) == scripts()
 
 
-def test_the_page_has_a_place_for_each_benchmark(report) -> None:
-    assert MARKS.findall(report.DOCUMENT.read_text()) == ["machine", *report.SCRIPTS]
+def test_each_benchmark_has_its_tables_with_a_stamp_on_one_page(report) -> None:
+    pages = "".join(page.read_text() for page in report.PAGES.glob("*.md"))
+    assert sorted(MARKS.findall(pages)) == sorted(report.SCRIPTS)
+    stamps = re.findall(
+        r"^<!-- begin \S+ -->\n\n\*(?:Measured|Stored) on .*[Cc]ommit ", pages, re.M
+    )
+    assert len(stamps) == len(report.SCRIPTS)
 
 
 def test_writing_replaces_only_the_text_between_the_marks(report, tmp_path, monkeypatch) -> None:
-    page = tmp_path / "performance.md"
+    page = tmp_path / "one.md"
     page.write_text("a\n<!-- begin x -->\nold\n<!-- end x -->\nb\n")
-    monkeypatch.setattr(report, "DOCUMENT", page)
+    (tmp_path / "other.md").write_text("<!-- begin y -->\nold\n<!-- end y -->\n")
+    monkeypatch.setattr(report, "PAGES", tmp_path)
     for text in ("new", "newer"):
         report.write("x", text)
         assert page.read_text() == f"a\n<!-- begin x -->\n\n{text}\n\n<!-- end x -->\nb\n"

@@ -6,17 +6,15 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from support.checkout import ROOT
 
 
 @pytest.fixture
 def scale(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("scale")
+    return import_module("benchmarks.protocols.scale")
 
 
 def test_small_sessions_print_all_tables(scale: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    laws = import_module("scale_laws")
+    laws = import_module("benchmarks.protocols.scale_laws")
     run = [laws.Measured.of(scale.measure((sites, 1, 20, 0.1))) for sites in (5, 9)]
     laws.PROJECTED = ((40, 0.1),)
     laws.tables(run)
@@ -29,7 +27,7 @@ def test_small_sessions_print_all_tables(scale: Any, capsys: pytest.CaptureFixtu
 
 
 def test_a_law_finds_the_factors(scale: Any) -> None:
-    laws = import_module("scale_laws")
+    laws = import_module("benchmarks.protocols.scale_laws")
     at = [{"1": 1.0, "n": n, "k": k} for n, k in ((10, 9), (30, 5), (100, 54), (300, 20))]
     law = laws.Law.fitted(("1", "n", "n k"), at, [2 + 3 * one["n"] * one["k"] for one in at])
     assert law.factors == pytest.approx((2, 0, 3), abs=1e-6)

@@ -25,10 +25,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.table import Table
 from rich.text import Text
 from support.jobs import SITES, TOML, as_csv, tables
 
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import SafeConsole
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.identity import Role
@@ -181,6 +181,12 @@ def test_a_console_obeys_no_string(kind: str) -> None:
     table.add_row(text)
     table.add_row(Text(text.replace("\n", " ")))
     out.print(table)
+    table.add_row("x" * 101)
+    out.print(table)  # as a list
+    wrapped = Table("title", "more")
+    wrapped.add_row(f"{text} {'x' * 80} forged", "x")
+    out.print(wrapped)
+    out.print(f"{'x' * 98} forged {text}")
     check(file.getvalue().replace("\n", "\r\n"))
 
 

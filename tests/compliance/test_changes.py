@@ -81,7 +81,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "the version": (in_json("secagg", value="9.9"), "secagg"),
     "a digest": (in_json("evidence", "form.toml", value="00"), "form.toml"),
     "a missing statement": (in_json("sections", 7, "statements", value=[]), "8"),
-    "the page's claim": (text_in("report.html", "e^4", "e^1"), "report.html"),
+    "the page's claim": (text_in("report.html", "e⁴", "e¹"), "report.html"),
     "the page's status": (text_in("report.html", "needs a person", "done"), "report.html"),
     "a line of the page": (text_in("report.html", "</main>", "<p>ok</p>\n</main>"), "report.html"),
     "the end of the page": (text_in("report.html", "</html>\n", ""), "report.html"),

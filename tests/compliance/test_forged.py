@@ -249,7 +249,7 @@ def test_a_changed_limit_is_said_to_be_changed(place: Path, tmp_path: Path) -> N
     done = CliRunner().invoke(
         app, ["audit", *arguments, "--attack", "clear_contributions", "--out", str(out)]
     )
-    assert done.exit_code == 0 and "program's own limit is <= 0" in done.output
+    assert done.exit_code == 0 and "program's own limit is ≤ 0" in done.output
     assert "is the program's" in (out / "audit.html").read_text()
     write_report(tmp_path / "report", [place / "run"], [out])
     found = statements(tmp_path / "report")["8.2"]

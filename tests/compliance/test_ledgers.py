@@ -21,8 +21,8 @@ from secagg.compliance.report_folder import verify_report, write_report
 from secagg.compliance.sections.ledgers import totals
 from secagg.core.randomness import replayable_random
 from secagg.errors import EvidenceError
+from secagg.evidence.numbers import rounded_up
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
-from secagg.reports.numbers import rounded_up
 from secagg.runs.ledger_history import history
 
 PRIVATE = {"placement": "sum", "epsilon": 2.0, "delta": 1e-5, "record_norm": 1.5}

@@ -19,7 +19,9 @@ from secagg.compliance.evidence import AllEvidence
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.core.randomness import replayable_random
 from secagg.errors import EvidenceError, UsageError
-from secagg.runs.run_files import job_digest, json_bytes
+from secagg.evidence.claims.guarantee import collusion
+from secagg.evidence.numbers import typeset
+from secagg.evidence.run_files import job_digest, json_bytes
 
 STATUSES = {"evidence attached", "stated by a person", "evidence missing", "needs a person"}
 
@@ -61,9 +63,9 @@ def test_the_form_is_quoted_and_open_questions_are_flagged(written: Path) -> Non
 
 def test_the_claim_of_the_first_page_is_that_of_the_run(written: Path, folders: Path) -> None:
     claim = content(written)["first_page"]["claim"]
-    assert "e^4" in claim and "1e-05" in claim
+    assert "e⁴" in claim and "10⁻⁵" in claim
     page = (written / "report.html").read_text()
-    assert claim in page and "To plan beds." in page
+    assert typeset(claim) in page and "To plan beds." in page
 
 
 def test_a_report_without_noise_audit_and_form_claims_nothing_of_them(
@@ -292,7 +294,7 @@ def test_how_to_read_the_guesses_follows_from_the_guarantees(tmp_path: Path) -> 
     assert page["how_to_read"] in (tmp_path / "r" / "report.html").read_text()
     assert "They protect different things" in page["claim"]
     gaps = {gap["topic"]: gap["texts"][0]["text"] for gap in page["not_protected"]}
-    assert "the other site can subtract its own numbers" in gaps["Colluding sites"]
+    assert "the other site can subtract its own contributions" in gaps["Colluding sites"]
     write_report(tmp_path / "s", [tmp_path / "b"])
     assert content(tmp_path / "s")["first_page"]["how_to_read"] == ""
 
@@ -308,8 +310,8 @@ def test_noise_that_every_site_knows_a_share_of_does_not_protect_against_sites(
     rows = content(tmp_path / "r")["first_page"]["guarantees"]
     against = {each["points"][2]["text"] for each in rows}
     assert against == {
-        "everybody but the sites, which know their own noise",
-        "everybody who sees the result; also the coordinator with up to 1 of 3 sites",
+        f"everybody who sees the result, {collusion({'placement': 'sum', 'colluding': number})}"
+        for number in (0, 1)
     }
 
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from support.all_methods import SITES, Played, job, planned_of, play, played, records
-from support.reports import NEURAL
 from support.toy_method import UpperShare
 
 from secagg.contracts import (
@@ -38,21 +37,10 @@ from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.errors import PolicyRefusal, SecaggError
 from secagg.jobs import registry
 from secagg.jobs.job import parse_job
-from secagg.jobs.registry import METHODS
 from secagg.runs.run import run
 from secagg.sessions.planned_job import plan_job
 
 Rows = Sequence[SiteRecords]
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.neural if name in NEURAL else ())
-        for name in sorted(METHODS)
-    ]
-)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 # --- a method that says nothing is refused --------------------------------------------------------

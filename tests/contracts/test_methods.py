@@ -14,14 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support.all_methods import CASES, SITES, Asked, Played, job, planned_of, played, records
-from support.reports import NEURAL
 
-from secagg.contracts import (
-    SiteRecords,
-    Stage,
-    State,
-    Update,
-)
+from secagg.contracts import SiteRecords, Stage, State, Update
 from secagg.core import encoding, ring
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import CapabilityError, JobError, PeerError, UsageError
@@ -30,16 +24,6 @@ from secagg.jobs.registry import METHODS, make_method
 from secagg.runs.run import run
 from secagg.sessions.fixed_point import decode, encode
 from secagg.sessions.planned_job import plan_job
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(name, marks=pytest.mark.neural if name in NEURAL else ())
-        for name in sorted(METHODS)
-    ]
-)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def kinds_of_rounds(play: Played) -> Iterator[Asked]:
@@ -233,13 +217,14 @@ def test_a_site_result_is_json(name: str) -> None:
 
 def test_the_result_has_the_same_bits_under_every_protocol(name: str) -> None:
     data = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
-    found = [
+    plain, *others = (
         run(job(name, protocol), data, random=replayable_random(9)).result.arrays
-        for protocol in ("plain", "additive")
-    ]
-    assert found[0].keys() == found[1].keys()
-    for key, value in found[0].items():
-        assert found[1][key].tobytes() == value.tobytes(), key
+        for protocol in ("plain", "additive", "masked")
+    )
+    for other in others:
+        assert other.keys() == plain.keys()
+        for key, value in plain.items():
+            assert other[key].tobytes() == value.tobytes(), key
 
 
 PRIVATE = {"placement": "site", "epsilon": 4.0, "delta": 1e-6}

@@ -17,7 +17,6 @@ from support.jobs import raw_job
 from support.small_order import bad_seal_keys, bad_verify_keys, encode, small_order
 
 import secagg
-from secagg.audits.run_integrity import roster_of
 from secagg.core.identity import (
     COORDINATOR,
     Identity,
@@ -30,6 +29,7 @@ from secagg.core.identity import (
 from secagg.core.randomness import replayable_random
 from secagg.core.roster_file import card_of, read_card, read_roster
 from secagg.errors import EvidenceError, JobError, PeerError, SecaggError, UsageError
+from secagg.evidence.run_folder import roster_of
 from secagg.jobs.job import parse_job
 from secagg.privacy.policy.site_policy import parse_policy
 
@@ -207,6 +207,6 @@ def test_parties_from_elsewhere_are_built_where_they_are_checked() -> None:
         if re.search(r"\bPublicIdentity\(|\bRoster\(\{", path.read_text(encoding="utf-8")):
             found.add(str(path.relative_to(root)))
     assert found == {
-        "audits/run_integrity.py", "core/identity.py", "core/roster_file.py",
+        "evidence/run_folder.py", "core/identity.py", "core/roster_file.py",
         "sessions/engines/loopback.py", "sessions/session.py", "sessions/stored_session.py",
     }  # fmt: skip

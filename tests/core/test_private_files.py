@@ -83,11 +83,7 @@ def test_damaged_files_are_detected(tmp_path: Path) -> None:
 
 def test_only_one_process_holds_a_lock(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with (
-        exclusive_lock(lock),
-        pytest.raises(UsageError),
-        exclusive_lock(lock),
-    ):
+    with exclusive_lock(lock), pytest.raises(UsageError), exclusive_lock(lock):
         pass
     with exclusive_lock(lock):
         assert lock.stat().st_mode & 0o777 == 0o600

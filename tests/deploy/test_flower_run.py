@@ -1,6 +1,6 @@
 """Four hospitals over Flower's own programs, with TLS and a worker for each party.
 
-Flower is in an environment of its own (docs/how-to/deploy.md), so CI skips these tests.
+Flower is in an environment of its own (examples/flower/README.md), so CI skips these tests.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import secagg
-from secagg.audits.run_integrity import verify_folder
 from secagg.deploy.flower_job import app_file
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import Job, load_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -118,9 +118,7 @@ def test_a_message_that_never_arrives_does_not_block_later_ones(
 ) -> None:
     """Flower leaves such a task if a run ends while the SuperNode takes its message."""
     from flwr.proto.message_pb2 import PullObjectResponse
-    from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-        make_pull_object_fn_protobuf,
-    )
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
     from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 
     from secagg.core.identity import Role

@@ -8,8 +8,8 @@ import pytest
 from support.consortium import Consortium
 from support.jobs import SITES
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.deploy.noted_run import RunFailed, run_noted
+from secagg.evidence.integrity import verify_folder
 from secagg.sessions.homes.home import Home
 
 

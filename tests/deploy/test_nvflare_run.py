@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import secagg
-from secagg.audits.run_integrity import verify_folder
 from secagg.deploy.nvflare_job import job_files
 from secagg.deploy.nvflare_kit import RUN_FOLDER
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import Job, load_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -1,10 +1,11 @@
-"""The tables of settings on the site are made from the code; each class has its table on a page."""
+"""What the pages say of settings and sums is what the code says; each class has one table."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -20,31 +21,43 @@ SETTINGS = {f"{module}:{name}" for group in GROUPS.values() for module, name in 
 
 
 @pytest.fixture(scope="module")
-def hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_every_class_of_settings_has_its_table_on_one_page(hooks: ModuleType) -> None:
-    found = [
-        f"{module}:{name}"
-        for page in PAGES
-        for module, name in hooks.MARK.findall(page.read_text(encoding="utf-8"))
-    ]
+def marked(generator: ModuleType, page: str, kind: str) -> list[str]:
+    return [of for each, of in generator.PART.findall(page) if each == kind]
+
+
+def test_every_class_of_settings_has_its_table_on_one_page(generator: ModuleType) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    found = marked(generator, pages, "keys")
     assert len(found) == len(set(found))
     without_settings = {"secagg.models.moments.analyses:Describe", "secagg.protocols.plain:Plain"}
     assert set(found) == SETTINGS - without_settings
 
 
-def test_the_table_of_settings_is_generated_correctly(hooks: ModuleType) -> None:
-    assert hooks.key_table("secagg.protocols.additive", "Additive").splitlines() == [
-        "| key | type | default | meaning |",
-        "|---|---|---|---|",
-        "| `aggregators` | whole number | `2` | Number of aggregators, from 2 to 100. |",
-    ]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_generated_parts_agree_with_the_code(page: Path, generator: ModuleType) -> None:
+    """If not: `make tables`."""
+    text = page.read_text(encoding="utf-8")
+    assert generator.filled(text) == text
+
+
+def test_only_the_text_between_the_marks_is_replaced(generator: ModuleType) -> None:
+    mark = "<!-- keys: secagg.protocols.additive:Additive -->\n"
+    table = (
+        "| key | type | default | meaning |\n|---|---|---|---|\n"
+        "| `aggregators` | whole number | `2` | Number of aggregators, from 2 to 100. |\n"
+    )
+    whole = f"a\n{mark}\n{table}\n<!-- end -->\nb\n"
+    for before in (f"a\n{mark}b\n", f"a\n{mark}old\n<!-- end -->\nb\n"):
+        assert generator.filled(before) == whole
+        assert generator.filled(2 * before) == 2 * whole
 
 
 @pytest.mark.parametrize("method", ["notears_admm", "notears_mlp_admm"])
@@ -63,7 +76,7 @@ def test_documented_penalty_ranges_agree_with_validation(method: str, key: str) 
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_each_method_page_states_its_disclosure(name: str, hooks: ModuleType) -> None:
+def test_each_method_page_states_its_disclosure(name: str, generator: ModuleType) -> None:
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
-    assert hooks.SUMS.findall(page) == [METHODS[name]]
-    assert "**All sums together determine:** " in hooks.on_page_markdown(page)
+    assert marked(generator, page, "sums") == [":".join(METHODS[name])]
+    assert "**All sums together determine:** " in page

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import math
 import re
+import runpy
 import shlex
+import shutil
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.checkout import ROOT
+from support.regressions import REGRESSIONS
 from support.reports import job, tables
 from typer.testing import CliRunner
 
@@ -30,7 +34,7 @@ from secagg.privacy.accounting.budget import Cap, Cost, affordable
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.policy.site_policy import parse_policy
-from secagg.runs.simulate import simulate_sites
+from secagg.runs.simulate import simulate, simulate_sites
 from secagg.sessions.homes.home import HomeSettings
 
 DOCS = ROOT / "docs"
@@ -116,19 +120,80 @@ def test_the_limits_of_an_audit_can_be_read(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_every_attack_is_in_the_page_on_audits() -> None:
-    text = LIMITS.read_text(encoding="utf-8")
+def test_every_attack_is_in_the_page_of_attacks() -> None:
+    text = read("math/attacks.md")
     for attack in make_attacks():
         assert f"`{attack.name}`" in text and f"`{attack.metric}`" in text
 
 
-def test_every_method_and_protocol_has_its_page_in_the_lists() -> None:
-    for folder, names in (("methods", METHODS), ("protocols", PROTOCOLS)):
-        assert {page.stem for page in (DOCS / folder).glob("*.md")} == {"index", *names}
-        index, readme = read(f"{folder}/index.md"), (ROOT / "README.md").read_text()
-        for name in names:
-            assert f"({name}.md)" in index
-            assert f"(docs/{folder}/{name}.md)" in readme
+def own_study(tmp_path: Path, folder: str) -> Path:
+    """Copy the example of the page on own studies, mended in the copy; return its job."""
+    copy = shutil.copytree(
+        ROOT / "examples/own-study", tmp_path / "study", ignore=lambda *_: {"data"}
+    )
+    runpy.run_path(str(copy / "mend.py"))
+    text = (
+        (copy / "stay.toml").read_text("utf-8").replace('folder = "data"', f'folder = "{folder}"')
+    )
+    (copy / "stay.toml").write_text(text, encoding="utf-8")
+    return copy / "stay.toml"
+
+
+def test_the_page_on_own_studies_quotes_what_the_check_finds(tmp_path: Path) -> None:
+    page = read("own-study.md")
+    done = CliRunner().invoke(app, ["site", "check", str(own_study(tmp_path, "raw")), "--json"])
+    assert done.exit_code == 2
+    found = json.loads(done.stdout)["sites"]
+    said = [site["problem"] for site in found]
+    said += [text for site in found for column in site["columns"] for text in column["remarks"]]
+    (quoted,) = re.findall(r"^```text\n(.*?)^```$", page, re.M | re.S)
+    for line in quoted.splitlines():
+        assert any(line in text for text in said), line
+    (cork, _, sligo) = (
+        next(each["quartiles"] for each in site["columns"] if each["name"] == "crp")
+        for site in found
+    )
+    told = re.search(r"quartiles\*\*: (.*) in Cork, but (.*) in Sligo:", page)
+    assert told is not None
+    for numbers, quartiles in zip(told.groups(), (cork, sligo), strict=True):
+        assert [float(each) for each in numbers.split(", ")] == pytest.approx(quartiles, rel=0.01)
+
+
+def test_the_numbers_of_the_page_on_own_studies_are_those_of_its_runs(tmp_path: Path) -> None:
+    page, path = read("own-study.md"), own_study(tmp_path, "data")
+    smoker = simulate(path).summary["analyses"][1]["terms"][2]
+    told = "{estimate:.2f} days longer ({ci_low:.2f} to {ci_high:.2f})"
+    assert f"a smoker stays {told.format(**smoker)}" in page
+    for centre, begins in (
+        ("pooled", "adds {} days (95 % interval {})"),
+        ("site", "it is {} ({})"),
+    ):
+        done = simulate(path, overrides={"method.centre": centre}).summary["analyses"][1]
+        age = next(term for term in done["terms"] if term["term"] == "age")
+        interval = "{ci_low:.3f} to {ci_high:.3f}".format(**age)
+        assert begins.format(f"{age['estimate']:.3f}", interval) in page
+    for epsilon, percent in re.findall(r"^\| (\d) \| (\d+) % \|", page, re.M):
+        privacy = re.search(r"'privacy=(\{.*\})'", page)
+        assert privacy is not None
+        table = privacy[1].replace("epsilon=8", f"epsilon={epsilon}")
+        settings = ["--set", "method.centre=pooled", "--set", f"privacy={table}"]
+        done_plan = CliRunner().invoke(app, ["plan", str(path), *settings, "--json"])
+        expected = json.loads(done_plan.stdout)["differential_privacy"]["feasibility"]
+        assert f"{100 * expected['error']:.0f}" == percent
+
+
+def test_every_method_and_protocol_has_its_page_or_section_in_the_lists() -> None:
+    """README may leave out families of regressions."""
+    readme = (ROOT / "README.md").read_text()
+    assert {page.stem for page in (DOCS / "methods").glob("*.md")} == {"index", *METHODS}
+    for name in METHODS:
+        assert f"({name}.md)" in read("methods/index.md")
+        assert f"(docs/methods/{name}.md)" in readme or name in REGRESSIONS
+    page = read("protocols/index.md")
+    assert set(re.findall(r"^## (\w+)$", page, re.M)) == set(PROTOCOLS)
+    for name in PROTOCOLS:
+        assert f"(#{name})" in page
+        assert f"(docs/protocols/index.md#{name})" in readme
 
 
 def test_links_between_files_are_valid() -> None:
@@ -182,3 +247,25 @@ def test_ols_accepts_a_single_variable_as_outcome() -> None:
     whole: dict[str, Any] = tomllib.loads(toml_blocks(DOCS / "reference" / "job.md")[0])
     public = public_facts(parse_job(whole), ("north", "south"))
     build_analysis({"kind": "ols", "outcome": "ward=other", "predictors": ["age"]}, public, "here")
+
+
+def test_the_navigation_has_at_most_40000_words() -> None:
+    """Generated parts not counted: they are for looking up. More belongs into docs/evidence.md."""
+    (nav,) = re.findall(r"^nav:\n((?: .*\n)*)", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M)
+    pages = re.findall(r"([\w/-]+\.md)$", nav, re.M)
+    written = (
+        re.sub(r"^<!-- (?:keys|sums|pages): .*?^<!-- end -->$", "", read(page), flags=re.M | re.S)
+        for page in pages
+    )
+    assert len(pages) > 40
+    assert sum(len(text.split()) for text in written) <= 40_000
+
+
+def test_the_reference_names_each_public_module_of_the_contract() -> None:
+    rules = configparser.ConfigParser()
+    rules.read(ROOT / ".importlinter")
+    allowed = rules["importlinter:contract:public"]["ignore_imports"].split("\n")
+    modules = [line.split(" -> ")[1] for line in allowed if line]
+    page = read("reference/api.md")
+    assert len(modules) > 20
+    assert [name for name in modules if f"`{name}`" not in page and f"::: {name}" not in page] == []

@@ -111,7 +111,7 @@ def test_the_error_is_found_after_each_number_of_sums(summary: dict[str, Any]) -
 def test_the_page_has_a_picture_by_sums_and_all_numbers(
     done: Computed, folder: Path, summary: dict[str, Any]
 ) -> None:
-    assert {"rounds.svg", "leakage.svg", "placement.svg"} <= {path.name for path in done.files}
+    assert {"rounds.svg", "leakage.svg"} <= {path.name for path in done.files}
     page = (folder / "out" / "report.html").read_text()
     assert page.count("<figure>") == len(pictures(summary))
     assert len(round_rows(summary)) == 6 and len(attack_rows(summary)) == 2

@@ -24,7 +24,8 @@ from secagg.experiments.runner.experiment import Computed, compute_experiment
 from secagg.experiments.sweep import read_sweep
 from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
-from secagg.reports.experiments.metrics import label_of
+from secagg.reports.experiments.conclusion import conclusion, constant_costs
+from secagg.reports.experiments.metrics import mean_in_words
 from secagg.reports.experiments.page import experiment_page, recommendation_lines
 from secagg.reports.experiments.pictures import pictures
 
@@ -115,16 +116,54 @@ def test_every_file_is_written(done: Computed) -> None:
     assert done.computed == 6
 
 
-def test_curves_are_shown_side_by_side_by_the_metric_of_the_goal(summary: Any) -> None:
-    assert "placement" not in pictures(summary)  # of one curve
+def found(summary: Any, own: float | None, *means: tuple[float, float]) -> Any:
+    """Return the summary with these mean errors, each with half the width of its interval."""
     (curve,) = summary["curves"]
-    other = {**curve, "line": "site"}
-    two = {**summary, "curves": [curve, other], "goal": {**summary["goal"], "metric": "width"}}
-    caption, picture = pictures(two)["placement"]
-    assert label_of("width") in caption and label_of("width") in picture and ">site<" in picture
-    assert list(pictures(two)) == ["placement", "utility", "cost"]
-    caption, _ = pictures({**two, "goal": None})["placement"]
-    assert label_of("error") in caption  # the first metric
+    points = [
+        {**curve["points"][0], "across": float(i),
+         "metrics": {"error": {"mean": m, "low": m - half, "high": m + half}}}
+        for i, (m, half) in enumerate(means, start=1)
+    ]  # fmt: skip
+    job = {**summary["job"], "own": own}
+    found = {**summary, "job": job, "curves": [{**curve, "points": points}], "goal": None}
+    return {**found, "recommendations": []}
+
+
+def test_the_page_begins_with_the_best_setting_and_the_jobs_own(summary: Any) -> None:
+    means = (0.9, 0.05), (0.301, 0.05), (0.36, 0.04)
+    best, own, others, exact = conclusion(found(summary, 1.0, *means))
+    assert "at ε 2: 0.301 ± 0.050" in best and "at ε 1: 0.900 ± 0.050; the difference is" in own
+    assert others.startswith("1 other setting of 2") and "Without noise" in exact
+    assert "overlap" in conclusion(found(summary, 3.0, *means))[1]
+    assert "was not run" in conclusion(found(summary, 7.0, *means))[1]
+    assert "the job's own" in conclusion(found(summary, 2.0, *means))[1]
+    page = experiment_page(found(summary, 1.0, *means))
+    assert page.index(best) < page.index("<h2>Numbers</h2>")
+    assert conclusion({**summary, "curves": [{**summary["curves"][0], "points": []}]}) == []
+    assert summary["job"]["own"] is None and summary["job"]["level"] == 0.95
+
+
+def test_means_have_the_digits_of_their_error() -> None:
+    tiny = {"mean": -5.55e-18, "low": -0.057, "high": 0.057}
+    assert mean_in_words(tiny) == "0.000 ± 0.057"
+    assert mean_in_words({"mean": 2.0, "low": 2.0, "high": 2.0}) == "2"
+
+
+def test_costs_that_do_not_vary_are_a_sentence_and_no_panel(summary: Any) -> None:
+    assert ">rounds<" not in pictures(summary)["cost"][1]
+    assert "rounds: 2" in constant_costs(summary) and constant_costs(summary) in experiment_page(
+        summary
+    )
+
+
+def test_coverage_has_its_level_and_lines_that_coincide_have_one_name(summary: Any) -> None:
+    _, picture = pictures(summary)["utility"]
+    assert "level of the intervals: 0.9500" in picture
+    assert ">no noise, and pooled<" in picture and ">pooled<" not in picture
+    moved = {k: dict(v) for k, v in summary["baselines"].items()}
+    moved["pooled"]["error"] = {"mean": 9.0, "low": 8.0, "high": 10.0}
+    _, picture = pictures({**summary, "baselines": moved})["utility"]
+    assert ">no noise<" in picture and ">pooled<" in picture
 
 
 def test_more_privacy_costs_accuracy(summary: Any) -> None:

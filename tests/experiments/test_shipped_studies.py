@@ -1,16 +1,21 @@
-"""Every study in examples/ can be planned, over made-up records, and no point is refused."""
+"""Every study in examples/ can be planned without a refused point, and every job there can run."""
 
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.checkout import ROOT
+from typer.testing import CliRunner
 
 from secagg.audits.by_rounds import check_from_sums_only
+from secagg.cli.main import app
 from secagg.experiments.experiment import plan_experiment
 from secagg.experiments.sweep import read_sweep
 from secagg.jobs.job import Continuous, Job, load_job
@@ -56,3 +61,26 @@ def test_a_shipped_study_plans_without_refused_points(study: Path, tmp_path: Pat
 
 def test_the_folders_have_studies() -> None:
     assert {study.values[0].parent.name for study in STUDIES} == set(SITES)
+
+
+JOBS = [
+    pytest.param(path, id=f"{path.parent.name}/{path.stem}",
+                 marks=[*([pytest.mark.neural] if path.parent.name == "births" else []),
+                        *([] if (path.parent / "data").exists() else [pytest.mark.data])])
+    for path in sorted(ROOT.glob("examples/*/*.toml"))
+    if not path.stem.endswith("study")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_sites_of_a_shipped_job_would_take_part(job: Path, tmp_path: Path) -> None:
+    """Over its own records, also all sites together: levels may be rare."""
+    shutil.copytree(
+        job.parent, tmp_path / "example", ignore=shutil.ignore_patterns("ledgers", "*.failed-*")
+    )
+    data = tmp_path / "example" / "data"
+    if not data.exists():
+        make = [sys.executable, str(job.parent / "make_data.py"), str(data)]
+        subprocess.run(make, check=True, cwd=ROOT, capture_output=True)
+    done = CliRunner().invoke(app, ["site", "check", str(tmp_path / "example" / job.name)])
+    assert done.exit_code == 0, done.output

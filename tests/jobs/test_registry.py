@@ -13,15 +13,7 @@ import pytest
 from secagg.core.validation import build, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.job import Named
-from secagg.jobs.registry import (
-    METHODS,
-    PROTOCOLS,
-    describe,
-    make_method,
-    make_protocol,
-    placements,
-    settings_of,
-)
+from secagg.jobs.registry import METHODS, make_method, make_protocol, placements
 from secagg.models.moments.analyses import KINDS
 from secagg.models.moments.method import PooledMoments
 
@@ -135,17 +127,6 @@ def test_the_listed_line_for_an_analysis_builds_it(kind: str) -> None:
     name, analyses = written.split(", ", 1)
     method = make_method(Named.model_validate(tomllib.loads(f"{name}\n{analyses}")))
     assert isinstance(method, PooledMoments) and method.analyses == ({"kind": kind},)
-
-
-def test_settings_are_shown_with_their_defaults() -> None:
-    assert settings_of(make_protocol(Named(name="additive"))) == {"aggregators": 2}
-
-
-@pytest.mark.parametrize("listed", [METHODS, PROTOCOLS])
-def test_every_listed_component_can_be_described(listed: dict[str, tuple[str, str]]) -> None:
-    described = dict(describe(listed))
-    assert described.keys() == listed.keys()
-    assert all(len(text) > 20 and text.endswith(".") for text in described.values())
 
 
 @pytest.mark.parametrize("name", METHODS)

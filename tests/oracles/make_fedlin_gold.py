@@ -47,7 +47,7 @@ from exact_ep import fixed_point
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS
 
-from secagg.reproductions.data import fedlin as data
+from reproductions.data import fedlin as data
 
 PATH = Path(__file__).with_name("fedlin_gold.json")
 CHAINS = {"chains": 4, "warmup": 1000, "draws": 15000, "seed": 1}
@@ -186,11 +186,7 @@ def compute(case: Case) -> dict[str, Any]:
                         for k in range(len(records.names))])  # fmt: skip
     together: Any = [("mu", "log_tau") if case.known else ("mu", "log_tau", "log_sigma")]
     said = np.array(case.typical) * squares
-    kernel = NUTS(
-        model,
-        dense_mass=together,
-        target_accept_prob=case.accept,
-    )
+    kernel = NUTS(model, dense_mass=together, target_accept_prob=case.accept)
     sampler = MCMC(
         kernel, num_warmup=int(CHAINS["warmup"]), num_samples=int(CHAINS["draws"]),
         num_chains=int(CHAINS["chains"]), chain_method="sequential", progress_bar=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import block_diag
 
-from secagg.reproductions.fedlin.tasks import exact_posterior
+from reproductions.fedlin.tasks import exact_posterior
 
 
 def test_gibbs_draws_agree_with_a_grid() -> None:

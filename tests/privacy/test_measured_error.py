@@ -18,9 +18,11 @@ from secagg.contracts import PublicFacts, Variable
 from secagg.contracts.noise import Clip, Noise, Placement
 from secagg.models.common.clipped_moments import CONSTANT
 from secagg.models.glm.gradient_descent import STAGE, Gradient
+from secagg.models.glm.logistic import BINOMIAL
 from secagg.models.moments.method import PooledMoments
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.expected_error import (
+    LINEAR,
     USABLE_ERROR,
     Assumptions,
     PlannedNoise,
@@ -41,13 +43,13 @@ def population(assumed: Assumptions, rng: np.random.Generator) -> np.ndarray:
     n, rho = assumed.records, assumed.correlation
     p = assumed.continuous + assumed.indicators - 1
     x = math.sqrt(1 - rho) * rng.normal(size=(n, p)) + math.sqrt(rho) * rng.normal(size=(n, 1))
-    indicators = assumed.indicators - assumed.logistic
+    indicators = assumed.indicators - assumed.law.indicator
     x[:, :indicators] = np.where(x[:, :indicators] > ndtri(0.8), 2.0, -0.5)  # mean 0, variance 1
     slopes = rng.normal(size=p)
     signal = (x - x.mean(axis=0)) @ slopes
     signal /= signal.std()
     share = assumed.explained
-    if assumed.logistic:
+    if assumed.law.indicator:
         log_odds = math.sqrt(share / (1 - share) * math.pi**2 / 3) * signal
         log_odds += brentq(lambda m: expit(m + log_odds).mean() - 0.2, -20.0, 20.0)
         y = np.where(rng.random(n) < expit(log_odds), 1.0, -1.0) * assumed.indicator_size
@@ -92,7 +94,7 @@ def method_for(assumed: Assumptions, rounds: int) -> tuple[Gradient, PublicFacts
     )
     sites = tuple(f"s{k}" for k in range(SITES))
     public = PublicFacts(variables, (*names, "y"), 10**6, sites, Clip(assumed.squared_norm, 16))
-    family = "binomial" if assumed.logistic else "gaussian"
+    family = "binomial" if assumed.law.indicator else "gaussian"
     return Gradient("y", names, family, rounds), public
 
 
@@ -126,7 +128,7 @@ def rounds_error(
     on_grid = np.trunc(u * 2.0**16) * 2.0**-16
     result = fit(method, public, [on_grid], lambda shape: rng.normal(0, in_sum, shape))
     z = np.column_stack([np.ones(len(u)), u[:, :-1]])
-    if assumed.logistic:
+    if assumed.law.indicator:
         exact = sm.Logit((u[:, -1] > 0).astype(float), z).fit(disp=0).params
     else:
         exact = np.linalg.lstsq(z, u[:, -1], rcond=None)[0]
@@ -163,7 +165,8 @@ MOMENTS: list[Case] = [  # records, continuous, indicators, R^2, spread
 
 def of_moments(case: Case, logistic: bool = False) -> Assumptions:
     records, continuous, indicators, square, spread = case
-    return Assumptions(records, continuous, indicators, square, logistic, spread=spread)
+    law = BINOMIAL.fisher if logistic else LINEAR
+    return Assumptions(records, continuous, indicators, square, law, spread=spread)
 
 
 @pytest.mark.statistical
@@ -254,7 +257,7 @@ def test_the_variance_after_clipping_agrees_with_simulation(beyond, indicators):
         return
     clipped, whole = (
         feasibility(
-            Assumptions(n, k, indicators, s, False, 1.0, 0.3, 0.8),
+            Assumptions(n, k, indicators, s, LINEAR, 1.0, 0.3, 0.8),
             PlannedNoise(1.0, 1.0, DELTA, Placement.SUM, 3),
         ).ratio
         for s in (square, 100.0)

@@ -7,10 +7,10 @@ import pytest
 from support.vectors import PROTOCOLS, outcome, play
 
 FOLDER = Path(__file__).parents[1] / "vectors"
-FILES = sorted(FOLDER.glob("*.json"))
+FILES = sorted(FOLDER.glob("*/*.json"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_steps_give_the_outcomes_of_the_test_vectors(path):
     wrong = []
     for vector in json.loads(path.read_text()):
@@ -24,7 +24,7 @@ def test_steps_give_the_outcomes_of_the_test_vectors(path):
 def test_every_phase_has_good_and_bad_vectors(name):
     protocol = PROTOCOLS[name]
     for phase in (*protocol.setup, *protocol.phases):
-        vectors = json.loads((FOLDER / f"{name}_{phase.name}.json").read_text())
+        vectors = json.loads((FOLDER / name / f"{phase.name}.json").read_text())
         kinds = ["refused" in vector["expect"] for vector in vectors]
         assert vectors[0]["about"] == "good"
         assert not kinds[0]

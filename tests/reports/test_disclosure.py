@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support import noisy_mlp
+from support.all_methods import CASES, planned_of
 from support.jobs import raw_job
 from support.ledger_runs import folder_with
 from support.playing import rows_of
+from support.regressions import REGRESSIONS
 from support.reports import (
     NAMES,
     NEURAL,
-    SHORT_SETTINGS,
     TRUTH,
     Page,
     banners,
@@ -38,16 +39,16 @@ from secagg.cli.main import app
 from secagg.cli.output import terminal
 from secagg.contracts import Disclosure, DisclosureKind, SiteRecords, State, Update
 from secagg.core.randomness import system_random
-from secagg.jobs.design_matrix import public_facts
+from secagg.evidence.claims.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
+from secagg.evidence.claims.ledgers import NO_BOUND, counting
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
-from secagg.reports.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
-from secagg.reports.ledgers import NO_BOUND, counting
 from secagg.reports.page import render
 from secagg.runs.facts import method_facts
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
+from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import plan_job
 
 HIDDEN = "Is a single site's contribution hidden from the coordinator?"
@@ -62,9 +63,7 @@ def graph_run() -> Run:
 
 def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
     """Return the sums of every round over sites that have these records."""
-    method = make_method(Named.model_validate({"name": name, **SHORT_SETTINGS[name]}))
-    sites = tuple(f"site {i}" for i in range(len(parts)))
-    public = public_facts(parse_job(job("moments", "plain")), sites)
+    method, public = planned_of(name).method, planned_of(name).public
     state, memories = method.initial_state(public), [State() for _ in parts]
     found: list[Update] = []
     while (asked := method.next_request(state)) is not None:
@@ -81,20 +80,16 @@ def totals(name: str, parts: list[np.ndarray[Any, Any]]) -> list[Update]:
     return found
 
 
-def test_every_method_is_covered_by_these_tests() -> None:
-    assert SHORT_SETTINGS.keys() == METHODS.keys()
-
-
 def kind_of(name: str) -> DisclosureKind:
     """Return what a method declares."""
-    named = Named.model_validate({"name": name, **SHORT_SETTINGS[name]})
+    named = Named.model_validate({"name": name, **CASES[name]})
     return make_method(named).disclosure.kind
 
 
 def test_only_pooled_methods_have_no_disclosure_headline() -> None:
     assert {kind for kind in DisclosureKind if not headline(kind)} == {DisclosureKind.POOLED}
     pooled = {name for name in METHODS if kind_of(name) is DisclosureKind.POOLED}
-    assert pooled == {"moments", "logistic", "gradient", "torch_module", "fedngr"}
+    assert pooled == {"moments", "gradient", "torch_module", "fedngr", *REGRESSIONS}
 
 
 def test_gradient_sums_of_networks_with_noise_are_pooled_as_declared() -> None:
@@ -138,18 +133,18 @@ def test_under_noise_a_method_can_declare_other_sums() -> None:
 )
 def test_sums_called_pooled_do_not_depend_on_the_division_of_records(name: str) -> None:
     """The same records at other sites: equal to rounding, in every round, or not at all."""
-    rng = np.random.default_rng(5)
-    values = rng.uniform(-0.5, 0.5, (120, 7))
-    values[:, 1] += 0.8 * values[:, 0]
-    values[:, 4:] = rng.choice([-1.0, 1.0], (120, 3))  # indicators
+    planned = planned_of(name)
+    rows = [read_records(planned, source) for source in planned.sources.values()]
+    values = np.concatenate([each.values for each in rows])
+    values[60:, 1] *= -1  # so that a graph depends on which records a site has
     one = totals(name, [values[:40], values[40:80], values[80:]])
-    other = totals(name, [values[:80], values[80:110], values[110:]])
+    other = totals(name, [values[:60], values[60:90], values[90:]])
     apart = max(
         float(np.max(np.abs(a[key] - b[key]), initial=0.0))
         for a, b in zip(one, other, strict=False)
         for key in a
     )
-    # Sums of 120 numbers below 1 err by 1e-14; Newton's method and 20 gradient steps hand that on.
+    # Sums of 123 numbers below 1 err by 1e-14; Newton's method and 20 gradient steps hand that on.
     pooled = kind_of(name) is DisclosureKind.POOLED
     assert (apart < 1e-9) if pooled else (apart > 1e-4)
 
@@ -161,7 +156,7 @@ class TestReport:
         assert (False, SOLVABLE) in banners(page)
         text = graph_run().facts["method"]["disclosure"]["text"]
         assert Page(page).text.count(text) == 3  # first page, who saw what, what is not protected
-        assert f"All sums together {text}" in Page(page).text
+        assert f"All sums together The method's sums together determine: {text}" in Page(page).text
 
     @pytest.mark.parametrize(
         ("settings", "said", "status"),
@@ -206,7 +201,7 @@ class TestReport:
             (graph_run(), True, False),
             (small_run("logistic", "additive"), False, True),
         ):
-            words = record_counts(finished.facts, finished.result.summary)
+            words = record_counts(finished.facts, single_sites=shown)
             text = Page(page_of(finished)).text
             assert words in text
             assert ("what all sums together determine depends" in words) == depends
@@ -262,10 +257,10 @@ class TestTerminal:
     def test_disclosure_is_printed_after_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = self.printed(graph_run(), monkeypatch)
         text = graph_run().facts["method"]["disclosure"]["text"]
-        assert f"the method's sums together determine: {text}" in out
+        assert f"The method's sums together determine: {text}" in out
         assert f"\n! {SOLVABLE}\n" in out
         pooled = self.printed(small_run("moments", "additive"), monkeypatch)
-        assert "the method's sums together determine: The number of records" in pooled
+        assert "The method's sums together determine: The number of records" in pooled
         assert MAY_REVEAL not in pooled and SOLVABLE not in pooled
         assert "determine, up to their noise: " in self.printed(noised_run("sum"), monkeypatch)
 
@@ -275,7 +270,7 @@ class TestTerminal:
         for change, told in ([], False), (["--set", as_graph], True):
             done = CliRunner().invoke(app, ["plan", file, *change])
             assert done.exit_code == 0, done.output
-            assert "the method's sums together determine: " in done.output
+            assert "The method's sums together determine: " in done.output
             assert (f"! {SOLVABLE}" in done.output) == told
             planned = json.loads(CliRunner().invoke(app, ["plan", file, *change, "--json"]).output)
             assert planned["disclosure"]["text"] and (SOLVABLE in planned["warnings"]) == told

@@ -21,11 +21,11 @@ from support.reports import (
 
 from secagg.contracts import Result
 from secagg.contracts.noise import SITE_MOMENTS
+from secagg.evidence.claims.guarantee import epsilon_of_two_units, sentence
+from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import integer, probability, significant, typeset
 from secagg.privacy.accounting.gaussian_dp import gaussian_delta, gaussian_epsilon
-from secagg.privacy.accounting.guarantee import sentence
-from secagg.reports.dp_claims import PrivacyClaims, epsilon_of_two_units
-from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import integer, probability, significant
 from secagg.reports.page import render
 
 PLACEMENTS = ("sum", "site", "round")
@@ -54,7 +54,8 @@ class TestEveryPlacement:
         page = render(facts, result)
         text = Page(page).text
         assert PrivacyClaims.of(facts).holds
-        assert text.count(sentence(facts["privacy"])) == 2  # the first page, and its section
+        claim = typeset(sentence(facts["privacy"]))
+        assert text.count(claim) == 2  # the first page, and its section
         assert f"placement “{placement}”; ε 12 at δ 10⁻⁶, one record added or removed" in text
         assert VOID in text
         assert statuses(page)[BOUNDED] == "evidence attached"
@@ -170,8 +171,10 @@ def test_claims_that_do_not_follow_are_not_made(spoil: Callable[[Facts], object]
     assert not PrivacyClaims.of(facts).holds
     assert len([title for _, title in banners(page) if "does not hold" in title]) == 1
     assert statuses(page)[BOUNDED] == "evidence missing"
-    for words in (sentence(facts["privacy"]), "weaker", "which gives ε", " guaranteed ", VOID,
-                  "of 100 cases", "in plain words", "a factor of", "The factor is"):  # fmt: skip
+    claim = typeset(sentence(facts["privacy"]))
+    for words in (claim, "less protection", "alone gives", " guaranteed ",
+                  VOID, "of 100 guesses", "in plain words", "a factor of",
+                  "The factor is"):  # fmt: skip
         assert words not in text
 
 
@@ -201,9 +204,9 @@ class TestColluders:
         for number, epsilon in rows:
             guarantee = " guaranteed" if number == 1 else ""
             assert f" {number} {significant(epsilon)}{guarantee} " in text
-        assert f"only, which gives ε {significant(rows[3][1])} at the same δ" in text
+        assert f"noise alone gives ε {significant(rows[3][1])} at the same δ" in text
         facts["privacy"]["if_more_collude"][3][1] = None  # as run.json has infinity
-        assert "only, which guarantees nothing" in Page(render(facts, result)).text
+        assert "noise alone gives no guarantee" in Page(render(facts, result)).text
 
     @pytest.mark.parametrize(("withstands", "first"), [(0, 1), (2, 3), (3, None), (4, None)])
     def test_the_number_of_colluders_that_defeat_the_protocol_is_stated(
@@ -235,15 +238,15 @@ class TestWords:
         facts["privacy"] |= {"unit": "person", "person": "pid", **caps}
         page = render(facts, result)
         text = Page(page).text
-        assert text.count(sentence(facts["privacy"])) == 2
-        for words in ("the first 3 records of the person", "at most 3 records at a site",
-                      "at more than 2 sites", "several related persons"):  # fmt: skip
+        assert text.count(typeset(sentence(facts["privacy"]))) == 2
+        for words in ("identified by column “pid”", "at most 3 records at a site",
+                      "at more than 2 sites", "Related persons have less"):  # fmt: skip
             assert words in text
         assert "sum of the squared norms" not in text
         facts["privacy"]["person_norm"] = 2.5
         text = Page(render(facts, result)).text
         assert "squared norms of all records of a person at a site is at most 2.5" in text
-        assert "one row of a site's table" not in text and "Each record: " not in text
+        assert "one row of a site's table" not in text and "Each record" not in text
         assert BOUNDED.replace("record", "person") in statuses(page)
 
     def test_the_report_describes_a_guarantee_for_events(self) -> None:
@@ -251,23 +254,21 @@ class TestWords:
         facts["privacy"] |= {"unit": "event", "records_per_event": 3}
         page = render(facts, result)
         text = Page(page).text
-        assert text.count(sentence(facts["privacy"])) == 2
+        assert text.count(typeset(sentence(facts["privacy"]))) == 2
         for words in ("one event at any site took part", "in at most 3 records (windows) of a site",
-                      "Each event: ", "all other events", "for two events",
+                      "Each event, that is", "all other events", "With two: ",
                       "A value of a series is in more than 3 records"):  # fmt: skip
             assert words in text
-        assert "one row of a site's table" not in text and "Each record: " not in text
+        assert "one row of a site's table" not in text and "Each record" not in text
         assert "cap of a person" not in text
         assert BOUNDED.replace("record", "event") in statuses(page)
 
     def test_the_epsilon_for_two_records_is_stated(self) -> None:
         facts, result = changed()
         guarantee = facts["privacy"]
-        # it is said twice: in the guarantee, and in what is not protected
         apart = guarantee["delta_for_discreteness"] / (1 + math.exp(guarantee["epsilon"]))
         text = Page(render(facts, result)).text
-        (said, again) = re.findall(r"for two, ε ([\d.]+) at the same δ", text)
-        assert said == again
+        (said,) = re.findall(r"With two: .*?ε ([\d.]+) at the same δ", text)
 
         def spent(epsilon: float) -> float:
             paid = (1 + math.exp(epsilon)) * apart  # at the epsilon on the page
@@ -291,7 +292,7 @@ class TestWords:
         """At an epsilon of about 29 discreteness takes more of delta than there is."""
         finished = noised_run("site")
         assert epsilon_of_two_units(finished.facts["privacy"]) == "no ε"
-        assert Page(page_of(finished)).text.count("for two, no ε at the same δ") == 2
+        assert Page(page_of(finished)).text.count("(see below; no ε at the same δ)") == 1
 
     def test_bounds_that_clip_nothing_are_reported(self) -> None:
         facts, result = changed()
@@ -315,7 +316,7 @@ class TestVoid:
         text = Page(page).text
         assert not PrivacyClaims.of(finished.facts).holds
         assert (True, "Privacy: void. Replayable randomness") in banners(page)
-        assert sentence(finished.facts["privacy"]) not in text and VOID not in text
+        assert typeset(sentence(finished.facts["privacy"])) not in text and VOID not in text
         assert statuses(page)[BOUNDED] == "evidence missing"
 
     def test_under_plain_only_the_noise_protects(self) -> None:
@@ -326,7 +327,7 @@ class TestVoid:
         assert statuses(page)[BOUNDED] == "evidence attached"
         hidden = "Is a single site's contribution hidden from the coordinator?"
         assert statuses(page)[hidden] == "evidence missing"
-        assert sentence(finished.facts["privacy"]) in Page(page).text
+        assert typeset(sentence(finished.facts["privacy"])) in Page(page).text
 
 
 def test_stages_without_records_need_moments_with_noise() -> None:

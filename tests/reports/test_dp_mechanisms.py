@@ -6,10 +6,10 @@ from fractions import Fraction
 
 from support.reports import noised_run, private_job
 
+from secagg.evidence.claims.noise import terms
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.dp_mechanisms import terms
 
 
 def test_the_scale_of_records_is_that_of_the_design_matrix() -> None:

@@ -23,19 +23,20 @@ from support.reports import (
 )
 
 from secagg.contracts import Result
-from secagg.jobs.job import Named, parse_job
-from secagg.jobs.registry import PROTOCOLS, make_protocol
-from secagg.reports.dp_claims import PrivacyClaims, sees_in_words
-from secagg.reports.dp_plain_language import (
-    explain_epsilon,
+from secagg.evidence.claims.counts import records_of
+from secagg.evidence.claims.guarantee import (
     factor,
+    how_strong,
     invalidating_conditions,
-    plain_words,
+    measure,
     right_guesses,
 )
-from secagg.reports.expected_utility import expected, fewer_records_than_expected, percent
+from secagg.evidence.claims.privacy import PrivacyClaims, sees_in_words
+from secagg.jobs.job import Named, parse_job
+from secagg.jobs.registry import PROTOCOLS, make_protocol
+from secagg.reports.expected_utility import expected, fewer_records_than_expected
 from secagg.reports.page import render
-from secagg.reports.results import other_counts, records_of
+from secagg.reports.results import other_counts
 from secagg.runs.plan import plan_run
 from secagg.sessions.planned_job import plan_job
 
@@ -90,38 +91,38 @@ class TestHowMuch:
     @pytest.mark.parametrize("placement", ["sum", "site", "round"])
     def test_the_first_page_and_the_section_state_the_guarantee(self, placement: str) -> None:
         finished = noised_run(placement)
-        words = explain_epsilon(PrivacyClaims.of(finished.facts))
-        most = right_guesses(finished.facts["privacy"])
+        guarantee = finished.facts["privacy"]
+        words, most = how_strong(guarantee), right_guesses(guarantee)
         assert 50 < most < 100
-        assert factor(finished.facts["privacy"]) in words and f" {most} of 100 cases" in words
+        assert factor(guarantee) in measure(guarantee) and f"at most {most} of 100" in words
         assert "all other records" in words and "one record is in the data" in words
         assert Page(page_of(finished)).text.count(words) == 2
 
     def test_guess_rates_depend_on_unit_and_adjacency(self) -> None:
         facts, _ = copied(noised_run("sum"))
         facts["privacy"] |= {"unit": "person", "person": "pid"}
-        words = explain_epsilon(PrivacyClaims.of(facts))
+        words = how_strong(facts["privacy"])
         assert "all other persons' records" in words and "one person is" in words
-        replaced = PrivacyClaims.of(noised_run("sum", adjacency="replace").facts)
-        assert "which of two records" in explain_epsilon(replaced)
+        replaced = noised_run("sum", adjacency="replace").facts["privacy"]
+        assert "which of two records" in how_strong(replaced)
 
 
 class TestGuarantee:
     @pytest.mark.parametrize(
         ("placement", "colluding", "against"),
-        [("sum", 1, "up to 1 of the 4 sites"), ("round", 1, "up to 1 of the 4 sites"),
-         ("site", 1, "all other sites together"), ("sum", 0, "not the sites themselves")],
+        [("sum", 1, "at most 1 site colludes"), ("round", 1, "at most 1 site colludes"),
+         ("site", 1, "all other sites collude"), ("sum", 0, "not hold against the sites")],
     )  # fmt: skip
     def test_the_explanation_names_the_adversary_and_the_releases(
         self, placement: str, colluding: int, against: str
     ) -> None:
         claims = PrivacyClaims.of(noised_run(placement, colluding=colluding).facts)
-        words = dict(plain_words(claims, 4))
+        words = {claim.topic: claim.text for claim in claims.plain_words()}
         assert len(words) == 7 and all(words.values())
         assert against in words["Against whom"]
         releases = 7 if placement == "round" else 2
         assert f"The {releases} releases" in words["Which releases it covers"]
-        voids = " ".join(invalidating_conditions(claims))
+        voids = " ".join(invalidating_conditions(claims.guarantee, exact_before=False))
         assert ("counts as a colluding site" in voids) == (placement != "site")
         assert ("More than 1 of the sites" in voids) == (placement != "site" and colluding == 1)
 
@@ -141,7 +142,7 @@ class TestOneNumberOfRecords:
         result.summary["analyses"][1]["n"] = 1234
         assert records_of(result.summary) == (1234, 2.4)
         text = Page(render(facts, result)).text
-        assert text.count("about 1,234 ± 2 complete") == 2
+        assert text.count("about 1,234 ± 2 complete") == 3
         assert text.count("1,239") == 1  # what release rules used
         assert "n ≈" not in text
 
@@ -149,7 +150,7 @@ class TestOneNumberOfRecords:
         facts, result = copied(noised_run("round"))
         assert "n_error" not in result.summary
         records = result.summary["records"]
-        assert Page(render(facts, result)).text.count(f"about {records} ± ") == 2
+        assert Page(render(facts, result)).text.count(f"about {records} ± ") == 3
 
     def test_a_count_at_the_minimum_is_not_called_an_estimate(self) -> None:
         facts, result = copied(noised_run("sum"))
@@ -286,10 +287,6 @@ class TestExpected:
         assert judged["verdict"] in ("green", "amber", "red")
         assert noised_run("sum", expected_records=900).facts["feasibility"] == judged
 
-    def test_percentages_are_written_with_sensible_digits(self) -> None:
-        shown = [percent(x) for x in (0, 0.0004, 0.01, 0.1026, 0.9996, 1.0)]
-        assert shown == ["0 %", "less than 0.1 %", "1 %", "10.3 %", "100 %", "100 %"]
-
 
 def test_the_first_line_counts_the_answers_to_the_questions() -> None:
     page = page_of(noised_run("sum"))
@@ -299,4 +296,4 @@ def test_the_first_line_counts_the_answers_to_the_questions() -> None:
     )
     assert missing == 1  # no ledger is kept
     (line,) = re.findall(r'class="short"><strong>(.*?)</strong>', page)
-    assert list(map(int, re.findall(r"\d+", line))) == [len(answers), attached, missing, person]
+    assert list(map(int, re.findall(r"\d+", line))) == [attached, len(answers), missing, person]

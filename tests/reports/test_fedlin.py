@@ -12,17 +12,19 @@ from rich.console import Console
 from support.reports import Page, copied, job, page_of, tables, written
 
 from secagg.cli.output.fedlin import show_sites
-from secagg.reports.dp_claims import PrivacyClaims
+from secagg.evidence.claims.limitations import unprotected
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import significant
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
     noise_in_words,
+    opposite_in_words,
     shared_in_words,
     shared_table,
     sites_table,
 )
-from secagg.reports.limitations import unprotected
-from secagg.reports.numbers import significant
+from secagg.reports.page import render
 from secagg.reports.results import Block, blocks
 from secagg.runs.run import Run
 
@@ -78,8 +80,22 @@ class TestPage:
     def test_the_report_states_what_other_runs_may_reveal(self, name: str) -> None:
         facts = run_of(name).facts
         found = unprotected(facts, PrivacyClaims.of(facts))
-        text = " ".join(line for _, lines in found for line in lines)
+        text = " ".join(claim.text for claim in found)
         assert "shows how the sites' means differ" in text
+
+
+def test_sites_that_may_contradict_each_other_are_named() -> None:
+    facts, result = copied(run_of("fedlin_hm2"))
+    x, z = (row for row in result.summary["across_sites"] if row["term"] in ("x", "z"))
+    result.summary["converged"] = True
+    x |= {"mean": 0.5, "sd": 0.6}
+    z |= {"mean": -0.5, "sd": 0.4}
+    text = opposite_in_words(result.summary)
+    assert " x:" in text and " z" not in text
+    page = render(facts, result)
+    assert page.index(text) < page.index('id="result"') < page.rindex(text)
+    x |= {"sd": 0.4}
+    assert opposite_in_words(result.summary) == ""
 
 
 def test_tables_agree_with_the_summary() -> None:

@@ -26,15 +26,15 @@ from support.reports import (
 )
 
 from secagg.contracts.noise import Placement
+from secagg.evidence.claims.ledgers import NO_BOUND
+from secagg.evidence.claims.warnings import EXACT_BEFORE
+from secagg.evidence.numbers import significant, typeset
 from secagg.privacy.accounting.budget import Cost
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Release
-from secagg.reports.ledgers import NO_BOUND
-from secagg.reports.numbers import significant
 from secagg.reports.page import render
-from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs import facts as run_facts
 from secagg.runs.ledger_facts import repeated
 from secagg.runs.run import Run, run
@@ -45,7 +45,7 @@ ADDED_UP = "Are all releases of these records added up?"
 STANDING = {
     "dataset": "all sites", "releases": 12, "exact": 0, "delta": 1e-6,
     "epsilon_add_remove": 6.125, "epsilon_replace": 8.5,
-    "caps": [{"words": "epsilon 10 at delta 1e-06 for ever (replace)", "left": 3.2589}],
+    "caps": [{"words": "epsilon 10 at delta 10⁻⁶ for ever (replace)", "left": 3.2589}],
 }  # fmt: skip
 SPENT = {
     "runs": 3, "releases": 12, "repeated": [], "delta": 1e-6,
@@ -171,7 +171,7 @@ class TestTotals:
             ({"kept": True, "coordinator": STANDING, "spent": SPENT}, "evidence attached",
              ["contains 12 releases.", "ε 6.125 at δ 10⁻⁶", "ε 8.500 at δ 10⁻⁶",
               "3 runs on these records, including this one, cost ε 6.125 at δ 10⁻⁶ together",
-              "Cap: epsilon 10 at delta 1e-06 for ever (replace) left: ε 3.25"]),
+              "Cap: epsilon 10 at delta 10⁻⁶ for ever (replace) left: ε 3.25"]),
             ({"kept": True, "coordinator": STANDING | {"exact": 2}, "spent": ENDLESS},
              "evidence missing",
              ["12 releases, 2 of them exact.", f"ε 3.500 at δ 10⁻⁶ {NO_BOUND}",
@@ -213,7 +213,7 @@ class TestSites:
         assert "site 1 register of the north" in text
         for words in ("min_sites 4", "min_records 7", "noise required", "budget.period_epsilon 15"):
             assert words in text
-        (left,) = re.findall(rf"{re.escape(cap['words'])}: left: ε (\d+\.\d+)", text)
+        (left,) = re.findall(rf"{re.escape(typeset(cap['words']))}: left: ε (\d+\.\d+)", text)
         assert cap["left"] - 0.01 <= float(left) <= cap["left"]  # never more than there is
 
     def test_seeds_never_leave_a_ledger(self, runs: dict[str, Run], folder: Path) -> None:

@@ -7,37 +7,34 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from support.all_methods import CASES
 from support.reports import Page, copied, noised_run, page_of, small_run, void_run
 
+from secagg.evidence.claims.limitations import unprotected
+from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.jobs.job import Named
 from secagg.jobs.registry import METHODS, make_method
-from secagg.reports.dp_claims import PrivacyClaims
-from secagg.reports.limitations import unprotected
 
 UNCHECKED = (
     "secagg does not check what the sums of this run and of other runs over the same sites "
     "determine together"
 )
-REQUIRED: dict[str, dict[str, Any]] = {
-    "logistic": {"outcome": "y", "predictors": ["x"]},
-    "gradient": {"outcome": "y", "predictors": ["x"], "family": "gaussian"},
-    "sparse_regression": {"outcome": "y"},
-    "fedavg": {"outcome": "y"},
-    "fedlin_hm1": {"outcome": "y"},
-    "fedlin_hm2": {"outcome": "y"},
-    "torch_module": {"outcome": "y"},
-}
 BOUNDED = f"{UNCHECKED}; if all of them have noise, their total cost bounds it."
 
 
+def said_of(topic: str, facts: dict[str, Any]) -> str:
+    (claim,) = [c for c in unprotected(facts, PrivacyClaims.of(facts)) if c.topic == topic]
+    return claim.text
+
+
 def other_runs(facts: dict[str, Any]) -> str:
-    return " ".join(dict(unprotected(facts, PrivacyClaims.of(facts)))["Other runs"])
+    return said_of("Other runs", facts)
 
 
 def declared(name: str, **settings: Any) -> dict[str, Any]:
     """Return the facts of a run, with what a method says of itself in place of its own."""
     facts, _ = copied(small_run("logistic", "additive"))
-    method = make_method(Named.model_validate({"name": name, **REQUIRED.get(name, {}), **settings}))
+    method = make_method(Named.model_validate({"name": name, **CASES[name], **settings}))
     facts["method"]["disclosure"] = json.loads(json.dumps(asdict(method.disclosure)))
     return facts
 
@@ -78,7 +75,7 @@ READS = "read a single site's X'X and X'y"
 
 
 def departing(facts: dict[str, Any]) -> str:
-    return " ".join(dict(unprotected(facts, PrivacyClaims.of(facts)))[DISHONEST])
+    return said_of(DISHONEST, facts)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -108,5 +105,5 @@ def test_noise_does_not_depend_on_what_is_sent() -> None:
 def test_limitations_are_on_the_page() -> None:
     finished = small_run("moments", "additive")
     text = Page(page_of(finished)).text
-    for heading, texts in unprotected(finished.facts, PrivacyClaims.of(finished.facts)):
-        assert " ".join((heading, "".join(texts))).split("  ")[0][:60] in text
+    for claim in unprotected(finished.facts, PrivacyClaims.of(finished.facts)):
+        assert f"{claim.topic} {claim.text}" in text

@@ -31,11 +31,11 @@ from support.reports import (
 )
 
 from secagg.contracts import Result
-from secagg.reports.numbers import counted, size
+from secagg.evidence.numbers import counted, size
+from secagg.evidence.run_files import finite
 from secagg.reports.page import render
 from secagg.reports.summary import MANY_CLIPPED
 from secagg.runs.run import Run
-from secagg.runs.run_files import finite
 
 EVERY = [(method, protocol) for method in METHODS for protocol in PROTOCOLS]
 PAGES: dict[str, Callable[[], Run]] = {
@@ -180,8 +180,8 @@ class TestResult:
                 assert abs(number - value) <= step * 1.001
             assert abs(shown[-1] - term["p_value"]) <= max(0.05 * term["p_value"], 1e-4)
         text = Page(page).text
-        assert f"log-likelihood −{-result.summary['log_likelihood']:.2f}" in text
-        assert f"BIC {result.summary['bic']:.2f}" in text
+        assert f"log-likelihood −{-result.summary['log_likelihood']:.1f}" in text
+        assert f"BIC {result.summary['bic']:.1f}" in text
 
     def test_site_alone_results_are_marked_as_simulated(self) -> None:
         facts, result = changed()
@@ -252,15 +252,15 @@ class TestResult:
         assert "Do not use these estimates: separated" in page
         assert '<table class="forest">' not in page
 
-    def test_a_site_without_an_estimate_keeps_its_line(self) -> None:
+    def test_a_site_without_an_estimate_is_named_once_above_the_plot(self) -> None:
         facts, result = changed()
         alone = result.summary["simulation"]["site_alone"]
         alone["site 0"] = {"failed": "site 0: only one outcome occurs"}
         alone["site 1"] |= {"converged": False, "notes": ["x separates the outcomes."]}
-        text = Page(render(facts, result)).text
-        assert "site 0 no estimate" in text
-        assert "site 0: site 0: only one outcome occurs" in text
-        assert "site 1: x separates the outcomes." in text
+        page = render(facts, result)
+        before, plot = page[: page.index('class="forest"')], page[page.index('class="forest"') :]
+        assert "site 0: only one outcome occurs" in before and "x separates the outcomes." in before
+        assert ">site 2 <" in plot and ">site 0 <" not in plot and ">site 1 <" not in plot
 
     def test_clipping_is_reported_on_the_first_page(self) -> None:
         facts, result = changed()

@@ -15,8 +15,8 @@ from support.reports import SPARSE, Page, copied, job, page_of, small_run, table
 
 from secagg.cli.output.posterior import sampler_cells, show_posterior
 from secagg.contracts import Result
+from secagg.evidence.numbers import fixed
 from secagg.reports.names import shown_columns
-from secagg.reports.numbers import fixed
 from secagg.reports.page import render
 from secagg.reports.posterior import (
     MAX_LISTED,

@@ -29,7 +29,7 @@ class TestFirstPage:
         facts, result = copied(small_run("logistic", "additive"))
         page = render(facts, result)
         text = Page(page).text
-        assert "covers at least 4 sites. " in text and "covers at least 3 sites." in text
+        assert "over at least 4 sites. " in text and "covers at least 3 sites." in text
         assert [title for void, title in banners(page) if void] == []
         assert statuses(page) == {
             "What are purpose, legal basis and permit?": "needs a person",
@@ -136,9 +136,9 @@ class TestTrouble:
     ("engine", "shown", "hidden"),
     [
         ({"name": "memory", "processes": 1, "resumed": 0},
-         ["one computer, all parties in one process", "ran in one process"], ["own process"]),
+         ["one computer, all parties in one process", "ran in one process"], ["own process read"]),
         ({"name": "processes", "processes": 6, "resumed": 0},
-         ["one computer, 6 processes, one for each party", "had its own process"],
+         ["one computer, 6 processes, one for each party", "Only a site's own process"],
          ["in one process", "resumed"]),
         ({"name": "processes", "processes": 6, "resumed": 2},
          ["one for each party; interrupted and resumed 2 times"], ["in one process"]),

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from support.fedlin_files import needs
 
-from secagg.reproductions.fedlin import tables as fedlin
-from secagg.reproductions.harness.figures import Figure, Place
-from secagg.reproductions.notears_admm import figures as notears_admm
-from secagg.reproductions.sparse_bayes import tables as sparse_bayes
+from reproductions.fedlin import tables as fedlin
+from reproductions.harness.figures import Figure, Place
+from reproductions.notears_admm import figures as notears_admm
+from reproductions.sparse_bayes import tables as sparse_bayes
 
 
 def places_of(figure: Figure) -> set[Place]:

@@ -25,9 +25,9 @@ from support.jobs import TOML, as_csv, small_job, tables
 
 from secagg.core.private_files import exclusive_lock
 from secagg.errors import UsageError
+from secagg.runs.output_folder import scratch_near
 from secagg.runs.plan import plan
 from secagg.runs.run import run
-from secagg.runs.run_folder import scratch_near
 
 KILLED = """
 import os, signal, sys

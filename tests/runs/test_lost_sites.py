@@ -11,11 +11,11 @@ from support.consortium import Consortium, remote_job
 from support.jobs import COLUMNS, table
 
 import secagg
-from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
 from secagg.core.frames import peek_header
 from secagg.core.private_files import exclusive_lock
 from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost, UsageError
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_protocol
 from secagg.runs import ledger_history, lost_sites

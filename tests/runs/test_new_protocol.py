@@ -11,9 +11,9 @@ from support.reports import Page, banners, job, page_of, private_job, tables, wr
 from support.short_chains import short_chains
 from typer.testing import CliRunner
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
 from secagg.errors import CapabilityError
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs import registry
 from secagg.runs.plan import plan
 from secagg.runs.run import run

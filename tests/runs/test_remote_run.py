@@ -13,7 +13,6 @@ from support.jobs import SITES, tables
 from support.ledger_runs import noised
 
 import secagg
-from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR, Role, Roster
 from secagg.core.private_files import exclusive_lock
@@ -26,6 +25,7 @@ from secagg.errors import (
     SecaggError,
     UsageError,
 )
+from secagg.evidence.integrity import verify_folder
 from secagg.runs import ledger_history
 from secagg.runs.session_loop import Run
 from secagg.sessions.homes.approvals import approve

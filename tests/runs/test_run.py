@@ -12,10 +12,10 @@ import pytest
 from support.jobs import raw_job, small_job, tables, write_job
 
 import secagg
+import secagg.evidence.run_files
 import secagg.reports.page
-import secagg.runs.run_files
+import secagg.runs.run_end
 import secagg.runs.session_loop
-from secagg.audits.run_integrity import verify_folder
 from secagg.core.frames import peek_header
 from secagg.core.hash_chain_log import RunLog, read_log
 from secagg.core.randomness import replayable_random
@@ -28,6 +28,7 @@ from secagg.errors import (
     SecaggError,
     UsageError,
 )
+from secagg.evidence.integrity import verify_folder
 from secagg.runs.run import run
 
 
@@ -171,7 +172,7 @@ def test_a_failure_after_the_releases_keeps_their_log(
         raise error
 
     owner = {"savez": np, "render": secagg.reports.page}
-    owner |= dict.fromkeys(["write_json", "write_private"], secagg.runs.run_files)
+    owner |= {"write_json": secagg.runs.run_end, "write_private": secagg.evidence.run_files}
     monkeypatch.setattr(owner.get(part, Path), part, broken)
     expected = UsageError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pandas as pd
 import pytest
 
 import secagg
+from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
 from secagg.errors import CapabilityError, DataError
 from secagg.jobs.registry import METHODS as METHODS_BY_NAME
+from secagg.models.moments.method import PooledMoments
 from secagg.runs.simulate import simulate
 
 METHODS: list[dict[str, Any]] = [
@@ -72,6 +75,18 @@ def test_methods_draw_the_same_numbers_under_every_protocol(
     alone = simulate(job(method), sites(), random=replayable_random(1))
     assert alone.arrays["draws_theta"].tobytes() == first.tobytes()
     assert not np.array_equal(draws("plain", 2), first)
+
+
+def test_a_variant_runs_in_place_of_the_jobs_method() -> None:
+    class TwiceTheMean(PooledMoments):
+        def result(self, *args: Any) -> Result:
+            result = super().result(*args)
+            return replace(result, arrays={"twice": 2 * result.arrays["mean"]})
+
+    plain = job(METHODS[0] | {"centre": "pooled"})
+    usual, _ = secagg.simulate_sites(plain, sites())
+    varied, _ = secagg.simulate_sites(plain, sites(), variant=TwiceTheMean)
+    assert varied.arrays["twice"].tolist() == (2 * usual.arrays["mean"]).tolist()
 
 
 def test_errors_in_records_are_reported_as_in_a_run() -> None:

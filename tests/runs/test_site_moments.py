@@ -17,13 +17,13 @@ from secagg.contracts import SiteRecords
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import CapabilityError, PolicyRefusal
+from secagg.evidence.claims.ledgers import LedgerClaims
 from secagg.jobs.job import parse_job
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.sparse_bayes.normal_graph import NOT_DETERMINED
 from secagg.privacy.accounting import calibration
 from secagg.privacy.accounting.budget import Cap
-from secagg.reports.ledgers import LedgerClaims
 from secagg.runs import budgets
 from secagg.runs.checks.site_check import check_sites
 from secagg.runs.plan import plan

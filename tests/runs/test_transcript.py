@@ -11,11 +11,11 @@ import pytest
 from support.jobs import raw_job, tables, write_job
 from support.run_folders import bad, facts
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.core.frames import peek_header
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.transcript_file import MESSAGES_FILE, TRANSCRIPT, Message, read_messages
 from secagg.runs.run import resume, run
-from secagg.runs.transcript_file import MESSAGES_FILE, TRANSCRIPT, Message, read_messages
 
 APART = {"engine.name": '"processes"'}
 

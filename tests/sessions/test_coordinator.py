@@ -363,9 +363,3 @@ def test_what_all_sites_get_is_encoded_once() -> None:
     alike = [(0, "share"), (0, "agree"), (0, "unmask"), (1, "mask"), (2, "mask")]
     assert [encoded[key] for key in alike] == [1] * len(alike)
     assert encoded[0, "mask"] == len(SITES)  # each has shares of its own
-
-
-def test_a_request_has_the_same_bytes_whenever_it_is_read() -> None:
-    requests = world().coordinator.start().requests
-    assert list(requests) == list(SITES) and len(requests) == len(SITES)
-    assert dict(requests) == dict(requests)

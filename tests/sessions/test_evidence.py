@@ -11,10 +11,10 @@ import pytest
 from support.jobs import SITES, small_job, tables
 from support.world import SumNumbers, World
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.core.frames import peek_header, write_frame
 from secagg.core.hash_chain_log import read_log
 from secagg.errors import EvidenceError, PeerError, PolicyRefusal
+from secagg.evidence.integrity import verify_folder
 from secagg.protocols.plain import Plain
 from secagg.runs.run import run
 from secagg.sessions.coordinator import Step

@@ -17,8 +17,8 @@ SLOPES = np.array([0.5, 0.3, 0.0])
 def test_sites_own_intervals_have_their_nominal_coverage() -> None:
     """At epsilon 1 the noise moves a site's slopes by more than its records do.
 
-    As if the moments were exact, benchmarks/noise_at_sites.py found a coverage of 0.38. Coverage
-    over sites of one data set varies, so its Monte Carlo error is from the data sets.
+    As if the moments were exact, benchmarks/noise/noise_at_sites.py found a coverage of 0.38.
+    Coverage over sites of one data set varies, so its Monte Carlo error is from the data sets.
     """
     column = {"type": "continuous", "low": -4, "high": 4}
     covered = []

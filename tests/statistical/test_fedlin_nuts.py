@@ -1,7 +1,8 @@
 """FedLin's HM2 on exam scores of 65 schools and radon in 85 counties: beside NUTS from all records.
 
-oracles/make_fedlin_gold.py has the model, and made the numbers; `python -m support.fedlin_gold`
-prints them beside ours. Two things part ours from the posterior:
+oracles/make_fedlin_gold.py has the model, and made the numbers.
+`python -m support.fedlin_gold` prints them beside ours.
+Two things part ours from the posterior:
 
     rounds, points    q(phi) is within `tolerance`, 0.02, of where rounds go, and moments are sums
                       over points (sds some 0.005 off). Measured against expectation propagation

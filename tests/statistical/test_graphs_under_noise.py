@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checkout import ROOT
 
 from secagg.jobs.job import parse_job
 from secagg.runs.facts import feasibility_facts
@@ -21,8 +20,7 @@ MEAN: dict[str, Any] = {"name": "local_graphs", "redraws": 0, "combine": "averag
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("graphs_under_noise")
+    return import_module("benchmarks.noise.graphs_under_noise")
 
 
 def has_false_edge(bench: Any, method: dict[str, Any], seed: int) -> tuple[bool, bool]:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from support.fedlin_files import needs
 
-from secagg.reproductions.data.births import skewed
-from secagg.reproductions.fedngm.tasks.models import fit
-from secagg.reproductions.fedngm.tasks.records import study
+from reproductions.data.births import skewed
+from reproductions.fedngm.tasks.models import fit
+from reproductions.fedngm.tasks.records import study
 
 pytestmark = [pytest.mark.neural, pytest.mark.data]
 SEEDS = range(4)

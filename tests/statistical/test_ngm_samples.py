@@ -17,9 +17,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from support.fedlin_files import needs
 
+from reproductions.data.package_files import packaged_file
 from secagg import FedNGM
 from secagg.core.arrays import Array
-from secagg.reproductions.data.package_files import packaged_file
 
 pytestmark = pytest.mark.neural
 SAMPLES = 10_000
@@ -121,9 +121,7 @@ def of_births() -> tuple[pd.DataFrame, FedNGM]:
 
 
 @pytest.mark.data
-def test_samples_of_births_have_the_records_moments(
-    of_births: tuple[pd.DataFrame, FedNGM],
-) -> None:
+def test_samples_of_births_have_the_records_moments(of_births: tuple[pd.DataFrame, FedNGM]) -> None:
     """Two columns with levels are determined by others: mature by mage, premie by weeks."""
     table, model = of_births
     check(worst(table, model.sample(SAMPLES, DECIMALS)))

@@ -109,8 +109,7 @@ def test_the_proximal_solver_is_no_worse_than_the_papers(d: int, n: int, K: int)
 
 
 @pytest.mark.parametrize(
-    ("d", "n", "K"),
-    [(10, 30, 10), (20, 60, 10), (10, 300, 10), (20, 5120, 10), (20, 5120, 64)],
+    ("d", "n", "K"), [(10, 30, 10), (20, 60, 10), (10, 300, 10), (20, 5120, 10), (20, 5120, 64)]
 )
 def test_slower_penalty_growth_ends_closer_to_a_local_optimum(d: int, n: int, K: int) -> None:
     """What the note on `stationarity` advises, in place of the paper's 1.75 and 1.25.
@@ -162,7 +161,7 @@ def lagged_weights(
 def test_slower_growth_brings_lagged_weights_closer_to_the_truth(
     d: int, lags: int, n: int, scaled: bool
 ) -> None:
-    """Why penalties grow more slowly by default in time series; docs/methods/notears_admm.md.
+    """Why penalties grow more slowly by default in time series; docs/math/measured-methods.md.
 
     Thirty series of four sites, whose errors have equal variances. In own units the mean of the
     largest error of a weight must fall, by more than two standard errors of the difference. On
@@ -208,7 +207,7 @@ def ratio(parts: list[int], wholes: list[int]) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("d", "lags"), [(5, 1), (5, 2), (10, 1)])
 def test_directions_within_a_step_depend_on_the_scale(d: int, lags: int) -> None:
-    """The table of docs/methods/notears_admm.md: which scale finds what, on thirty series.
+    """The table of docs/math/measured-methods.md: which scale finds what, on thirty series.
 
     Errors have the same variance; deviations between a half and two of one unit; or each variable
     has a unit of its own, between a tenth and ten. The last three do not change standardised

@@ -1,29 +1,25 @@
 """How far the floor of lambda, which step `paper` needs, moves the posterior: see benchmarks.
 
-`benchmarks/bench_sparse_floor.py` prints the table; here a part of it is sampled, and compared with
-the exact step in Monte Carlo errors, which come from independent chains.
+`benchmarks/methods/bench_sparse_floor.py` prints the table; here a part of it is sampled, and
+compared with the exact step in Monte Carlo errors, which come from independent chains.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.checkout import ROOT
 
 from secagg.models.sparse_bayes.regression import SparseRegression
 
-BENCHMARKS: Path = ROOT / "benchmarks"
 SIZE = 256, 1500  # chains, rounds
 
 
 @pytest.fixture
 def floor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return import_module("bench_sparse_floor")
+    return import_module("benchmarks.methods.bench_sparse_floor")
 
 
 def test_only_a_floor_far_above_the_default_changes_tau(floor: Any) -> None:

@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checkout import ROOT
 
 from secagg.models.sparse_bayes.regression import SparseRegression
 
 
 @pytest.fixture
 def selection(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("sparse_selection")
+    return import_module("benchmarks.methods.sparse_selection")
 
 
 @pytest.mark.parametrize("sites", [3, 5, 10])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from support.regressions import REGRESSIONS, columns_of, with_outcomes
 
 from secagg.contracts import (
     Method,
@@ -32,7 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
     "moments": {
         "analyses": [{"kind": "ols", "outcome": "z", "predictors": ["x"]}, {"kind": "describe"}]
     },
-    "logistic": {"outcome": "case", "predictors": ["x"]},
+    **{name: each.settings for name, each in REGRESSIONS.items()},
     "gradient": {"outcome": "case", "predictors": ["x"], "family": "binomial", "rounds": 4},
     "notears_admm": {"variables": ["x", "y", "z"], "rounds": 6},
     "notears_mlp_admm": {"variables": ["x", "y"], "hidden": 2, "rounds": 3, "seed": 3},
@@ -52,22 +53,23 @@ SITES = ("north", "south", "west")
 
 
 def records(site: int, count: int) -> pd.DataFrame:
-    """Return a site's table: x -> y -> z and a binary column that x drives."""
+    """Return a site's table: x -> y -> z, a binary column that x drives, and other outcomes."""
     rng = np.random.default_rng([7, site])
     x = rng.normal(size=count)
     y = 0.8 * x + rng.normal(scale=0.5, size=count)
     z = -0.7 * y + rng.normal(scale=0.5, size=count)
     case = (rng.random(count) < 1 / (1 + np.exp(-x))).astype(int)
-    return pd.DataFrame({"x": x, "y": y, "z": z, "case": case})
+    return with_outcomes(pd.DataFrame({"x": x, "y": y, "z": z, "case": case}), site)
 
 
 def job(name: str, protocol: str = "plain", **settings: Any) -> dict[str, Any]:
     reals = {c: {"type": "continuous", "low": -6, "high": 6} for c in ("x", "y", "z")}
+    method = {"name": name, **CASES.get(name, {}), **settings}
     return {
         "title": "The contract of methods",
         "sites": {"max_rows": 100},
-        "columns": {**reals, "case": {"type": "binary"}},
-        "method": {"name": name, **CASES.get(name, {}), **settings},
+        "columns": {**reals, "case": {"type": "binary"}, **columns_of(method)},
+        "method": method,
         "protocol": {"name": protocol},
         "release": {"min_sites": 3, "min_records": 2},
     }

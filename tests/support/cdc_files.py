@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from secagg.reproductions.data.cdc_births import CSV, FIXED_WIDTH, POSITIONS
+from reproductions.data.cdc_births import CSV, FIXED_WIDTH, POSITIONS
 
 LINE = 1384  # characters of the denominator-plus file's lines, without their end
 UNKNOWN = {"mager": "99", "meduc": "9", "pay": "9", "combgest": "99", "brthwgt": "9999",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from secagg.reproductions.data import fedlin
+from reproductions.data import fedlin
 
 
 def needs(distribution: str) -> None:

@@ -1,6 +1,6 @@
 """HM2 on real records beside NUTS's posteriors, oracles/fedlin_gold.json.
 
-benchmarks/fedlin_tables.py prints both as tables.
+benchmarks/methods/fedlin_tables.py prints both as tables.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from support.checkout import ROOT
 
+from reproductions.data import fedlin
 from secagg.core.randomness import replayable_random
-from secagg.reproductions.data import fedlin
 from secagg.runs.simulate import simulate_sites
 
 Array = NDArray[np.float64]

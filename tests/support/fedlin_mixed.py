@@ -1,6 +1,6 @@
 """HM2 on the exam scores beside a mixed model of all records: statsmodels' MixedLM, by REML.
 
-benchmarks/fedlin_tables.py prints both as tables.
+benchmarks/methods/fedlin_tables.py prints both as tables.
 
 MixedLM has HM2's model (coefficients that are normal over schools, independent of each other) and
 no prior: its variances are where the likelihood of the records' residuals is largest. So estimates
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, MixedLMResults
 from support.fedlin_gold import GOLD, Compared
 
-from secagg.reproductions.data import fedlin
+from reproductions.data import fedlin
 
 Array = NDArray[np.float64]
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from secagg.contracts import PublicFacts, Result, Variable
 from secagg.core.arrays import Array
+from secagg.evidence.run_files import json_bytes
 from secagg.jobs.job import parse_job
 from secagg.models.neural.ngm.fitted.conditionals import Conditional
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.layout import ngm_layout
-from secagg.runs.run_files import json_bytes
 
 BOUND = 10.0
 """Continuous columns are between -BOUND and BOUND; their z is the value itself."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from secagg.reproductions.data.births import Births
-from secagg.reproductions.fedngm.tasks.records import Study
+from reproductions.data.births import Births
+from reproductions.fedngm.tasks.records import Study
 
 COLUMNS: dict[str, dict[str, Any]] = {
     "weeks": {"type": "continuous", "low": 20, "high": 46},

@@ -1,4 +1,4 @@
-"""Write tests/vectors/*.json anew: run each protocol once and bend every request it makes.
+"""Write tests/vectors/*/*.json anew: run each protocol once and bend every request it makes.
 
 Names of protocols on the command line: only theirs. (Sealed envelopes differ from run to run, so
 writing a protocol's vectors changes them even where nothing else did.)
@@ -42,9 +42,10 @@ def main() -> None:
                 vector = {**base, **changed, "phase": phase, "round": round_, "about": about}
                 vectors.append({**vector, "expect": outcome(play(vector), name, phase)})
         for phase, vectors in by_phase.items():
-            path = FOLDER / f"{name}_{phase}.json"
+            path = FOLDER / name / f"{phase}.json"
+            path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(vectors, indent=1) + "\n")
-            print(path.name, len(vectors), "vectors")
+            print(name, phase, len(vectors), "vectors")
 
 
 def record(world: World) -> dict[tuple[int, str, str], tuple[bytes, bytes]]:

@@ -10,9 +10,9 @@ steps    one site, before the 1st step of each answer, then before the 2nd, ... 
 delays   one site, so many times an answer, after random delays: also inside of a step
 all      coordinator and sites, by random numbers of steps, until the run is finished
 
-Parties are made from their folders and ledgers each time (`support.folders`). Processes are forks
-of one that has imported everything: hundreds in seconds. A site that may die "sends" into a pipe.
-This prints what it saw as JSON and judges nothing; tests do.
+Parties are made from their folders and ledgers each time (`support.folders`). Processes are
+forks of one that has imported everything: hundreds in seconds. A site that may die "sends" into a
+pipe. This prints what it saw as JSON and judges nothing; tests do.
 """
 
 from __future__ import annotations

@@ -27,24 +27,6 @@ METHODS = ("logistic", "moments")
 SPARSE = {"rounds": 20, "chains": 2}
 PROTOCOLS = ("plain", "additive", "paillier")
 NAMES = ["x", "y", "z", "x2"]
-SHORT_SETTINGS: dict[str, dict[str, Any]] = {
-    "moments": {},
-    "logistic": {"outcome": "case", "predictors": ["x"]},
-    "gradient": {"outcome": "y", "predictors": ["x"], "family": "gaussian", "rounds": 20},
-    "notears_admm": {"variables": NAMES, "rounds": 20},
-    "notears_mlp_admm": {"variables": NAMES, "rounds": 3, "hidden": 2},
-    "local_graphs": {"variables": NAMES},
-    "sparse_regression": {"outcome": "y", "predictors": ["x", "z"], "rounds": 8},
-    "sparse_markov": {"variables": NAMES, "rounds": 8},
-    "sparse_directed": {"variables": NAMES, "rounds": 8},
-    "fedavg": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
-    "fedlin_hm1": {"outcome": "y", "predictors": ["x", "z"], "rounds": 5},
-    "fedlin_hm2": {"outcome": "y", "predictors": ["x", "z"], "rounds": 2, "draws": 100},
-    "torch_module": {"outcome": "y", "module_settings": {"hidden": [2]}, "rounds": 3},
-    "fedngm": {"variables": NAMES, "hidden": [2], "rounds": 3},
-    "fedngr": {"variables": NAMES, "hidden": [2], "rounds": 3},
-}
-"""Settings of each method with which it runs on `tables` in no time."""
 NEURAL = {"torch_module", "fedngm", "fedngr"}
 """Methods that need torch."""
 TRUTH = [["x", "y"], ["y", "z"], ["z", "x2"]]
@@ -184,10 +166,10 @@ def page_of(finished: Run) -> str:
 
 
 def banners(page: str) -> list[tuple[bool, str]]:
-    """Return (protects nothing, title) of every banner of the first page."""
-    front = page[: page.index('class="front"')]
-    found = re.findall(r'<div class="banner( void)?">\s*<strong>(.*?)</strong>', front)
-    return [(bool(void), html.unescape(title)) for void, title in found]
+    """Return (protects nothing, title) of every banner on the whole run."""
+    banner = r'<div class="banner(?P<void> void)?(?:" id="warning-\d+)?">\s*<strong>(.*?)</strong>'
+    found = [m for m in re.finditer(banner, page) if m["void"] or 'id="' in m[0]]
+    return [(bool(m["void"]), html.unescape(m[2])) for m in found]
 
 
 def statuses(page: str) -> dict[str, str]:

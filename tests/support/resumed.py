@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.core.hash_chain_log import read_log
-from secagg.runs.run_files import log_facts
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.run_files import log_facts
 
 APART = {"engine.name": "processes"}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.errors import EvidenceError
-from secagg.runs.run_files import write_json
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.run_files import write_json
 
 RESULT, REPORT = -3, -2
 """The lines of these events in the log of an uninterrupted run."""

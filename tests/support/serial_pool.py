@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from secagg.experiments.runner import process_pool
+from secagg.experiments.runner import cell_store
 
 
 class _Here:
@@ -30,5 +30,5 @@ def _here(_: int) -> Iterator[_Here]:
 def serial_pool() -> Iterator[None]:
     """Compute the cells of experiments in this process."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_pool, "processes", _here)
+        patch.setattr(cell_store, "processes", _here)
         yield

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from reproductions.harness.figures import Figure, Method, Metric, Panel, Place
+from reproductions.harness.pages import write
 from secagg.experiments.runner.cells import cell
 from secagg.experiments.runner.experiment import compute_experiment
-from secagg.reproductions.harness.figures import Figure, Method, Metric, Panel, Place
-from secagg.reproductions.harness.pages import write
 
 
 def toy_figure(calls: Path, what: Mapping[int, str], gate: Path | str = "") -> Figure:

@@ -1,4 +1,4 @@
-"""A task for the tests of `secagg.reproductions`: it draws, raises, ends its process, or waits."""
+"""A task for the tests of `reproductions`: it draws, raises, ends its process, or waits."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from support.jobs import write_job
 from typer.testing import CliRunner
 
 from secagg import __version__
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
+from secagg.evidence.integrity import verify_folder
 
 FILES = {"result.json", "arrays.npz", "run.json", "log.jsonl", "report.html", "sums.bin"}
 
@@ -91,7 +91,7 @@ def test_plan_reads_no_record(tmp_path: Path) -> None:
     for number, path in enumerate((tmp_path / "data").iterdir()):
         path.write_bytes(path.read_bytes().partition(b"\n")[0] + b"\n\xff%d\n" % number)
     out, _ = call("plan", job)
-    assert "moments" in out and "32 bits" in out
+    assert "moments" in out and "bits needed" in out
     planned = json.loads(call("plan", job, "--protocol", "additive", "--json")[0])
     assert planned["sites"] == ["north", "south", "west"]
     assert [stage["stage"] for stage in planned["stages"]] == ["cohort", "moments"]

@@ -10,26 +10,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.jobs import write_job
-from support.reports import (
-    banners,
-    copied,
-    noised_run,
-    private_job,
-    small_run,
-    tables,
-    void_run,
-)
+from support.reports import banners, copied, noised_run, private_job, small_run, tables, void_run
 from typer.testing import CliRunner
 
 from secagg.cli import output
 from secagg.cli.main import app
 from secagg.cli.output import terminal
+from secagg.evidence.claims.guarantee import sentence
+from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.claims.warnings import EXACT_BEFORE
+from secagg.evidence.numbers import significant, typeset
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.guarantee import sentence
-from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import significant
 from secagg.reports.page import render
-from secagg.reports.summary import EXACT_BEFORE
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run
 from secagg.sessions.planned_job import plan_job
@@ -78,11 +70,11 @@ class TestPlan:
         out = call("plan", job, "--protocol", "additive", *terms)
         planned = json.loads(call("plan", job, "--protocol", "additive", *terms, "--json"))
         guarantee = planned["differential_privacy"]
-        assert guarantee["sentence"] in out and guarantee["feasibility"]["words"] in out
+        assert typeset(guarantee["sentence"]) in out and guarantee["feasibility"]["words"] in out
         for part in guarantee["mechanisms"]:
-            assert f"{part['stage']} │ 1 │ {part['numbers']} │ " in out
+            assert f"{part['stage']} 1 {part['numbers']} " in out
             assert significant(part["sigma_in_the_sum"]) in out
-        rows = [f"{number} │ {significant(e)} │" for number, e in guarantee["if_more_collude"]]
+        rows = [f"{number} {significant(e)} " for number, e in guarantee["if_more_collude"]]
         assert len(rows) == (0 if placement == "site" else 3)
         assert all(row in out for row in rows)
         assert ("if more sites collude" in out) == bool(rows)
@@ -199,7 +191,7 @@ class TestRun:
         result.summary["analyses"][1].update(converged=False, notes=["[b]no"])
         expected = [title for _, title in banners(render(facts, result))]
         assert len(expected) == 4
-        recorded = Console(record=True, width=40, quiet=True)
+        recorded = Console(record=True, width=80, quiet=True)
         recorded.quiet = False
         monkeypatch.setattr(terminal, "standard_output", lambda: recorded)
         output.show_run(Run(result, facts, [], None, []))
@@ -233,7 +225,7 @@ class TestRun:
         finished = noised_run("site")
         out = printed(finished, monkeypatch)
         assert "ε 12 at δ 10⁻⁶ (add_remove, placement site)" in out
-        assert sentence(finished.facts["privacy"]) in out
+        assert typeset(sentence(finished.facts["privacy"])) in out
 
     def test_a_void_guarantee_is_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
         out = printed(void_run(), monkeypatch)
@@ -243,7 +235,7 @@ class TestRun:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         out = printed(noised_run("site", "plain"), monkeypatch)
-        assert "protocol plain hides no site" in out
+        assert "! Only noise protects" in out
         assert "protects nothing" not in out
 
     def test_without_noise_no_guarantee_is_printed(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pytest
 from support.checkout import ROOT
 from typer.testing import CliRunner
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
 from secagg.errors import CapabilityError, UnusableResult
+from secagg.evidence.integrity import verify_folder
 
 SHORT = ("--set", "method.rounds=40", "--set", "method.chains=2")
 FIELD = ("--set", "method={ name = 'sparse_markov', rounds = 24, chains = 2, fdr = 0.9 }")

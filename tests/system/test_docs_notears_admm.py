@@ -14,12 +14,12 @@ import pytest
 from support.checkout import ROOT
 
 import secagg
+from reproductions.notears_admm.tasks.data import data_of, moments_of
 from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.linear_simulation import learn
-from secagg.reproductions.notears_admm.tasks.data import data_of, moments_of
 
 TEXT = (ROOT / "docs" / "reproductions" / "notears-admm.md").read_text(encoding="utf-8")
 JOB, ONE_SHOT, ADMM = re.findall(r"^```toml\n(.*?)^```$", TEXT, re.M | re.S)

@@ -17,7 +17,7 @@ import networkx as nx
 import pytest
 from support.checkout import ROOT
 
-from secagg.reproductions.data import sachs
+from reproductions.data import sachs
 
 HEART = ROOT / "examples" / "heart-disease"
 SACHS = ROOT / "examples" / "sachs"

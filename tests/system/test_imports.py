@@ -52,7 +52,7 @@ def test_a_fitted_network_is_used_without_torch(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from secagg.runs.networks.finished_ngm import FinishedNgmRun\n"
-        "from secagg.runs.run_reader import RunFolder\n"
+        "from secagg.evidence.run_folder import RunFolder\n"
         f"run = FinishedNgmRun.read(RunFolder.open_finished({str(ngm_folder(tmp_path / 'r'))!r}))\n"
         "print(len(run.sample(5)), len(run.query({}, ['x'])['columns']), 'torch' in sys.modules)\n"
     )

@@ -68,9 +68,7 @@ def test_a_retry_has_the_same_noise(killed: Any) -> None:
     assert {n: s for n, s in killed["last"].items() if s != "refused"} == entries
 
 
-def test_a_process_killed_while_creating_a_ledger_leaves_all_or_none(
-    tmp_path: Path,
-) -> None:
+def test_a_process_killed_while_creating_a_ledger_leaves_all_or_none(tmp_path: Path) -> None:
     left = told(what="births", path=tmp_path / "ledger", deaths=40, seed=1)  # opens each
     assert len(left) == 40 and False in left
 

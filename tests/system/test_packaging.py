@@ -1,18 +1,24 @@
-"""The wheel holds every file of the package, and nothing else; it needs no C compiler."""
+"""The wheel holds every file of the package, and nothing else; it needs no C compiler.
+
+Installed in an environment of its own, it runs README's example in a folder outside the clone.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
-from support.checkout import checkout_files, copy_checkout
+from support.checkout import ROOT, checkout_files, copy_checkout
 
 KERNELS = {"secagg/protocols/kernels/_ifma.abi3.so", "secagg/protocols/kernels/_masks.abi3.so"}
 
@@ -30,9 +36,13 @@ def build(source: Path, target: Path, *options: str, compiler: str | None = None
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    # In a copy: setuptools would otherwise pack what an earlier build left in ./build.
-    source = copy_checkout(tmp_path_factory.mktemp("source"))
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy: setuptools would otherwise pack what an earlier build left in ./build."""
+    return copy_checkout(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(build(source, tmp_path_factory.mktemp("wheel"), "--wheel"))
 
 
@@ -81,3 +91,40 @@ def test_torch_is_not_a_core_requirement(wheel: zipfile.ZipFile) -> None:
     ]
     assert required
     assert not [line for line in required if line.startswith(("torch", "opacus"))]
+
+
+def test_the_installed_wheel_runs_readmes_example(
+    wheel: zipfile.ZipFile, source: Path, tmp_path: Path
+) -> None:
+    """Its libraries are those of this environment; only the job's path is that of the clone."""
+    home, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    venv.create(home, symlinks=True)
+    scheme = {"base": str(home), "platbase": str(home)}
+    python, site = home / "bin" / "python", Path(sysconfig.get_path("purelib", "venv", scheme))
+    libraries = "".join(f"{path}\n" for path in sys.path if path.endswith("site-packages"))
+    (site / "libraries.pth").write_text(libraries)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(
+            command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install",
+        "--no-index", "--no-deps", "--ignore-installed", str(wheel.filename))  # fmt: skip
+    job = "examples/heart-disease/linear.toml"
+    (example,) = re.findall(
+        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```",
+        (ROOT / "README.md").read_text(),
+        re.M | re.S,
+    )
+    program = example[0].replace(job, str(source / job)) + "print(secagg.__file__)\n"
+    *shown, place = run(python, "-c", program).splitlines()
+    assert shown == example[1].splitlines()
+    assert Path(place).is_relative_to(site)
+    run(home / "bin" / "secagg", "run", source / job, "--out", "run")  # its report needs templates
+    assert "</html>" in (elsewhere / "run" / "report.html").read_text()
+    run(home / "bin" / "secagg", "verify", "run")

@@ -1,8 +1,8 @@
 """Private runs that are killed and go on: the same noise, paid once, nothing sent unrecorded.
 
-`support.private_killed` kills them at every step around a release; here is what must hold then. At
-the end a coordinator and sites in real processes are killed where it matters most. Killed means
-SIGKILL: what was written to the system's cache survives it. Loss of power is not simulated.
+`support.private_killed` kills them at every step around a release; here is what must hold
+then. At the end a coordinator and sites in real processes are killed where it matters most. Killed
+means SIGKILL: what was written to the system's cache survives it. Loss of power is not simulated.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from support.nursery import Nursery, nursery, quick_starts
 from support.private_killed import VICTIM, releases, told
 from support.resumed import APART
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.contracts.noise import Adjacency
 from secagg.core import ring
 from secagg.core.frames import peek_header
 from secagg.core.hash_chain_log import read_log
 from secagg.core.private_files import exclusive_lock
 from secagg.core.randomness import seeded_random, system_random
+from secagg.evidence.integrity import verify_folder
+from secagg.evidence.session_result import counted
 from secagg.jobs.job import load_job
 from secagg.privacy.accounting.budget import Cost
 from secagg.privacy.accounting.events import epsilon_of
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.sampling.sampler import sample_weighted
-from secagg.runs.facts import counted
 from secagg.runs.run import resume, run
 from secagg.sessions import fixed_point
 from secagg.sessions.coordinator_state import CoordinatorState, Status

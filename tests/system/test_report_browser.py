@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.reports import (
-    HOSTILE,
-    copied,
-    hostile_run,
-    noised_run,
-    page_of,
-    small_run,
-    void_run,
-)
+from support.reports import HOSTILE, copied, hostile_run, noised_run, page_of, small_run, void_run
 
 from secagg.reports.page import render
 from secagg.runs.run import Run
@@ -53,7 +45,7 @@ RUNS: dict[str, Callable[[], Run]] = {
 PAGE = round(182 / 25.4 * 96), round(267 / 25.4 * 96)
 """A4 less the margins of the page rule, in CSS pixels: (210 - 28) x (297 - 30) mm."""
 HEADINGS = [
-    "Summary", "Result", "Who saw what", "Bounds and bits", "Release decisions",
+    "Result", "Questions and sign-off", "Who saw what", "Bounds and bits", "Release decisions",
     "What is not protected", "Job as run", "Integrity",
 ]  # fmt: skip
 WITH_NOISE = [*HEADINGS[:3], "Differential privacy", *HEADINGS[3:]]
@@ -122,9 +114,12 @@ def test_a_report_has_no_errors_or_requests_and_fits_the_screen(
     dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     assert ground == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.getAttribute('href')") == "#summary"
+    first = "#warning-1" if page.locator("#warning-1").count() else "#result"
+    assert page.evaluate("document.activeElement.getAttribute('href')") == first
     assert complaints == []
     assert requests == [report.as_uri()]
+    if wide > 1000 and not noised:  # the answer and the result are on the first screen
+        assert page.evaluate("document.querySelector('#result').getBoundingClientRect().top") < 600
 
 
 def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path) -> None:
@@ -139,7 +134,7 @@ def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["logistic", "sum", "site", "round"])
-def test_prints_the_summary_and_sign_off_on_one_page(
+def test_prints_the_questions_and_sign_off_on_one_page(
     browser: Browser, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "report.html"
@@ -148,8 +143,8 @@ def test_prints_the_summary_and_sign_off_on_one_page(
     page.goto(path.as_uri())
     page.emulate_media(media="print")
     page.set_viewport_size({"width": PAGE[0], "height": PAGE[1]})
-    bottom = page.evaluate("document.querySelector('#summary').getBoundingClientRect().bottom")
-    assert bottom <= 267 / 25.4 * 96
+    height = page.evaluate("document.querySelector('#questions').getBoundingClientRect().height")
+    assert height <= 267 / 25.4 * 96
     assert page.evaluate("document.documentElement.scrollWidth") <= 182 / 25.4 * 96 + 1
     page.close()
 

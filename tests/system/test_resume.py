@@ -22,17 +22,17 @@ from support.nursery import Nursery, nursery, quick_starts
 from support.resumed import APART, check
 from typer.testing import CliRunner
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.cli.main import app
 from secagg.contracts import COLLECTED_DRAWS
 from secagg.core.hash_chain_log import RunLog, read_log
 from secagg.core.identity import Role, Roster
 from secagg.core.private_files import exclusive_lock, read_checked
 from secagg.errors import EvidenceError, JobError, UsageError
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import Job
 from secagg.jobs.registry import PROTOCOLS
+from secagg.runs.output_folder import find_unfinished
 from secagg.runs.run import resume, run
-from secagg.runs.run_folder import find_unfinished
 from secagg.sessions.journal import Journal
 from secagg.sessions.planned_job import plan_sites, session_of
 

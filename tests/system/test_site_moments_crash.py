@@ -11,9 +11,9 @@ import pytest
 from support.jobs import TOML, write_job
 from support.private_killed import VICTIM, told
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.randomness import seeded_random
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import load_job
 from secagg.privacy.sampling.sampler import sample_weighted
 from secagg.sessions.planned_job import plan_job

@@ -8,10 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.all_methods import SITES, records
+from support.all_methods import job as small_job
 from support.keys import quick_keys
-from support.reports import NEURAL, SHORT_SETTINGS, job, private_job, tables
+from support.reports import NEURAL, job, private_job, tables
 
-from secagg.audits.run_integrity import verify_folder
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.registry import METHODS, PROTOCOLS
 from secagg.runs.run import run
 
@@ -20,13 +22,11 @@ pytestmark = pytest.mark.smoke
 
 
 @pytest.mark.parametrize(
-    "method",
-    [pytest.param(m, marks=pytest.mark.neural if m in NEURAL else ()) for m in METHODS],
+    "method", [pytest.param(m, marks=pytest.mark.neural if m in NEURAL else ()) for m in METHODS]
 )
 def test_each_method_runs(method: str, tmp_path: Path) -> None:
-    settings = {"name": method, **SHORT_SETTINGS[method]}
-    raw = job("moments", "additive", simulation={}) | {"method": settings}
-    run(raw, tables(3), out=tmp_path / "run")
+    data = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
+    run(small_job(method, "additive"), data, out=tmp_path / "run")
     check(tmp_path / "run")
 
 

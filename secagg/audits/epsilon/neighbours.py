@@ -36,7 +36,7 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.errors import SecaggError
 from secagg.jobs.design_matrix import read_rows
-from secagg.jobs.job import Binary, Categorical, Column, Continuous
+from secagg.jobs.job import Column, Count, Number
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
 
@@ -187,14 +187,14 @@ def _record(columns: Sequence[Column], t: Array) -> Record:
 
 
 def _cell(column: Column, t: float) -> Cell:
-    if isinstance(column, Continuous):
+    if isinstance(column, Number):
         if column.transform == "log":
             low, high = math.log(column.low), math.log(column.high)
             value = math.exp((low + high) / 2 + (high - low) / 2 * t)
         else:
             value = (column.low + column.high) / 2 + (column.high - column.low) / 2 * t
+        value = round(value) if isinstance(column, Count) else value
         return min(max(value, column.low), column.high)
-    assert isinstance(column, Binary | Categorical)
     levels = column.levels
     return levels[min(int((t + 1) / 2 * len(levels)), len(levels) - 1)]
 

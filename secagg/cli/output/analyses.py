@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
 
 from secagg.cli.output.fedlin import show_sites
 from secagg.cli.output.posterior import show_posterior
+from secagg.cli.output.tables import Table
+from secagg.cli.output.terminal import Paragraph
 from secagg.cli.output.terms import show_terms
 from secagg.contracts import TableKind
-from secagg.reports.numbers import counted, fixed, significant
+from secagg.evidence.numbers import counted, fixed, significant
 from secagg.reports.results import Block, description_table, statistics, within_sites
 
 
@@ -63,31 +63,31 @@ def show_mistrust(out: Console, name: str, reasons: Sequence[str]) -> None:
     """Print that nobody should rely on a result, and why."""
     out.print(f"[bold red]! {escape(name)}: do not rely on this result[/]")
     for note in reasons:
-        out.print(Padding(f"[red]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
+        out.print(Paragraph(f"[red]- {escape(note)}[/]", indent=2))
 
 
 def show_notes(out: Console, name: str, notes: Sequence[str]) -> None:
     """Print notes on a usable result, with its name: the next result follows directly."""
     out.print(f"[dim]notes on {escape(name)}:[/]")
     for note in notes:
-        out.print(Padding(f"[dim]- {escape(note)}[/]", (0, 0, 0, 2), expand=False))
+        out.print(Paragraph(f"[dim]- {escape(note)}[/]", indent=2))
 
 
 def _show_edges(out: Console, analysis: Mapping[str, Any], head: str) -> None:
     """Print a graph's edges after the head, and lines on what else is known of them."""
     edges = analysis["edges"]
     listed = escape(", ".join(map(_edge, edges))) or "none"
-    out.print(f"{head}: edges ({len(edges)}): {listed}")
+    out.print(Paragraph(f"{head}: edges ({len(edges)}): {listed}"))
     if lagged := analysis.get("lagged_edges"):
         earlier = ", ".join(map(_edge, lagged))
-        out.print(f"  from earlier steps ({len(lagged)}): {escape(earlier)}")
+        out.print(Paragraph(f"from earlier steps ({len(lagged)}): {escape(earlier)}", indent=2))
     if "score" in analysis:
         s = analysis["score"]
         rates = f"TPR {fixed(s['tpr'], 2)}, FDR {fixed(s['fdr'], 2)}"
-        line = f"  against the truth: SHD {s['shd']}, {rates}"
+        line = f"against the truth: SHD {s['shd']}, {rates}"
         if any(edge["kind"] == "undirected" for edge in edges):
             line += " (an undirected edge counts as right if the truth has either direction)"
-        out.print(line)
+        out.print(Paragraph(line, indent=2))
 
 
 def _show_network(out: Console, block: Block, *, noised: bool) -> None:
@@ -96,7 +96,7 @@ def _show_network(out: Console, block: Block, *, noised: bool) -> None:
     out.print(f"[bold]{escape(block.title + of)}[/]: {escape(block.ending)}")
     if (edges := block.summary.get("edges")) is not None:
         listed = escape(", ".join(map(_dependency, edges))) or "none"
-        out.print(f"  edges ({len(edges)}): {listed}")
+        out.print(Paragraph(f"edges ({len(edges)}): {listed}", indent=2))
     out.print(_numbers_table(block, noised=noised))
 
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 
 from secagg.audits.audit import Attacked, Audit, Progress
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import FolderAudit
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import standard_error, standard_output
 from secagg.core.private_files import write_private
 from secagg.errors import UsageError
+from secagg.evidence.numbers import count, counted, declared, typeset
+from secagg.evidence.run_files import json_bytes
 from secagg.jobs.job import Job
 from secagg.reports.audits.page import audit_page, interval, number, remark
-from secagg.runs.run_files import json_bytes
 
 _FILES = {"audit.json", "audit.html", "cache"}
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")
@@ -60,6 +61,10 @@ def show(audit: Audit | FolderAudit) -> None:
         _show_job_audit(audit)
     else:
         _show_folder_audit(audit)
+    if not audit.leaks:  # a leak is the error that the command ends with
+        found = Counter(each.verdict.value for each in audit.attacked)
+        listed = ", ".join(f"{count(number)} {verdict}" for verdict, number in found.items())
+        standard_output().print(f"no number is beyond its limit: {listed}", style="bold")
 
 
 def check_folder(folder: Path, about: str) -> None:
@@ -99,18 +104,17 @@ def write_audit(content: Mapping[str, Any], folder: Path) -> None:
 def _show_job_audit(audit: Audit) -> None:
     out = standard_output()
     for why in audit.refusals:
-        out.print(f"a run would be refused: {escape(why)}", style="bold red", soft_wrap=True)
+        out.print(f"a run would be refused: {escape(why)}", style="bold red")
     _show_job(audit.job)
     out.print(
-        f"{len(audit.sites)} sites, {audit.records} records; {audit.set_aside} set aside for "
-        f"comparison; seed {audit.seed}",
-        soft_wrap=True,
+        f"{counted(len(audit.sites), 'site')}, {counted(audit.records, 'record')}; "
+        f"{count(audit.set_aside)} set aside for "
+        f"comparison; seed {audit.seed}"
     )
     _show_attacks(audit.attacked, _HEADS)
     out.print(
         "guess: the same without the run. control: the same attack where the leak is certain, for "
-        "example on this job in clear and without noise.",
-        soft_wrap=True,
+        "example on this job in clear and without noise."
     )
 
 
@@ -119,20 +123,19 @@ def _show_folder_audit(audit: FolderAudit) -> None:
     _show_job(audit.job)
     transcript = "with" if audit.with_messages else "without"
     out.print(
-        f"{len(audit.sites)} sites; session {audit.session[:8]}, {transcript} transcript",
-        soft_wrap=True,
+        f"{counted(len(audit.sites), 'site')}; session {audit.session[:8]}, {transcript} transcript"
     )
     _show_attacks(audit.attacked, [head for head in _HEADS if head not in {"guess", "control"}])
 
 
 def _show_job(job: Job) -> None:
-    noise = "" if job.privacy.epsilon is None else f", epsilon {job.privacy.epsilon:g}"
+    noise = "" if job.privacy.epsilon is None else f", epsilon {declared(job.privacy.epsilon)}"
     text = f"[bold]{escape(job.title)}[/]: {job.method.name} under {job.protocol.name}{noise}"
     standard_output().print(text)
 
 
 def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
-    out, table = standard_output(), Table(box=SIMPLE, pad_edge=False)
+    out, table = standard_output(), Table()
     for head in heads:
         left = head in {"attack", "view", "verdict"}
         table.add_column(head, justify="left" if left else "right", no_wrap=head != "view")
@@ -148,7 +151,7 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
         table.add_row(*(row[head] for head in heads))
         own = each.outcome.limit
         if own is not None and own != each.limit:
-            meanings[f"{each.label}: the program's own limit is {own}."] = None
+            meanings[f"{each.label}: the program's own limit is {typeset(str(own))}."] = None
         meanings[
             f"{attack.name}: {attack.metric} = {attack.meaning}. The attacker knows {attack.knows}."
         ] = None
@@ -159,9 +162,9 @@ def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
     if table.row_count:
         out.print(table)
     for text in meanings:
-        out.print(escape(text), soft_wrap=True)
+        out.print(escape(text))
     for why, names in missing.items():
-        out.print(f"[dim]{', '.join(names)}: {escape(why)}[/]", soft_wrap=True)
+        out.print(f"[dim]{', '.join(names)}: {escape(why)}[/]")
 
 
 def _row(each: Attacked) -> dict[str, str]:
@@ -172,7 +175,7 @@ def _row(each: Attacked) -> dict[str, str]:
         "view": each.who.value,
         "number": interval(vars(each.finding)),
         "guess": number(each.finding.baseline),
-        "limit": str(each.limit),
+        "limit": typeset(str(each.limit)),
         "control": "" if each.control is None else interval(vars(each.control)),
         "verdict": f"[{colour}]{each.verdict.value}[/]",
     }

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from secagg.cli.output import terminal
+from secagg.cli.output.tables import Table
 from secagg.contracts.noise import Adjacency
+from secagg.evidence.numbers import epsilon_or_no_bound, probability, typeset
 from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.numbers import epsilon_or_no_bound, probability
 from secagg.runs import ledger_history
 
 
@@ -24,7 +24,7 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
     deltas = ", ".join(map(probability, sorted({row["delta"] for row in rows})))
     table = Table(title=f"releases, and their epsilon at delta {deltas}")
     for name in ("party", "data set"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name)
     for name in ("releases", "of them exact"):
         table.add_column(name, justify="right")
     for adjacency in Adjacency:  # a narrow terminal must not cut these names
@@ -32,7 +32,7 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(f"epsilon {name}", justify="right", min_width=len(name))
     caps = Table(title="caps, and the epsilon left under each")
     for name in ("party", "data set", "cap"):
-        caps.add_column(name, overflow="fold")
+        caps.add_column(name)
     for name in ("spent", "left"):
         caps.add_column(name, justify="right")
     for row in rows:
@@ -41,7 +41,7 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(*names, str(row["releases"]), str(row["exact"]), *spent)
         for cap in row["caps"]:
             spent_of_cap = epsilon_or_no_bound(cap["spent"])
-            caps.add_row(*names, cap["words"], spent_of_cap, rounded_down(cap["left"]))
+            caps.add_row(*names, typeset(cap["words"]), spent_of_cap, rounded_down(cap["left"]))
     out.print(table)
     if caps.row_count:
         out.print(caps)
@@ -52,7 +52,7 @@ def show_budget(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"units ({', '.join(row['units'])}), and each counts in its own. For a person or "
                 "an event, the epsilon of all of them together is larger than this number. A "
                 "policy can allow one unit only (budget.unit).",
-                style="yellow", soft_wrap=True,
+                style="yellow"
             )  # fmt: skip
     out.print(
         "Epsilons do not simply add up: the joint epsilon of several noisy releases grows like the "
@@ -69,12 +69,12 @@ def show_history(
         terms = ["a decision that refused something" if refused else "a line"]
         terms += [] if party is None else [f"of party {party!r}"]
         terms += [] if session is None else [f"of a session whose name begins with {session!r}"]
-        out.print(f"nothing found: looked for {escape(' '.join(terms))}", soft_wrap=True)
+        out.print(f"nothing found: looked for {escape(' '.join(terms))}")
     for row in rows:
         where = "" if row["session"] is None else f" session {row['session'][:8]}"
         where += "" if row["round"] is None else f" round {row['round']}"
         line = f"{row['time']} {row['party']} ({row['dataset']}){where}: {row['text']}"
-        out.print(escape(line), soft_wrap=True)
+        out.print(escape(line))
     if session is not None:
         for line in ledger_history.session_totals(rows):
-            out.print(escape(line), soft_wrap=True)
+            out.print(escape(line))

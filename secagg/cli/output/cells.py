@@ -1,4 +1,4 @@
-"""The progress bar of `secagg reproduce` and `secagg experiment`, on standard error."""
+"""The progress bar of `secagg experiment` and `python -m reproductions`, on standard error."""
 
 from __future__ import annotations
 

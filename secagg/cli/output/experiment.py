@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import standard_output
+from secagg.evidence.numbers import counted
 from secagg.reports.experiments.metrics import all_points, place_of
 from secagg.reports.experiments.page import number_rows, recommendation_lines, refused_by_reason
-from secagg.reports.numbers import counted
 
 
 def show(summary: Mapping[str, Any]) -> None:
@@ -31,20 +31,17 @@ def show(summary: Mapping[str, Any]) -> None:
         for point in all_points(curve):
             for line in point["failed"]:
                 text = f"failed: {curve['line']}, {place_of(point)}: {line}"
-                out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+                out.print(f"[yellow]{escape(text)}[/]")
     for line in recommendation_lines(summary):
-        out.print(f"[bold]{escape(line)}[/]", soft_wrap=True)
+        out.print(f"[bold]{escape(line)}[/]")
     if not summary["public"]:
-        out.print(
-            "[yellow]A choice made from these numbers is not private: see the page.[/]",
-            soft_wrap=True,
-        )
+        out.print("[yellow]A choice made from these numbers is not private: see the page.[/]")
 
 
 def _show_refused(found: Mapping[str, Any]) -> None:
     for (line, why), places in refused_by_reason(found).items():
         text = f"refused: {line}, {places}: {why}"
-        standard_output().print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+        standard_output().print(f"[yellow]{escape(text)}[/]")
 
 
 def show_plan(estimate: Mapping[str, Any], processes: int) -> None:
@@ -59,10 +56,9 @@ def show_plan(estimate: Mapping[str, Any], processes: int) -> None:
     for row in estimate["curves"]:
         if row["failed"]:
             text = f"failed: {row['line']}: {row['failed']}"
-            out.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
+            out.print(f"[yellow]{escape(text)}[/]")
     minutes = estimate["seconds"] / 60 / processes
     out.print(
         f"{counted(estimate['cells'], 'cell')}, about {minutes:.1f} minutes with "
-        f"{counted(processes, 'process', 'processes')}",
-        soft_wrap=True,
+        f"{counted(processes, 'process', 'processes')}"
     )

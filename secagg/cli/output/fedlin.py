@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from secagg.cli.output.tables import Table
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
@@ -41,7 +41,7 @@ def _table(
 ) -> Table:
     table = Table(title=escape(title), caption=caption)
     for i, name in enumerate(head):
-        table.add_column(name, justify="right" if i else "left", no_wrap=not i)
+        table.add_column(name, justify="right" if i else "left")
     for row in rows:
         table.add_row(*map(escape, row))
     return table

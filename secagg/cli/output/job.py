@@ -14,10 +14,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from secagg.cli.output import terminal
-from secagg.jobs.job import Binary, Categorical, Column, Continuous, Job
+from secagg.cli.output.tables import Table
+from secagg.jobs.job import Binary, Categorical, Column, Continuous, Count, Job
 from secagg.runs.checks.home_check import HomeCheck
 from secagg.sessions.homes.approvals import MIN_DIGITS, Approval
 
@@ -32,7 +32,7 @@ _STATES = {
 def show_job(job: Job) -> None:
     """Print all that the parties agree on: sites, method and settings, rules, columns."""
     out = terminal.standard_output()
-    settings = Table(show_header=False, box=None, pad_edge=False)
+    settings = Table(show_header=False)
     settings.add_column(no_wrap=True)
     settings.add_column(overflow="fold")
     for part, content in job.agreed.items():
@@ -42,7 +42,7 @@ def show_job(job: Job) -> None:
     out.print(settings)
     columns = Table(title=f"{len(job.columns)} columns of the site's records")
     for name in ("column", "kind", "bounds or levels", "unit"):
-        columns.add_column(name, overflow="fold")
+        columns.add_column(name)
     for name, column in job.columns.items():
         cells = (_key(name), column.type, *_values_and_unit(column))
         columns.add_row(*map(escape, cells))
@@ -54,7 +54,7 @@ def show_home_check(found: HomeCheck, home: Path) -> None:
     out = terminal.standard_output()
     show_rules(out, found.own_rules)
     for why in found.refusals:
-        out.print(f"would refuse: {escape(why)}", style="bold red", soft_wrap=True)
+        out.print(f"would refuse: {escape(why)}", style="bold red")
     if not found.refusals:
         out.print("refusals none known: roster, rules and ledger allow it. No record was read")
     show_approval(out, found)
@@ -64,7 +64,7 @@ def show_home_check(found: HomeCheck, home: Path) -> None:
         Approval.WAITS: f"secagg site approve {short} {place}   (or refuse)",
     }
     if found.approval in possible:
-        out.print(f"next     {escape(possible[found.approval])}", soft_wrap=True)
+        out.print(f"next     {escape(possible[found.approval])}")
 
 
 def show_rules(out: Console, own_rules: bool | None) -> None:
@@ -76,7 +76,7 @@ def show_rules(out: Console, own_rules: bool | None) -> None:
 
 def show_approval(out: Console, found: HomeCheck) -> None:
     """Print the job's digest, and whether it is approved."""
-    out.print(f"job      {found.digest} ({_STATES[found.approval]})", soft_wrap=True)
+    out.print(f"job      {found.digest} ({_STATES[found.approval]})")
 
 
 def _lines(part: str, content: Any) -> Iterator[tuple[str, str]]:
@@ -113,7 +113,7 @@ def _quoted(value: Any) -> str:
 
 def _values_and_unit(column: Column) -> tuple[str, str]:
     match column:
-        case Continuous():
+        case Continuous() | Count():
             log = ", natural logarithm" if column.transform == "log" else ""
             unit = _quoted(column.unit) if column.unit else ""
             low, high = (repr(bound).removesuffix(".0") for bound in (column.low, column.high))

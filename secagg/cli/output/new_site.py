@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from secagg.cli.output.analyses import show_mistrust, show_notes
 from secagg.cli.output.posterior import DIGITS, add_sampler_columns, in_parentheses, sampler_cells
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_warnings, standard_error, standard_output
+from secagg.evidence.numbers import counted, interval, percent, share, significant
 from secagg.reports.names import shown_result
-from secagg.reports.numbers import counted, interval, share, significant
 from secagg.reports.posterior import mean_and_interval
 
 _COUNTED_TWICE_NOTE = "If these records were part of the run, they count twice in this result."
@@ -50,13 +50,13 @@ def show_adapted(adapted: Mapping[str, Any]) -> None:
 
 def _show_stitched(out: Console, adapted: Mapping[str, Any]) -> None:
     table = Table(title=f"own columns, of {counted(adapted['records_here'], 'record')}")
-    table.add_column("column", no_wrap=True)
+    table.add_column("column")
     table.add_column("depends on")
     table.add_column("explained", justify="right")
     for row in adapted["new_columns"]:
         explained = "–"
         if row["explained"] is not None:
-            explained = f"{significant(100 * row['explained'], 2)} %"
+            explained = percent(row["explained"])
         table.add_row(escape(row["column"]), escape(", ".join(row["reads"])), explained)
     out.print(table)
     shared = (
@@ -96,10 +96,10 @@ def _coefficients(adapted: Mapping[str, Any]) -> Table:
     own = all("own_units" in row for row in rows)
     centre = "median" if any(row["mean"] is None for row in rows) else "mean"
     table = Table(title=_title(adapted))
-    table.add_column("term", no_wrap=True)
+    table.add_column("term")
     level = f"{share(adapted['level'])} interval"
     for name in (centre, *(["sd"] if centre == "mean" else []), level):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     add_sampler_columns(table)
     if own:
         table.add_column("in own units", justify="right")
@@ -119,9 +119,9 @@ def _posterior(adapted: Mapping[str, Any]) -> Table:
         title=_title(adapted),
         caption="in the columns' own units; these coefficients do not change what the sites share",
     )
-    table.add_column("term", no_wrap=True)
+    table.add_column("term")
     for name in ("mean", "sd", f"{share(adapted['level'])} interval"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     for row in adapted["coefficients"]:
         mean, sd, low, high = (significant(row[key], 3) for key in ("mean", "sd", "low", "high"))
         table.add_row(escape(row["term"]), mean, sd, interval(low, high) or "–")

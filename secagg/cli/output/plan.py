@@ -1,4 +1,4 @@
-"""What `secagg plan` prints: overflow check, traffic, privacy guarantee, expected refusals."""
+"""What `secagg plan` prints: privacy, rules and budgets, sums, traffic and the verdict."""
 
 from __future__ import annotations
 
@@ -7,87 +7,75 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from secagg.cli.output import terminal
-from secagg.cli.output.terminal import show_disclosure, show_warnings
-from secagg.privacy.accounting.budget import rounded_down
-from secagg.reports.dp_mechanisms import noise_exhausted
-from secagg.reports.numbers import (
+from secagg.cli.output.tables import Table
+from secagg.cli.output.terminal import (
+    Paragraph,
+    alike,
+    show_disclosure,
+    show_heading,
+    show_warnings,
+)
+from secagg.evidence.claims.noise import noise_exhausted
+from secagg.evidence.numbers import (
     any_setting,
     count,
+    counted,
     declared,
     epsilon_or_no_bound,
     listing,
     probability,
     significant,
     size,
+    typeset,
 )
+from secagg.privacy.accounting.budget import rounded_down
 
 _MANY_ROUNDS = 1000  # from here on a line warns of their running time
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}
 
 
-def show_plan(plan: Mapping[str, Any]) -> None:
-    """Print a plan: one table of fields, one of traffic."""
+def show_plan(plan: Mapping[str, Any], *, at_home: bool = False) -> None:
+    """Print a plan: privacy, rules and budgets, sums and traffic, and the verdict.
+
+    at_home: a party reads the plan before it approves the job: what its home says follows, and
+        has the refusals and the verdict
+    """
     out = terminal.standard_output()
-    out.print(f"[bold]{escape(plan['title'])}[/]: {plan['method']} under {plan['protocol']}")
-    out.print(f"{plan['protocol']}: {plan['in_numbers']}")
     names = plan["sites"]
-    out.print(f"{len(names)} sites: {escape(', '.join(names))}", soft_wrap=True)
-    out.print(f"release rules: {_rules(plan['release']) or 'none set'}")
-    for name, rules in plan["own_rules"].items():
-        out.print(f"own rules of {escape(name)}: {_rules(rules)}")
-    for refusal in plan["refusals"]:
-        out.print(f"[bold red]will be refused: {escape(refusal)}[/]", soft_wrap=True)
-    for refusal in plan["possible_refusals"]:
-        out.print(f"[bold yellow]may be refused: {escape(refusal)}[/]", soft_wrap=True)
-    totals = {row["party"]: row for row in plan["totals"]}
-    for budget in plan["budgets"]:
-        left = f"{rounded_down(budget['left'])} at delta {probability(budget['delta'])}"
-        spent, _, after = _spending(
-            {"before": budget["spent"], "after": budget["after"]}, totals.get(budget["site"])
-        )
-        left += f" (spent {spent}, with this job {after})"
-        site = escape(budget["site"])
-        out.print(f"epsilon left at {site}: {left}, of a cap of {budget['words']}", soft_wrap=True)
-    if sites := plan["no_budget"]:
-        out.print(
-            f"no budget limits all jobs with noise together at {escape(listing(sites))}: set one "
-            "in a policy, or with `secagg budget set`",
-            soft_wrap=True,
-        )
-    if drawn := plan["moments_drawn_before"]:
-        out.print(
-            f"{escape(listing(drawn))} drew this job's noise before: where no record has changed "
-            "since, it costs nothing",
-            soft_wrap=True,
-        )
+    out.print(f"[bold]{escape(plan['title'])}[/]")
+    out.print(
+        f"{plan['method']} under {plan['protocol']}, {counted(len(names), 'site')}: "
+        f"{escape(', '.join(names))}"
+    )
+    guarantee, noised = plan["differential_privacy"], _is_noised(plan)
+    show_heading(out, "Privacy")
+    out.print(f"{plan['protocol']}: {plan['in_numbers']}")
+    out.print(escape(typeset(guarantee["sentence"])))
+    show_warnings(out, [(warning, False) for warning in plan["warnings"]])
+    if noised:
+        _show_usefulness(out, guarantee, plan["protocol"])
+    show_heading(out, "What the sums reveal")
+    show_disclosure(out, plan["stages"][0]["sees"], plan["disclosure"], noised=noised)
     if plan["exact_numbers"] is not None:
         _show_numbers(out, plan["exact_numbers"])
-    for line in plan["new_ledgers"]:
-        out.print(escape(line), style="yellow", soft_wrap=True)
-    noised = plan["differential_privacy"]["placement"] != "none"
-    first = plan["stages"][0]["sees"]
-    show_disclosure(out, first, plan["disclosure"], noised=noised)
-    show_warnings(out, [(warning, False) for warning in plan["warnings"]])
-    _show_guarantee(out, plan["differential_privacy"], plan["protocol"])
-    if plan["totals"]:
-        out.print(_totals_table(plan["totals"]))
-        if any(row["before"] for row in plan["totals"]):
-            out.print("Epsilons do not simply add up: several jobs have less than their sum.")
+    show_heading(out, "Rules and budgets")
+    out.print(f"rules of the job: {_rules(plan['release']) or 'none set'}")
+    own_rules = ((name, _rules(rules)) for name, rules in plan["own_rules"].items())
+    for sites, rules in alike(own_rules):
+        out.print(f"own rules of {escape(sites)}: {rules}")
+    _show_budgets(out, plan)
+    show_heading(out, "Sums and traffic")
     out.print(_fields_table(plan))
+    out.print()
     out.print(_traffic_table(plan))
-    rounds = sum(stage["max_rounds"] for stage in plan["stages"])
-    if rounds >= _MANY_ROUNDS:
-        at_most = "" if all(stage["all_run"] for stage in plan["stages"]) else "at most "
-        out.print(
-            f"In {at_most}{count(rounds)} rounds a site sends {at_most or 'about '}"
-            f"{size(plan['a_site_sends_at_most'])}. Each round is also signed, checked, entered in "
-            "ledgers, logged and written to disk. That takes many times as long as small sums "
-            "themselves.",
-            soft_wrap=True,
-        )
+    _show_running_time(out, plan)
+    _show_refusals(out, plan, at_home=at_home)
+
+
+def _is_noised(plan: Mapping[str, Any]) -> bool:
+    return bool(plan["differential_privacy"]["placement"] != "none")
 
 
 def _rules(rules: Mapping[str, Any]) -> str:
@@ -99,26 +87,98 @@ def _show_numbers(out: Console, numbers: Mapping[str, Any]) -> None:
     words = f"exact numbers: {count(numbers['moments'])} moments of the columns"
     if numbers["rounds"]:
         words += f", and up to {count(numbers['rounds'])} in rounds"
-    out.print(words, soft_wrap=True)
+    out.print(words)
+    needs = []
     for each in numbers["sites"]:
         words = f"{count(each['records_to_begin'])} records to begin"
         if each["records_for_all"] > each["records_to_begin"]:
             words += f", {count(each['records_for_all'])} for all rounds"
-        out.print(
-            f"{escape(each['site'])} needs {words} (max_exact_share {each['max_exact_share']:g})",
-            soft_wrap=True,
+        words += f" (max_exact_share {declared(each['max_exact_share'])})"
+        needs.append((each["site"], words))
+    for sites, words in alike(needs):
+        out.print(f"records needed at {escape(sites)}: {words}")
+
+
+def _show_budgets(out: Console, plan: Mapping[str, Any]) -> None:
+    """Print what is left under each cap, what the ledgers have spent, and which ledgers are new."""
+    totals = {row["party"]: row for row in plan["totals"]}
+    left = []
+    for budget in plan["budgets"]:
+        words = f"{rounded_down(budget['left'])} at delta {probability(budget['delta'])}"
+        spent, _, after = _spending(
+            {"before": budget["spent"], "after": budget["after"]}, totals.get(budget["site"])
         )
+        words += f" (spent {spent}, with this job {after}), of a cap of {typeset(budget['words'])}"
+        left.append((budget["site"], words))
+    for sites, words in alike(left):
+        out.print(f"epsilon left at {escape(sites)}: {words}")
+    if sites := plan["no_budget"]:
+        out.print(
+            f"no budget limits all jobs with noise together at {escape(listing(sites))}: set one "
+            "in a policy, or with `secagg budget set`"
+        )
+    if drawn := plan["moments_drawn_before"]:
+        out.print(
+            f"{escape(listing(drawn))} drew this job's noise before: where no record has changed "
+            "since, it costs nothing"
+        )
+    for line in plan["new_ledgers"]:
+        out.print(escape(line), style="yellow")
+    if plan["totals"]:
+        out.print()
+        out.print(_totals_table(plan["totals"]))
+        if any(row["before"] for row in plan["totals"]):
+            out.print("Epsilons do not simply add up: several jobs have less than their sum.")
 
 
-def _show_guarantee(out: Console, guarantee: Mapping[str, Any], protocol: str) -> None:
-    """Print the guarantee, whether the result will be usable, and what more colluders mean."""
-    out.print(escape(guarantee["sentence"]))
-    if guarantee["placement"] == "none":
+def _show_running_time(out: Console, plan: Mapping[str, Any]) -> None:
+    """Print a remark on a job with many rounds."""
+    rounds = sum(stage["max_rounds"] for stage in plan["stages"])
+    if rounds < _MANY_ROUNDS:
         return
+    at_most = "" if all(stage["all_run"] for stage in plan["stages"]) else "at most "
+    out.print(
+        f"In {at_most}{count(rounds)} rounds a site sends {at_most or 'about '}"
+        f"{size(plan['a_site_sends_at_most'])}. Each round is also signed, checked, entered in "
+        "ledgers, logged and written to disk. That takes many times as long as small sums "
+        "themselves."
+    )
+
+
+def _show_refusals(out: Console, plan: Mapping[str, Any], *, at_home: bool) -> None:
+    """Print who may refuse or will refuse the job; last, the verdict of a job that can run.
+
+    The verdict of a job that will be refused is the error that the command ends with.
+    """
+    if not at_home:
+        out.print()
+    for refusal in _shared_refusals(plan["possible_refusals"], plan["sites"]):
+        out.print(f"may be refused: {escape(refusal)}", style="bold yellow")
+    if at_home:
+        return
+    refusals = _shared_refusals(plan["refusals"], plan["sites"])
+    for refusal in refusals:
+        out.print(f"will be refused: {escape(refusal)}", style="bold red")
+    if not refusals:
+        out.print("can run: no rule or budget known here refuses this job", style="bold green")
+
+
+def _shared_refusals(refusals: Sequence[str], sites: Sequence[str]) -> list[str]:
+    """Return the refusals with the sites of equal ones in one line."""
+    split = []
+    for refusal in refusals:
+        site = next((name for name in sites if refusal.startswith(f"{name}, by its ")), "")
+        split.append((site, refusal.removeprefix(site)))
+    return [f"{names}{why}" for names, why in alike(split)]
+
+
+def _show_usefulness(out: Console, guarantee: Mapping[str, Any], protocol: str) -> None:
+    """Print whether the result will be usable, the noise, and what more colluders mean."""
     judged = guarantee["feasibility"]
     out.print(f"usable? {escape(judged['words'])}", style=_COLOURS[judged["verdict"]])
     if "assumes" in judged:
-        out.print(f"        {escape(judged['assumes'])}", style="dim")
+        out.print(Paragraph(escape(judged["assumes"]), "dim", indent=2))
+    out.print()
     noise = Table(title="noise, in the units of the sum")
     noise.add_column("stage")
     for name in ("releases", "numbers", "sensitivity", "sigma of a site", "sigma in the sum", "mu"):
@@ -130,6 +190,7 @@ def _show_guarantee(out: Console, guarantee: Mapping[str, Any], protocol: str) -
         noise.add_row(part["stage"], *counts, *(significant(part[key]) for key in keys))
     out.print(noise)
     if guarantee["if_more_collude"]:
+        out.print()
         table = Table(title="if more sites collude")
         for name in ("colluding sites", f"epsilon at delta {probability(guarantee['delta'])}"):
             table.add_column(name, justify="right")
@@ -148,7 +209,7 @@ def _totals_table(totals: Sequence[Mapping[str, Any]]) -> Table:
         title="all releases of these records, by the ledgers: epsilon at delta "
         f"{probability(first['delta'])} ({first['adjacency']})"
     )
-    table.add_column("party", overflow="fold")
+    table.add_column("party")
     for name in ("before", "this job", "after it"):
         table.add_column(name, justify="right")
     rows: dict[tuple[str, str, str], list[str]] = {}
@@ -178,19 +239,19 @@ def _spending(
 
 
 def _fields_table(plan: Mapping[str, Any]) -> Table:
+    """Return the sums; the bits that each needs are fewer than its ring has."""
     table = Table(
-        title="No sum can overflow: each fits into its ring (integers of a fixed number of bits)"
+        title="No sum can overflow: each needs at most the bits of the integers it is added up in"
     )
-    for name in ("stage", "field", "kind"):
+    for name in ("stage", "field"):
         table.add_column(name)
-    for name in ("values", "bound", "fraction bits", "sum needs", "ring"):
+    for name in ("values", "bound", "fraction bits", "bits needed", "bits"):
         table.add_column(name, justify="right")
     for stage in plan["stages"]:
         for field in stage["fields"]:
             table.add_row(
-                stage["stage"], field["name"], field["kind"], count(field["values"]),
-                declared(field["bound"]), count(field["fraction_bits"]),
-                f"{field['sum_bits']} bits", f"{stage['ring_bits']} bits",
+                stage["stage"], field["name"], count(field["values"]), declared(field["bound"]),
+                count(field["fraction_bits"]), count(field["sum_bits"]), count(stage["ring_bits"]),
             )  # fmt: skip
     return table
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from secagg.cli.output.tables import Table
+from secagg.cli.output.terminal import Paragraph
 from secagg.contracts import TableKind
-from secagg.reports.numbers import NONE, declared, fixed, share
+from secagg.evidence.numbers import NONE, declared, fixed, share
 from secagg.reports.posterior import (
     WITHHELD,
     Pair,
@@ -35,7 +35,7 @@ _MAX_LISTED = 10  # pairs of a graph that are no edges
 def add_sampler_columns(table: Table) -> None:
     """Add the columns of what `sampler_cells` returns."""
     for head in ("R-hat", Text("ESS,\nbulk / tail")):
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(head, justify="right")
 
 
 def show_posterior(out: Console, block: Block) -> None:
@@ -48,7 +48,7 @@ def show_posterior(out: Console, block: Block) -> None:
     else:
         out.print(_pairs(analysis, block.title))
     for words in (widths_in_words, prior_in_words, sampler_in_words):
-        out.print(Padding(f"[dim]{escape(words(analysis))}[/]", (0, 0, 0, 2), expand=False))
+        out.print(Paragraph(f"[dim]{escape(words(analysis))}[/]", indent=2))
 
 
 def _coefficients(analysis: Mapping[str, Any], title: str) -> Table:
@@ -59,9 +59,9 @@ def _coefficients(analysis: Mapping[str, Any], title: str) -> Table:
         title=f"{escape(title)} of {escape(analysis['outcome'])}",
         caption=f"mean and interval in {unit_analysed(analysis)}; {DIGITS}",
     )
-    table.add_column("term", no_wrap=True)
+    table.add_column("term")
     for name in ("mean", level, "PIP ± MCSE"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     add_sampler_columns(table)
     if own:
         table.add_column("in own units", justify="right")
@@ -90,13 +90,13 @@ def _pairs(analysis: Mapping[str, Any], title: str) -> Table:
         + f"means {means}; {DIGITS}"
         + (f"; {omitted} less likely {what} are in result.json" if omitted else ""),
     )
-    table.add_column("from -> to" if directed else "pair", no_wrap=True)
-    table.add_column("edge", no_wrap=True)
+    table.add_column("from -> to" if directed else "pair")
+    table.add_column("edge")
     heads = ["PIP", "both PIPs ± MCSE", "both means", "partial r"]
     if one:
         heads = ["PIP ± MCSE", "mean", f"{share(analysis['level'])} interval"]
     for name in heads:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right")
     add_sampler_columns(table)
     for pair in shown:
         name = f"{pair.source} {'->' if pair.directed else '-'} {pair.target}"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.markup import escape
 
 from secagg.cli.output.terminal import standard_error
-from secagg.reports.numbers import declared, duration
+from secagg.evidence.numbers import declared, duration
 from secagg.sessions.engines.engine import Progress
 
 _LAST_ROUNDS: Final = 100
@@ -60,7 +60,7 @@ def progress(
         match event["event"]:
             case "sites":
                 names = escape(", ".join(event["sites"]))
-                errors.print(f"{len(event['sites'])} sites: {names}", soft_wrap=True)
+                errors.print(f"{len(event['sites'])} sites: {names}")
             case "session":
                 protocol, sites = event["protocol"]["name"], event["plan"][0]["sites"]
                 rounds = sum(stage["max_rounds"] for stage in event["plan"])
@@ -92,7 +92,7 @@ def progress(
                 party = escape(event["party"])
                 errors.print(f"[yellow]round {event['round']:3} {party} was started again[/]")
             case "remark":  # before anything is released; for the site's own eyes
-                errors.print(f"[bold yellow]{escape(event['text'])}[/]", soft_wrap=True)
+                errors.print(f"[bold yellow]{escape(event['text'])}[/]")
             case "missing":
                 parties = escape(", ".join(event["parties"]))
                 errors.print(f"[yellow]round {event['round']:3} no answer from {parties}[/]")

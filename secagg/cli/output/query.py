@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
+from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_warnings, standard_output
-from secagg.reports.numbers import by_error, fixed, significant
+from secagg.evidence.numbers import by_error, fixed, percent, significant
 
 _PROBABILITY_DIGITS = 3
 
@@ -71,10 +71,10 @@ def _given(answer: Mapping[str, Any]) -> str:
 
 
 def _table(title: str, *heads: str) -> Table:
-    table = Table(title=title or None)
+    table = Table(title=title)
     for i, head in enumerate(heads):
         left = i == 0 or head == "level"
-        table.add_column(head, no_wrap=True, justify="left" if left else "right")
+        table.add_column(head, justify="left" if left else "right")
     return table
 
 
@@ -93,7 +93,5 @@ def _most_probable(answer: Mapping[str, Any]) -> Table:
     for name, value in answer["values"].items():
         cell = value if isinstance(value, str) else significant(value)
         table.add_row(escape(name), escape(cell), "given" if name in answer["given"] else "")
-    table.caption = (
-        f"{100 * answer['reached']:.0f} % of the searches, from random starts, ended here"
-    )
+    table.below = f"{percent(answer['reached'])} of the searches, from random starts, ended here"
     return table

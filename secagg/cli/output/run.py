@@ -11,11 +11,11 @@ from rich.markup import escape
 from secagg.cli.output import terminal
 from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import show_disclosure, show_warnings
-from secagg.reports.dp_claims import PrivacyClaims
+from secagg.evidence.claims.counts import NONE_COUNTED, at_least, not_counted, records_of
+from secagg.evidence.claims.privacy import PrivacyClaims
+from secagg.evidence.numbers import count, counted, deviation, typeset
 from secagg.reports.names import shown_columns
-from secagg.reports.numbers import count, counted, deviation
-from secagg.reports.results import blocks, records_of
-from secagg.reports.site_counts import NONE_COUNTED, at_least, not_counted
+from secagg.reports.results import blocks
 from secagg.reports.summary import banners
 from secagg.runs.run import Run
 
@@ -44,17 +44,14 @@ def show_run(run: Run) -> None:
     out.print(f"coordinator saw: {protocol['sees']['coordinator']} ({sums})")
     first = run.facts["plan"][0]["sees"]
     show_disclosure(out, first, run.facts["method"]["disclosure"], noised=noised)
-    if not protocol["hides_from_coordinator"]:
-        what = "hides no site: only noise protects records" if noised else "protects nothing"
-        out.print(f"[bold red]protocol {protocol['name']} {what}[/]")
     _show_noise(out, run.facts)
     show_warnings(out, warnings(run))
     if run.own:
         file = f"SITE.{run.facts['session'][:8]}.json"
         out.print(f"each site keeps its own results, next to its ledger if it has one: {file}")
     if run.folder is not None:
-        out.print(f"log head {run.facts['log']['head']}", soft_wrap=True)
-        out.print(f"report   {run.folder / 'report.html'}", soft_wrap=True)
+        out.print(f"log head {run.facts['log']['head']}")
+        out.print(f"report   {run.folder / 'report.html'}")
 
 
 def warnings(run: Run) -> list[tuple[str, bool]]:
@@ -96,7 +93,7 @@ def _show_noise(out: Console, facts: Mapping[str, Any]) -> None:
     guarantee = claims.guarantee
     how = f"{guarantee['adjacency']}, placement {guarantee['placement']}"
     out.print(f"{claims.epsilon_and_delta} ({how})")
-    out.print(escape(claims.sentence), style="" if claims.holds else "bold red")
+    out.print(escape(typeset(claims.sentence)), style="" if claims.holds else "bold red")
     if claims.ledger.repeats:
         out.print(escape(claims.ledger.repeats))
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from secagg.cli.output import terminal
 from secagg.cli.output.job import show_approval, show_rules
+from secagg.cli.output.tables import Table
+from secagg.cli.output.terminal import alike
+from secagg.evidence.numbers import count, counted, listing, percent, significant
 from secagg.jobs.column_check import ColumnCheck
 from secagg.runs.checks.folder_check import FolderCheck
 from secagg.runs.checks.home_check import HomeCheck
@@ -29,51 +31,71 @@ def show_site_checks(
     """
     out = terminal.standard_output()
     for check in checks:
-        title = f"{escape(check.site)}: {check.rows} rows, {check.complete} complete"
+        title = (
+            f"{escape(check.site)}: {counted(check.rows, 'row')}, {count(check.complete)} complete"
+        )
         if check.persons is not None:
-            title += f", {check.persons} persons"
+            title += f", {counted(check.persons, 'person')}"
         table = Table(title=title)
-        table.add_column("column", overflow="fold")
-        for name in ("missing", "unreadable", "out of bounds", "quartiles", "note"):
-            table.add_column(name, justify="left" if name == "note" else "right")
+        table.add_column("column")
+        for name in ("missing", "unreadable", "out of bounds", "quartiles"):
+            table.add_column(name, justify="right")
+        noted = any(column.note for column in check.columns)
+        if noted:
+            table.add_column("note")
         for column in check.columns:
-            table.add_row(
-                escape(column.name), str(column.missing), str(column.unreadable),
-                _outside(column), ", ".join(f"{x:.3g}" for x in column.quartiles), column.note,
-            )  # fmt: skip
+            quartiles = ", ".join(significant(x, 3) for x in column.quartiles)
+            numbers = count(column.missing), count(column.unreadable), _outside(column), quartiles
+            table.add_row(escape(column.name), *numbers, *([column.note] if noted else []))
         out.print(table)
         if check.surplus:
             out.print(
                 f"{check.surplus} of the complete records are surplus: their person has more than "
                 f"privacy.records_per_person. {check.complete - check.surplus} are used, the first "
-                "ones of each person.",
-                soft_wrap=True,
+                "ones of each person."
             )
         for remark in check.remarks:
-            out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
-        for reason in (*([check.problem] if check.problem else []), *check.refusals):
-            out.print(f"would refuse: {escape(reason)}", style="bold red", soft_wrap=True)
-        if check.passes:
-            out.print("would take part")
-    if together is not None:
-        _show_together(out, together)
+            out.print(f"! {escape(remark)}", style="yellow")
+        out.print()
     if at_home is not None:
         show_rules(out, at_home.own_rules)
         show_approval(out, at_home)
-    out.print("Nothing was sent, and nothing was written to a ledger.")
     if draft is not None:
-        out.print(f"draft    {escape(str(draft))}", soft_wrap=True)
+        out.print(f"draft    {escape(str(draft))}")
+    out.print("Nothing was sent, and nothing was written to a ledger.")
+    out.print()
+    if together is not None:
+        for remark in together.remarks:
+            out.print(f"! {escape(remark)}", style="yellow")
+    _show_verdict(out, checks, together)
 
 
-def _show_together(out: Console, together: FolderCheck) -> None:
-    for remark in together.remarks:
-        out.print(f"! {escape(remark)}", style="yellow", soft_wrap=True)
-    if together.problem:
-        out.print(f"a run would stop: {escape(together.problem)}", style="bold red", soft_wrap=True)
-    for reason in together.refusals:
-        text = f"a run would end after its first sum: {reason}"
-        out.print(escape(text), style="bold red", soft_wrap=True)
+def _show_verdict(out: Console, checks: Sequence[SiteCheck], together: FolderCheck | None) -> None:
+    """Print why sites would refuse and a run would stop; last, which sites would take part."""
+    reasons = [
+        (check.site, reason)
+        for check in checks
+        for reason in (*([check.problem] if check.problem else []), *check.refusals)
+    ]
+    for sites, reason in alike(reasons):
+        out.print(f"{escape(sites)} would refuse: {escape(reason)}", style="bold red")
+    if together is not None and together.problem:
+        out.print(f"a run would stop: {escape(together.problem)}", style="bold red")
+    for reason in () if together is None else together.refusals:
+        out.print(f"a run would end after its first sum: {escape(reason)}", style="bold red")
+    taking_part = [check.site for check in checks if check.passes]
+    if not taking_part:
+        out.print("no site would take part", style="bold red")
+    elif len(taking_part) < len(checks):
+        number = f"{len(taking_part)} of {counted(len(checks), 'site')}"
+        out.print(f"{number} would take part: {escape(listing(taking_part))}", style="bold yellow")
+    elif together is not None and (together.problem or together.refusals):
+        out.print("each site would take part, but no run would end well", style="bold red")
+    else:
+        out.print(f"would take part: {escape(listing(taking_part))}", style="bold green")
 
 
 def _outside(column: ColumnCheck) -> str:
-    return f"{column.values_outside} ({column.outside:.1%})" if column.values_outside else "0"
+    if not column.values_outside:
+        return "0"
+    return f"{count(column.values_outside)} ({percent(column.outside)})"

@@ -1,8 +1,7 @@
 """The coefficients of a regression on a terminal, as wide as it is.
 
-The first layout that fits is used: one table; one with long terms on several lines; or, with single
-sites, a table of all sites together and further tables of as many sites as fit. Numbers are not
-cut, and an interval stays on one line, if the terminal has 80 columns.
+The first layout that fits is used: one table; one with each interval below its estimate; or, with
+single sites, a table of all sites together and further tables of as many sites as fit.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from secagg.reports.numbers import p_value, share
+from secagg.cli.output.tables import Table
+from secagg.evidence.numbers import p_value, share
 from secagg.reports.regression import effect, per_sd
 from secagg.reports.results import Block
-
-_LONG_TERM = 24  # characters of a term on one line, where not all would fit
-_UNLIMITED = 10_000
 
 
 def show_terms(
@@ -40,24 +36,19 @@ def show_terms(
     caption = "per SD: for one standard deviation of a continuous predictor"
     if "per SD" not in pooled:
         caption = ""
-    together = [("\n", pooled | alone)] if alone else [(" ", pooled), ("\n", pooled)]
-    for separator, cells in together:
-        if _print_fitting(out, title, terms, cells, separator, caption):
-            return
-    if not alone:
-        _print_fitting(out, title, terms, pooled, "\n", caption, always=True)
-        return
-    if not _print_fitting(out, title, terms, pooled, " ", caption):
-        _print_fitting(out, title, terms, pooled, "\n", caption, always=True)
-    left = list(alone)
+    tables = [_table(title, terms, pooled | alone, "\n", caption)] if alone else []
+    tables += [_table(title, terms, pooled, separator, caption) for separator in " \n"]
+    chosen = next((table for table in tables if table.fits(out)), tables[-1])
+    out.print(chosen)
+    left = [] if alone and chosen is tables[0] else list(alone)
     title = f"{_title(block)}, each site alone"
     while left:
-        number = len(left)
-        while number and not _print_fitting(
-            out, title, terms, {name: alone[name] for name in left[:number]}, "\n",
-            always=number == 1,
-        ):  # fmt: skip
-            number -= 1
+        for number in range(len(left), 0, -1):
+            table = _table(title, terms, {name: alone[name] for name in left[:number]}, "\n")
+            if table.fits(out):
+                break
+        out.print()
+        out.print(table)
         left = left[number:]
 
 
@@ -65,41 +56,26 @@ _Cells = Mapping[str, Sequence[tuple[str, str]]]
 """For each column's name: the estimate and the interval of each term."""
 
 
-def _print_fitting(
-    out: Console,
-    title: str,
-    terms: Sequence[str],
-    cells: _Cells,
-    separator: str,
-    caption: str = "",
-    *,
-    always: bool = False,
-) -> bool:
-    """Print a table if it fits; return whether it did. always: print it even if it does not fit."""
-    options = out.options.update(width=_UNLIMITED)
-    for longest in (None, _LONG_TERM):
-        table = Table(title=escape(title), caption=caption or None)
-        table.add_column("term", overflow="fold", max_width=longest)
-        for name in cells:
-            alone = name.endswith(" alone")
-            style = "dim" if alone else ""
-            table.add_column(escape(name), justify="right", overflow="fold", style=style)
-        for i, term in enumerate(terms):
-            texts = [_with_interval(*column[i], separator) for column in cells.values()]
-            table.add_row(escape(term), *texts)
-        if out.measure(table, options=options).maximum <= out.width:
-            out.print(table)
-            return True
-    if always:
-        out.print(table)
-    return always
+def _table(
+    title: str, terms: Sequence[str], cells: _Cells, separator: str, caption: str = ""
+) -> Table:
+    """Return a table of estimates; separator: between an estimate and its interval."""
+    table = Table(title=escape(title), caption=caption)
+    table.add_column("term")
+    for name in cells:
+        style = "dim" if name.endswith(" alone") else ""
+        table.add_column(escape(name), justify="right", style=style)
+    for i, term in enumerate(terms):
+        texts = [_with_interval(*column[i], separator) for column in cells.values()]
+        table.add_row(escape(term), *texts)
+    return table
 
 
 def _pooled_cells(block: Block, columns: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
     """Return the columns of all sites together."""
     terms = block.summary["terms"]
-    cells = {"pooled": [effect(term, block.odds)[1:] for term in terms]}
-    scaled = [per_sd(term, block.odds, columns) for term in terms]
+    cells = {"pooled": [effect(term, block.effect)[1:] for term in terms]}
+    scaled = [per_sd(term, block.effect, columns) for term in terms]
     if any(scaled):
         cells["per SD"] = [scale[1:] if scale else ("–", "") for scale in scaled]
     cells["p"] = [(p_value(term["p_value"]), "") for term in terms]
@@ -110,14 +86,13 @@ def _cells_of(result: Mapping[str, Any], block: Block) -> list[tuple[str, str]]:
     """Return the column of a site alone, for the terms of all sites together."""
     own = {term["term"]: term for term in result.get("terms", [])}
     return [
-        effect(own[name], block.odds)[1:] if (name := term["term"]) in own else ("–", "")
+        effect(own[name], block.effect)[1:] if (name := term["term"]) in own else ("–", "")
         for term in block.summary["terms"]
     ]
 
 
 def _title(block: Block) -> str:
-    what = "odds ratio" if block.odds else "coefficient"
-    return f"{block.title} of {block.summary['outcome']}: {what}"
+    return f"{block.title} of {block.summary['outcome']}: {block.effect_name}"
 
 
 def _interval_words(block: Block) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from secagg.audits.run_integrity import Verified
 from secagg.cli.printing import print_json, say
 from secagg.compliance.measured_folder import verify_measurement
 from secagg.compliance.report_folder import VerifiedReport, verify_report
 from secagg.compliance.signatures import Signed
-from secagg.reports.numbers import counted
+from secagg.evidence.integrity import Verified
+from secagg.evidence.numbers import counted
 
 _NOTED = " (a run between computers: that the coordinator's log.txt has)"
 
@@ -22,8 +22,9 @@ def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
     with_head: whether the user passed the log's head
     """
     say(
-        f"{folder}: {_verdict(found, with_head)}. {found.lines} log lines, {len(found.files)} "
-        f"files, {found.releases} releases, {found.signatures} valid signatures."
+        f"{counted(found.lines, 'log line')}, {counted(len(found.files), 'file')}, "
+        f"{counted(found.releases, 'release')}, "
+        f"{counted(found.signatures, 'valid signature')}"
     )
     for line in (_end_of_log(found, with_head), _result(found)):
         if line:
@@ -34,6 +35,7 @@ def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
             "To detect a whole run written anew with other keys, use --head with the log head that "
             f"the run printed{_NOTED}."
         )
+    say(f"{folder}: {_verdict(found, with_head)}")
 
 
 def _verdict(found: Verified, with_head: bool) -> str:
@@ -91,22 +93,18 @@ def show_measured(folder: Path, again: Sequence[Path] | None, *, as_json: bool) 
     if as_json:
         print_json(asdict(found))
         return
+    _show_signed(found.signed, "no roster is at hand")
+    say(found.again or _UNREPEATED)
     say(
         f"{folder}: {found.file} of “{found.title}” holds together: what it says follows from its "
         "numbers"
     )
-    _show_signed(found.signed, "no roster is at hand")
-    say(found.again or _UNREPEATED)
 
 
 _UNREPEATED = "not run again: the numbers themselves are as stated (see --again)"
 
 
 def _show_report(folder: Path, checked: VerifiedReport) -> None:
-    say(
-        f"{folder}: {counted(checked.runs, 'run')} intact; {checked.statements} statements follow "
-        f"from {counted(checked.files, 'file')} of evidence"
-    )
     _show_signed(checked.signed, "no roster of these runs has it")
     for line in checked.again:
         say(line)
@@ -114,6 +112,10 @@ def _show_report(folder: Path, checked: VerifiedReport) -> None:
         say(f"not checked: {', '.join(checked.unchecked)}")
     if not checked.signed:
         say("not signed: anybody who can write the folder could have made it anew")
+    say(
+        f"{folder}: {counted(checked.runs, 'run')} intact; {checked.statements} statements follow "
+        f"from {counted(checked.files, 'file')} of evidence"
+    )
 
 
 def _show_signed(signed: Sequence[Signed], unknown: str) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from secagg.audits.catalogue import ATTACKS, make_attacks
 from secagg.compliance.evidence import AllEvidence, well_formed
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.evidence.numbers import counted, listing, moment
+from secagg.evidence.run_files import job_digest
 from secagg.reports.audits.page import interval, number
-from secagg.reports.numbers import counted, listing, moment
-from secagg.runs.run_files import job_digest
 
 _FEW = 6  # attacks that a sentence names
 _STATUS = {"leak": Status.PERSON, "inconclusive": Status.MISSING}

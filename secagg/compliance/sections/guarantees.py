@@ -6,7 +6,8 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.sections.ledgers import ledger_statements
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Section, Statement, Status, Table
-from secagg.reports import dp_mechanisms, dp_plain_language, limitations
+from secagg.evidence.claims import limitations, noise
+from secagg.evidence.claims.claim import Claim
 
 
 def guarantee(evidence: AllEvidence) -> Section:
@@ -15,12 +16,12 @@ def guarantee(evidence: AllEvidence) -> Section:
     for run in evidence.runs:
         found += _of_run(run)
         if run.claims.noised:
-            terms = dp_mechanisms.terms(run.claims, run.facts["job"]["privacy"])
+            terms = noise.terms(run.claims, run.facts["job"]["privacy"])
             shown.append(
                 Table(f"The guarantee of run {run.name}, term by term", ("Term", "Value"), terms,
                       evidence=(run.at("privacy"),))
             )  # fmt: skip
-            head, *rows = dp_mechanisms.mechanisms(run.claims)
+            head, *rows = noise.mechanisms(run.claims)
             cells = [(name, *values) for name, values in rows]
             shown.append(
                 Table(f"The noise of run {run.name}, by stage", (head[0], *head[1]), cells,
@@ -37,26 +38,18 @@ def guarantee(evidence: AllEvidence) -> Section:
 
 def _of_run(run: RunEvidence) -> list[Statement]:
     claims = run.claims
-    if not claims.noised:
-        hidden = "Secure sums hide each site's contribution" if claims.hides_sites else ""
-        text = (
-            f"{claims.sentence} {hidden}{'; they do not hide' if hidden else 'Nothing hides'} what "
-            "the sums say about the records together."
-        )
-        return [Statement("one record", text, Status.PERSON, (run.at("privacy"),), run.name)]
-    status = Status.ATTACHED if claims.holds else Status.MISSING
-    found = [Statement("one record", claims.sentence, status, (run.at("privacy"),), run.name)]
-    if claims.holds:
-        for topic, text in dp_plain_language.plain_words(claims, len(run.facts["cohort"])):
-            found.append(Statement(topic.lower(), text, status, (run.at("privacy"),), run.name))
-    return found
+    status = Status.PERSON if not claims.noised else Status.MISSING
+    one = Claim(
+        "one record", claims.sentence, Status.ATTACHED if claims.holds else status, "privacy"
+    )
+    return [run.state(claim) for claim in (one, *(claims.plain_words() if claims.holds else ()))]
 
 
 def unprotected(evidence: AllEvidence) -> Section:
     """Return section 6."""
     found = [
-        Statement(topic.lower(), " ".join(texts), Status.PERSON, (run.at(""),), run.name)
+        run.state(claim)
         for run in evidence.runs
-        for topic, texts in limitations.unprotected(run.facts, run.claims)
+        for claim in limitations.unprotected(run.facts, run.claims)
     ]
     return Section(6, "What is not protected", "Deployments Registry tier 3", tuple(found))

@@ -14,10 +14,10 @@ from typing import Any
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status
 from secagg.contracts import TableKind
+from secagg.evidence.numbers import count, counted, significant
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.job import Release
 from secagg.reports import results
-from secagg.reports.numbers import count, counted, significant
 
 MIN_RECORDS, MAX_PARAMETER_SHARE, MIN_FREEDOM = 10, 0.33, 10
 
@@ -53,9 +53,7 @@ def _smallest_site(run: RunEvidence) -> Statement:
         f"({'at least' if good else 'fewer than'} the {MIN_RECORDS} that output checkers ask for)."
     )
     status = Status.ATTACHED if good else Status.PERSON
-    return Statement(
-        "records at a site", text, status, (run.at("job/release/min_records"),), run.name
-    )
+    return run.says("records at a site", text, status, "job/release/min_records")
 
 
 def _cells(run: RunEvidence) -> list[Statement]:
@@ -66,7 +64,7 @@ def _cells(run: RunEvidence) -> list[Statement]:
     places = (run.at("plan"), run.at("job/release"))
     if not any(field["name"] == "levels" for stage in plan for field in stage["fields"]):
         text = "No column has levels, so no cell has few records."
-        return [Statement("cells", text, Status.ATTACHED, places, run.name)]
+        return [run.says("cells", text, Status.ATTACHED, *places)]
     rules = as_policy(Release.model_validate(run.facts["job"]["release"]))
     records, sites = rules.min_cell_records or 1, rules.min_level_sites or 1
     good = records >= MIN_RECORDS
@@ -82,9 +80,9 @@ def _cells(run: RunEvidence) -> list[Statement]:
         "those of a single site."
     )
     return [
-        Statement("cells", cells, Status.ATTACHED if good else Status.PERSON, places, run.name),
-        Statement("levels at few sites", levels, Status.ATTACHED if sites > 1 else Status.PERSON,
-                  places, run.name),
+        run.says("cells", cells, Status.ATTACHED if good else Status.PERSON, *places),
+        run.says("levels at few sites", levels, Status.ATTACHED if sites > 1 else Status.PERSON,
+                 *places),
     ]  # fmt: skip
 
 
@@ -103,10 +101,9 @@ def _parameters(
         f"{name}: {count(freedom)} residual degrees of freedom; at least {MIN_FREEDOM} are needed."
     )
     return [
-        Statement("parameters", text, Status.ATTACHED if ok else Status.PERSON, where, run.name),
-        Statement(
-            "degrees of freedom", rest, Status.ATTACHED if enough else Status.PERSON, where,
-            run.name,
+        run.says("parameters", text, Status.ATTACHED if ok else Status.PERSON, *where),
+        run.says(
+            "degrees of freedom", rest, Status.ATTACHED if enough else Status.PERSON, *where,
         ),
     ]  # fmt: skip
 
@@ -118,7 +115,7 @@ def _edges(run: RunEvidence, name: str, summary: Mapping[str, Any]) -> Statement
         f"{counted(len(run.facts['cohort']), 'site')}, not from the contribution of one. How many "
         "records support an edge cannot be seen from sums."
     )
-    return Statement("edges", text, Status.PERSON, (run.at("", "result.json"),), run.name)
+    return run.says("edges", text, Status.PERSON, run.at("", "result.json"))
 
 
 def _dominance(run: RunEvidence) -> Statement:
@@ -126,7 +123,7 @@ def _dominance(run: RunEvidence) -> Statement:
         "Whether one site has most of the records, or one record most of a sum, cannot be seen "
         "from sums. Public bounds limit the share of a record."
     )
-    return Statement("dominance", text, Status.PERSON, (run.at("job/columns"),), run.name)
+    return run.says("dominance", text, Status.PERSON, "job/columns")
 
 
 def _extremes(run: RunEvidence) -> Statement:
@@ -135,4 +132,4 @@ def _extremes(run: RunEvidence) -> Statement:
         "No stage asks for a smallest or largest value, a median or another quantile: every "
         f"released number is a sum over sites ({', '.join(sorted(kinds))})."
     )
-    return Statement("no extremes", text, Status.ATTACHED, (run.at("plan"),), run.name)
+    return run.says("no extremes", text, Status.ATTACHED, "plan")

@@ -6,9 +6,12 @@ from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Section, Statement, Status, Table
 from secagg.contracts import DisclosureKind
-from secagg.reports import summary, tables
-from secagg.reports.disclosure import disclosure_kind
-from secagg.reports.numbers import count, counted, listing
+from secagg.evidence.claims.claim import as_sentence
+from secagg.evidence.claims.disclosure import determined, disclosure_kind
+from secagg.evidence.claims.parties import where_it_ran, who_saw
+from secagg.evidence.claims.rules import consent
+from secagg.evidence.numbers import count, counted, listing
+from secagg.reports import tables
 
 
 def threat_model(evidence: AllEvidence) -> Section:
@@ -22,41 +25,26 @@ def threat_model(evidence: AllEvidence) -> Section:
 
 def _of_run(run: RunEvidence) -> list[Statement]:
     facts, claims = run.facts, run.claims
-    found = [
-        Statement(
-            f"what the {role} sees", f"{'The' if role == 'coordinator' else 'Each'} {role} sees "
-            f"{what}.", Status.ATTACHED, (run.at(f"protocol/sees/{role}"),), run.name,
-        )
-        for role, what in claims.sees.items()
-    ]  # fmt: skip
-    found.append(
-        Statement(
-            "collusion", f"{facts['protocol']['in_numbers'].capitalize()}.", Status.PERSON,
-            (run.at("protocol/in_numbers"),), run.name,
-        )
-    )  # fmt: skip
-    found.append(
-        Statement(
-            "where it ran", f"{summary.where_it_ran(facts).capitalize()}.",
-            Status.ATTACHED if "pinned_roster" in facts["engine"] else Status.PERSON,
-            (run.at("engine"),), run.name,
-        )
-    )  # fmt: skip
-    secret = claims.secret_randomness
-    text = (
-        "Keys, masks and noise came from the operating system's generator."
-        if secret
-        else "Keys, masks and noise can be computed again from a seed: this run protects nothing."
-    )
-    found.append(
-        Statement(
-            "randomness", text, Status.ATTACHED if secret else Status.MISSING,
-            (run.at("randomness"),), run.name,
-        )
-    )  # fmt: skip
+    apart = Status.ATTACHED if "pinned_roster" in facts["engine"] else Status.PERSON
+    generated = "Keys, masks and noise came from the operating system's generator."
+    status = Status.MISSING if claims.void else Status.ATTACHED
     key = f"The coordinator's public key is {tables.coordinator_key(facts)}."
-    found.append(Statement("keys", key, Status.ATTACHED, (run.at("roster"),), run.name))
-    return found
+    collusion = as_sentence(facts["protocol"]["in_numbers"])
+    return [
+        *(
+            run.says(
+                f"what the {role} sees",
+                f"{'The' if role == 'coordinator' else 'Each'} {role} sees {what}.",
+                Status.ATTACHED,
+                f"protocol/sees/{role}",
+            )
+            for role, what in claims.sees.items()
+        ),
+        run.says("collusion", collusion, Status.PERSON, "protocol/in_numbers"),
+        run.says("where it ran", as_sentence(where_it_ran(facts)), apart, "engine"),
+        run.says("randomness", claims.void or generated, status, "randomness"),
+        run.says("keys", key, Status.ATTACHED, "roster"),
+    ]
 
 
 def messages(evidence: AllEvidence) -> Section:
@@ -65,19 +53,12 @@ def messages(evidence: AllEvidence) -> Section:
     for run in evidence.runs:
         facts, claims = run.facts, run.claims
         numbers = tables.numbers_released(facts, claims)
-        text = (
-            f"{counted(len(facts['releases']), 'sum')} were opened, with "
-            f"{counted(numbers, 'number')} in all. "
-            f"{'Each number has noise. ' if claims.noised else ''}{summary.who_saw(facts, claims)}"
-        )
-        found.append(
-            Statement("opened sums", text, Status.ATTACHED, (run.line("release"),), run.name)
-        )
-        found.append(_together(run))
-        consented = f"{summary.consent(facts, claims)}"
-        found.append(
-            Statement("consent", consented, Status.ATTACHED, (run.line("consent"),), run.name)
-        )
+        text = f"{who_saw(facts, claims)} The sums had {counted(numbers, 'number')} in all."
+        found += [
+            run.says("opened sums", text, Status.ATTACHED, run.line("release")),
+            _together(run),
+            run.says("consent", consent(facts), Status.ATTACHED, run.line("consent")),
+        ]
         shown += [_phases(run), _stages(run)]
     return Section(
         4, "Every message that left a site", "EHDS; GDPR 30, 32", tuple(found), tuple(shown)
@@ -91,9 +72,8 @@ def _together(run: RunEvidence) -> Statement:
         DisclosureKind.SITES: Status.PERSON,
         DisclosureKind.SOLVABLE: Status.MISSING,
     }[kind]
-    text = f"What the method's sums together determine: {run.facts['method']['disclosure']['text']}"
-    place = run.at("method/disclosure/text")
-    return Statement("all sums together", text, status, (place,), run.name)
+    text = determined(run.facts["method"]["disclosure"]["text"], noised=run.claims.noised)
+    return run.says("all sums together", text, status, "method/disclosure/text")
 
 
 def _phases(run: RunEvidence) -> Table:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.form_checks import aggregators_of, contradictions
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.evidence.claims.guarantee import unit_in_words
+from secagg.evidence.claims.rules import what_rules_count
+from secagg.evidence.numbers import count, counted, listing
 from secagg.reports import tables
-from secagg.reports.numbers import count, counted, listing, what_rules_count
 
 NOT_FILLED_IN = "Not filled in."
 
@@ -41,13 +43,14 @@ def answers(evidence: AllEvidence, table: str, keys: tuple[str, ...] = ()) -> li
 def scope(evidence: AllEvidence) -> Section:
     """Return section 1."""
     runs = [
-        Statement(
+        run.says(
             "run",
             f"{run.facts['title']}: {run.facts['method']['title']} under "
             f"{run.facts['protocol']['name']}, finished {run.facts['finished'][:16]} UTC.",
             Status.ATTACHED,
-            (run.at("title"), run.at("method/title"), run.at("finished")),
-            run.name,
+            "title",
+            "method/title",
+            "finished",
         )
         for run in evidence.runs
     ]
@@ -81,7 +84,7 @@ def data(evidence: AllEvidence) -> Section:
 def _sites(run: RunEvidence) -> Statement:
     cohort = run.facts["cohort"]
     text = f"{counted(len(cohort), 'site')} are in every sum: {listing(cohort)}."
-    return Statement("sites", text, Status.ATTACHED, (run.at("cohort"),), run.name)
+    return run.says("sites", text, Status.ATTACHED, "cohort")
 
 
 def _records(run: RunEvidence) -> Statement:
@@ -93,8 +96,8 @@ def _records(run: RunEvidence) -> Statement:
         f"{number}. Each site has at least {count(release['min_records'])} complete records; a "
         "site's own rule may require more."
     )
-    places = (run.at("job/release/min_records"), run.at("", "result.json"))
-    return Statement("records", text, Status.ATTACHED, places, run.name)
+    places = ("job/release/min_records", run.at("", "result.json"))
+    return run.says("records", text, Status.ATTACHED, *places)
 
 
 def _unit(run: RunEvidence) -> Statement:
@@ -102,15 +105,7 @@ def _unit(run: RunEvidence) -> Statement:
         person = run.facts["job"]["privacy"].get("person")
         text = "The run does not say how many records a person has: it has no noise for a person. "
         text += what_rules_count(person)
-        return Statement("records of a person", text, Status.PERSON, (), run.name)
+        return run.says("records of a person", text, Status.PERSON)
     guarantee = run.claims.guarantee
-    text = f"The guarantee protects one {guarantee['unit']}."
-    if guarantee["unit"] == "person":
-        text += (
-            f" A person has at most {counted(guarantee['records_per_person'], 'record')} at each "
-            f"of at most {counted(guarantee['sites_per_person'], 'site')}; further records are "
-            "left out."
-        )
-    return Statement(
-        "records of a person", text, Status.ATTACHED, (run.at("privacy/unit"),), run.name
-    )
+    text = f"The guarantee protects one {guarantee['unit']}: {unit_in_words(guarantee)}."
+    return run.says("records of a person", text, Status.ATTACHED, "privacy/unit")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from secagg.audits.run_integrity import Verified, verify_folder
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status, Table
-from secagg.reports.numbers import counted, listing
+from secagg.evidence.integrity import Verified, verify_folder
+from secagg.evidence.numbers import counted, listing
 
 
 def reproducibility(evidence: AllEvidence) -> Section:
@@ -18,8 +18,7 @@ def reproducibility(evidence: AllEvidence) -> Section:
             "roster, nonce, job, method, protocol and bounds. Secret seeds are not recorded, so "
             "noise and keys cannot be computed again."
         )
-        place = (run.at("session"), run.at("secagg"))
-        found.append(Statement("session", text, Status.ATTACHED, place, run.name))
+        found.append(run.says("session", text, Status.ATTACHED, "session", "secagg"))
         rows = sorted(facts["versions"].items())
         shown.append(
             Table(f"Components of run {run.name}", ("Component", "Version"), rows,
@@ -46,7 +45,7 @@ def integrity(evidence: AllEvidence, verified: dict[str, Verified]) -> Section:
 
 def verify_runs(evidence: AllEvidence) -> dict[str, Verified]:
     """Verify the folder of every run. Raises `EvidenceError`, which names what was changed."""
-    return {run.name: verify_folder(run.folder.path) for run in evidence.runs}
+    return {run.name: verify_folder(run.folder) for run in evidence.runs}
 
 
 def _of_run(run: RunEvidence, verified: Verified) -> Statement:
@@ -64,5 +63,5 @@ def _of_run(run: RunEvidence, verified: Verified) -> Statement:
         else f"The result was not computed again: {verified.not_recomputed}."
     )
     whole = not verified.unsigned and verified.recomputed
-    place = (run.at("log/head"), run.line("countersigned"))
-    return Statement("log", text, Status.ATTACHED if whole else Status.PERSON, place, run.name)
+    status = Status.ATTACHED if whole else Status.PERSON
+    return run.says("log", text, status, "log/head", run.line("countersigned"))

@@ -8,12 +8,12 @@ from typing import Any
 from secagg.compliance.evidence import AllEvidence, RunEvidence, well_formed
 from secagg.compliance.sections.people import answers
 from secagg.compliance.statements import Evidence, Section, Statement, Status, Table
+from secagg.evidence.claims.hazards import hazards
+from secagg.evidence.numbers import listing, significant
 from secagg.experiments.experiment import EPSILON
 from secagg.reports import summary as first_page
-from secagg.reports.dp_hazards import hazards
 from secagg.reports.expected_utility import expected
 from secagg.reports.experiments.page import number_rows, recommendation_lines
-from secagg.reports.numbers import listing, significant
 
 
 def utility(evidence: AllEvidence) -> Section:
@@ -42,10 +42,10 @@ def _of_run(run: RunEvidence) -> list[Statement]:
         text = (
             "The sums are exact, so the result is that of all records in one place, up to rounding."
         )
-        return [Statement("exactness", text, Status.ATTACHED, (run.at("plan"),), run.name)]
-    place = (run.at("feasibility"), run.at("", "result.json"))
+        return [run.says("exactness", text, Status.ATTACHED, "plan")]
+    places = ("feasibility", run.at("", "result.json"))
     return [
-        Statement("expected error", text, Status.PERSON, place, run.name)
+        run.says("expected error", text, Status.PERSON, *places)
         for text in expected(run.facts, run.summary)
     ]
 
@@ -92,7 +92,7 @@ def _below(name: str, experiment: Mapping[str, Any], run: RunEvidence) -> Statem
         "its goal. So the result may be less exact than that goal."
     )
     places = (Evidence(f"experiments/{name}", "recommendations"), run.at("privacy/epsilon"))
-    return Statement("ε against the experiment", text, Status.PERSON, places, run.name)
+    return run.says("ε against the experiment", text, Status.PERSON, *places)
 
 
 def _table(name: str, experiment: Mapping[str, Any]) -> Table:
@@ -121,13 +121,9 @@ def residual(evidence: AllEvidence) -> Section:
     found = list[Statement]()
     for run in evidence.runs:
         for title, text in warnings_of(run):
-            place = (run.at(""),)
-            found.append(Statement("warning", f"{title}. {text}", Status.MISSING, place, run.name))
+            found.append(run.says("warning", f"{title}. {text}", Status.MISSING, ""))
         if run.claims.holds:
-            found += [
-                Statement(topic, text, Status.PERSON, (run.at("privacy"),), run.name)
-                for topic, text in hazards(run.claims, run.summary, len(run.facts["cohort"]))
-            ]
+            found += [run.state(claim) for claim in hazards(run.claims, run.summary)]
     return Section(
         10, "Residual risks and hazards", "GDPR 35(7)(c), (d); NIST SP 800-226, hazards",
         (*answers(evidence, "judgement", ("residual", "groups")), *found),

@@ -5,10 +5,12 @@ settings of plain data. One setting is the seed, from which the task draws its d
 therefore gives the same numbers on every run.
 
 The key is a hash of the settings and the *code*: the syntax of the task's module and, recursively,
-of every module that it imports from the same package, without comments and docstrings. A change of
-code that could change a number therefore makes old results unreachable. Changing comments or
-docstrings does not, nor does moving or renaming a module. Libraries are not hashed; each result
-records their versions.
+of every module that it imports from its own package or secagg, without comments and docstrings. A
+change of code that could change a number therefore makes old results unreachable. Changing comments
+or docstrings does not, nor does moving or renaming a module. Other libraries are not hashed; each
+result records their versions.
+
+Not covered: `import secagg` followed by `secagg.NAME`. A task imports each name from its module.
 """
 
 from __future__ import annotations
@@ -122,16 +124,16 @@ def _versions() -> str:
 
 @cache
 def code_version(name: str) -> str:
-    """Return a digest of a module's code and of all code that it imports from its own package.
+    """Return a digest of a module's code and of what it imports from its own package and secagg.
 
     Each import enters as the name that it binds and the digest of the imported module. The result
     therefore depends neither on module names nor on the order of imports. The recursion ends
     because imports are never circular, which import-linter checks.
     """
-    path, package = _source(name), name.partition(".")[0]
+    path = _source(name)
     if path is None:
-        raise InternalError("reproductions", f"task {name!r} does not exist")
-    stripper = _Stripper(package)
+        raise InternalError("experiments", f"task {name!r} does not exist")
+    stripper = _Stripper({name.partition(".")[0], "secagg"})
     tree = stripper.visit(ast.parse(path.read_bytes()))
     imports = sorted(
         [bound, name, code_version(module)] for bound, name, module in stripper.imported
@@ -153,14 +155,14 @@ def _source(name: str) -> Path | None:
 
 
 class _Stripper(ast.NodeTransformer):
-    """Removes docstrings, code for type checkers only, and imports from the package.
+    """Removes docstrings, code for type checkers only, and imports from the packages.
 
     imported: for each import, the name that it binds, the name in the imported module ("" for the
         module itself), and the module
     """
 
-    def __init__(self, package: str) -> None:
-        self.package = package
+    def __init__(self, packages: set[str]) -> None:
+        self.packages = packages
         self.imported: list[tuple[str, str, str]] = []
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
@@ -173,14 +175,18 @@ class _Stripper(ast.NodeTransformer):
         return None if is_text else node
 
     def visit_Import(self, node: ast.Import) -> ast.AST | None:
-        own = [alias for alias in node.names if alias.name.partition(".")[0] == self.package]
+        own = [alias for alias in node.names if alias.name.partition(".")[0] in self.packages]
         self.imported += [(alias.asname or alias.name, "", alias.name) for alias in own]
         return None if own else node
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        if node.level or (node.module or "").partition(".")[0] != self.package:
+        if node.level or (node.module or "").partition(".")[0] not in self.packages:
             return node
         for alias in node.names:
+            # `secagg` imports its names on first use: their code would not be part of the key.
+            if node.module == "secagg" and _source(f"secagg.{alias.name}") is None:
+                what = f"a task imports {alias.name!r} from secagg"
+                raise UsageError("experiments", what, "Import it from the module that defines it.")
             module, bound = f"{node.module}.{alias.name}", alias.asname or alias.name
             is_module = _source(module) is not None
             self.imported.append((bound, "", module) if is_module else

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from secagg.core.private_files import write_private
+from secagg.experiments.runner.cell_store import Cache, batch_of, compute_all
 from secagg.experiments.runner.cells import Cell, Outcome
-from secagg.experiments.runner.process_pool import Cache, batch_of, compute_all
 
 Started = Callable[[int, int, float, float], None]
 """Called once with: all cells, stored cells, and the estimated seconds of each group."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,48 @@ class Term:
     ci_low: float | None = None
     ci_high: float | None = None
     per_sd: PerSD | None = None
+
+
+def plain_terms(terms: Sequence[Term], effect: str = "") -> list[dict[str, Any]]:
+    """Return the terms as plain data, with the exponentials of estimate and interval.
+
+    effect: what the exponential is a ratio of: "odds" gives odds_ratio, odds_low and odds_high, per
+        unit of the column, and the same per standard deviation. For the intercept it is the odds if
+        every column is 0. A number beyond the float range becomes None, and so do the ends if there
+        is no interval. "" adds nothing
+    """
+    found = []
+    for term in terms:
+        row: Any = plain(term)
+        if effect:
+            row |= _ratios(term, effect)
+            if term.per_sd is not None:
+                row["per_sd"] |= _ratios(term.per_sd, effect)
+        found.append(row)
+    return found
+
+
+def effect_of(terms: Sequence[Mapping[str, Any]]) -> str:
+    """Return the effect of `plain_terms`, from its result; "" if there is none."""
+    keys = [key for term in terms for key in term if key.endswith("_ratio")]
+    return keys[0].removesuffix("_ratio") if keys else ""
+
+
+def ratios_of(term: Mapping[str, Any], effect: str) -> list[float | None]:
+    """Return the ratio of a term of `plain_terms`, and the ends of its interval."""
+    return [term[f"{effect}_{part}"] for part in ("ratio", "low", "high")]
+
+
+def _ratios(term: Term | PerSD, effect: str) -> dict[str, object]:
+    logs = {"ratio": term.estimate, "low": term.ci_low, "high": term.ci_high}
+    return {f"{effect}_{part}": plain(_exp(log)) for part, log in logs.items()}
+
+
+def _exp(log: float | None) -> float | None:
+    try:
+        return None if log is None else math.exp(log)
+    except OverflowError:
+        return math.inf
 
 
 class Result:

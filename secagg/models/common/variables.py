@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import PublicFacts
+from secagg.contracts import Outcome, PublicFacts
 from secagg.core.validation import did_you_mean
 from secagg.errors import JobError
 
@@ -46,10 +46,16 @@ def halves(public: PublicFacts, chosen: NDArray[np.int64]) -> NDArray[np.float64
     return np.array([public.variables[i].half_range for i in chosen])
 
 
-def outcome_index(public: PublicFacts, name: str) -> int:
-    """Return the position of a binary outcome. Raises `JobError` if it is not one 0/1 variable."""
+def outcome_index(public: PublicFacts, name: str, kind: Outcome = Outcome.BINARY) -> int:
+    """Return the position of an outcome. Raises `JobError` if it is not of this kind."""
     matches = choose(public, [name], "method.outcome")
     variable = public.variables[matches[0]]
-    if len(matches) != 1 or not variable.indicator:
-        raise JobError("method.outcome", f"column {name!r} is not binary", "Declare it as binary.")
+    fits = {
+        Outcome.NUMBER: not variable.indicator,
+        Outcome.BINARY: variable.indicator,
+        Outcome.COUNT: variable.count,
+    }
+    if len(matches) != 1 or not fits[kind]:
+        what = f"column {name!r} is not {kind.value if kind is not Outcome.COUNT else 'a count'}"
+        raise JobError("method.outcome", what, f'Declare it with type = "{kind.value}".')
     return int(matches[0])

@@ -11,7 +11,6 @@ import numpy as np
 from secagg.contracts import (
     NO_WINDOWS,
     EqualWeights,
-    Family,
     MethodFacts,
     MomentsOnly,
     PublicFacts,
@@ -22,6 +21,7 @@ from secagg.contracts import (
 )
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.fedlin.design import Intercept, Layout, Scale
 from secagg.models.fedlin.site import HoldoutRule
 
@@ -75,7 +75,7 @@ class FedLinSettings(ABC):
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(Family.GAUSSIAN, columns, self.own_at_sites),
+            regression=Regression(GAUSSIAN, columns, self.own_at_sites),
             edge_rule=None,
             site_result=self.site_result,
         )

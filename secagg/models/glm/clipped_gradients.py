@@ -42,19 +42,14 @@ Without `bits` nothing is clipped or truncated, and the effect of one record is 
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit
 
+from secagg.contracts import Family
+from secagg.core.arrays import Array
 from secagg.models.common.clipped_sums import NORM_SLACK
 
-Floats = NDArray[np.float64]
-FamilyName = Literal["gaussian", "binomial"]
 
-
-def residuals(x: Floats, y: Floats, beta: Floats, family: FamilyName) -> Floats:
+def residuals(x: Array, y: Array, beta: Array, family: Family) -> Array:
     """Return y minus its expectation at beta, shape (n,). Each depends on its own record alone.
 
     x: shape (n, p), without the column of ones; y: shape (n,); beta: shape (p + 1,)
@@ -62,12 +57,12 @@ def residuals(x: Floats, y: Floats, beta: Floats, family: FamilyName) -> Floats:
     eta = np.full(len(x), beta[0])
     for j in range(x.shape[1]):
         eta += x[:, j] * beta[j + 1]
-    return np.asarray(y - (eta if family == "gaussian" else expit(eta)))
+    return np.asarray(y - family.mean(eta))
 
 
 def site_sums(
-    x: Floats, residual: Floats, square: float, clip: float, bits: int | None
-) -> tuple[Floats, float]:
+    x: Array, residual: Array, square: float, clip: float, bits: int | None
+) -> tuple[Array, float]:
     """Return the sums over records of (1), shape (p + 1,), and of (2).
 
     x: shape (n, p), without the column of ones; residual: shape (n,)

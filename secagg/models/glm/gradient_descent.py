@@ -10,10 +10,10 @@ Nesterov's accelerated method (1983) and resets the momentum whenever it points 
     v_t+1 = b_t + m_t (b_t - b_t-1),   m_t = (a_t - 1) / a_t+1,
             a_t+1 = (1 + root(1 + 4 a_t^2)) / 2                                               (2)
 
-L_t is c times the sum of the records' squared lengths, with c = 1 for linear and 1/4 for logistic
-regression. This is at least as large as any eigenvalue of the Hessian. A step that is too short
-only costs more rounds. With noise, L_t is the mean of the noisy sums over all rounds so far, plus
-two standard deviations of this mean.
+L_t is c times the sum of the records' squared lengths, with c the largest Fisher weight: 1 for
+linear and 1/4 for logistic regression. This is at least as large as any eigenvalue of the Hessian.
+A step that is too short only costs more rounds. With noise, L_t is the mean of the noisy sums over
+all rounds so far, plus two standard deviations of this mean.
 
 Without noise, the estimate is the last b. With noise, it is the mean of the points v in the last
 half of the rounds (Polyak & Juditsky 1992). The noise partly cancels in this mean. While the noise
@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,21 +68,21 @@ from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, PeerError
 from secagg.models.common.clipped_sums import exact_bits, gradient_sensitivity
-from secagg.models.common.coefficient_table import INTERCEPT, Term, plain
+from secagg.models.common.coefficient_table import INTERCEPT, Term, plain_terms
+from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
-from secagg.models.glm.clipped_gradients import (
-    FamilyName,
-    residuals,
-    site_sums,
-)
-from secagg.models.glm.newton import check_log_odds, units_matrix, with_odds
+from secagg.models.glm.clipped_gradients import residuals, site_sums
+from secagg.models.glm.logistic import BINOMIAL
+from secagg.models.glm.newton import check_predictors, units_matrix
 
 STAGE = "gradient"
 _FRACTION_BITS = 40  # without noise; the rounding, 2^-41 at each site, is far below the tolerance
 _MIN_FRACTION_BITS = 12
 _MAX_BETA_NORM = 1000.0  # limit of sum |beta_j|, above any estimate on scaled columns
 _MAX_ROUNDS = 10_000
+_FAMILIES = {each.name: each for each in (GAUSSIAN, BINOMIAL)}
+"""Those with a largest Fisher weight, and so with a step that is safe for all records."""
 _TOLERANCE = 1e-10  # limit of the gradient divided by the sum of squared lengths
 
 
@@ -95,7 +95,7 @@ class Gradient:
     `"gaussian"`."""
     predictors: tuple[str, ...]
     """The predictors: at least one column. An intercept is added."""
-    family: FamilyName
+    family: Literal["gaussian", "binomial"]
     """Least squares (`"gaussian"`) or logistic regression (`"binomial"`)."""
     rounds: int = 100
     """Number of rounds. With noise, all of them are run, and the budget is divided among them.
@@ -126,6 +126,10 @@ class Gradient:
     )
 
     @property
+    def _family(self) -> Family:
+        return _FAMILIES[self.family]
+
+    @property
     def facts(self) -> MethodFacts:
         """One regression by sums over records, whose residuals depend on the coefficients sent."""
         return MethodFacts(
@@ -133,12 +137,12 @@ class Gradient:
             weights=self.record_weights,
             weighted_columns=self._design,
             reads=MomentsOnly(noise_at_site=False)  # without noise, nothing is clipped
-            if self.family == "gaussian"
+            if self._family.linear
             else SingleRecords(reason="sums gradients of single records", repeatable=True),
             windows=NO_WINDOWS,
             named_code=(),
             network=False,
-            regression=Regression(Family(self.family), frozenset((self.outcome, *self.predictors))),
+            regression=Regression(self._family, frozenset((self.outcome, *self.predictors))),
             edge_rule=None,
         )
 
@@ -161,7 +165,7 @@ class Gradient:
         _, clip = self._limits(public, p - 1)
         bits = _grid_bits(public, clip)
         largest = clip if bits is not None else 1.0
-        if bits is None and self.family == "gaussian":
+        if bits is None and self._family.linear:
             largest += _MAX_BETA_NORM + 1  # largest residual at coefficients that a site accepts
         if bits is not None and bits < _MIN_FRACTION_BITS:
             raise JobError(
@@ -232,10 +236,8 @@ class Gradient:
         if not np.sum(np.abs(beta)) <= _MAX_BETA_NORM + 1:  # true for NaN
             raise PeerError("gradient", "the coordinator's coefficients are out of range")
         x, residual = self._residuals(rows, beta, public)
-        if (
-            self.family == "binomial" and public.clip is None
-        ):  # with noise, nothing may depend on it
-            check_log_odds(beta[0] + x @ beta[1:])
+        if public.clip is None and not self._family.linear:  # with noise, nothing may depend on it
+            check_predictors(beta[0] + x @ beta[1:])
         square, clip = self._limits(public, len(chosen))
         gradient, size = site_sums(x, residual, square, clip, _grid_bits(public, clip))
         return {"gradient": gradient, "size": np.array([size])}, memory
@@ -243,12 +245,12 @@ class Gradient:
     def record_weights(
         self, rows: SiteRecords, message: Body, public: PublicFacts
     ) -> Sequence[NDArray[np.float64]]:
-        """Return the records' weights in a gradient of the binomial family: |y - mu|.
+        """Return the records' weights in a gradient: |y - mu|.
 
-        The residuals of the gaussian family are linear in the records, so they weigh few records
+        The residuals of a linear regression are linear in the records, so they weigh few records
         only if a combination of columns does, which has a rule of its own (`max_leverage`).
         """
-        if self.family != "binomial":
+        if self._family.linear:
             return ()
         return (np.abs(self._residuals(rows, message["beta"], public)[1]),)
 
@@ -259,11 +261,15 @@ class Gradient:
     def _residuals(
         self, rows: SiteRecords, beta: NDArray[np.float64], public: PublicFacts
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        x, y = rows.values[:, self._predictors(public)], rows.values[:, self._outcome(public)]
-        if self.family == "binomial":
-            # The outcome is scaled to -1 and 1. Clipping a record's norm keeps the sign.
-            y = (y > 0).astype(np.float64)
-        return x, residuals(x, y, beta, self.family)
+        x, outcome = rows.values[:, self._predictors(public)], self._outcome(public)
+        y = self._family.outcomes(rows.values[:, outcome], public.variables[outcome])
+        return x, residuals(x, y, beta, self._family)
+
+    @property
+    def _largest_weight(self) -> float:
+        fisher = self._family.fisher
+        assert fisher is not None
+        return fisher.largest
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         """Take one accelerated step. Without noise, check for convergence."""
@@ -272,7 +278,7 @@ class Gradient:
         error = 2 * state["size_error"] / math.sqrt(t)
         length = max(sizes / t + error, error) * state["unit"]
         length = max(length, 1.0)  # one record has at least 1
-        curvature = length if self.family == "gaussian" else length / 4
+        curvature = length * self._largest_weight
         beta = _shrunk_to_limit(state["point"] + gradient / curvature)
         change = beta - state["beta"]
         momentum = 1.0 if gradient @ change < 0 else state["momentum"]
@@ -304,13 +310,11 @@ class Gradient:
             )
             @ scaled
         )
-        if self.family == "gaussian":  # the outcome was scaled too
+        if self._family.linear:  # the outcome was scaled too
             coefficients = outcome.half_range * coefficients
             coefficients[0] += outcome.midpoint
         named = zip(self._names(public), coefficients, strict=True)
         terms = tuple(Term(term=name, estimate=float(b)) for name, b in named)
-        if self.family == "binomial":
-            terms = tuple(map(with_odds, terms))
         summary: dict[str, Any] = {
             "method": self.name,
             "family": self.family,
@@ -318,7 +322,7 @@ class Gradient:
             **({} if state["noised"] else {"converged": state["status"] == "converged"}),
             "status": state["status"],
             "rounds": state["rounds"],
-            "terms": plain(terms),
+            "terms": plain_terms(terms, self._family.effect),
             "notes": self._notes(state, public),
         }
         return Result(summary, {"coefficients": coefficients, "scaled_coefficients": scaled})
@@ -339,8 +343,8 @@ class Gradient:
             )
         notes.append("No standard errors: gradients do not determine the curvature.")
         notes.append("Constant and collinear columns are not detected: they share an effect.")
-        if self.family == "binomial":
-            notes.append("Estimates are log odds (the intercept) and log odds ratios.")
+        if effect := self._family.effect:
+            notes.append(f"Estimates are log {effect} (the intercept) and log {effect} ratios.")
         if state["sites"] > 1 and state["status"] != "out of rounds":
             notes.append(POOLED_NOISED_NOTE if state["noised"] else POOLED_ROUNDS_NOTE)
         return notes
@@ -355,14 +359,14 @@ class Gradient:
         if self.clip is not None:
             return square, self.clip
         bound = math.sqrt(square)
-        return square, bound if self.family == "binomial" else bound / 2
+        return square, bound / 2 if self._family.linear else bound
 
     def _predictors(self, public: PublicFacts) -> NDArray[np.int64]:
         return choose(public, self.predictors, "method.predictors", other_than=self.outcome)
 
     def _outcome(self, public: PublicFacts) -> int:
-        if self.family == "binomial":
-            return outcome_index(public, self.outcome)
+        if not self._family.linear:
+            return outcome_index(public, self.outcome, self._family.outcome)
         matches = choose(public, [self.outcome], "method.outcome")
         if len(matches) != 1:
             what = f"{self.outcome!r} has several indicators"

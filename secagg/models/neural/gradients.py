@@ -1,8 +1,8 @@
 """Sums of the gradients of records' losses, computed with torch.
 
-`Learner` is what a network provides. Without noise, a site sums over its records in one pass. Under
-differential privacy, each record's gradient g_i is computed alone, clipped to norm C and cut off,
-towards zero, to a multiple of 2^-bits (Abadi et al. 2016, algorithm 1, lines 4 and 5):
+Without noise, a site sums over its records in one pass. Under differential privacy, each record's
+gradient g_i is computed alone, clipped to norm C and cut off, towards zero, to a multiple of
+2^-bits (Abadi et al. 2016, algorithm 1, lines 4 and 5):
 
     sum_i trunc(g_i min(1, C / |g_i|))                                                          (1)
 
@@ -18,14 +18,14 @@ Not protected: this file does not add noise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.models.common.clipped_sums import NORM_SLACK
-from secagg.models.neural.parameters import Blocks, tensors
+from secagg.models.neural.learner import Learner
+from secagg.models.neural.parameters import tensors
 from secagg.models.neural.record_gradients import record_gradients
 from secagg.models.neural.torch_import import one_thread
 
@@ -33,27 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _CHUNK = 8192  # records in one pass, which bounds memory
-
-
-class Learner(Protocol):
-    """A network with a loss for each record."""
-
-    @property
-    def blocks(self) -> Blocks:
-        """The parameters."""
-        ...
-
-    def initial(self, seed: int) -> Array:
-        """Return the first parameters, shape (parameters,); equal for equal seeds."""
-        ...
-
-    def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
-        """Return the loss of each record, shape (records,), each from its own record alone.
-
-        parameters: float64, by block; records: float64, shape (records, variables), scaled by the
-            public bounds
-        """
-        ...
 
 
 @one_thread()

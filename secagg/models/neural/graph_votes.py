@@ -10,10 +10,10 @@ the regularised incomplete beta function. `vote_level` chooses alpha such that t
 of false edges in the merged graph, over all pairs, is a given number. This holds whatever the
 dependence between pairs, if the sites' tests keep their level. The probability of any false edge is
 no larger than this number (Markov's inequality). The more votes an edge needs, the larger alpha is.
-In simulations of mixed columns (`benchmarks/site_graph_quality.py`), 0.2 expected false edges with
-one vote or two found graphs about equally well at 200 to 1000 records a site (F1 0.94 to 0.98). At
-100 to 300 records, two votes were better by 0.03 to 0.10. The numbers of sites, pairs and votes are
-public, so alpha says nothing about records.
+In simulations of mixed columns (`benchmarks/methods/site_graph_quality.py`), 0.2 expected false
+edges with one vote or two found graphs about equally well at 200 to 1000 records a site (F1 0.94 to
+0.98). At 100 to 300 records, two votes were better by 0.03 to 0.10. The numbers of sites, pairs and
+votes are public, so alpha says nothing about records.
 
 What protects privacy. The sum hides which sites have an edge. The coordinator sees all counts.
 `shown` leaves out small counts for everybody else; an edge of the union still says that at least

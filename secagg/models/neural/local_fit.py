@@ -12,7 +12,8 @@ from secagg.contracts import IntegerNoise, LocalTraining, PublicFacts
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import DataError
-from secagg.models.neural.gradients import Learner, gradient_sum
+from secagg.models.neural.gradients import gradient_sum
+from secagg.models.neural.learner import Learner
 from secagg.models.neural.optimisers import advance, begin
 from secagg.models.neural.rounds import NetworkRounds, Penalty, no_penalty, rises_not
 

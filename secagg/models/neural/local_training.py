@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from secagg.core.arrays import Array
-from secagg.models.neural.gradients import Learner
+from secagg.models.neural.learner import Learner
 from secagg.models.neural.parameters import tensors
 from secagg.models.neural.torch_import import one_thread
 

@@ -17,7 +17,8 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.models.common.clipped_sums import exact_bits
 from secagg.models.common.sampled_gradients import poisson_sample, sums_of_sample
-from secagg.models.neural.gradients import Learner, clipped_gradient_sum
+from secagg.models.neural.gradients import clipped_gradient_sum
+from secagg.models.neural.learner import Learner
 
 
 def private_contribution(

@@ -29,12 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
+from secagg.models.neural.learner import Learner
 from secagg.models.neural.parameters import tensors
 
 if TYPE_CHECKING:
     import torch
-
-    from secagg.models.neural.gradients import Learner
 
 Gradients = Callable[[Array], Array]
 """From records, shape (n, variables), to their gradients, shape (n, parameters)."""

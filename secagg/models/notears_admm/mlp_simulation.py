@@ -8,7 +8,7 @@ Appendix B has lambda = 0.001 and rho1 = rho2 = 0.1 for networks, chosen at 30 v
 sites. The l1 term here is the paper's sum of absolute values (the authors' program has the signed
 sum). Unlike that program, the search here starts from W without edges. The penalties grow by a
 quarter or more per round, so much of a random start remains once they are large; with few variables
-it exceeds the threshold (`random_inputs`). `secagg reproduce notears-admm --figure 4` shows both.
+it exceeds the threshold (`random_inputs`). The paper's figure 4, reproduced, shows both.
 """
 
 from __future__ import annotations

@@ -51,7 +51,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import (
-    Family,
     PublicFacts,
     RecordCount,
     Regression,
@@ -62,6 +61,7 @@ from secagg.contracts import (
 )
 from secagg.contracts.noise import Placements
 from secagg.errors import JobError
+from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose, halves
 from secagg.models.sparse_bayes.base import recorded_draws
@@ -105,7 +105,7 @@ class SparseRegression(SparseLinear):
     @property
     def regression(self) -> Regression:
         columns = None if self.predictors is None else frozenset((self.outcome, *self.predictors))
-        return Regression(Family.GAUSSIAN, columns)
+        return Regression(GAUSSIAN, columns)
 
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior: docs/math/spike-and-slab.md."""

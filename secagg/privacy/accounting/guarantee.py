@@ -1,17 +1,17 @@
-"""What a run guarantees under differential privacy, as plain data and in one sentence.
+"""What a run guarantees under differential privacy, as plain data.
 
 `secagg plan`, run.json and the report contain the same facts. They are the facts that a claim
 should state according to NIST SP 800-226: unit, adjacency, clipping, sensitivity, noise, placement,
 accountant, epsilon and delta, assumptions, and what is not covered.
+`secagg.evidence.claims.guarantee` puts them in words.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
-from secagg.contracts.noise import Adjacency, Clip, Placement
+from secagg.contracts.noise import Adjacency, Clip
 from secagg.privacy.accounting.calibration import Calibrated, Mechanism
 from secagg.privacy.accounting.events import to_data
 
@@ -32,10 +32,6 @@ _EXACT = "exact composition of Gaussian mechanisms (Balle and Wang 2018, theorem
 _PLD = (
     "privacy-loss distributions of Poisson samples (Zhu, Dong and Wang 2022; Doroshenko and others "
     "2022), an upper bound"
-)
-_OF_JOB = (
-    " The job chose the column that names persons, so the noise is large enough for a removal that "
-    "lets another person's record in."
 )
 _KNOWN_SAMPLES = (
     "Nothing beyond the noise protects a record from someone who knows in which rounds it took "
@@ -115,60 +111,3 @@ def _facts(stage: str, mechanism: Mechanism, at_site: int, sites: int) -> dict[s
         "sampling_rate": mechanism.rate,
         "steps": mechanism.steps,
     }
-
-
-def sentence(facts: Mapping[str, Any]) -> str:
-    """Return the claim in one sentence, for the first page of a report.
-
-    If the unit is a person or an event, a second sentence says in how many records.
-    """
-    unit = f"one {facts['unit']}"
-    change = (
-        f"whether {unit} at any site took part"
-        if facts["adjacency"] == Adjacency.ADD_REMOVE.value
-        else f"replacing {unit} at any site by another"
-    )
-    return (
-        f"Differential privacy: {change} changes the probability of anything that was released by "
-        f"at most a factor e^{facts['epsilon']:g}, plus {facts['delta']:g}, over all releases of "
-        f"this run, {_adversaries(facts)}.{_caps(facts)}"
-    )
-
-
-def _adversaries(facts: Mapping[str, Any]) -> str:
-    """Say against whom the guarantee holds. Each site knows its own noise."""
-    if facts["placement"] == Placement.SITE.value:
-        return "even if all other sites collude"
-    if facts["colluding"] == 0:
-        return (
-            "as long as no site reveals its share of the noise; the claim does not hold against "
-            "the sites themselves, because each knows its own share"
-        )
-    return f"as long as at most {facts['colluding']} of the sites collude with the coordinator"
-
-
-def _caps(facts: Mapping[str, Any]) -> str:
-    if facts["unit"] == "record":
-        return ""
-    if facts["unit"] == "event":
-        return (
-            " One event means the values of a series at one step, in at most "
-            f"{facts['records_per_event']} records (windows) of a site (nobody checks this)."
-        )
-    records, sites = facts["records_per_person"], facts["sites_per_person"]
-    return (
-        f" One person means at most {records} record{'s' if records > 1 else ''} at a site (the "
-        f"site drops further ones) and records at no more than {sites} "
-        f"site{'s' if sites > 1 else ''} (nobody checks this).{_person_norm(facts)}"
-        f"{'' if facts['person_pinned'] else _OF_JOB}"
-    )
-
-
-def _person_norm(facts: Mapping[str, Any]) -> str:
-    norm = facts["person_norm"]
-    if norm is None:
-        return ""
-    return (
-        " The site scales a person's records down if the root of the sum of their squared norms "
-        f"exceeds {norm:g}."
-    )

@@ -129,7 +129,7 @@ def _moments_of(group: frozenset[str], columns: Declarations) -> int:
     """Return how many moments belong to these columns together, and to no fewer of them."""
     products = math.prod(variables_of(columns[name]) for name in group)
     one = next(iter(group)) if len(group) == 1 else ""
-    return products + bool(one and columns[one]["type"] == "continuous")
+    return products + bool(one and "levels" not in columns[one])
 
 
 def most_numbers(share: float, columns: int, own: int, total: int, min_sites: int) -> int:

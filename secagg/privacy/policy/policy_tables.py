@@ -124,12 +124,12 @@ def _is_key(text: str) -> str:
 class PinnedColumn(StrictTable):
     """A column as every job must declare it: the same keys as in a job's table `[columns]`."""
 
-    type: Literal["continuous", "binary", "categorical"]
+    type: Literal["continuous", "count", "binary", "categorical"]
     """The type of the column."""
     low: float | None = None
     """Lower bound of a continuous column."""
     high: float | None = None
-    """Upper bound of a continuous column."""
+    """Upper bound of a continuous column, or of a column of counts."""
     transform: Literal["none", "log"] = "none"
     """Transform of a continuous column."""
     levels: tuple[str, ...] | None = None
@@ -142,6 +142,9 @@ class PinnedColumn(StrictTable):
         if self.type == "continuous":
             if self.low is None or self.high is None or self.levels is not None:
                 raise ValueError("a continuous column has low and high, and no levels")
+        elif self.type == "count":
+            if self.high is None or self.low is not None or self.levels is not None:
+                raise ValueError("a column of counts has high, and neither low nor levels")
         elif self.low is not None or self.high is not None or self.transform != "none":
             raise ValueError(f"a {self.type} column has no bounds and no transform")
         elif self.type == "categorical" and self.levels is None:
@@ -154,6 +157,8 @@ class PinnedColumn(StrictTable):
         if self.type == "continuous":
             bounds = {"low": self.low, "high": self.high}
             return {"type": self.type, **bounds, "transform": self.transform}
+        if self.type == "count":
+            return {"type": self.type, "high": self.high}
         return {"type": self.type, "levels": list(self.levels or ("0", "1"))}
 
 

@@ -179,6 +179,8 @@ def _other_rows(earlier: Question, new: Question) -> str | None:
 
 
 def _text(declared: Mapping[str, Any]) -> str:
+    if declared["type"] == "count":
+        return f"counts up to {declared['high']:g}"
     if declared["type"] != "continuous":
         return f"{declared['type']} with levels {', '.join(declared['levels'])}"
     transform = "" if declared["transform"] == "none" else f", transform {declared['transform']}"

@@ -117,9 +117,9 @@ class ReadQuestion:
             return found
         for (name, i), values in self.variables():
             declared = self.question.columns[name]
-            if declared["type"] == "continuous" and len(np.unique(values)) != 2:
+            if "levels" not in declared and len(np.unique(values)) != 2:
                 continue
-            high = values > 0 if declared["type"] != "continuous" else values == values.max()
+            high = values > 0 if "levels" in declared else values == values.max()
             found[name, i] = self._of_table(high)
             rest = found.get((name, -1), self.rows.complete)
             found[name, -1] = rest & ~found[name, i]
@@ -163,7 +163,7 @@ class ReadQuestion:
 
     def counts(self, rare: int = 0) -> dict[tuple[Key, bytes], NDArray[np.float64]]:
         """Return those of `columns` that the first sum counts: records, and levels."""
-        coded = {n for n, each in self.question.columns.items() if each["type"] != "continuous"}
+        coded = {n for n, each in self.question.columns.items() if "levels" in each}
         return {k: v for k, v in self.columns(rare).items() if k[0][0] in {"", *coded}}
 
     def _merged_levels(self, rare: int) -> set[Key]:
@@ -173,7 +173,7 @@ class ReadQuestion:
         """
         counts: dict[str, dict[Key, int]] = {}
         for key, values in self.variables():
-            if self.question.columns[key[0]]["type"] != "continuous":
+            if "levels" in self.question.columns[key[0]]:
                 counts.setdefault(key[0], {})[key] = int(np.count_nonzero(values > 0))
         merged = set[Key]()
         for of_column in counts.values():

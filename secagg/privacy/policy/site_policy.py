@@ -31,7 +31,7 @@ DataSHIELD. Profile 11 (CMS) also has the other rules of profile 10.
 
 "budget" is epsilon of one job with noise, and epsilon of all of them together, both at delta 1e-5.
 Without it, [privacy] would switch off the rules on records and replace them by nothing. The numbers
-are ours, because the conventions have none: docs/adr/029-budgets-of-profiles.md.
+are ours, because the conventions have none: docs/adr/030-budgets-of-profiles.md.
 
 ==============================================  ====================================================
 policy file, job                                decided by
@@ -59,7 +59,6 @@ it. Nothing here proves to others that a site follows its policy.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +66,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
-from secagg.core.validation import describe, unknown_key
+from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.policy.policy_tables import (
@@ -326,11 +325,7 @@ def policy_of(release: ReleasePolicy) -> SitePolicy:
 
 def read_policy(path: Path) -> SitePolicy:
     """Read a site's policy file. Raises `JobError` with one line."""
-    try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise JobError(str(path), f"cannot be read: {error}") from None
-    policy = parse_policy(raw, str(path))
+    policy = parse_policy(read_toml(path, JobError), str(path))
     policy._file = str(path)
     return policy
 

@@ -12,11 +12,18 @@ from typing import Any
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import listing, significant
+from secagg.evidence.numbers import integer, percent, significant
 from secagg.reports.page import environment, style_of
 from secagg.reports.svg.xy_chart import Axis, Points, xy_picture
 
 _SIGNS = {"leak": "✕", "no leak found": "✓", "inconclusive": "?", "not applicable": "–"}
+_ORDER = ("leak", "inconclusive", "no leak found", "not applicable")
+_VIEWS = {
+    "coordinator": "the coordinator",
+    "dishonest": "a dishonest coordinator",
+    "coalition": "the coordinator with some sites",
+    "outsider": "an outsider with the result",
+}
 _FLOOR = 1e-3  # of an axis of rates
 _STATISTICS = ("means", "covariances")
 
@@ -33,8 +40,9 @@ def audit_page(audit: Mapping[str, Any]) -> str:
             audit=audit,
             of_run="session" in audit,
             found=found,
-            tried=listing(sorted({each["name"] for each in audit["attacks"]})),
-            rows=[_row(each) for each in shown],
+            tried=len({each["name"] for each in audit["attacks"]}),
+            leaks=[_leak(each) for each in shown if each["verdict"] == "leak"],
+            rows=sorted(map(_row, shown), key=lambda row: _ORDER.index(row["verdict"])),
             attacked=list({each["name"]: each for each in shown}.values()),
             pictures=[picture for each in shown for picture in _pictures(each)],
             left_out=_left_out(audit["attacks"]),
@@ -54,7 +62,22 @@ def _row(each: Mapping[str, Any]) -> dict[str, Any]:
         "guess": number(each["baseline"]),
         "planted": "" if control is None else interval(control),
         "remark": remark(each),
+        "limit": limit_in_words(each["limit"]),
     }
+
+
+def _leak(each: Mapping[str, Any]) -> str:
+    """Return a leak in a sentence."""
+    who = _VIEWS.get(each["view"], each["view"])
+    return (
+        f"{each['title']}, for {who}: {interval(each)} ({each['meaning']}); the limit is "
+        f"{limit_in_words(each['limit'])}. {remark(each)}"
+    ).strip()
+
+
+def limit_in_words(limit: str | None) -> str:
+    """Return a limit with the signs of mathematics."""
+    return "–" if limit is None else limit.replace("<=", "≤").replace(">=", "≥")
 
 
 _SHOWN_SITES = 4
@@ -64,13 +87,25 @@ def remark(found: Mapping[str, Any]) -> str:
     """Return what a finding says beside its number, in a sentence; or ""."""
     if by_site := found["details"].get("by_site"):
         return _by_site(by_site)
+    if smallest := found["details"].get("smallest"):
+        return _smallest_cell(smallest, found["details"].get("allowed"))
     reference = found["details"].get("one_sum_of_moments")
     if not reference:
         return ""
-    shares = " and ".join(f"{reference[name]:.0%} of their {name}" for name in _STATISTICS)
+    shares = " and ".join(f"{percent(reference[name])} of their {name}" for name in _STATISTICS)
     return (
         f"One sum of moments, which every linear analysis needs, already determines {shares}, on "
         "average over the sites; the number is what this run adds to that."
+    )
+
+
+def _smallest_cell(smallest: str, allowed: int | None) -> str:
+    text = f"The smallest: {smallest}."
+    if allowed is None:
+        return text
+    return (
+        f"{text} The job allows this, with release.min_cell_records = {allowed}, below the limit "
+        "of an audit. Raise it, merge levels, or state why such counts may be known."
     )
 
 
@@ -104,7 +139,7 @@ def number(value: float | str | None) -> str:
     """Return a number with three digits; a whole one as it is. A text: "inf" or "-inf" of JSON"""
     value = float(value) if isinstance(value, str) else value
     if value is not None and math.isfinite(value) and float(value).is_integer():
-        return f"{value:,.0f}" if abs(value) < 1e6 else significant(value, 3)
+        return integer(int(value))
     return significant(value, 3)
 
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from secagg.contracts.findings import Finding, Limit, Verdict, judge
+from secagg.evidence.numbers import significant
 from secagg.reports.experiments.metrics import Summary
-from secagg.reports.numbers import significant
 
 Numbers = Mapping[str, float | str | None]
 CONTROL = "control_"

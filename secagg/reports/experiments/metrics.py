@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from secagg.evidence.numbers import NONE, by_error, declared, significant
+
 Summary = Mapping[str, Any]
 
 METRICS: Mapping[str, tuple[str, str]] = {
@@ -71,11 +73,38 @@ _COSTS = ("seconds", "rounds")
 DIFFERENCES = ("neg_log_pl",)
 """Metrics of which only differences have a meaning."""
 SHARES = ("coverage", "auc", "tpr", "fdr")
+NEAR_ONE = ("coverage", "auc")
+"""Shares whose axis need not begin at 0."""
+MORE_IS_BETTER = ("coverage", "auc", "tpr")
+"""Shares of which more is better."""
 
 
 def is_cost(metric: str) -> bool:
     """Return whether a metric says what a run takes, and not what its result is worth."""
     return metric in _COSTS or metric.startswith("bytes")
+
+
+def is_constant(summary: Summary, metric: str) -> bool:
+    """Return whether a metric is the same in every run of every curve."""
+    means = [
+        point["metrics"][metric]
+        for curve in summary["curves"]
+        for point in all_points(curve)
+        if metric in point["metrics"]
+    ]
+    values = {mean[name] for mean in means for name in ("mean", "low", "high")} - {None}
+    return len(values) == 1
+
+
+def mean_in_words(mean: Mapping[str, Any] | None) -> str:
+    """Return a mean with half the width of its interval, to the digits that this has."""
+    if mean is None or mean["mean"] is None:
+        return NONE
+    value = float(mean["mean"])
+    if mean["low"] is None or mean["high"] is None or mean["low"] == mean["high"]:
+        return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e7 else significant(value, 3)
+    half = (mean["high"] - mean["low"]) / 2
+    return f"{by_error(value, half)} ± {significant(half, 2)}"
 
 
 def label_of(metric: str) -> str:
@@ -102,4 +131,4 @@ def all_points(curve: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def place_of(point: Mapping[str, Any]) -> str:
     """Return the place of a point on the horizontal axis."""
-    return "no noise" if point["across"] is None else f"{point['across']:g}"
+    return "no noise" if point["across"] is None else declared(point["across"])

@@ -5,12 +5,13 @@ The page makes no request and runs no script. Its pictures are also files of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from secagg.evidence.numbers import counted, declared, listing, significant
 from secagg.reports.experiments.attacks import attack_rows, round_rows
+from secagg.reports.experiments.conclusion import conclusion, constant_costs
 from secagg.reports.experiments.metrics import (
     METRICS,
     Summary,
@@ -18,11 +19,11 @@ from secagg.reports.experiments.metrics import (
     all_points,
     is_cost,
     label_of,
+    mean_in_words,
     metrics_of,
     place_of,
 )
 from secagg.reports.experiments.pictures import pictures
-from secagg.reports.numbers import counted, listing, significant
 from secagg.reports.page import environment, style_of
 
 _BASELINES = {
@@ -51,18 +52,19 @@ def recommendation_lines(summary: Summary) -> list[str]:
         name = each["line"] or summary["title"]
         smallest, points = each["smallest"], each["points"]
         if smallest is None and points and 0 < points[-1]["runs"] == points[-1]["reached"]:
-            why = f"all {points[-1]['runs']} runs at {points[-1]['across']:g} reached the goal"
+            place = declared(points[-1]["across"])
+            why = f"all {points[-1]['runs']} runs at {place} reached the goal"
             needed = f"too few to say at which {across_of(summary)} further ones do"
             if points[-1]["limit"] is None:
                 needed += f": values that are zero or equal need {goal['fewest_runs']}"
             lines.append(f"{name}: {why} ({what}), but they are {needed}.")
             continue
         if smallest is None:
-            largest = f"{points[-1]['across']:g}" if points else "none"
+            largest = declared(points[-1]["across"]) if points else "none"
             lines.append(f"{name}: no {across_of(summary)} up to {largest} gives {what}.")
             continue
         at_most = "at most " if smallest == points[0]["across"] else ""
-        words = f"the smallest {across_of(summary)} with {what} is {at_most}{smallest:g}"
+        words = f"the smallest {across_of(summary)} with {what} is {at_most}{declared(smallest)}"
         lines.append(f"{name}: {words}.")
     return lines
 
@@ -80,6 +82,8 @@ def experiment_page(summary: Summary) -> str:
             summary=summary,
             across=across_of(summary),
             recommendations=recommendation_lines(summary),
+            conclusion=conclusion(summary),
+            constant=constant_costs(summary),
             pictures=list(pictures(summary).values()),
             metrics=[(label_of(m), METRICS[m][1]) for m in metrics if m in METRICS],
             head=number_rows(summary)[0][2:],
@@ -125,10 +129,10 @@ def number_rows(summary: Summary, *, costs: bool = True) -> tuple[list[str], lis
 def _rows(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
     for name, means in summary["baselines"].items():
         costless = {m: v for m, v in means.items() if not is_cost(m)}
-        yield [name, "–", *(_cell(costless.get(m)) for m in metrics)]
+        yield [name, "–", *(mean_in_words(costless.get(m)) for m in metrics)]
     for curve in (*summary["baseline_curves"], *summary["curves"]):
         for point in all_points(curve):
-            cells = [_cell(point["metrics"].get(m)) for m in metrics]
+            cells = [mean_in_words(point["metrics"].get(m)) for m in metrics]
             yield [curve["line"] or summary["title"], place_of(point), *cells]
 
 
@@ -136,8 +140,8 @@ def _differences(summary: Summary, metrics: list[str]) -> Iterator[list[str]]:
     for curve in summary["curves"]:
         for point in curve["points"]:
             more = point["more_than_no_noise"]
-            cells = [_cell(more.get(m)) for m in metrics]
-            yield [curve["line"] or summary["title"], f"{point['across']:g}", *cells]
+            cells = [mean_in_words(more.get(m)) for m in metrics]
+            yield [curve["line"] or summary["title"], declared(point["across"]), *cells]
 
 
 def _goal_rows(summary: Summary) -> Iterator[list[str]]:
@@ -145,14 +149,4 @@ def _goal_rows(summary: Summary) -> Iterator[list[str]]:
         for point in each["points"]:
             limit = "none" if point["limit"] is None else significant(point["limit"], 3)
             reached = f"{point['reached']} of {point['runs']}"
-            yield [each["line"] or summary["title"], f"{point['across']:g}", reached, limit]
-
-
-def _cell(mean: Mapping[str, Any] | None) -> str:
-    """Return a mean with half the width of its interval."""
-    if mean is None or mean["mean"] is None:
-        return "–"
-    if mean["low"] is None or mean["high"] is None or mean["low"] == mean["high"]:
-        return significant(mean["mean"], 3)
-    half = (mean["high"] - mean["low"]) / 2
-    return f"{significant(mean['mean'], 3)} ± {significant(half, 2)}"
+            yield [each["line"] or summary["title"], declared(point["across"]), reached, limit]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
@@ -12,27 +11,28 @@ from markupsafe import Markup
 from secagg.reports.experiments.attacks import CONTROL, Numbers, number_of
 from secagg.reports.experiments.metrics import (
     DIFFERENCES,
+    NEAR_ONE,
     SHARES,
     Summary,
     across_of,
     all_points,
+    is_constant,
     is_cost,
     label_of,
     metrics_of,
 )
 from secagg.reports.svg.panels import Panel, panels_picture
 from secagg.reports.svg.plot import At
-from secagg.reports.svg.side_by_side import side_by_side_picture
 
-_Picture = tuple[str, Markup]
 _CONTROL = "control"
-_ORDER = ("placement", "utility", "leakage", "rounds", "cost")
+_SAME = 1e-3  # relative difference of two lines that lie on each other
+_ORDER = ("utility", "leakage", "rounds", "cost")
 
 
 def pictures(summary: Summary) -> dict[str, tuple[str, Markup]]:
     """Return the pictures: name of the file -> caption and picture."""
     metrics = metrics_of(summary)
-    costs = [m for m in metrics if is_cost(m)]
+    costs = [m for m in metrics if is_cost(m) and not is_constant(summary, m)]
     utility = [m for m in metrics if not is_cost(m)]
     found = {
         "utility": (
@@ -55,8 +55,6 @@ def pictures(summary: Summary) -> dict[str, tuple[str, Markup]]:
         for name, (caption, panels) in found.items()
         if panels
     }
-    if placement := _placement(summary):
-        drawn["placement"] = placement
     if by_rounds := list(_round_panels(summary)):
         caption = (
             "What attacks found after the first sums of the run. The control is the same attack "
@@ -78,24 +76,6 @@ def _title(summary: Summary, caption: str) -> str:
     return f"{summary['title']}: {caption.partition('.')[0]}"
 
 
-def _placement(summary: Summary) -> _Picture | None:
-    """Return the curves side by side, by the goal's metric; None if there is only one curve."""
-    utility = [m for m in metrics_of(summary) if not is_cost(m)]
-    goal = summary["goal"]
-    wanted = goal["metric"] if goal and goal["metric"] in utility else next(iter(utility), None)
-    if wanted is None:
-        return None
-    panel = _panel(summary, wanted)
-    curves = [(name, curve) for name, curve in panel.curves if curve]
-    if len(curves) < 2:
-        return None
-    caption = f"The curves side by side: {label_of(wanted)}. {_means(summary)} as bars."
-    picture = side_by_side_picture(
-        _title(summary, caption), across_of(summary), replace(panel, curves=curves)
-    )
-    return caption, picture
-
-
 def _panel(summary: Summary, metric: str) -> Panel:
     curves = [
         (
@@ -108,16 +88,37 @@ def _panel(summary: Summary, metric: str) -> Panel:
         )
         for curve in summary["curves"]
     ]
+    same = _same(summary)
     references = [
-        (name, means[metric]["mean"])
+        (same.get(name, name), means[metric]["mean"])
         for name, means in summary["baselines"].items()
-        if metric in means and not is_cost(metric) and means[metric]["mean"] is not None
+        if metric in means
+        and not is_cost(metric)
+        and means[metric]["mean"] is not None
+        and same.get(name) != ""
     ]
+    if metric == "coverage" and (level := summary["job"].get("level")) is not None:
+        references.append(("level of the intervals", level))
     goal = summary["goal"]
     if goal is not None and goal["metric"] == metric:
         references.append(("goal", goal["below"] if goal["above"] is None else goal["above"]))
     top = 1.0 if metric in SHARES else math.inf
-    return Panel(label_of(metric), curves, references, top, from_zero=metric not in DIFFERENCES)
+    from_zero = metric not in (*DIFFERENCES, *NEAR_ONE)
+    return Panel(label_of(metric), curves, references, top, from_zero=from_zero)
+
+
+def _same(summary: Summary) -> dict[str, str]:
+    """Return the name of one line for all records, if results are the same in one place.
+
+    "pooled" then has the name "", since it would hide "no noise".
+    """
+    exact, pooled = (summary["baselines"].get(name, {}) for name in ("no noise", "pooled"))
+    shared = [m for m in exact if m in pooled and not is_cost(m)]
+    equal = all(
+        math.isclose(exact[m]["mean"] or 0.0, pooled[m]["mean"] or 0.0, rel_tol=_SAME)
+        for m in shared
+    )
+    return {"no noise": "no noise, and pooled", "pooled": ""} if shared and equal else {}
 
 
 def _at(across: float, mean: Mapping[str, Any]) -> At:

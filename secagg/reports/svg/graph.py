@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import listing
+from secagg.evidence.numbers import listing
 from secagg.reports.svg import elements
 
 Verdict = Literal[

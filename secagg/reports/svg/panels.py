@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from secagg.reports.numbers import significant
+from secagg.evidence.numbers import significant
 from secagg.reports.svg import elements
 from secagg.reports.svg.marks import COLOURS
 from secagg.reports.svg.plot import (

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from secagg.reports.numbers import power_of_ten
+from secagg.evidence.numbers import power_of_ten
 from secagg.reports.svg import elements
-from secagg.reports.svg.line_chart import round_step
 from secagg.reports.svg.marks import COLOURS, DASHES, MARKERS
+from secagg.reports.svg.xy_chart import round_step
 
 WIDTH, PLOT = 520.0, 170.0
 LEFT, RIGHT, TOP = 62.0, 18.0, 10.0
@@ -97,8 +97,11 @@ def vertical_scale(
     means = [at.y for at in drawn if math.isfinite(at.y)] + changing or lines
     largest, least = max(values, default=1.0), min(means, default=0.0)
     if math.isfinite(top):
-        marks = [top * i / 4 for i in range(5)]
-        return Scale(0.0, top, base, base - PLOT, False, [(mark, f"{mark:g}") for mark in marks])
+        span = top if from_zero else (top - min(values, default=0.0)) or top
+        step = round_step(span, 4)
+        marks = [top - i * step for i in range(max(math.ceil(span / step - 1e-9), 1), -1, -1)]
+        ticks = [(mark, f"{mark:.6g}") for mark in marks]
+        return Scale(marks[0], top, base, base - PLOT, False, ticks)
     if from_zero and least > 0 and largest / least > _LOG_RATIO:
         powers = range(math.floor(math.log10(least)), math.ceil(math.log10(largest)) + 1)
         every = math.ceil(len(powers) / 8)

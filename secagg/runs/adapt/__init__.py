@@ -10,12 +10,12 @@ import pandas as pd
 
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.runs.adapt import fedlin, sparse_bayes
 from secagg.runs.adapt.own_columns import read_own_columns
-from secagg.runs.run_reader import RunFolder
 
 if TYPE_CHECKING:
     from secagg.runs.adapt.stitched import StitchedSite

@@ -26,6 +26,7 @@ from secagg.contracts import Result
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.records_to_predict import SITES
@@ -38,7 +39,6 @@ from secagg.models.fedlin.posterior.site_posterior import drawn_level
 from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import Natural
 from secagg.runs.adapt.new_records import as_recorded, predictors_of, site_records
-from secagg.runs.run_reader import RunFolder
 
 DRAWS = 4000
 

@@ -13,13 +13,12 @@ Columns are declared as in a job. Nobody else sees the file.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from secagg.core.validation import build
+from secagg.core.validation import build, read_toml
 from secagg.errors import JobError
 from secagg.jobs.job import Column
 
@@ -43,14 +42,7 @@ def read_own_columns(declared: Mapping[str, Any] | str | Path) -> OwnColumns:
     """Return the declarations, given as a mapping or a TOML file. Raises `JobError`."""
     where = "columns" if isinstance(declared, Mapping) else str(declared)
     if not isinstance(declared, Mapping):
-        try:
-            declared = tomllib.loads(Path(declared).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise JobError(where, f"cannot be read ({error.strerror})") from None
-        except UnicodeDecodeError:
-            raise JobError(where, "is not UTF-8 text") from None
-        except tomllib.TOMLDecodeError as error:
-            raise JobError(where, f"is not valid TOML: {error}") from None
+        declared = read_toml(Path(declared), JobError)
     own = build(OwnColumns, declared, where)
     if not own.columns:
         raise JobError(where, "declares no column", "Write [columns.NAME] as in a job.")

@@ -21,6 +21,7 @@ from secagg.contracts import PublicFacts
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Continuous, Job
 from secagg.jobs.records_to_predict import NEW_RECORDS_SOURCE, SITES
@@ -37,7 +38,6 @@ from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.models.sparse_bayes.result import MAX_R_HAT
 from secagg.models.sparse_bayes.sums import own_deviations
 from secagg.runs.adapt.new_records import site_records
-from secagg.runs.run_reader import RunFolder
 
 if TYPE_CHECKING:
     import pandas as pd

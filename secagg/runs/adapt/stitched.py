@@ -24,6 +24,7 @@ from secagg.contracts import PublicFacts, Result, SiteRecords
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, EvidenceError, JobError, UsageError
+from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import Job, Named, parse_job
 from secagg.jobs.records_to_predict import SITES
@@ -38,7 +39,6 @@ from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
 from secagg.runs.adapt.own_columns import OwnColumns
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
-from secagg.runs.run_reader import MALFORMED_ERRORS, RunFolder
 
 _MIN_RECORDS = 2
 

@@ -25,6 +25,7 @@ from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Placement
 from secagg.core.printable import printable
 from secagg.errors import DataError, JobError, UsageError
+from secagg.evidence.numbers import counted
 from secagg.jobs.column_check import ColumnCheck, check_column
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
@@ -37,7 +38,6 @@ from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_rules import OwnRecords, own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records
 from secagg.privacy.policy.site_policy import SitePolicy
-from secagg.reports.numbers import counted
 from secagg.runs.checks.earlier_draws import moments_drawn_before
 from secagg.runs.checks.expected_refusals import budget_refusals
 from secagg.runs.checks.lost_rule import lost_rule_remarks

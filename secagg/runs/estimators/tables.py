@@ -16,7 +16,7 @@ import pandas as pd
 
 from secagg.errors import DataError
 from secagg.jobs.cells import MISSING, read_column
-from secagg.jobs.job import Continuous, Job
+from secagg.jobs.job import Job, Number
 
 Tables = Mapping[Any, pd.DataFrame]
 
@@ -50,7 +50,7 @@ def clipped_values(job: Job, tables: Tables) -> list[str]:
     """Return a note on each column that has many values outside its bounds."""
     notes = []
     for name, column in job.columns.items():
-        if isinstance(column, Continuous):
+        if isinstance(column, Number):
             cells = pd.concat([table[name] for table in tables.values()])
             numbers = pd.to_numeric(cells, errors="coerce")
             outside = int(((numbers < column.low) | (numbers > column.high)).sum())

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from secagg.contracts import EdgeRule, Family, MethodFacts
+from secagg.contracts import EdgeRule, FisherLaw, MethodFacts
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency, Placement
-from secagg.jobs.job import Continuous
+from secagg.jobs.job import Number
 from secagg.privacy.expected_error import (
     Assumptions,
     PlannedNoise,
@@ -41,18 +41,20 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(rule, str):
         return {"verdict": None, "words": f"not judged: {rule}"}
     used, regression = _columns(facts), facts.regression
-    logistic = regression is not None and regression.family is Family.BINOMIAL
+    law = FisherLaw() if regression is None else regression.family.fisher
+    if law is None:
+        words = f"not judged: no error is predicted for {planned.method.title.lower()}"
+        return {"verdict": None, "words": words}
     variables = [v for v in planned.public.variables if used is None or {v.column, v.name} & used]
-    kinds = [job.columns[v.column].type for v in variables]
-    if len(kinds) < 2:
+    if len(variables) < 2:
         return {"verdict": None, "words": "not judged: a regression needs at least two variables"}
-    continuous = kinds.count("continuous")
+    indicators = sum(v.indicator for v in variables)
     assumed = Assumptions(
         job.privacy.expected_records,
-        continuous,
-        len(kinds) - continuous,
+        len(variables) - indicators,
+        indicators,
         clip.mean_square,
-        logistic,
+        law,
     )
     noised = _planned_noise(planned, guarantee)
     if rule is not None:
@@ -64,7 +66,7 @@ def prospect(planned: Planned, guarantee: Mapping[str, Any]) -> dict[str, Any]:
     deviations = {}
     for variable in variables:
         column = job.columns[variable.column]
-        if isinstance(column, Continuous):
+        if isinstance(column, Number):
             name = f"ln({variable.name})" if column.transform == "log" else variable.name
             unit = "" if column.transform == "log" else column.unit
             deviations[name] = assumed.spread * variable.half_range, unit
@@ -142,16 +144,15 @@ def _statement(
 
     deviations: standard deviation and unit of each continuous variable
     """
-    parts, of = [], "the outcome's variance"
+    parts = []
     if deviations:
         parts.append(_listed(assumed, deviations))
-    if assumed.logistic:
+    if assumed.law.indicator:
         frequency = (1 - math.sqrt(1 - 4 * assumed.outcome_variance)) / 2
         parts.append(f"an outcome in {percent(frequency)} of the records")
-        of = "the log odds' latent variance"
     parts.append(f"correlations of {assumed.correlation:g}")
     text = f"assumes {', '.join(parts)}, and predictors that explain {percent(assumed.explained)} "
-    text += f"of {of}"
+    text += f"of {assumed.law.explained}"
     if narrow is not None:
         text += f"; with standard deviations half as large, the error is {percent(narrow)}"
     return (

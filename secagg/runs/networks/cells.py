@@ -19,7 +19,7 @@ from secagg.core.arrays import Array
 from secagg.core.validation import did_you_mean
 from secagg.errors import DataError, UsageError
 from secagg.jobs.cells import read_column
-from secagg.jobs.job import Column, Continuous
+from secagg.jobs.job import Column, Continuous, Number
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ModelCells:
     def levels(self, number: int) -> tuple[str, ...]:
         """Return the names of a column's levels."""
         column = self.columns[self.names[number]]
-        return () if isinstance(column, Continuous) else tuple(column.levels)
+        return () if isinstance(column, Number) else tuple(column.levels)
 
     def read_one(self, given: Mapping[str, Any]) -> tuple[Array, list[str]]:
         """Return the values of one record (NaN if not given), and the columns that were clipped.
@@ -135,6 +135,6 @@ def _named(name: str, row: int) -> str:
 
 def _as_value(column: Column, variables: Array) -> Array:
     """Return the value of each cell from its variables: the unit analysed, or a level's number."""
-    if isinstance(column, Continuous):
+    if isinstance(column, Number):
         return variables[:, 0]
     return np.asarray(variables @ np.arange(1, variables.shape[1] + 1))

@@ -20,14 +20,14 @@ import pandas as pd
 from secagg.contracts import PublicFacts, Result
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
-from secagg.jobs.job import Continuous, Job
+from secagg.jobs.job import Continuous, Job, Number
 from secagg.jobs.records_to_predict import SITES, in_own_units
 from secagg.jobs.registry import make_method
 from secagg.models.neural.module_learner import ModuleLearner
 from secagg.models.neural.torch_import import require_torch
 from secagg.models.neural.torch_module import TorchModule
-from secagg.runs.run_reader import RunFolder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,7 +79,7 @@ class FinishedModuleRun:
     def levels(self) -> tuple[str, ...]:
         """The outcome's levels; none for a continuous outcome."""
         column = self.job.columns[self._outcome]
-        return () if isinstance(column, Continuous) else tuple(column.levels)
+        return () if isinstance(column, Number) else tuple(column.levels)
 
     def predict(self, table: pd.DataFrame) -> pd.Series:
         """Return each record's predicted outcome, or its likeliest level.

@@ -25,6 +25,7 @@ from secagg.contracts import Result
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
@@ -39,7 +40,6 @@ from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.revealer import FedNgr
 from secagg.models.neural.torch_module import TorchModule
 from secagg.runs.networks.cells import ModelCells
-from secagg.runs.run_reader import RunFolder
 
 QUERY_EFFORT = Effort(chains=40, warm_up=200, sweeps=1000)
 PREDICT_EFFORT = Effort(chains=40, warm_up=50, sweeps=50)

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tomllib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,7 +48,7 @@ from secagg.core.roster_file import (
     read_roster,
     roster_text,
 )
-from secagg.core.validation import describe, unknown_key
+from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import EvidenceError, JobError, PolicyRefusal, UsageError
 from secagg.jobs.data_sources import ENDINGS
 from secagg.privacy.policy.draft import DRAFT
@@ -138,12 +137,9 @@ class Home:
     def settings(self) -> HomeSettings:
         """The content of site.toml. Raises `UsageError` or `JobError`."""
         path = self.folder / SETTINGS
-        try:
-            raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError:
-            raise UsageError(str(self.folder), f"has no {SETTINGS}, so is not a home") from None
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UsageError(str(path), f"is not valid TOML: {error}") from None
+        if not path.exists():
+            raise UsageError(str(self.folder), f"has no {SETTINGS}, so is not a home")
+        raw = read_toml(path)
         try:
             settings = HomeSettings.model_validate(raw)
         except ValidationError as error:

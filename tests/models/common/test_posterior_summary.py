@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ from secagg.models.common.posterior_summary import (
     to_arviz,
     worst_diagnostics,
 )
-from secagg.runs.run_files import finite
 
 RNG = np.random.default_rng(3)
 INDEPENDENT = RNG.standard_normal((500, 4, 2))
@@ -145,14 +142,6 @@ class TestArviz:
         found = posterior["theta"].sel(outcome="y", predictor="z", chain=1, draw=3).item()
         assert found == theta[3, 1, 0, 3]
         assert posterior["eta"].dims == ("chain", "draw")
-
-    def test_from_a_run_folder(self, tmp_path: Path) -> None:
-        result = self.regression()
-        np.savez(tmp_path / "arrays.npz", allow_pickle=False, **result.arrays)
-        summary = json.loads(json.dumps(finite(result.summary)))
-        with np.load(tmp_path / "arrays.npz") as kept:
-            again = to_arviz(Result(summary, dict(kept)))
-        assert np.array_equal(again["posterior"]["theta"], to_arviz(result)["posterior"]["theta"])
 
     def test_a_result_without_draws(self) -> None:
         with pytest.raises(UsageError):

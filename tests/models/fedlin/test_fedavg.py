@@ -17,6 +17,7 @@ from support.fedlin import (
     steps_from,
     told,
 )
+from support.wrong_settings import wrong_settings
 
 from secagg.errors import DataError, JobError
 
@@ -139,11 +140,7 @@ def test_the_tolerance_ends_the_rounds() -> None:
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize(
-    ("method", "noted"),
-    [({}, True), ({"rounds": 100}, False)],
-    ids=str,
-)
+@pytest.mark.parametrize(("method", "noted"), [({}, True), ({"rounds": 100}, False)], ids=str)
 def test_the_remaining_change_is_estimated_for_slow_convergence(
     method: dict[str, Any], noted: bool
 ) -> None:
@@ -173,10 +170,7 @@ def test_chance_does_not_trigger_the_note_on_remaining_change() -> None:
 @pytest.mark.parametrize(
     ("setting", "where"),
     [
-        ({"personal": 0.0}, "method.personal"),
-        ({"personal": -1.0}, "method.personal"),
-        ({"personal": 1e10}, "method.personal"),
-        ({"personal": float("nan")}, "method.personal"),
+        *wrong_settings(personal=[0.0, -1.0, 1e10, float("nan")]),
         ({"weights": "rows"}, "method: weights"),
         ({"alpha": 0.1}, "method: unknown key"),
     ],

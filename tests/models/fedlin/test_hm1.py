@@ -18,6 +18,7 @@ from support.fedlin import (
     simulated,
     told,
 )
+from support.wrong_settings import wrong_settings
 
 from secagg.errors import JobError, UsageError
 from secagg.models.fedlin.gradient_steps import Quadratic
@@ -298,30 +299,22 @@ def test_the_estimated_remaining_change_has_the_right_order() -> None:
 @pytest.mark.parametrize(
     ("setting", "where"),
     [
-        ({"rounds": 0}, "method.rounds"),
-        ({"alpha": 1.0}, "method.alpha"),
-        ({"alpha": float("nan")}, "method.alpha"),
-        ({"tolerance": -1e-9}, "method.tolerance"),
-        ({"tolerance": float("inf")}, "method.tolerance"),
-        ({"steps": 0}, "method.steps"),
-        ({"step": 0.0}, "method.step"),
-        ({"step": 1.0}, "method.step"),
-        ({"batch": 0}, "method.batch"),
-        ({"participation": 0.0}, "method.participation"),
-        ({"participation": 1.1}, "method.participation"),
-        ({"holdout": 1.0}, "method.holdout"),
-        ({"holdout": -0.1}, "method.holdout"),
-        ({"noise_sd": 0.0}, "method.noise_sd"),
-        ({"noise_sd": -1.0}, "method.noise_sd"),
-        ({"noise_sd": float("nan")}, "method.noise_sd"),
-        ({"degree": 0}, "method.degree"),
+        *wrong_settings(
+            rounds=[0],
+            alpha=[1.0, float("nan")],
+            tolerance=[-1e-9, float("inf")],
+            steps=[0],
+            step=[0.0, 1.0],
+            batch=[0],
+            participation=[0.0, 1.1],
+            holdout=[1.0, -0.1],
+            noise_sd=[0.0, -1.0, float("nan")],
+            degree=[0, 2],
+            intercept=["none"],
+            outcome=["z"],
+            predictors=[[], ["y"], ["x0", "x0"]],
+        ),
         ({"degree": 13, "predictors": ["x0"]}, "method.degree"),
-        ({"degree": 2}, "method.degree"),
-        ({"intercept": "none"}, "method.intercept"),
-        ({"outcome": "z"}, "method.outcome"),
-        ({"predictors": []}, "method.predictors"),
-        ({"predictors": ["y"]}, "method.predictors"),
-        ({"predictors": ["x0", "x0"]}, "method.predictors"),
         ({"weight": "both"}, "method: weight"),
         ({"variance": "none"}, "method: variance"),
         ({"holdout_rows": "first"}, "method: holdout_rows"),

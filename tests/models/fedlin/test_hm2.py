@@ -6,7 +6,6 @@ fixed point are. Hierarchies have tests of their own.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +16,11 @@ from support.fedlin import Written, bounds, continuous, fedlin_job, linear_table
 from support.few_sites import exact
 from support.plain_ep import propagate
 from support.playing import rows_of
+from support.wrong_settings import wrong_settings
 
 import secagg
 from secagg.contracts import PublicFacts, State
-from secagg.core.randomness import replayable_random, seeded_random
+from secagg.core.randomness import seeded_random
 from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
@@ -29,11 +29,9 @@ from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.ridge import Ridge
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.numerics.natural_gaussian import triangle
-from secagg.runs.run import Run
 
 RIDGE = {"name": "fedlin_hm2", "prior": "ridge"}
 SIZES = (30, 12, 45, 4)
-PROTOCOLS = ["additive", "masked", pytest.param("paillier", marks=pytest.mark.system)]
 
 
 def statistics(written: Written, k: int, intercept: str) -> SufficientStatistics:
@@ -56,29 +54,6 @@ def test_a_run_equals_expectation_propagation(intercept: str, scale: str) -> Non
     np.testing.assert_allclose(result.arrays["shared_mean"], mean, rtol=0, atol=1e-7)
     np.testing.assert_allclose(result.arrays["shared_covariance"], cov, rtol=0, atol=1e-7)
     assert result.summary["rounds"] == 12
-
-
-@functools.cache
-def of_three_sites(prior: str, protocol: str) -> Run:
-    tables = linear_tables((9, 12, 7), d=2)
-    settings = {"name": "fedlin_hm2", "prior": prior, "rounds": 2, "draws": 100, "holdout": 0.2}
-    if prior == "normal":
-        settings["points"] = 64
-    more = {"key_bits": 2048} if protocol == "paillier" else {}
-    job = {**fedlin_job(settings, bounds(tables)), "protocol": {"name": protocol, **more}}
-    return secagg.run(job, tables, random=replayable_random(1))
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("prior", ["ridge", "normal", "lasso"])
-def test_every_protocol_gives_the_same_bits(protocol: str, prior: str) -> None:
-    plain, other = of_three_sites(prior, "plain"), of_three_sites(prior, protocol)
-    assert other.result.summary == plain.result.summary
-    for name, array in plain.result.arrays.items():
-        assert other.result.arrays[name].tobytes() == array.tobytes()
-    assert {s: r.summary for s, r in other.own.items()} == {
-        s: r.summary for s, r in plain.own.items()
-    }
 
 
 def opened() -> tuple[FedLinHm2, PublicFacts, Any, State, dict[str, Any]]:
@@ -285,18 +260,18 @@ def test_sites_with_few_records_have_proper_posteriors(prior: str, sizes: tuple[
 @pytest.mark.parametrize(
     ("settings", "where"),
     [
+        *wrong_settings(
+            draws=[10],
+            level=[1.0],
+            damping=[0.0],
+            mu_sd=[0.0],
+            tolerance=[-1.0],
+            rope=[-1.0],
+            log_tau_mean=[float("nan")],
+            points=[8, -64, 2**20],
+        ),
         ({"prior": "horseshoe"}, "method"),
-        ({"draws": 10}, "method.draws"),
-        ({"level": 1.0}, "method.level"),
-        ({"damping": 0.0}, "method.damping"),
-        ({"mu_sd": 0.0}, "method.mu_sd"),
-        ({"tolerance": -1.0}, "method.tolerance"),
-        ({"rope": -1.0}, "method.rope"),
-        ({"log_tau_mean": float("nan")}, "method.log_tau_mean"),
-        ({"points": 8}, "method.points"),
-        ({"points": -64}, "method.points"),
         ({"points": 64, "prior": "ridge"}, "method.points"),
-        ({"points": 2**20}, "method.points"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], where: str) -> None:

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from secagg.errors import DataError, UsageError
-from secagg.models.glm.newton import logistic_sums
+from secagg.models.glm.logistic import BINOMIAL
+from secagg.models.glm.newton import term_sums
 
 EPS = np.finfo(float).eps
+LIMITS = BINOMIAL.bounds(None)
+
+
+def logistic_sums(X, y, beta):
+    return term_sums(BINOMIAL, LIMITS, X, y, beta)
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 5.0])

@@ -190,14 +190,6 @@ def test_the_result_reports_that_no_site_could_learn() -> None:
     assert result.summary["status"] == "all sites abstained"
 
 
-def test_the_method_runs_without_any_records() -> None:
-    for method in (LocalGraphs(), LocalGraphs(learner="pc"), LocalGraphs(combine="average")):
-        update, _ = method.contribute(
-            STAGE, SiteRecords(np.zeros((0, 4)), 0, np.zeros(4)), {}, {}, public_of(), system_random
-        )
-        assert not update["edges"].any() and update["abstained"] == [1]
-
-
 def test_weights_beyond_the_bound_are_clipped_and_counted() -> None:
     """b is 10^8 times a, in own units: 8 digits above what the field carries."""
     a = np.random.default_rng(0).uniform(-1, 1, 50)
@@ -253,14 +245,3 @@ def test_settings_are_limited_to_those_of_the_learner() -> None:
         ("ges", {"penalty": 2.0}),
     ):
         assert LocalGraphs(learner=learner, **had).stages(public_of())
-
-
-def test_the_method_takes_exactly_one_round() -> None:
-    method, public = LocalGraphs(), public_of()
-    (stage,) = method.stages(public)
-    assert stage.max_rounds == 1 and stage.sensitivity is None
-    assert [field.shape for field in stage.spec] == [(4, 4), (1,)]
-    state = method.initial_state(public)
-    assert method.next_request(state) == (STAGE, {})
-    total = {"edges": np.zeros((4, 4)), "abstained": np.zeros(1)}
-    assert method.next_request(method.aggregate(state, total, 3)) is None

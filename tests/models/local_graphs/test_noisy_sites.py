@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secagg.contracts import (
-    NoisyMatrix,
-    PublicFacts,
-    RecordCount,
-    SiteRecords,
-    Variable,
-)
+from secagg.contracts import NoisyMatrix, PublicFacts, RecordCount, SiteRecords, Variable
 from secagg.core.randomness import seeded_random
 from secagg.errors import JobError
 from secagg.models.common.surrogate_records import surrogate_records

@@ -59,11 +59,7 @@ def test_settings_out_of_range_are_refused(table: dict[str, Any], key: str) -> N
 
 @pytest.mark.parametrize(
     "truth",
-    [
-        [["x", "x"]],
-        [["x", "y"], ["y", "x"]],
-        [["x", "y"], ["y", "s=m"], ["s=m", "x"]],
-    ],
+    [[["x", "x"]], [["x", "y"], ["y", "x"]], [["x", "y"], ["y", "s=m"], ["s=m", "x"]]],
     ids=["loop", "two ways", "cycle"],
 )
 def test_a_true_graph_with_a_cycle_is_refused(truth: Any) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 from scipy.special import beta
-from support.checkout import ROOT
 from support.short_chains import short_chains
 
 from secagg.errors import UsageError
@@ -28,8 +27,7 @@ LEVEL = 0.9
 @pytest.fixture
 def simulation(monkeypatch):
     """The benchmark's designs and methods: what it prints is what is tested."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return import_module("interval_coverage")
+    return import_module("benchmarks.noise.interval_coverage")
 
 
 def table(rng, n, d):

@@ -45,10 +45,7 @@ def job(bound, method, low=None):
     }
 
 
-OLS = {
-    "name": "moments",
-    "analyses": [{"kind": "ols", "outcome": "y", "predictors": ["x", "z"]}],
-}
+OLS = {"name": "moments", "analyses": [{"kind": "ols", "outcome": "y", "predictors": ["x", "z"]}]}
 LOGISTIC = {"name": "logistic", "outcome": "ill", "predictors": ["x", "z"]}
 
 

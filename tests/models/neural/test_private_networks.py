@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from support.networks import job, tables
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.contracts import SiteRecords
 from secagg.core.randomness import replayable_random
 from secagg.errors import CapabilityError, JobError, PeerError, PolicyRefusal
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.job import parse_job
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.module_learner import module_learner

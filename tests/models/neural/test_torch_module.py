@@ -16,7 +16,6 @@ from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, JobError, PolicyRefusal
 from secagg.jobs.job import parse_job
 from secagg.runs.networks.finished_module import FinishedModuleRun
-from secagg.runs.run import run
 from secagg.runs.simulate import simulate
 from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import plan_job
@@ -128,19 +127,6 @@ def test_a_long_update_is_shortened_and_counted() -> None:
     start = fitted(data, **given | {"rounds": 1, "learning_rate": 1e-12})
     moved = sum(np.sum((clipped.arrays[n] - start.arrays[n]) ** 2) for n in start.arrays)
     assert np.sqrt(moved) <= 2e-3 + 1e-9
-
-
-@pytest.mark.parametrize("protocol", ["additive", "masked", "paillier"])
-def test_bits_are_equal_under_every_protocol(protocol: str) -> None:
-    method = {
-        "name": "torch_module",
-        "outcome": "y",
-        "rounds": 3,
-        "module_settings": {"hidden": [3]},
-    }
-    one, two = (run(job(method, name), tables()).result for name in ("plain", protocol))
-    for name, block in one.arrays.items():
-        np.testing.assert_array_equal(block, two.arrays[name])
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,7 @@ from support.playing import play, rows_of
 from secagg.contracts import Kind, PublicFacts, Result, SiteRecords, State, Variable
 from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
-from secagg.experiments.simulated_graphs import (
-    edge_weights,
-    erdos_renyi_dag,
-    linear_gaussian_rows,
-)
+from secagg.experiments.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
 from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.linear import CONSENSUS, NotearsAdmm
 from secagg.models.notears_admm.linear_simulation import learn

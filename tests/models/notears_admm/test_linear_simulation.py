@@ -14,11 +14,7 @@ from scipy.optimize import minimize
 from support.time_series import time_series
 
 from secagg.errors import SecaggError, UsageError
-from secagg.experiments.simulated_graphs import (
-    edge_weights,
-    erdos_renyi_dag,
-    linear_gaussian_rows,
-)
+from secagg.experiments.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.notears_admm import coordinator, linear_simulation

@@ -54,12 +54,7 @@ def test_a_federated_run_equals_the_simulation() -> None:
     result, state = run(METHOD, sites)
     assert result.summary["converged"]
     assert [(e["from"], e["to"]) for e in result.summary["edges"]] == [("x0", "x1")]
-    fit = learn(
-        [table - MIDDLE for table in sites],
-        penalty=0.01,
-        hidden=4,
-        zero_diagonal=True,
-    )
+    fit = learn([table - MIDDLE for table in sites], penalty=0.01, hidden=4, zero_diagonal=True)
     assert fit.diagnostics["rounds"] == state["rounds"]
     # Contributions are rounded to 2^-41 of their units, at most 4 * 64 of the loss's: 1e-10, over a
     # curvature of K rho2 = 0.3 at first. Where for that a site's search ends a step apart, it does

@@ -11,11 +11,7 @@ import pytest
 
 from secagg.models.common.clipped_sums import exact_bits
 from secagg.models.graphs.mlp import Networks
-from secagg.models.notears_admm.mlp_gradients import (
-    MAX_INPUT,
-    MAX_PARAMETER,
-    clipped_gradient_sum,
-)
+from secagg.models.notears_admm.mlp_gradients import MAX_INPUT, MAX_PARAMETER, clipped_gradient_sum
 
 BITS = 32
 LOOSE = 1e4  # a clip that shortens no gradient of records and networks of ordinary size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ import pandas as pd
 import pytest
 from support.noisy_mlp import COLUMNS, job, tables
 from support.playing import play, rows_of
+from support.wrong_settings import wrong_settings
 
-from secagg.audits.run_integrity import verify_folder
 from secagg.contracts import PublicFacts, RecordCount
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, JobError, PeerError
@@ -53,26 +52,20 @@ def sent(plan: Planned, rng: np.random.Generator) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("settings", "where"),
-    [
-        ({"variant": "paper"}, "method.variant"),
-        ({"solver": "subgradient"}, "method.solver"),
-        ({"solver": "proximal"}, "method.solver"),
-        ({"rho2": 0.2}, "method.rho2"),
-        ({"gamma1": 1.3}, "method.gamma1"),
-        ({"gamma2": 1.1}, "method.gamma2"),
-        ({"clip": 0.0}, "method.clip"),
-        ({"clip": 1e-7}, "method.clip"),
-        ({"clip": 1e6}, "method.clip"),
-        ({"learning_rate": 0.0}, "method.learning_rate"),
-        ({"learning_rate": 2.0}, "method.learning_rate"),
-        ({"sampling_rate": 0.0}, "method.sampling_rate"),
-        ({"sampling_rate": 1.5}, "method.sampling_rate"),
-        ({"sampling_rate": float("nan")}, "method.sampling_rate"),
-        ({"penalty": -1.0}, "method.penalty"),
-        ({"rounds": 0}, "method.rounds"),
-        ({"hidden": 0}, "method.hidden"),
-        ({"truth": [["x", "z"]]}, "method.truth"),
-    ],
+    wrong_settings(
+        variant=["paper"],
+        solver=["subgradient", "proximal"],
+        rho2=[0.2],
+        gamma1=[1.3],
+        gamma2=[1.1],
+        clip=[0.0, 1e-7, 1e6],
+        learning_rate=[0.0, 2.0],
+        sampling_rate=[0.0, 1.5, float("nan")],
+        penalty=[-1.0],
+        rounds=[0],
+        hidden=[0],
+        truth=[[["x", "z"]]],
+    ),
 )
 def test_settings_without_a_meaning_or_out_of_range_are_refused(settings, where):
     with pytest.raises(JobError) as caught:
@@ -368,13 +361,6 @@ def test_it_is_called_admm_only_without_noise():
         assert len(titles) == 1 and ("NOTEARS-ADMM" in titles.pop()) is admm
 
 
-def test_the_note_on_noise_counts_the_rounds():
-    plan = planned(job(rounds=7))
-    state = plan.method.initial_state(plan.public) | {"rounds": 7}
-    notes = plan.method.result(state, plan.public, RecordCount(100.0, 1.0)).summary["notes"]
-    assert sum(" 7 rounds" in note for note in notes) == 1
-
-
 def test_steps_that_are_not_finite_are_left_out_and_counted():
     plan = planned(job(standardise=False))
     state = plan.method.initial_state(plan.public)
@@ -383,30 +369,6 @@ def test_steps_that_are_not_finite_are_left_out_and_counted():
     after = plan.method.aggregate(far, total, 3)
     np.testing.assert_array_equal(after["W"], far["W"])
     assert after["failed_steps"] == 1 and after["rounds"] == 1 and after["status"] == GRADIENT
-
-
-@pytest.mark.system
-def test_a_run_has_the_same_bits_under_every_protocol_and_is_verified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Apart from the noise, whose random numbers differ: samples are the same."""
-    found = []
-    for protocol in ("masked", "additive"):
-        with monkeypatch.context() as patched:
-            patched.setattr(
-                "secagg.sessions.site_steps.sample_weighted",
-                lambda variance, weights, numbers, random: np.zeros(numbers, dtype=np.int64),
-            )
-            raw = job(protocol, sampling_rate=0.5, rounds=3)
-            out = tmp_path / protocol
-            found.append(run(raw, tables(), out=out, random=replayable_random(3)).result)
-    one, other = found
-    for name, array in one.arrays.items():
-        assert other.arrays[name].tobytes() == array.tobytes(), name
-    assert verify_folder(tmp_path / "masked").failed is None
-    page = (tmp_path / "masked" / "report.html").read_text("utf-8")
-    assert "Poisson" in page and "Probability that a record takes part" in page
-    assert "All rounds were run." in page and "sites agree" not in page
 
 
 def test_the_noise_reaches_every_number_of_every_round(monkeypatch: pytest.MonkeyPatch) -> None:

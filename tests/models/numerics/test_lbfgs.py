@@ -9,10 +9,7 @@ Vector = np.ndarray
 
 
 def quadratic(centre: Vector, curvature: Vector):
-    return lambda x: (
-        0.5 * float(curvature @ (x - centre) ** 2),
-        curvature * (x - centre),
-    )
+    return lambda x: (0.5 * float(curvature @ (x - centre) ** 2), curvature * (x - centre))
 
 
 class Walled:

@@ -315,20 +315,3 @@ def test_the_calibrated_prior_does_not_depend_on_the_slab() -> None:
     np.testing.assert_allclose(theirs.narrow(eta), 0.01 * eta)
     assert theirs.spread == 1.0
     assert SparseMarkov().constants(400) == SparseDirected().constants(400) == theirs
-
-
-def test_a_certain_effect_at_three_sites_is_found() -> None:
-    """y = 0.3 a + noise, pooled t of 6: see docs/methods/sparse_regression.md."""
-    rng, parts = np.random.default_rng(5), []
-    for _ in range(3):
-        X = rng.standard_normal((130, 3))
-        y = 0.3 * X[:, 0] + rng.standard_normal(130)
-        parts.append(np.clip(np.column_stack([y, X]) / HALF, -1, 1))
-    pips = {}
-    for prior in ("calibrated", "paper"):
-        method = SparseRegression(outcome="y", prior=prior, rounds=150, warmup=50)
-        found = by_term(fit(method, parts, together=True)[0])
-        pips[prior] = [found[name]["pip"] for name in "abc"]
-    assert pips["calibrated"][0] > 0.8
-    assert max(pips["calibrated"][1:]) < 0.5
-    assert pips["paper"][0] < pips["calibrated"][0]

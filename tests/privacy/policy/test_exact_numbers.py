@@ -46,7 +46,7 @@ def rank_of_moments(columns: dict[str, dict[str, Any]]) -> int:
     rng = np.random.default_rng(3)
     variables: list[np.ndarray[Any, Any]] = []
     for declared in columns.values():
-        if declared["type"] == "continuous":
+        if "levels" not in declared:
             variables.append(rng.normal(size=500))
         else:
             drawn = rng.integers(0, len(declared["levels"]), 500)
@@ -60,6 +60,7 @@ def rank_of_moments(columns: dict[str, dict[str, Any]]) -> int:
     "columns",
     [
         {"a": REAL}, {"a": BINARY}, {"a": category(4)}, {"a": REAL, "b": BINARY},
+        {"a": {"type": "count", "high": 9}, "b": BINARY},
         {"a": REAL, "b": REAL, "c": category(3), "d": BINARY, "e": category(5)},
     ],
 )  # fmt: skip

@@ -32,6 +32,7 @@ def question(max_rows: int = 1000, min_records: int = 10, **columns: Any) -> Que
         (question(age=AGE | {"high": 99.0}), False),
         (question(age=AGE | {"low": 17.0}), False),
         (question(age=AGE | {"transform": "log"}), False),
+        (question(age={"type": "count", "high": 100}), False),
         (question(age={"type": "binary", "levels": ["0", "1"]}), False),
         (question(sex=SEX | {"levels": ["m", "f"]}), False),
         (question(sex=SEX | {"levels": ["f", "m", "x"]}), False),

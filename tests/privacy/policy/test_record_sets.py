@@ -54,9 +54,10 @@ def decided(
     return {each.rule: each.allowed for each in decisions}
 
 
-def test_each_level_is_a_set_also_the_first() -> None:
+@pytest.mark.parametrize("number", [NUMBER, {"type": "count", "high": 9}])
+def test_each_level_is_a_set_also_the_first(number: dict[str, Any]) -> None:
     values = np.array([[1, -1, 0.5, 1], [-1, 1, 0.5, 1], [-1, -1, 0.1, -1.0]])
-    question = read({"grade": GRADE, "x": NUMBER, "yes": YES}, values, [1, 0, 1, 1])
+    question = read({"grade": GRADE, "x": number, "yes": YES}, values, [1, 0, 1, 1])
     assert {key: np.flatnonzero(mask).tolist() for key, mask in question.levels().items()} == {
         ("grade", 0): [0], ("grade", 1): [2], ("grade", -1): [3],
         ("x", 0): [0, 2], ("x", -1): [3],  # two values: binary, whatever the job declares

@@ -13,6 +13,8 @@ from support.checkout import ROOT
 
 from secagg.contracts.noise import Adjacency
 from secagg.errors import JobError
+from secagg.jobs.design_matrix import declarations
+from secagg.jobs.job import Count
 from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.policy import site_policy
 from secagg.privacy.policy.release_rules import ReleasePolicy
@@ -217,3 +219,16 @@ def test_each_profile_has_an_example() -> None:
     assert {parse(text).profile for text in EXAMPLES} == {None, *PROFILES}
     used = {key for text in EXAMPLES for key in tomllib.loads(text)}
     assert used >= set(SitePolicy.model_fields) - {"min_residual_dof"}
+
+
+def test_a_count_is_pinned_with_its_bound() -> None:
+    def pinned(**keys: Any) -> SitePolicy:
+        return parse_policy({"columns": {"falls": {"type": "count", **keys}}}, "policy.toml")
+
+    policy = pinned(high=50)
+    declared = declarations({"falls": Count(type="count", high=50, unit="falls")})["falls"]
+    assert not policy.forbids("falls", declared)
+    assert policy.forbids("falls", declared | {"high": 51})
+    for wrong in ({}, {"high": 50, "low": 0}, {"high": 50, "levels": ["0", "1"]}):
+        with pytest.raises(JobError):
+            pinned(**wrong)

@@ -205,10 +205,7 @@ def test_broken_gaussian_samplers_are_detected(
 
 @pytest.mark.parametrize(
     ("broken", "scale", "caught"),
-    [
-        (ZERO_TWICE, 1, {"cells", "chi-square", "width"}),
-        (ONE_TOO_WIDE, 4, {"width"}),
-    ],
+    [(ZERO_TWICE, 1, {"cells", "chi-square", "width"}), (ONE_TOO_WIDE, 4, {"width"})],
 )
 def test_broken_laplace_samplers_are_detected(
     broken: Break, scale: int, caught: set[str], monkeypatch: pytest.MonkeyPatch

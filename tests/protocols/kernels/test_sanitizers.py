@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import portable_kernels, sanitized_kernels
+from support import portable_kernels
 
 pytestmark = pytest.mark.kernels
 
@@ -44,10 +44,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def play(built: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    tests = Path(sanitized_kernels.__file__).parents[1]
     return subprocess.run(
         [sys.executable, "-m", "support.sanitized_kernels", str(built), *arguments],
-        cwd=tests, capture_output=True, text=True, check=False,
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
         env=os.environ | {
             "LD_PRELOAD": " ".join(runtimes()),
             "PYTHONMALLOC": "malloc",

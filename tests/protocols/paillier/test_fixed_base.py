@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secagg.protocols.paillier import fixed_base
-from secagg.protocols.paillier.fixed_base import (
-    TABLE_BYTES,
-    FixedBase,
-    choose_window,
-    make_table,
-)
+from secagg.protocols.paillier.fixed_base import TABLE_BYTES, FixedBase, choose_window, make_table
 from secagg.protocols.paillier.integers import Integers
 from secagg.protocols.paillier.residues import use_kernels
 

@@ -25,53 +25,61 @@ from secagg.reports.svg.forest_plot import (
 )
 from secagg.reports.svg.graph import Edge, graph_picture, judged, round_order
 
-REACH = st.floats(1e-6, 600)
 LOG = st.booleans()
+ENDS = st.tuples(st.floats(-600, 0), st.floats(1e-6, 600))
+
+
+def value(distance: float, log: bool) -> float:
+    return math.exp(distance) if log else distance
 
 
 class TestScale:
-    @given(REACH, LOG)
-    def test_no_effect_is_in_the_middle(self, reach: float, log: bool) -> None:
-        assert Scale(reach, log).place(1.0 if log else 0.0) == 50
-
-    @given(REACH, LOG, st.lists(st.floats(-700, 700), min_size=2))
-    def test_order_is_kept(self, reach: float, log: bool, distances: list[float]) -> None:
-        scale = Scale(reach, log)
-        values = [math.exp(d) if log else d for d in sorted(distances)]
-        places = [scale.place(v) for v in values]
+    @given(ENDS, LOG, st.lists(st.floats(-700, 700), min_size=2))
+    def test_order_is_kept(
+        self, ends: tuple[float, float], log: bool, distances: list[float]
+    ) -> None:
+        scale = Scale(*ends, log)
+        places = [scale.place(value(d, log)) for d in sorted(distances)]
         assert places == sorted(places)
         assert all(4 <= place <= 96 for place in places)
 
-    @given(REACH, LOG)
-    def test_ticks_are_on_the_scale_and_apart(self, reach: float, log: bool) -> None:
-        scale = Scale(reach, log)
+    @given(ENDS, LOG)
+    def test_ticks_are_on_the_scale_and_apart(self, ends: tuple[float, float], log: bool) -> None:
+        scale = Scale(*ends, log)
         ticks = scale.ticks()
-        assert ticks[1] == (1.0 if log else 0.0)
-        assert all(scale.holds(tick) for tick in ticks)
-        left, middle, right = (scale.place(tick) for tick in ticks)
-        # a round number is at least 0.3 of the largest that fits; a log scale's 2 of up to 5
-        assert middle - left > 10 and right - middle > 10
+        places = [scale.place(tick) for tick in ticks]
+        assert all(scale.holds(tick) for tick in ticks) and 2 <= len(ticks) <= 6
+        assert scale.no_effect in ticks
+        assert all(b - a > 8 for a, b in itertools.pairwise(places))
 
     def test_zero_and_infinite_ends_are_cut_off(self) -> None:
-        scale = Scale(2.0, log=True)
+        scale = Scale(-2.0, 2.0, log=True)
         assert scale.place(0.0) == 4 and not scale.holds(0.0)
         assert scale.place(math.inf) == 96 and not scale.holds(math.inf)
 
 
 class TestReach:
-    def test_the_scale_contains_the_whole_pooled_interval(self) -> None:
-        pooled = Interval(2.0, 1.5, 3.0)
-        scale = scale_for(pooled, [Interval(1.0, 1e-9, 1e9)], log=True)
-        assert all(scale.holds(v) for v in (1.5, 2.0, 3.0))
-        assert scale.reach == pytest.approx(2.5 * math.log(3) * 1.05)
+    def test_a_term_on_one_side_of_no_effect_fills_its_scale(self) -> None:
+        scale = scale_for([Interval(-4.0, -5.0, -3.0)], log=False)
+        assert scale.place(-5.0) < 8 and scale.place(0.0) > 92
+
+    def test_the_scale_contains_the_whole_pooled_interval_and_every_estimate(self) -> None:
+        pooled, site = Interval(2.0, 1.5, 3.0), Interval(0.5, 1e-9, 1e9)
+        scale = scale_for([pooled], [site, None], log=True)
+        assert all(scale.holds(v) for v in (1.0, 1.5, 2.0, 3.0, 0.5))
+        assert scale.cuts(site) and not scale.cuts(pooled) and not scale.cuts(None)
+        assert scale.high - scale.low < 2.5 * math.log(3 / 0.5) * 1.07
 
     def test_the_scale_widens_for_sites_as_far_as_needed(self) -> None:
-        scale = scale_for(Interval(1.0, 0.5, 1.5), [Interval(-2.0, -3.0, -1.0), None], log=False)
-        assert scale.reach == pytest.approx(3 * 1.05)
+        site = Interval(-2.0, -3.0, -1.0)
+        scale = scale_for([Interval(1.0, 0.5, 1.5)], [site, None], log=False)
+        assert not scale.cuts(site)
+        assert (scale.low, scale.high) == pytest.approx((-3.135, 1.635))
 
     @pytest.mark.parametrize("nothing", [None, Interval(0.0, 0.0, 0.0)])
-    def test_an_empty_scale_has_reach_one(self, nothing: Interval | None) -> None:
-        assert scale_for(nothing, [nothing], log=False).reach == 1.0
+    def test_an_empty_scale_has_a_length(self, nothing: Interval | None) -> None:
+        scale = scale_for([nothing], [nothing], log=False)
+        assert (scale.low, scale.high) == (-1.0, 1.0)
 
 
 class TestInterval:
@@ -81,31 +89,46 @@ class TestInterval:
         assert Interval.of(1.0, None, None) == Interval(1.0, 1.0, 1.0)
 
     def test_an_interval_is_drawn_between_its_ends(self) -> None:
-        drawn = interval_picture(Interval(0.5, -0.5, 1.0), Scale(1.0, log=False), pooled=True)
+        drawn = interval_picture(Interval(0.5, -0.5, 1.0), Scale(-1.0, 1.0, log=False), pooled=True)
         assert 'x1="27.00%" x2="96.00%"' in drawn
         assert 'x="73.00%"' in drawn
         assert "head" not in drawn
 
     def test_an_end_off_the_scale_is_an_arrow(self) -> None:
-        drawn = interval_picture(Interval(0.5, -9.0, 0.9), Scale(1.0, log=False), pooled=False)
+        drawn = interval_picture(
+            Interval(0.5, -9.0, 0.9), Scale(-1.0, 1.0, log=False), pooled=False
+        )
         assert drawn.count('class="head"') == 1
-        beyond = interval_picture(Interval(5.0, 4.0, 6.0), Scale(1.0, log=False), pooled=False)
+        beyond = interval_picture(
+            Interval(5.0, 4.0, 6.0), Scale(-1.0, 1.0, log=False), pooled=False
+        )
         assert 'class="mark"' not in beyond
         for sign, pointing in ((1, "l-8 "), (-1, "l8 ")):  # a head to the right begins at its tip
             point = Interval(5.0 * sign, 5.0 * sign, 5.0 * sign)
-            drawn = interval_picture(point, Scale(1.0, log=False), pooled=False)
+            drawn = interval_picture(point, Scale(-1.0, 1.0, log=False), pooled=False)
             assert drawn.count('class="head"') == 1 and pointing in drawn
 
     def test_without_an_estimate_only_the_reference_is_drawn(self) -> None:
-        drawn = interval_picture(None, Scale(1.0, log=True), pooled=False)
+        drawn = interval_picture(None, Scale(-1.0, 1.0, log=True), pooled=False)
         assert drawn.count("<line") == 1
 
     def test_axis_is_labelled(self) -> None:
-        assert re.findall(r">([^<>]+)</text>", axis_picture(Scale(3.0, log=True))) == [
-            "0.1", "1", "10",
-        ]  # fmt: skip
-        assert "−0.5" in axis_picture(Scale(0.6, log=False))
-        assert "5 × 10¹⁹⁰" in axis_picture(Scale(math.log(1e201), log=True))
+        def labels(scale: Scale) -> list[str]:
+            return re.findall(r">([^<>]+)</text>", axis_picture(scale))
+
+        assert labels(Scale(-3.0, 3.0, log=True)) == ["0.1", "0.3", "1", "3", "10"]
+        assert labels(Scale(-0.3, 1.5, log=True)) == ["1", "2"]
+        assert labels(Scale(-0.61, 0.1, log=False)) == ["−0.6", "−0.4", "−0.2", "0"]
+        assert "1 × 10¹⁵³" in labels(Scale(0.0, math.log(1e201), log=True))[-1]
+
+    def test_the_area_of_a_circle_is_the_weight(self) -> None:
+        def radius(weight: float) -> float:
+            scale, point = Scale(-1.0, 1.0, log=False), Interval(0.0, 0.0, 0.0)
+            drawn = interval_picture(point, scale, pooled=False, weight=weight)
+            return float(re.findall(r' r="([\d.]+)"', drawn)[0])
+
+        assert radius(0.25) == pytest.approx(radius(1.0) / 2, abs=0.1)
+        assert radius(0.0) > 1
 
     def test_arrows_at_the_two_ends_of_the_scale_differ(self) -> None:
         assert arrow_picture(down=True) != arrow_picture(down=False)

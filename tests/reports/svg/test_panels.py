@@ -118,3 +118,10 @@ def test_an_axis_of_differences_need_not_have_zero() -> None:
     drawn = panels_picture("t", "x", [Panel("y", [("a", at)], from_zero=False)])
     assert ">16<" in drawn and ">0<" not in drawn
     assert ">0<" in panels_picture("t", "x", [Panel("y", [("a", at)])])
+
+
+def test_an_axis_of_shares_near_one_ends_at_one() -> None:
+    at = [At(1.0, 0.93, 0.88, 0.98), At(8.0, 0.95, 0.9, 1.01)]
+    drawn = panels_picture("t", "x", [Panel("y", [("a", at)], top=1.0, from_zero=False)])
+    ticks = [float(t) for t in re.findall(r'text-anchor="end">([^<]+)<', drawn)]
+    assert ticks == sorted(ticks) and ticks[-1] == 1.0 and 0.8 < ticks[0] < 0.9

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
-from secagg.reports.svg.privacy_curve import curve_picture
+from secagg.reports.svg.xy_chart import curve_picture
 
 DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 POWER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from reproductions.data.births import Births, births14, birthwt, bwght2, skewed
 from secagg.errors import UsageError
 from secagg.jobs.job import parse_job
-from secagg.reproductions.data.births import Births, births14, birthwt, bwght2, skewed
 from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import plan_job
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from support.cdc_files import UNKNOWN, birth, made_births, write_csv, write_fixed_width
 
+from reproductions.data import cdc_births
+from reproductions.data.cdc_births import cause_of, cdc_file
 from secagg.errors import UsageError
 from secagg.jobs.job import parse_job
-from secagg.reproductions.data import cdc_births
-from secagg.reproductions.data.cdc_births import cause_of, cdc_file
 from secagg.sessions.parties import read_records
 from secagg.sessions.planned_job import plan_job
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from support.fedlin_files import needs, write_engines
 
+from reproductions.data import fedlin, package_files
 from secagg.errors import UsageError
-from secagg.reproductions.data import fedlin, package_files
 
 # --- in packages ----------------------------------------------------------------------------------
 

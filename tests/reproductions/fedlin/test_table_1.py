@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from secagg.cli.main import app
+from reproductions.__main__ import app
+from reproductions.fedlin import table_1, tables
+from reproductions.fedlin.tasks import centralised, hm1, hm1_by_round, runs, simulated_cases
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.models.fedlin.hm2 import FedLinHm2
-from secagg.reproductions.fedlin import table_1, tables
-from secagg.reproductions.fedlin.tasks import centralised, hm1, hm1_by_round, runs, simulated_cases
 
 Array = NDArray[np.float64]
 
@@ -251,7 +251,7 @@ def test_published_numbers_agree_with_the_papers_table() -> None:
 
 
 def call(*args: str | Path) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["reproduce", "fedlin", *map(str, args)])
+    done = CliRunner().invoke(app, ["fedlin", *map(str, args)])
     return done.exit_code, done.stdout, done.stderr or str(done.exception)
 
 

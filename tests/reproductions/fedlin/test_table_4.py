@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from support.fedlin_files import write_engines
 
+from reproductions.data import fedlin
+from reproductions.fedlin import table_4
+from reproductions.fedlin import tables as paper_tables
+from reproductions.fedlin.tasks import local_only, signals
+from reproductions.harness.simulated_runs import simulated
 from secagg.models.fedlin.fedavg import FedAvg
 from secagg.models.fedlin.hm1 import FedLinHm1
-from secagg.reproductions.data import fedlin
-from secagg.reproductions.fedlin import table_4
-from secagg.reproductions.fedlin import tables as paper_tables
-from secagg.reproductions.fedlin.tasks import local_only, signals
-from secagg.reproductions.harness.simulated_runs import simulated
 
 Seen = list[tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]]
 

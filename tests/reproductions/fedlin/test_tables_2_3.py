@@ -11,10 +11,10 @@ import pytest
 import statsmodels.api as sm
 from support.fedlin_files import needs
 
-from secagg.reproductions.data import fedlin
-from secagg.reproductions.fedlin import tables as paper_tables
-from secagg.reproductions.fedlin.tasks import hm2_selection, runs, schools
-from secagg.reproductions.harness.figures import Place
+from reproductions.data import fedlin
+from reproductions.fedlin import tables as paper_tables
+from reproductions.fedlin.tasks import hm2_selection, runs, schools
+from reproductions.harness.figures import Place
 
 # --- table 2 --------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from secagg.reproductions.fedngm.published import TABLE_3, TABLE_4
-from secagg.reproductions.fedngm.tasks.measures import (
+from reproductions.fedngm.published import TABLE_3, TABLE_4
+from reproductions.fedngm.tasks.measures import (
     area_under_roc,
     average_precision,
     errors,

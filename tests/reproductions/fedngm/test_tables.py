@@ -11,11 +11,11 @@ from support.cdc_files import made_births, write_csv
 from support.fedlin_files import needs
 from typer.testing import CliRunner
 
-from secagg.cli.main import app
-from secagg.reproductions.data import cdc_births
-from secagg.reproductions.fedngm import tables
-from secagg.reproductions.fedngm.published import TABLE_2, TABLE_3, TABLE_4, published
-from secagg.reproductions.harness.figures import Figure, Place
+from reproductions.__main__ import app
+from reproductions.data import cdc_births
+from reproductions.fedngm import tables
+from reproductions.fedngm.published import TABLE_2, TABLE_3, TABLE_4, published
+from reproductions.harness.figures import Figure, Place
 
 INSTALLED = importlib.util.find_spec
 
@@ -73,14 +73,14 @@ def test_the_papers_tables_are_shown() -> None:
 
 
 def call(*args: str | Path) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["reproduce", "fedngm", *map(str, args)])
+    done = CliRunner().invoke(app, ["fedngm", *map(str, args)])
     return done.exit_code, done.stdout, done.stderr or str(done.exception)
 
 
 @pytest.mark.parametrize(
     ("package", "line"),
     [
-        ("torch", "method.name: 'fedngm' needs torch, which is missing. Run: pip install"),
+        ("torch", "torch: not installed. Run: pip install torch"),
         ("sklearn", "scikit-learn: not installed. Run: pip install scikit-learn"),
     ],
 )

@@ -15,10 +15,10 @@ from support.fedlin_files import needs
 from support.made_births import made_study
 
 import secagg
-from secagg.reproductions.data.births import skewed
-from secagg.reproductions.fedngm.tasks import models, private_records, public_records, records
-from secagg.reproductions.fedngm.tasks.models import Fit, fit
-from secagg.reproductions.fedngm.tasks.records import Study
+from reproductions.data.births import skewed
+from reproductions.fedngm.tasks import models, private_records, public_records, records
+from reproductions.fedngm.tasks.models import Fit, fit
+from reproductions.fedngm.tasks.records import Study
 
 MEASURES = {
     "age_mae", "age_rmse", "weight_mae", "weight_rmse", "auc", "aupr", "micro_precision",

@@ -12,10 +12,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from secagg.experiments.runner.cells import Cell, Outcome, cell
-from secagg.experiments.runner.types import Numbers
-from secagg.reproductions.harness.chart import chart
-from secagg.reproductions.harness.figures import (
+from reproductions.harness.chart import chart
+from reproductions.harness.figures import (
     Comparison,
     Entry,
     Figure,
@@ -29,8 +27,10 @@ from secagg.reproductions.harness.figures import (
     mean_and_error,
     read_entries,
 )
-from secagg.reproductions.harness.findings import verdicts
-from secagg.reproductions.harness.pages import as_markdown, as_plain, progress
+from reproductions.harness.findings import verdicts
+from reproductions.harness.pages import as_markdown, as_plain, progress
+from secagg.experiments.runner.cells import Cell, Outcome, cell
+from secagg.experiments.runner.types import Numbers
 
 A2, A4, B2, B4 = (Place("panel", column, method) for method in "ab" for column in (2, 4))
 C2 = Place("panel", 2, "c")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secagg.reproductions.harness.figures import Comparison, Entries, Entry, Place, PublishedValue
-from secagg.reproductions.harness.paired_comparison import (
+from reproductions.harness.figures import Comparison, Entries, Entry, Place, PublishedValue
+from reproductions.harness.paired_comparison import (
     LEVEL,
     MIN_RUNS,
     Verdict,

@@ -14,24 +14,24 @@ import numpy as np
 import pytest
 from support.fedlin_files import needs
 
+from reproductions.data import sachs
+from reproductions.harness.figures import Figure, Place, read_entries
+from reproductions.harness.findings import stated_rows
+from reproductions.harness.pages import as_markdown
+from reproductions.notears_admm.figures import figure
+from reproductions.notears_admm.tasks import admm, mlp, paper_settings
+from reproductions.notears_admm.tasks import local_graphs as local
+from reproductions.notears_admm.tasks import pooled_moments as pooled
+from reproductions.notears_admm.tasks.data import data_of, moments_of
+from reproductions.notears_admm.tasks.scores import scores
 from secagg.errors import UsageError
+from secagg.experiments.runner.cell_store import batch_of, in_order
 from secagg.experiments.runner.cells import Outcome, cell, code_version, compute
-from secagg.experiments.runner.process_pool import batch_of, in_order
 from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule, Solver
 from secagg.models.notears_admm.linear_simulation import learn
-from secagg.reproductions.data import sachs
-from secagg.reproductions.harness.figures import Figure, Place, read_entries
-from secagg.reproductions.harness.findings import stated_rows
-from secagg.reproductions.harness.pages import as_markdown
-from secagg.reproductions.notears_admm.figures import figure
-from secagg.reproductions.notears_admm.tasks import admm, mlp, paper_settings
-from secagg.reproductions.notears_admm.tasks import local_graphs as local
-from secagg.reproductions.notears_admm.tasks import pooled_moments as pooled
-from secagg.reproductions.notears_admm.tasks.data import data_of, moments_of
-from secagg.reproductions.notears_admm.tasks.scores import scores
 
 
 def settings_at(figure: Figure, panel: str, column: int, method: str, seed: int) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def settings_at(figure: Figure, panel: str, column: int, method: str, seed: int)
 
 
 def numbers(task: str, **settings: Any) -> Mapping[str, Mapping[str, float]]:
-    name = f"secagg.reproductions.notears_admm.tasks.{task}"
+    name = f"reproductions.notears_admm.tasks.{task}"
     outcome: Outcome = compute(cell(name, 1.0, **settings), code_version(name))
     assert outcome.failed is None and outcome.numbers is not None
     return outcome.numbers

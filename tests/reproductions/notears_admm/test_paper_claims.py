@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from secagg.reproductions.harness.figures import Comparison, Panel, Place
-from secagg.reproductions.notears_admm.paper_claims import remarks_of, stated_of, statements_of
+from reproductions.harness.figures import Comparison, Panel, Place
+from reproductions.notears_admm.paper_claims import remarks_of, stated_of, statements_of
 
 SITES = (2, 4, 8, 16, 32, 64)
 PANELS = {

@@ -1,4 +1,4 @@
-"""What the tables of `secagg reproduce sparse-bayes` say of fits whose numbers are given here."""
+"""What the tables of `sparse-bayes` say of fits whose numbers are given here."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from reproductions.harness.network_chart import network_chart
+from reproductions.harness.tables import Study, StudyTables, Table, study_tables, write
+from reproductions.sparse_bayes import directed_rows, rows
+from reproductions.sparse_bayes.tasks import markov_random_field
+from reproductions.sparse_bayes.tasks.sampler import WHOLE_FIT
 from secagg.experiments.runner.cells import Outcome, cell
 from secagg.experiments.runner.experiment import Done
-from secagg.reproductions.harness.network_chart import network_chart
-from secagg.reproductions.harness.tables import Study, StudyTables, Table, study_tables, write
-from secagg.reproductions.sparse_bayes import directed_rows, rows
-from secagg.reproductions.sparse_bayes.tasks import markov_random_field
-from secagg.reproductions.sparse_bayes.tasks.sampler import WHOLE_FIT
 
 
 def coefficient(pip: float, r_hat: float = 1.0) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The tables and the figure of `secagg reproduce sparse-bayes`: their records, fits and words."""
+"""The tables and the figure of `reproductions sparse-bayes`: their records, fits and words."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import statsmodels.api as sm
 from support.fedlin_files import needs
 from typer.testing import CliRunner
 
-from secagg.cli.main import app
-from secagg.errors import UsageError
-from secagg.models.sparse_bayes.directed_graph import SparseDirected
-from secagg.models.sparse_bayes.markov_random_field import SparseMarkov
-from secagg.models.sparse_bayes.regression import SparseRegression
-from secagg.reproductions.data import heart_disease, ovarian
-from secagg.reproductions.harness.figures import Place
-from secagg.reproductions.sparse_bayes import rows as table_rows
-from secagg.reproductions.sparse_bayes import tables as paper_tables
-from secagg.reproductions.sparse_bayes.tasks import (
+from reproductions.__main__ import app
+from reproductions.data import heart_disease, ovarian
+from reproductions.harness.figures import Place
+from reproductions.sparse_bayes import rows as table_rows
+from reproductions.sparse_bayes import tables as paper_tables
+from reproductions.sparse_bayes.tasks import (
     directed_graph,
     markov_random_field,
     outlying_site,
     regression,
 )
-from secagg.reproductions.sparse_bayes.tasks.sampler import PRIOR, WHOLE_FIT, sampler
+from reproductions.sparse_bayes.tasks.sampler import PRIOR, WHOLE_FIT, sampler
+from secagg.errors import UsageError
+from secagg.models.sparse_bayes.directed_graph import SparseDirected
+from secagg.models.sparse_bayes.markov_random_field import SparseMarkov
+from secagg.models.sparse_bayes.regression import SparseRegression
 
 FEW: dict[str, Any] = {"rounds": 40, "own_eta": False, "slab_scale": 1.0, "seed": 0}
 
@@ -247,7 +247,7 @@ def test_the_figure_has_its_columns_statements_and_cells() -> None:
 
 
 def call(*args: str | Path) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["reproduce", "sparse-bayes", *map(str, args)])
+    done = CliRunner().invoke(app, ["sparse-bayes", *map(str, args)])
     return done.exit_code, done.stdout, done.stderr or str(done.exception)
 
 

@@ -19,9 +19,9 @@ from secagg.cli.output.new_site import show_adapted
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random, seeded_random
 from secagg.errors import DataError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.runs.adapt.fedlin import DRAWS, FinishedHm2Run, NewSitePosterior, fit_new_site
-from secagg.runs.run_reader import RunFolder
 from secagg.runs.simulate import simulate
 
 MU, TAU, NOISE = 0.7, 0.4, 0.3
@@ -43,12 +43,6 @@ def shared(method: dict[str, object], d: int = 2, **changed: object) -> Finished
 @pytest.fixture(scope="module")
 def known() -> FinishedHm2Run:
     return shared(KNOWN)
-
-
-def test_a_posteriors_repr_is_one_short_line(known: FinishedHm2Run) -> None:
-    """And not as the thousands of draws that it is."""
-    new = fit_new_site(known, records(12), random=seeded_random(bytes(32)))
-    assert len(repr(new)) < 100 and str(DRAWS) in repr(new) and len(repr(known)) < 100
 
 
 def records(n: int) -> pd.DataFrame:
@@ -225,9 +219,7 @@ def test_a_site_without_usable_posterior_draws_is_an_error() -> None:
         fit_new_site(run, records(50), random=seeded_random(bytes(32)))
 
 
-def test_predictions_undo_the_logarithm_of_the_outcome(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_predictions_undo_the_logarithm_of_the_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     tables = linear_tables((20, 25), d=2)
     grown = {site: table.assign(y=np.exp(table["y"] / 3)) for site, table in tables.items()}
     columns = bounds(tables)

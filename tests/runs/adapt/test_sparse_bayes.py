@@ -17,8 +17,8 @@ from secagg.cli.main import app
 from secagg.cli.output import show_adapted, show_doubts
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.runs.adapt.sparse_bayes import FinishedSparseRun, adapt
-from secagg.runs.run_reader import RunFolder
 
 LEVELS = ["low", "high"]
 
@@ -175,9 +175,7 @@ def test_predictions_undo_the_logarithm_of_the_outcome(tmp_path: Path) -> None:
     assert abs(np.log(found["median"] / further["y"]).mean()) < 0.1
 
 
-def test_one_record_under_a_vague_prior_gives_finite_numbers(
-    tmp_path: Path,
-) -> None:
+def test_one_record_under_a_vague_prior_gives_finite_numbers(tmp_path: Path) -> None:
     data = {f"s{k}": site(40, k) for k in range(3)}
     vague = {"noise_shape": 1e-3, "noise_scale": 1e-3, "rounds": 50}
     secagg.run(job(**vague), data, out=tmp_path / "out", random=replayable_random(1))

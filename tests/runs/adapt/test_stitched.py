@@ -103,19 +103,6 @@ def outputs(model: FinishedNgmRun, records: pd.DataFrame) -> np.ndarray:
     return model.model.outputs(states.z)[:3]
 
 
-@pytest.mark.parametrize("into_shared", [False, True])
-def test_shared_columns_keep_their_outputs_unless_told_otherwise(
-    run: FinishedNetworks, into_shared: bool
-) -> None:
-    before = FinishedNgmRun.of(run.job, run.result)
-    site, records = stitched(run, into_shared=into_shared), table(40, 9)
-    change = np.abs(outputs(site.model, records) - outputs(before, records)).max(axis=1)
-    if not into_shared:
-        assert np.all(change < 1e-12)
-    else:  # smoker next to group, weight next to income; age has no new neighbour
-        assert change[0] > 0.01 and change[1] < 1e-12 and change[2] > 0.01
-
-
 def test_new_columns_are_predicted_from_shared_ones(run: FinishedNetworks) -> None:
     site = stitched(run, 200)
     records = table(400, 8)[SHARED]
@@ -126,15 +113,6 @@ def test_new_columns_are_predicted_from_shared_ones(run: FinishedNetworks) -> No
     smokers = records["smoker"].to_numpy() == "yes"
     for level, share in {"a": 0.0, "b": 0.7, "c": 0.3}.items():
         assert np.mean(found[f"group={level}"][smokers]) == pytest.approx(share, abs=0.1)
-
-
-def test_into_shared_new_columns_help_to_predict_shared_ones(run: FinishedNetworks) -> None:
-    records, errors = table(300, 8), {}
-    for into_shared in (False, True):
-        model = stitched(run, 200, into_shared=into_shared).model
-        found = model.predict(records, ["weight"])["weight"].estimates["mean"]
-        errors[into_shared] = np.sqrt(np.mean((found - records["weight"]) ** 2))
-    assert errors[True] < 0.7 * errors[False]  # 5 given age, 2.2 given income as well
 
 
 def test_the_summary_says_what_was_added(run: FinishedNetworks) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.metrics import r2_score
 
 from secagg.errors import DataError, UsageError
@@ -33,16 +32,6 @@ SETTINGS = {"draws": 200}
 @pytest.fixture(scope="module")
 def fitted() -> FedLin:
     return FedLin("hm2", settings=SETTINGS, seed=1).fit_sites(tables())
-
-
-def test_get_params_returns_the_constructors_arguments() -> None:
-    model = FedLin("hm1", outcome="z", seed=3)
-    assert model.get_params()["outcome"] == "z"
-    assert clone(model).get_params() == model.get_params()
-    assert model.set_params(model="ditto").model == "ditto"
-    assert repr(model) == "FedLin(model='ditto', outcome='z', seed=3)"
-    with pytest.raises(UsageError, match="no parameter 'outcom'"):
-        model.set_params(outcom="y")
 
 
 @pytest.mark.parametrize("kind", ["hm1", "fedavg", "ditto"])
@@ -155,14 +144,6 @@ def test_other_levels_of_the_outcome_are_not_default_predictors() -> None:
     assert list(asked.coef_.columns) == ["intercept", "x", "y=c"]  # whoever names it, has it
 
 
-@pytest.mark.parametrize("key", ["name", "outcome", "predictors"])
-def test_constructor_arguments_are_refused_as_settings(key: str) -> None:
-    model = FedLin("hm1", settings={key: "y"}, seed=1)
-    with pytest.raises(UsageError, match=f"'{key}'"):
-        model.fit_sites(tables())
-    assert not hasattr(model, "result_")
-
-
 @pytest.mark.parametrize(("kind", "protocol"), [("hm1", "plain"), ("hm2", None), ("ditto", None)])
 def test_bounds_read_from_tables_are_noted(kind: str, protocol: str | None) -> None:
     """As everybody would know them; not those that are given."""
@@ -238,11 +219,6 @@ def test_many_clipped_values_are_noted() -> None:
         model = FedLin("hm1", columns=columns, settings={"rounds": 2}, seed=1).fit_sites(given)
         counted = f"{outside} of 160 values of 'x'"
         assert any(counted in note for note in model.result_.summary["notes"]) == noted
-
-
-def test_the_masked_protocol_gives_the_same_coefficients(fitted: FedLin) -> None:
-    masked = FedLin("hm2", settings=SETTINGS, seed=1, protocol="masked").fit_sites(tables())
-    pd.testing.assert_frame_equal(masked.coef_, fitted.coef_)
 
 
 def test_an_estimator_adapts_to_a_new_site(fitted: FedLin) -> None:

@@ -11,36 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from sklearn.base import clone
 from support.networks import COLUMNS, job, linear, tables
 
 import secagg
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, JobError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.runs.estimators.fedmodule import FedModule
 from secagg.runs.networks.finished_module import FinishedModuleRun
-from secagg.runs.run_reader import RunFolder
 from secagg.runs.simulate import simulate
 
 DECLARED: dict[str, Any] = {"columns": COLUMNS, "seed": 1}
-
-
-def test_parameters_are_those_of_the_constructor() -> None:
-    model = FedModule(linear, outcome="y", predictors=("x",), seed=3)
-    assert clone(model).get_params() == model.get_params()
-    assert secagg.FedModule is FedModule
-    with pytest.raises(UsageError) as caught:
-        model.predict(tables()["site0"])
-    assert caught.value.where == "FedModule"
-
-
-@pytest.mark.parametrize("key", ["module", "outcome", "predictors"])
-@pytest.mark.neural
-def test_settings_that_are_arguments_are_refused(key: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        FedModule(settings={key: "x"}).fit_sites(tables())
-    assert caught.value.where == "FedModule"
 
 
 @pytest.mark.neural

@@ -86,8 +86,7 @@ def test_a_party_with_its_token_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "token"),
-    [("north", b"guess"), ("south", TOKEN), ("nobody", TOKEN), ("north", b"")],
+    ("name", "token"), [("north", b"guess"), ("south", TOKEN), ("nobody", TOKEN), ("north", b"")]
 )
 def test_a_stranger_without_a_token_is_rejected(name: str, token: bytes) -> None:
     tokens = {"north": TOKEN, "south": b"s" * 32}

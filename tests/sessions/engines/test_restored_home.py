@@ -146,9 +146,7 @@ def test_no_old_state_answers(runs: Callable[[str], Recorded], protocol: str) ->
 
 
 @pytest.mark.attack
-def test_a_site_does_not_sign_a_second_list_of_survivors(
-    runs: Callable[[str], Recorded],
-) -> None:
+def test_a_site_does_not_sign_a_second_list_of_survivors(runs: Callable[[str], Recorded]) -> None:
     """Two lists would open two sums, whose difference is one site's counts."""
     found = runs("masked")
     at = next(n for (_, phase), n in found.phases().items() if phase == "agree")

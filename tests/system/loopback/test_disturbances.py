@@ -14,10 +14,10 @@ import pytest
 from support.loopback import before_each, overrides, processes, same_bits
 
 import secagg.sessions.engines.loopback
-from secagg.audits.run_integrity import verify_folder
 from secagg.core import encoding
 from secagg.core.frames import Header
 from secagg.errors import ProtocolAbort
+from secagg.evidence.integrity import verify_folder
 from secagg.runs.run import Run, run
 from secagg.sessions.engines.channel import HOST
 from secagg.sessions.engines.launcher import Launcher

@@ -13,10 +13,10 @@ from support.jobs import SITES
 from support.loopback import before_each, overrides, processes, same_bits
 
 import secagg.jobs.site_tables
-from secagg.audits.run_integrity import verify_folder
 from secagg.core.hash_chain_log import read_log
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, RecordsRefusal, UsageError
+from secagg.evidence.integrity import verify_folder
 from secagg.jobs.registry import PROTOCOLS
 from secagg.runs.run import run
 from secagg.sessions.engines.launcher import Launcher

@@ -46,10 +46,10 @@ from secagg.core import encoding, ring
 from secagg.core.identity import COORDINATOR
 from secagg.core.ring import RingVector
 from secagg.errors import PeerError
+from secagg.evidence.transcript_file import Message
 from secagg.protocols.masked import masks
 from secagg.protocols.paillier.single_key import Paillier
 from secagg.protocols.plain import Plain
-from secagg.runs.transcript_file import Message
 
 _NONCE_BYTES = 12
 _SECRET_BYTES = 12  # shorter values are names and numbers, and not keys

@@ -116,7 +116,10 @@ class RareCell(Attack):
         return found
 
     def score(self, guess: Mapping[Cell, int] | None, view: View, truth: Truth) -> Finding:
-        """Return the smallest count above 0 that is right; details: the cell."""
+        """Return the smallest count above 0 that is right.
+
+        details: the cell, and the job's own rule if it is laxer than the limit
+        """
         if guess is None:
             return Finding.impossible("the contributions are no sums over records")
         true, n = dict[Cell, int](), 0
@@ -127,7 +130,11 @@ class RareCell(Attack):
                 true[cell] = true.get(cell, 0) + int(members.sum())
         claimed = {cell: m for cell, m in guess.items() if cell != ALL}
         right = {cell: m for cell, m in claimed.items() if m == true[cell]}
-        return _smallest(right, n, cells=len(true), claimed=len(claimed), counted=len(right))
+        found = {"cells": len(true), "claimed": len(claimed), "counted": len(right)}
+        allowed = as_policy(view.planned.job.release).min_cell_records or 0
+        if 0 < allowed < _FEWEST:
+            found["allowed"] = allowed
+        return _smallest(right, n, **found)
 
     def without_truth(self, guess: Mapping[Cell, int] | None, view: View) -> Finding | None:
         """Return the smallest count above 0 of which the attacker is sure."""

@@ -42,7 +42,7 @@ from secagg.contracts import SiteRecords, Variable
 from secagg.core.identity import COORDINATOR
 from secagg.errors import RecordsRefusal
 from secagg.jobs.data_sources import as_policy
-from secagg.jobs.job import Continuous
+from secagg.jobs.job import Continuous, Number
 from secagg.privacy.policy.site_policy import policy_of
 
 _RESOLUTION = 2.0**-11  # of a median, scaled
@@ -187,7 +187,7 @@ def _levels(view: View) -> list[Level]:
 
 def _declared(view: View, name: str) -> tuple[str, ...]:
     column = view.planned.job.columns[name]
-    return () if isinstance(column, Continuous) else column.levels
+    return () if isinstance(column, Number) else column.levels
 
 
 def _exists(view: View, rows: SiteRecords, level: Level) -> bool:

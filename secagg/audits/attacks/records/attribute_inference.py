@@ -43,7 +43,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import log_expit
 from scipy.stats import norm
 
 from secagg.audits.attacks.records.released_regression import (
@@ -179,7 +178,8 @@ def difference(members: Rate, others: Rate) -> Rate:
 
 def _refitted(released: Regression, records: Array) -> Regression:
     """Return the same regression, fitted to these records."""
-    b, _ = fitted(released.design(records), released.outcomes(records), logistic=released.logistic)
+    X, y, offset = (of(records) for of in (released.design, released.outcomes, released.offset))
+    b, _ = fitted(X, y, released.family, offset)
     return replace(released, slopes=b[1:], intercept=float(b[0]))
 
 
@@ -195,7 +195,9 @@ def errors(
     residual = released.outcomes(reference) - released.linear(reference)
     if released.intercept is None:
         level = float(np.mean(residual))
-    variance = max(float(np.mean((residual - level) ** 2)), 1e-12)
+    reached = released.linear(reference) + level
+    scores = released.family.score(released.outcomes(reference), reached)
+    dispersion = max(released.dispersion(scores), 1e-12)
     variables = [public.variables[p] for p in positions]
     levels, counts = np.unique(reference[:, positions] > 0, axis=0, return_counts=True)
     if variables[0].indicator:
@@ -211,11 +213,7 @@ def errors(
         prior = np.zeros(len(values))
     eta = level + rest[:, None] + values @ effect
     y = released.outcomes(records)[:, None]
-    if released.logistic:
-        likelihood = np.where(y > 0, log_expit(eta), log_expit(-eta))
-    else:
-        likelihood = -((y - eta) ** 2) / (2 * variance)
-    posterior = prior + likelihood
+    posterior = prior + released.family.log_likelihood(y, eta) / dispersion
     if variables[0].indicator:
         true = records[:, positions] > 0
         guessed, usual = levels[np.argmax(posterior, axis=1)], levels[np.argmax(prior)]

@@ -51,8 +51,8 @@ from secagg.audits.attacks.records.membership_finding import (
 from secagg.audits.attacks.records.released_regression import (
     Regression,
     fitted,
-    means_and_weights,
     released_regressions,
+    weights,
     why_no_regression,
 )
 from secagg.audits.contract import Attack, Finding, Limit, Truth
@@ -130,17 +130,18 @@ def gains(released: Regression, members: Array, reference: Array, n: float) -> t
     n: the number of records of the released regression
     """
     X, y = released.design(reference), released.outcomes(reference)
-    b0, root = fitted(X, y, logistic=released.logistic)
-    mean, weight = means_and_weights(X @ b0, logistic=released.logistic)
-    phi = 1.0 if released.logistic else max(float(np.mean((y - mean) ** 2)), 1e-300)
+    family, offset = released.family, released.offset(reference)
+    b0, root = fitted(X, y, family, offset)
+    eta = X @ b0 + offset
+    score, weight = family.score(y, eta), weights(family, eta)
+    phi = released.dispersion(score)
     k = np.sum((X @ root) ** 2, axis=1)
     left = np.maximum(1 - weight * k, 1e-9)  # 1 - w k: of a fit without the record
     gap = y - released.linear(reference)
     m, level = len(reference), released.intercept
 
     def gain(records: Array, start: Array, k: Array, fitted_to: int, b_1: Array | float) -> Array:
-        outcome = released.outcomes(records)
-        r = (outcome - means_and_weights(start, logistic=released.logistic)[0]) / phi
+        r = family.score(released.outcomes(records), start) / phi
         h = phi * k * fitted_to / n
         return np.asarray(r * (released.linear(records) + b_1 - start) - r * r * h / 2)
 
@@ -149,6 +150,6 @@ def gains(released: Regression, members: Array, reference: Array, n: float) -> t
     in_all = float(np.mean(gap)) if level is None else level
     in_rest = (np.sum(gap) - gap) / (m - 1) if level is None else level
     return (
-        gain(members, own @ b0, own_k, m, in_all),
-        gain(reference, X @ b0 - k * (y - mean) / left, k / left, m - 1, in_rest),
+        gain(members, own @ b0 + released.offset(members), own_k, m, in_all),
+        gain(reference, eta - k * score / left, k / left, m - 1, in_rest),
     )

@@ -82,9 +82,7 @@ class Membership(Attack):
         """Return why it does not apply."""
         if network_of(view.planned, view.result) is None:
             return "for the networks of torch_module, fedngm and fedngr"
-        if any(stage.training for stage in view.planned.plans.stages.values()):
-            return "sites train alone with noise"
-        return ""
+        return view.why_trained_alone
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

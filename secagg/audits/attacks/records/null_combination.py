@@ -42,7 +42,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.audits.attacks.records.released_moments import MomentMatrix, of_logistic, of_moments
+from secagg.audits.attacks.records.released_moments import MomentMatrix, of_moments, of_newton
 from secagg.audits.attacks.records.simple_combinations import simple_combinations
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import SeenRound, View
@@ -153,7 +153,7 @@ class NullCombination(Attack):
 
 
 def _matrices(view: View) -> list[MomentMatrix]:
-    return [*of_moments(view), *of_logistic(view)]
+    return [*of_moments(view), *of_newton(view)]
 
 
 def _candidates(known: MomentMatrix, public: PublicFacts, groups: int) -> Iterator[Candidate]:

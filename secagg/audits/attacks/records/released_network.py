@@ -11,7 +11,8 @@ from secagg.audits.views import View
 from secagg.contracts import RecordCount, Result, SiteRecords
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
-from secagg.models.neural.gradients import Learner, record_losses
+from secagg.models.neural.gradients import record_losses
+from secagg.models.neural.learner import Learner
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.method import FedNgm

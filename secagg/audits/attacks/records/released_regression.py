@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from secagg.audits.views import View
-from secagg.contracts import Family, PublicFacts
+from secagg.contracts import Family, PublicFacts, Variable
 from secagg.core.arrays import Array
 from secagg.models.common.coefficient_table import INTERCEPT
+from secagg.models.common.gaussian import GAUSSIAN
+from secagg.models.glm.exposure import Exposure
 
-_KNOWN = frozenset(Family)
 _RIDGE = 1e-3  # weight of the penalty, in records
 _STEPS = 100
-_LONGEST = 2.0  # change of a log odds in one step: a longer step may overshoot
+_LONGEST = 2.0  # change of a linear predictor in one step: a longer step may overshoot
+_LEAST_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -25,28 +26,39 @@ class Regression:
     """Coefficients of one variable on others. Records are scaled by the public bounds.
 
     name: of the analysis; outcome, predictors: positions of the variables
-    slopes: of the scaled outcome, or of the log odds; intercept: None if it is not released
+    slopes, intercept: of the linear predictor, of the scaled outcome in a linear regression; the
+        intercept is None if it is not released
+    exposure: whose logarithm is added to the linear predictor; None if there is none
     """
 
     name: str
-    logistic: bool
+    family: Family
     outcome: int
     predictors: tuple[int, ...]
     slopes: Array
     intercept: float | None
+    variable: Variable
+    exposure: Exposure | None = None
 
     def outcomes(self, records: Array) -> Array:
-        """Return the outcome of each record; 0 or 1 in a logistic regression."""
-        y = records[:, self.outcome]
-        return (y > 0).astype(np.float64) if self.logistic else y
+        """Return the outcome of each record, as the family takes it."""
+        return self.family.outcomes(records[:, self.outcome], self.variable)
 
     def design(self, records: Array) -> Array:
         """Return a column of ones, and the predictors."""
         return np.column_stack([np.ones(len(records)), records[:, list(self.predictors)]])
 
     def linear(self, records: Array) -> Array:
-        """Return each record's sum of slopes times predictors."""
-        return np.asarray(records[:, list(self.predictors)] @ self.slopes)
+        """Return each record's sum of slopes times predictors, and its offset."""
+        return np.asarray(records[:, list(self.predictors)] @ self.slopes) + self.offset(records)
+
+    def offset(self, records: Array) -> Array:
+        """Return the offset of each record; 0 without an exposure."""
+        return np.zeros(len(records)) if self.exposure is None else self.exposure.offset(records)
+
+    def dispersion(self, scores: Array) -> float:
+        """Return 1, or its estimate from the records' scores at the estimate."""
+        return max(float(np.mean(scores**2)), 1e-300) if self.family.dispersed else 1.0
 
 
 def released_regressions(view: View) -> list[Regression]:
@@ -58,7 +70,7 @@ def released_regressions(view: View) -> list[Regression]:
     found = [
         _read(public, each, family)
         for each in _tables(view)
-        if (family := _family(view, each)) in _KNOWN
+        if (family := _family(view, each)) is not None
     ]
     return [each for each in found if each is not None]
 
@@ -67,7 +79,7 @@ def why_no_regression(view: View) -> str:
     """Return why the result has no regression of a known family; "" if it has one."""
     if released_regressions(view):
         return ""
-    unknown = {_family(view, each) for each in _tables(view)} - _KNOWN
+    unknown = any(_family(view, each) is None for each in _tables(view))
     return "family unknown" if unknown else "the result has no coefficients of one model"
 
 
@@ -76,19 +88,20 @@ def _tables(view: View) -> list[Mapping[str, Any]]:
     return [each for each in summary.get("analyses", [summary]) if "outcome" in each]
 
 
-def _family(view: View, table: Mapping[str, Any]) -> str:
-    """Return the family that a table or the method's facts state; "" if neither does.
+def _family(view: View, table: Mapping[str, Any]) -> Family | None:
+    """Return the family that the method's facts or the table state; None if it is unknown.
 
     A regression that is computed from moments alone is linear.
     """
     facts = view.planned.facts
-    stated = "" if facts.regression is None else facts.regression.family.value
-    if not stated and facts.moments_only:
-        stated = Family.GAUSSIAN.value
-    return str(table.get("family", stated))
+    stated = None if facts.regression is None else facts.regression.family
+    if stated is None and facts.moments_only:
+        stated = GAUSSIAN
+    named = table.get("family", None if stated is None else stated.name)
+    return next((each for each in (stated, GAUSSIAN) if each and each.name == named), None)
 
 
-def _read(public: PublicFacts, table: Mapping[str, Any], family: str) -> Regression | None:
+def _read(public: PublicFacts, table: Mapping[str, Any], family: Family) -> Regression | None:
     positions = {v.name: i for i, v in enumerate(public.variables)}
     if "terms" in table:
         own = {row["term"]: row["estimate"] for row in table["terms"]}
@@ -104,40 +117,40 @@ def _read(public: PublicFacts, table: Mapping[str, Any], family: str) -> Regress
     half = np.array([v.half_range for v in chosen])
     slopes = np.array(list(own.values()), dtype=np.float64)
     at_middle = float(slopes @ [v.midpoint for v in chosen])
-    logistic = family == Family.BINOMIAL
-    middle, unit = 0.0, 1.0
-    if not logistic:
-        middle, unit = public.variables[outcome].midpoint, public.variables[outcome].half_range
+    variable, exposure = public.variables[outcome], None
+    middle, unit = (variable.midpoint, variable.half_range) if family.linear else (0.0, 1.0)
+    if "exposure" in table:
+        exposure = Exposure.of(public, table["exposure"], (table["outcome"],))
+        middle -= exposure.middle
     return Regression(
         str(table["method"]),
-        logistic,
+        family,
         outcome,
         tuple(positions[name] for name in own),
         slopes * half / unit,
         None if intercept is None else (intercept + at_middle - middle) / unit,
+        variable,
+        exposure,
     )
 
 
-def means_and_weights(eta: Array, *, logistic: bool) -> tuple[Array, Array]:
-    """Return the expected outcome of each record, and its derivative."""
-    if not logistic:
-        return eta, np.ones_like(eta)
-    mean = np.asarray(expit(eta))
-    return mean, np.maximum(mean * (1 - mean), 1e-12)
-
-
-def fitted(X: Array, y: Array, *, logistic: bool) -> tuple[Array, Array]:
+def fitted(X: Array, y: Array, family: Family, offset: Array | float = 0.0) -> tuple[Array, Array]:
     """Return the maximum likelihood estimate, and R with R R' = (X'WX)^-1.
 
     A slight ridge penalty keeps both finite.
     """
     b, H = np.zeros(X.shape[1]), _RIDGE * np.eye(X.shape[1])
     for _ in range(_STEPS):
-        mean, weight = means_and_weights(X @ b, logistic=logistic)
-        H = (X * weight[:, None]).T @ X + _RIDGE * np.eye(len(b))
-        step = np.linalg.solve(H, X.T @ (y - mean) - _RIDGE * b)
+        eta = X @ b + offset
+        H = (X * weights(family, eta)[:, None]).T @ X + _RIDGE * np.eye(len(b))
+        step = np.linalg.solve(H, X.T @ family.score(y, eta) - _RIDGE * b)
         largest = float(np.max(np.abs(X @ step)))
-        b += step * (min(1.0, _LONGEST / largest) if logistic and largest > 0 else 1.0)
+        b += step * (1.0 if family.linear or largest <= _LONGEST else _LONGEST / largest)
         if largest < 1e-10:
             break
     return b, np.asarray(np.linalg.inv(np.linalg.cholesky(H)).T, dtype=np.float64)
+
+
+def weights(family: Family, eta: Array) -> Array:
+    """Return the Fisher weight of each record, above 0."""
+    return np.maximum(family.weight(eta), _LEAST_WEIGHT)

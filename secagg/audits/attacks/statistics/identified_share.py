@@ -94,13 +94,7 @@ class IdentifiedShare(Attack):
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
-        if any(stage.training for stage in view.planned.plans.stages.values()):
-            return "sites train alone with noise"
-        if why := view.why_noise_hides:
-            return why
-        if len(view.sites) - len(view.own) < 2 and not view.in_clear:
-            return "one site remains, and every sum is its own: see last_site"
-        return "" if view.rounds else "the run opened no sum of the method"
+        return view.why_no_sums_of_sites
 
     def limit(self, view: View) -> Limit:
         """Return the limit."""

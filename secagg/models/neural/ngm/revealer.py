@@ -16,7 +16,7 @@ in the same way, trains the networks of `fedngm` on it, and draws samples. The s
 samples. In the paper, each site sends its revealer to the coordinator, which draws the samples;
 here nothing of it leaves the site.
 
-How the paper's training is changed (docs/methods/fedngr.md has the figures):
+How the paper's training is changed (docs/math/measured-methods.md has the figures):
     * Steps are proximal (`secagg.models.neural.ngm.proximal`). Gradient steps never make a path
       norm exactly 0, and the graphs are worse.
     * The loss of a level is a cross-entropy, and residual variances are estimated. This is safe

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from secagg.core.arrays import Array
-from secagg.models.neural.ngm.path_norms import (
-    PathTerm,
-    path_norms,
-    path_penalty,
-    path_slopes,
-)
+from secagg.models.neural.ngm.path_norms import PathTerm, path_norms, path_penalty, path_slopes
 from secagg.models.neural.parameters import Block, Blocks
 
 

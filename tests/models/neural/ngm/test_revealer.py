@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from support.mixed_graphs import f1, pairwise_mixed
 from support.ngm_layouts import mixed_layout
+from support.wrong_settings import wrong_settings
 
 from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
@@ -135,15 +136,14 @@ def test_the_largest_path_between_two_columns_counts_as_a_mean_of_both_direction
 
 @pytest.mark.parametrize(
     ("settings", "where"),
-    [
-        ({"hidden": []}, "method.hidden"),
-        ({"hidden": [0]}, "method.hidden"),
-        ({"sparsity": -1.0}, "method.sparsity"),
-        ({"self_penalty": -1.0}, "method.self_penalty"),
-        ({"threshold": -0.1}, "method.threshold"),
-        ({"rounds": 0}, "method.rounds"),
-        ({"learning_rate": 0.0}, "method.learning_rate"),
-    ],
+    wrong_settings(
+        hidden=[[], [0]],
+        sparsity=[-1.0],
+        self_penalty=[-1.0],
+        threshold=[-0.1],
+        rounds=[0],
+        learning_rate=[0.0],
+    ),
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], where: str) -> None:
     table, _ = pairwise_mixed(4, 20, seed=1)

@@ -1,0 +1,1 @@
+"""The cost of noise, and what it does to results."""

@@ -1,0 +1,336 @@
+"""`secagg verify`: check a run folder, the sites' signatures in it, and that the result follows.
+
+The checks, in this order:
+
+1. run.json has exactly the bytes that secagg writes.
+2. The hash chain of the log holds line by line, and no line is missing at the end.
+3. run.json and every other file match the digests in the log, and there is no other file.
+   The folder `transcript` may have been taken away.
+4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this
+   job, these bounds and these rules. The roster has the job's parties, and no others.
+5. Each site of the run signed its consent to that before the first release.
+6. In each release, every named site signed its contribution with its key in the roster; there are
+   at least as many sites as the strictest threshold; and the sites are the same in every release.
+7. Every site countersigned the log up to the report, the result, and the list of all requests that
+   it answered (`secagg.evidence.log_end`, `secagg.sessions.evidence`).
+8. The result follows, bit for bit, from the released sums (`secagg.evidence.recomputation`).
+
+What each check excludes:
+
+* Checks 1 to 3 find accidents and careless changes only. A person who can write the folder can
+  compute all digests anew.
+* Checks 4 to 6 bind job, rules, bounds and requests to the sites' keys, but neither sums nor the
+  result.
+* Check 7 binds the rest: without the keys of all sites that countersigned, nobody can change a
+  line, the result or the report after the run. `Verified.unsigned` names the sites without a
+  countersignature, which may have dropped out at the last moment. A forger could also have removed
+  these signatures. So a folder in which one is missing passes only with `head`. Nobody signs a line
+  after the signed one, nor the time of the line `countersigned`. `Verified.unsigned_lines` counts
+  such lines; only `head` shows that they are genuine.
+* Check 8 is for a coordinator that computes a false result from true sums. It is left out if the
+  sums are not in the folder, or where this computer would compute other bits
+  (`Verified.not_recomputed` says why).
+
+The log of a failed run has no countersignature. A person who can write the folder can cut back the
+log of a successful run and add a line that says that it failed. Only `head` detects that.
+
+Not protected: a coordinator that logs false sums during the run and computes its result from them;
+and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
+the keys in the roster with those of the sites, or keep the final head elsewhere and pass it as
+`head`. `secagg run` prints it at its end, and a run between computers notes it in log.txt of the
+coordinator's home. Ask for it over another channel: run.json contains it, too, but a person who
+writes the folder anew also writes this copy. The head in report.html does not
+serve: it is the head before the page was written, so it does not bind the page.
+
+A folder of an earlier version of secagg has neither digests of sums nor countersignatures: only
+checks 1 to 6 apply, and a person who can write it can forge its result. `Verified.evidence` is then
+1. Nobody can make a newer folder look like that, because the version of the evidence is part of the
+session's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from secagg.core.identity import Role
+from secagg.errors import EvidenceError, PeerError, UsageError
+from secagg.evidence.log_end import LogEnd, check_countersignatures, read_end, unsigned_lines
+from secagg.evidence.recomputation import Recomputed, check_sums
+from secagg.evidence.recomputation import recompute as recompute_result
+from secagg.evidence.released_sums import SUMS_FILE
+from secagg.evidence.run_files import facts_digest, file_digest, release_counts
+from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
+from secagg.evidence.transcript_file import MESSAGES_FILE, TRANSCRIPT
+from secagg.jobs.job import parse_job
+from secagg.jobs.registry import make_protocol
+from secagg.sessions.attestations import check_consent, read_attestations
+from secagg.sessions.planned_job import may_be_sites, roster_fault, session_name
+
+_FILES = ("arrays.npz", "report.html", "result.json")
+_RECORDS = ("log.jsonl", "run.json", SUMS_FILE)
+_AGREEMENT_KEYS = ("secagg", "evidence", "job", "method", "protocol", "plan", "tolerance")
+"""The keys of the log's first line that form the `secagg.sessions.planned_job.agreement`."""
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_HEAD_ADVICE = (
+    "The run printed the final head at its end, or noted it in the coordinator's log.txt."
+)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was checked, for display.
+
+    evidence: version of the evidence; 1 has no countersignatures (`secagg.sessions.evidence`)
+    countersigned, unsigned: the sites of the run with and without a valid countersignature
+    recomputed: whether the result follows from the released sums; if that was not tried,
+        not_recomputed says why
+    failed: the error code of a run that failed and left only a log; None for a finished run
+    unsigned_lines: lines of the log that the countersignatures do not cover, without the last one
+    sums_missing: whether the file with the released sums was taken from the folder of the run
+    """
+
+    lines: int
+    head: str
+    files: tuple[str, ...]
+    releases: int
+    signatures: int
+    evidence: int
+    countersigned: tuple[str, ...] = ()
+    unsigned: tuple[str, ...] = ()
+    recomputed: bool = False
+    not_recomputed: str = ""
+    failed: str | None = None
+    unsigned_lines: int = 0
+    sums_missing: bool = False
+
+
+def verify_folder(
+    folder: Path | RunFolder, head: str | None = None, *, recompute: bool = True
+) -> Verified:
+    """Check a run folder.
+
+    folder: its path, or the folder as it was read, so that what is used is what was checked
+    head: the log's last hash, 64 hexadecimal digits, from a copy kept elsewhere
+    recompute: whether to compute the result again, which takes about as long as in the run
+    Raises `EvidenceError` that names the wrong line or file; `UsageError` if the folder is not that
+    of a finished run, or `head` cannot be a final head.
+    """
+    head = None if head is None else head.lower()
+    if head is not None and not _DIGEST.fullmatch(head):
+        what = f"{head!r} is not a head: a head has 64 hexadecimal digits"
+        raise UsageError("--head", what, _HEAD_ADVICE)
+    run = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
+    if run.failed:
+        return _verify_failed(run, head)
+    facts, entries = run.facts, run.events
+    _check_length(facts["log"], entries)
+    with run.well_formed("log or run.json"):
+        evidence = entries[0].get("evidence", 1)
+        end = read_end(entries, evidence > 1)
+        _check_head(entries, end.result, head)
+        _check_facts(run, end.result)
+        files = _check_files(run, end)
+        _check_session(run)
+        _check_parties(run)
+        cohort = run.cohort
+    signatures = _check_signatures(run)
+    with run.well_formed("log or run.json"):
+        signed = check_countersignatures(run, end)
+        uncovered = unsigned_lines(entries, end)
+    unsigned = tuple(sorted(set(cohort) - set(signed)))
+    if evidence > 1 and unsigned and head is None:
+        what = f"{', '.join(unsigned)} did not countersign the log, so its end could be rewritten"
+        raise EvidenceError("log.jsonl", what, f"Pass it: --head. {_HEAD_ADVICE}")
+    recomputed = Recomputed(False, "the folder was written by an earlier version of secagg")
+    if evidence > 1:
+        recomputed = Recomputed(False, "this was not requested")
+        with run.well_formed("log, run.json or sums"):
+            if recompute:
+                recomputed = recompute_result(run)
+            elif run.has_sums:
+                check_sums(run)
+    return Verified(
+        len(entries), entries[-1]["hash"], files, len(run.releases), signatures + len(signed),
+        evidence, signed, unsigned, recomputed.done, recomputed.why, unsigned_lines=uncovered,
+        sums_missing=evidence > 1 and not run.has_sums,
+    )  # fmt: skip
+
+
+def _verify_failed(run: RunFolder, head: str | None) -> Verified:
+    """Check the log of a run that failed after a release; it ends with the event `failed`."""
+    entries, releases = run.events, run.releases
+    if not releases or entries[-1].get("event") != "failed":
+        raise EvidenceError(str(run.path / "run.json"), "is missing", "Is this a run folder?")
+    _check_head(entries, {}, head)
+    with run.well_formed("log"):
+        evidence = entries[0].get("evidence", 1)
+        _check_session(run)
+        _check_parties(run)
+        cohort = run.cohort
+    signatures = _check_signatures(run)
+    code = str(entries[-1].get("code"))
+    return Verified(
+        len(entries), entries[-1]["hash"], (), len(releases), signatures, evidence,
+        unsigned=tuple(cohort), not_recomputed="the run has no result", failed=code,
+    )  # fmt: skip
+
+
+def _check_length(log_facts: Mapping[str, Any], entries: list[dict[str, Any]]) -> None:
+    lines = log_facts["lines"]
+    if len(entries) < lines:
+        raise EvidenceError(
+            f"log.jsonl line {len(entries) + 1}",
+            f"the log is cut off: the run wrote {lines} lines, {len(entries)} are left",
+        )
+    if len(entries) > lines:
+        raise EvidenceError(f"log.jsonl line {lines + 1}", "lines were added after the run ended")
+    if not entries or entries[-1]["hash"] != log_facts["head"]:
+        raise EvidenceError("log.jsonl", "its head differs from the one in run.json")
+
+
+def _check_head(
+    entries: Sequence[Mapping[str, Any]], result: Mapping[str, Any], head: str | None
+) -> None:
+    """Compare the log's head with the user's copy.
+
+    result: the event of that name. Its head is a usage error: no run ends with that line, so the
+        user took the head from report.html. Any other earlier line may have been the last one
+        before lines were added
+    """
+    if head is None or head == entries[-1]["hash"]:
+        return
+    if head == result.get("hash"):
+        what = "is the head in report.html, from before the report was written; it does not bind it"
+        raise UsageError("--head", what, _HEAD_ADVICE)
+    if head in [entry["hash"] for entry in entries]:
+        raise EvidenceError("log.jsonl", "lines were added after the head that you gave")
+    raise EvidenceError("log.jsonl", "its head is not the one that you gave")
+
+
+def _check_facts(run: RunFolder, result: Mapping[str, Any]) -> None:
+    facts, opening = run.facts, run.events[0]
+    for key in ("session", "nonce", "secagg", "job", "roster", "plan", "randomness"):
+        if facts[key] != opening[key]:
+            raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
+    for key in ("method", "protocol"):
+        if any(facts[key][part] != opening[key][part] for part in ("name", "settings")):
+            raise EvidenceError("run.json", f"{key!r} differs from line 1 of the log")
+    if facts["release_counts"] != release_counts(run.releases):
+        raise EvidenceError("run.json", "'release_counts' differ from the releases in the log")
+    if facts_digest(facts) != result["facts"]:
+        raise EvidenceError("run.json", "was changed after the run")
+
+
+def _check_files(run: RunFolder, end: LogEnd) -> tuple[str, ...]:
+    folder = run.path
+    written = {**end.result["files"], **end.report["files"]}
+    known = {*_FILES, *_RECORDS, *({TRANSCRIPT} if MESSAGES_FILE in written else ())}
+    for path in sorted(folder.iterdir()):
+        if path.name not in known:
+            raise EvidenceError(path.name, "was added: a run does not write such a file")
+    _check_transcript(folder, written)
+    drawn = end.countersigned is None or "why" not in end.report
+    for name in _FILES:
+        if name == "report.html" and not drawn and name not in written:
+            if (folder / name).exists():
+                raise EvidenceError(name, "was added: the run could not draw a report")
+            continue
+        if not (folder / name).is_file():
+            raise EvidenceError(name, "is missing")
+        if run.digest(name) != written[name]:
+            raise EvidenceError(name, "was changed after the run")
+    return tuple(name for name in _FILES if name in written)
+
+
+def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
+    """Check the messages, unless they were taken from the folder: nobody else needs them."""
+    if not (folder / TRANSCRIPT).exists():
+        return
+    for path in sorted((folder / TRANSCRIPT).iterdir()):
+        if path != folder / MESSAGES_FILE:
+            where = f"{TRANSCRIPT}/{path.name}"
+            raise EvidenceError(where, "was added: a run does not write such a file")
+    if not (folder / MESSAGES_FILE).is_file():
+        raise EvidenceError(MESSAGES_FILE, "is missing", f"Or remove {TRANSCRIPT}/, too.")
+    if file_digest(folder / MESSAGES_FILE) != written[MESSAGES_FILE]:
+        raise EvidenceError(MESSAGES_FILE, "was changed after the run")
+
+
+def _check_session(run: RunFolder) -> None:
+    """Compare the session's name, which every signature covers, with its digest."""
+    opening = run.events[0]
+    agreement = {key: opening[key] for key in _AGREEMENT_KEYS if key in opening}
+    session = session_name(run.roster, bytes.fromhex(opening["nonce"]), agreement)
+    if session.hex() != opening["session"]:
+        raise EvidenceError(
+            "log.jsonl line 1", "the session's name does not match this roster, job and bounds"
+        )
+
+
+def _check_parties(run: RunFolder) -> None:
+    """Check that the roster has exactly the job's parties, as every party of a session does."""
+    try:
+        job = parse_job(run.events[0]["job"])
+        protocol = make_protocol(job.protocol)
+    except UsageError:  # of another version
+        return
+    roster = run.roster
+    sites, where = roster.with_role(Role.SITE), "log.jsonl line 1"
+    if job.sites.names is not None and not may_be_sites(sites, job):
+        raise EvidenceError(where, "the sites of the roster are not those of the job")
+    if fault := roster_fault(roster, sites, protocol):
+        raise EvidenceError(where, f"the roster {fault}")
+
+
+def _check_signatures(run: RunFolder) -> int:
+    """Check every signature in the log, and return how many there are."""
+    entries, releases = run.events, run.releases
+    if entries[0].get("evidence", 1) > 1:
+        for release in releases:
+            if not _DIGEST.fullmatch(str(release.get("sum"))):
+                raise EvidenceError(
+                    f"log.jsonl line {release['seq'] + 1}", "the digest of its sum is missing"
+                )
+    no_consent: dict[str, Any] = {"seq": 0}
+    consent = next((entry for entry in entries if entry.get("event") == "consent"), no_consent)
+    where = f"log.jsonl line {consent['seq'] + 1}"
+    try:
+        if consent["seq"] > releases[0]["seq"] or not set(run.cohort) <= set(consent["claims"]):
+            raise EvidenceError(where, "not every site consented before the first release")
+        for site, parts in consent["claims"].items():
+            claim = [bytes.fromhex(part) for part in parts]
+            check_consent(site, claim, sorted(consent["claims"]), run.roster, run.session_bytes)
+    except (PeerError, *MALFORMED_ERRORS):
+        raise EvidenceError(where, "a site's signature of its consent is not valid") from None
+    signed = sum(_check_release(entry, run) for entry in releases)
+    return len(consent["claims"]) + signed
+
+
+def _check_release(entry: Mapping[str, Any], run: RunFolder) -> int:
+    where = f"log.jsonl line {entry['seq'] + 1}"
+    try:
+        sites = entry["contributors"]
+        if set(entry["claims"]) != set(sites):
+            raise ValueError
+        claims = {
+            site: [bytes.fromhex(part) for part in parts] for site, parts in entry["claims"].items()
+        }
+        thresholds = read_attestations(
+            claims, entry["stage"], entry["round"], run.roster, run.session_bytes
+        )
+    except (PeerError, *MALFORMED_ERRORS):
+        raise EvidenceError(
+            where, "a site's signature is not valid, or is for another release"
+        ) from None
+    if entry.get("thresholds") != thresholds:
+        raise EvidenceError(where, "its thresholds differ from those that the sites signed")
+    if len(set(sites)) != len(sites) or len(sites) < max(thresholds.values(), default=1):
+        raise EvidenceError(where, "the release covers fewer sites than a threshold requires")
+    if sites != run.cohort:
+        raise EvidenceError(where, "the release covers other sites than the rest of the run")
+    return len(thresholds)

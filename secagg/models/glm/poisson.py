@@ -1,0 +1,80 @@
+"""Poisson regression: a count with log mean eta. With an exposure e, the rate is exp(x'beta).
+
+With mu = exp(eta), the log-likelihood of a record is y eta - mu - log y!, its derivative y - mu,
+and the Fisher weight mu. Terms have no bound of their own, so mu counts as at most a public C.
+
+C has no effect on a fit. Let N be the largest number of records, M the largest count, |o| <= h, and
+C >= 128 N M. The first trial is the fit without predictors, mu = r exp(o) with sum mu = Y = sum y.
+As Y >= 1, mu >= exp(-2h) / N, so its log-likelihood is at least
+-Y - sum y log(1 / mu) - Y log M >= -N M (1 + log N M + 2h) >= -59 N M, for N M <= 10^17 and
+h <= log 10^4. A record with mu = C has at most y log C - C <= -C (1 - log C / (128 N)) < -82 N M,
+and no record has more than 0. So a trial in which C has an effect is not accepted. At the estimate,
+sum mu = Y, so mu <= N M.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammaln, xlogy
+
+from secagg.contracts import MAX_PREDICTOR, Family, Outcome, OutcomeRange, TermBounds
+from secagg.core.arrays import Array
+from secagg.errors import JobError
+from secagg.models.glm.newton import log_link_intercept
+from secagg.models.glm.newton_regression import NewtonRegression
+
+
+def _log_likelihood(y: Array, eta: Array) -> Array:
+    """Return log P(y): that of mu = y, minus half the deviance, so that near y no digits cancel."""
+    mu, count = np.exp(eta), np.maximum(y, 1.0)
+    near = np.log1p(np.maximum(mu / count - 1, -0.5))
+    log_ratio = np.where(2 * mu > y, near, eta - np.log(count))
+    half_deviance = np.where(y > 0, mu - y - y * log_ratio, mu)
+    return np.asarray(xlogy(y, y) - y - gammaln(y + 1) - half_deviance)
+
+
+def _bounds(public: OutcomeRange) -> TermBounds:
+    if (largest := public.records * public.high) > 1e17:
+        raise JobError("sites.max_rows", "times the largest count exceeds 10^17", "Lower one.")
+    C = 4.0 ** math.ceil(math.log2(max(128 * largest, math.exp(public.offset))) / 2)
+    least = C + MAX_PREDICTOR * public.high + float(gammaln(public.high + 1))
+    loss = 2.0 ** math.ceil(math.log2(least))
+    return TermBounds(log_likelihood=loss, score=C, weight=C, predictor=math.log(C))
+
+
+POISSON = Family(
+    name="poisson",
+    effect="rate",
+    outcome=Outcome.COUNT,
+    mean=np.exp,
+    log_likelihood=_log_likelihood,
+    score=lambda y, eta: y - np.exp(eta),
+    weight=np.exp,
+    bounds=_bounds,
+    null_intercept=log_link_intercept,
+    longest_step=4.0,
+)
+
+
+@dataclass(frozen=True)
+class Poisson(NewtonRegression):
+    """Poisson regression of a column of counts."""
+
+    outcome: str
+    """The outcome: a column of counts."""
+    fraction_bits: int = 60
+    exposure: str | None = None
+    """A continuous column, with `low` above 0, such as person-years. Its logarithm is added to the
+    linear predictor with the coefficient 1. Results are then rates per unit of exposure."""
+
+    name: ClassVar[str] = "poisson"
+    title: ClassVar[str] = "Poisson regression"
+    family: ClassVar[Family] = POISSON
+
+    def exposure_column(self) -> str | None:
+        """Return the exposure."""
+        return self.exposure

@@ -1,0 +1,18 @@
+"""Every registered method, one test each."""
+
+from __future__ import annotations
+
+import pytest
+from support.reports import NEURAL
+
+from secagg.jobs.registry import METHODS
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.neural if name in NEURAL else ())
+        for name in sorted(METHODS)
+    ]
+)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
