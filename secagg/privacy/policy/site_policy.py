@@ -31,7 +31,7 @@ DataSHIELD. Profile 11 (CMS) also has the other rules of profile 10.
 
 "budget" is epsilon of one job with noise, and epsilon of all of them together, both at delta 1e-5.
 Without it, [privacy] would switch off the rules on records and replace them by nothing. The numbers
-are ours, because the conventions have none: docs/adr/030-budgets-of-profiles.md.
+are ours, because the conventions have none: docs/adr/031-budgets-of-profiles.md.
 
 ==============================================  ====================================================
 policy file, job                                decided by
