@@ -161,7 +161,6 @@ def _kept_alive(client: RuntimeHttpClient) -> Iterator[None]:
 
 
 def main() -> None:
-    """Serve, as the arguments of the process say."""
     parser = argparse.ArgumentParser(prog="python -m secagg.deploy.flower_worker")
     parser.add_argument("--home", type=Path, required=True, help="the party's home")
     parser.add_argument("--address", required=True, help="of the SuperNode or SuperLink")

@@ -125,7 +125,6 @@ class KitCertificate:
         return [f"kit      {self.kit}: its certificate ends on {self.ends:%Y-%m-%d}", *warning]
 
     def plain(self) -> dict[str, str]:
-        """Return it as plain data for JSON."""
         return {"kit": self.kit, "ends": self.ends.isoformat(), "warning": self.warning}
 
 

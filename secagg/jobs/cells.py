@@ -77,12 +77,10 @@ class ColumnValues:
 
     @property
     def outside(self) -> int:
-        """Number of values outside the bounds."""
         return len(self.values_outside)
 
     @property
     def unreadable(self) -> int:
-        """Number of unreadable cells."""
         return len(self.unreadable_rows)
 
 
@@ -178,7 +176,6 @@ class _Levels:
 
 
 def _advice(column: Column, cells: pd.Series[Any]) -> str:
-    """Return the advice for a column with an unreadable cell."""
     if not isinstance(column, Number):
         return f"Levels are {', '.join(column.levels)}."
     texts = [text for text in map(cell_text, cells) if text.lower() not in MISSING]

@@ -47,8 +47,7 @@ def in_own_units(job: Job, variables: Sequence[Variable], table: pd.DataFrame, w
     order = [position[v.name] for v in variables]
     midpoints = np.array([public.variables[i].midpoint for i in order])
     half = np.array([public.variables[i].half_range for i in order])
-    raw: Array = midpoints + half * rows.values[:, order]
-    return raw
+    return midpoints + half * rows.values[:, order]
 
 
 def _numbers(cells: pd.Series[Any]) -> Array:

@@ -127,7 +127,6 @@ def read_lines(path: Path) -> pd.DataFrame:
 
 
 def line_number(path: Path, row: int) -> int:
-    """Return the number of the line that holds a record of `read_lines`."""
     numbers = [number for number, _ in _lines(path.read_bytes())]
     return numbers[row + 1]
 

@@ -68,11 +68,9 @@ class FileTable:
         return read_records(self.path, self.noised)
 
     def header(self) -> list[str]:
-        """Return the names of the file's columns."""
         return read_header(self.path, one_line=self.noised is not None)
 
     def place(self, row: int) -> str:
-        """Return the line or record of a row."""
         return _place_in_file(self.path, row, by_line=self.noised is not None)
 
 
@@ -96,7 +94,6 @@ class SharedTable:
 
     @cached_property
     def header(self) -> list[str]:
-        """The names of the file's columns."""
         return read_header(self.path, one_line=self.noised is not None)
 
     @cached_property
@@ -125,7 +122,6 @@ class SharedTablePart:
     site: str
 
     def read(self) -> pd.DataFrame:
-        """Return this site's rows."""
         part = self.table.parts.get(self.site)
         if part is None:
             what = f"site {self.site!r} is no longer in the file"
@@ -133,11 +129,9 @@ class SharedTablePart:
         return part
 
     def header(self) -> list[str]:
-        """Return the names of the shared file's columns."""
         return self.table.header
 
     def place(self, row: int) -> str:
-        """Return the line or record of a row in the shared file."""
         by_line = self.table.noised is not None
         return _place_in_file(self.table.path, int(self.read().index[row]), by_line=by_line)
 
@@ -150,7 +144,6 @@ class GivenTable:
     table: Any
 
     def read(self) -> pd.DataFrame:
-        """Return the table as a DataFrame."""
         import pandas as pd  # noqa: PLC0415  # see read_file
 
         table = self.table
@@ -165,11 +158,9 @@ class GivenTable:
         raise DataError(self.site, f"a {kind} is not a table", "Give a pandas DataFrame.")
 
     def header(self) -> list[str]:
-        """Return the names of the columns."""
         return [str(name) for name in self.read().columns]
 
     def place(self, row: int) -> str:
-        """Return the number of a row."""
         return record_number(row)
 
 
@@ -246,7 +237,6 @@ def _check_commas(header: list[str], path: Path) -> None:
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether this is a Parquet file, by its ending."""
     return path.suffix.lower() == ".parquet"
 
 

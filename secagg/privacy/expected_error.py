@@ -146,7 +146,6 @@ class Feasibility:
     least_rounds: int | None
 
     def words(self) -> str:
-        """Return one line for the plan."""
         line = f"{self.verdict.value}: expected coefficient error {percent(self.error)} "
         line += "(relative to the coefficients without noise); "
         more = f"raise method.rounds to {self.least_rounds}"

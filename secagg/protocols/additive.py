@@ -111,7 +111,6 @@ class Additive:
             raise JobError("protocol.aggregators", what)
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says that at least one aggregator must not collude."""
         return (
             f"up to {self.aggregators - 1} of {self.aggregators} aggregators may collude with the "
             f"coordinator and any of the {sites} sites; no aggregator may drop out"
@@ -126,7 +125,6 @@ class Additive:
         return 2
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return the S aggregators."""
         return tuple((f"aggregator_{i + 1}", Role.AGGREGATOR) for i in range(self.aggregators))
 
     def client(
@@ -315,20 +313,3 @@ def _add_shares(replies: Mapping[str, Body], shape: Shape) -> RingVector:
         if not _has_shape(reply.get("share"), shape):
             raise PeerError(aggregator, "its share of the sum has the wrong shape")
     return ring.total((reply["share"] for reply in replies.values()), shape.length, shape.ring_bits)
-
-
-# --- the whole protocol without messages ---------------------------------------------------------
-
-
-def run_ideal(
-    contributions: Mapping[str, RingVector], shape: Shape, aggregators: int, random: RandomBytes
-) -> RingVector:
-    """Compute the sum without messages: split, add at each aggregator, add the results."""
-    held: list[list[Body]] = [[] for _ in range(aggregators)]
-    for contribution in contributions.values():
-        seeds, remainder = split(contribution, aggregators - 1, random)
-        held[0].append({"vector": remainder})
-        for shares, seed in zip(held[1:], seeds, strict=True):
-            shares.append({"seed": seed})
-    sums = [_sum_shares(shares, shape) for shares in held]
-    return ring.total(sums, shape.length, shape.ring_bits)

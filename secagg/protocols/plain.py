@@ -49,7 +49,6 @@ class Plain:
     phases: ClassVar[tuple[Phase, ...]] = (Phase("submit", Role.SITE, contributes=True),)
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says that nothing is hidden."""
         return f"the coordinator reads the contributions of all {sites} sites"
 
     def max_colluding(self, sites: int) -> int:
@@ -61,7 +60,6 @@ class Plain:
         return 2
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return (), because no further parties are needed."""
         return ()
 
     def client(
@@ -72,7 +70,6 @@ class Plain:
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[ProtocolState, Body]:
-        """Send the contribution in clear."""
         if phase != "submit" or contribution is None:
             raise InternalError("plain", f"no client step {phase!r}")
         return state, {"values": contribution}
@@ -80,7 +77,6 @@ class Plain:
     def server(
         self, phase: str, state: ProtocolState, replies: Mapping[str, Body], context: Context
     ) -> tuple[ProtocolState, PhaseRequest | Total | Ready]:
-        """Add the contributions that arrived."""
         if phase == "setup":
             return state, Ready()
         if phase == "sum":

@@ -13,23 +13,9 @@ Frobenius norm of the whole matrix, for which Analyze Gauss (Dwork et al. 2014) 
     replace        |zz' - ww'|_F^2 = |z|^4 + |w|^4 - 2 (z'w)^2,
                    so it is at most  root((c^2 + R^2)^2 - max(0, c^2 - R^2)^2)             (2)
 
-For (2), let w = (c, v) be the replaced record. Given |u| = |v|, half of the left side is |z|^4 -
-(z'w)^2, where z'w = c^2 + u'v can be 0 if |u| >= c, and otherwise is at least c^2 - |u|^2. In both
-cases this half is largest at |u| = R: |z|^4 grows with |u|, and so does |z|^4 - (c^2 - |u|^2)^2 = 4
-c^2 |u|^2. Both bounds are attained. Both include the outcome, because u contains all variables. If
-a record is replaced by an incomplete one, which is left out of the sum, (1) applies.
-
-==================================  =====================  =============================
-R^2                                 (1)                    the larger of (1) and (2)
-==================================  =====================  =============================
-0 (only the count)                  c^2 / root(2)          c^2 / root(2), by (1)
-c^2                                 root(2) c^2            2 c^2
-above c^2                           (c^2 + R^2) / root(2)  c^2 + R^2, root(2) times (1)
-==================================  =====================  =============================
-
-With c below 1, less noise is added to M. But M then contains c^2 n and c times the sums. Dividing
-by c^2 and by c enlarges the noise of both, so both become less precise. The slopes of a regression
-depend mainly on the products of variables, which are not divided.
+docs/math/clipped-moments.md proves (1) to (6). Both bounds include the outcome, because u contains
+all variables. If a record is replaced by an incomplete one, which is left out of the sum, (1)
+applies.
 
 The number of records n is also released by itself, with less noise than M's first entry. Where both
 are one release, let the noise of n have the variance w_n, and that of M w_M times the above. Adding
@@ -51,19 +37,6 @@ m, at most R^2. A person's records add a matrix A = sum zz' to M. It is positive
     replace, both  the root of the largest of 1 / w_n + (c^2 + Q)^2 / (2 w_M),
                    (1 - q)^2 / w_n + ((c^2 + Q)^2 + (q c^2 + Q)^2) / (2 w_M), q = Q / R^2,
                    and (c^2 + Q)^2 / w_M; or (3), if that is smaller                       (6)
-
-In (4), m equal records with |u|^2 = Q attain the bound. For (5) and (6), let the other person have
-the matrix B. Half of |A - B|_F^2 is at most half of |A|_F^2 + |B|_F^2, because the inner product of
-two positive semidefinite matrices is not negative. Let the two have a >= b records. With S_b =
-min(b R^2, P^2), the square of the change is at most
-
-    (a - b)^2 / w_n + ((a c^2 + S_a)^2 + (b c^2 + S_b)^2) / (2 w_M).
-
-It grows with a, so a = m. It is convex in b from 0 to P^2 / R^2 and from there to m. So it is
-largest at b = 0, P^2 / R^2 = q m or m; divided by m^2, these are the three cases of (6). Without
-w_n, the third is the largest: (5). The middle case is a person with few records of full norm, who
-changes n and M at once. If q m is a whole number and R root(Q) >= c^2, it is attained, because then
-A and B can be orthogonal.
 
 docs/math/persons-and-windows.md has the same for windows of series.
 """

@@ -24,17 +24,8 @@ Repair. E's eigenvalues have mean square |E|_F^2 / m (m rows), so their expected
 This is half of the operator norm, 2 s root(m), by which an eigenvalue of M can have moved. An
 eigenvalue below f cannot be distinguished from noise, and solving with it would multiply the noise
 by |E| / f or more. So eigenvalues below f are raised to f. The result is the nearest matrix without
-smaller eigenvalues, in any unitarily invariant norm. The ridge of AdaSSP (Wang 2018, algorithm 2)
-follows the same idea and has the same order of size, but adds root(m) times a logarithm to all
-eigenvalues. With 500 records and ten predictors, the slopes have these root mean squared errors
-(benchmarks/noise/interval_coverage.py):
-
-    noise's norm / smallest eigenvalue    floor f / 2    floor f    floor 2 f    no floor
-    1/2                                   0.113          0.100      0.089
-    1                                     0.162          0.129      0.168        1.3
-    2                                     0.195          0.194      0.230
-
-If the ratio is below 1/3, no floor has any effect.
+smaller eigenvalues, in any unitarily invariant norm. docs/math/noise-posterior.md compares other
+floors.
 
 The repair is post-processing of the release and costs no privacy. The repaired moments contain no
 information about the noise, so most analyses treat them as exact, and their results have a note.
@@ -189,7 +180,6 @@ class Repair:
     relative_change: float
 
     def note(self) -> str:
-        """Return the note of a result on the repair."""
         if not self.raised:
             return "The released moments are those of a possible table and were not repaired."
         return (

@@ -137,7 +137,6 @@ class FedLinModel(FedLinSettings):
     # --- the run ---------------------------------------------------------------------------------
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare all kinds of round."""
         self.check_settings(uses_noise=self.needs_noise)
         layout = self.layout(public)
         declared = [self._records_stage(layout, public)]
@@ -163,7 +162,6 @@ class FedLinModel(FedLinSettings):
         return tuple(replace(s, powers=powers) for s in declared)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the stage `records`."""
         layout = self.layout(public)
         centre, scale = layout.own_units
         noise = 0.0  # in squared half widths of the outcome's bounds, as in the sum
@@ -182,7 +180,6 @@ class FedLinModel(FedLinSettings):
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the next sum; None when done."""
         status = state["status"]
         if status == "done":
             return None
@@ -204,7 +201,6 @@ class FedLinModel(FedLinSettings):
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Answer for one site."""
         layout, seed = self.layout(public), random(16)
         memory = memory or {"parting": seed}
         values = rows.values[:, layout.columns]
@@ -259,7 +255,6 @@ class FedLinModel(FedLinSettings):
         return update, {**memory, "own": own}
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Update the state by a sum."""
         match state["status"]:
             case "records":
                 return self._scaled(state, total)
@@ -275,7 +270,6 @@ class FedLinModel(FedLinSettings):
     # --- parts -----------------------------------------------------------------------------------
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the layout of the result."""
         return (sites_table(self.title),)
 
     @property

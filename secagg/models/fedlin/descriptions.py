@@ -66,5 +66,4 @@ def disclosed_by_hm2(points: int) -> str:
 
 
 def sites_table(title: str) -> ResultTable:
-    """Return the table of a FedLin result."""
     return ResultTable(title, TableKind.SITES, _LABELS)

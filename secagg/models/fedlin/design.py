@@ -143,8 +143,7 @@ class Layout:
 
     def powers(self, u: Array) -> Array:
         """Return a polynomial's terms (n, degree) of its column as stored."""
-        terms: Array = ((u + 1) / 2)[:, None] ** np.arange(1, self.degree + 1)
-        return terms
+        return ((u + 1) / 2)[:, None] ** np.arange(1, self.degree + 1)
 
     def level(self, X: Array, y: Array) -> Level:
         """Return the means that a site subtracts, from its own records."""

@@ -62,15 +62,13 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
-from secagg.models.common.checks import check_numbers
-from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.base import FINISH, ROUNDS
 from secagg.models.fedlin.descriptions import seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE
-from secagg.models.fedlin.result import convergence, joined, own_summary, summary
+from secagg.models.fedlin.result import convergence, joined, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 
@@ -78,7 +76,7 @@ _ROUNDING = 1e-12  # smaller changes are rounding errors
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(LocalSteps, FedLinModel):
+class FedAvg(LocalSteps):
     """FedAvg and Ditto."""
 
     rounds: int = 30
@@ -95,16 +93,14 @@ class FedAvg(LocalSteps, FedLinModel):
     If it is not set: FedAvg only."""
 
     name: ClassVar[str] = "fedavg"
-    placements: ClassVar[Placements] = Placements.site_moments("batch, holdout or degree")
+    needs_noise: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
-        """The title: FedAvg or Ditto."""
         return f"{'FedAvg' if self.personal is None else 'Ditto'} regression"
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine."""
         batches = (
             " With batches the average also depends on a random choice of records."
             if self.batch
@@ -124,39 +120,23 @@ class FedAvg(LocalSteps, FedLinModel):
         )
 
     @property
-    def needs_records(self) -> str:
-        """Why moments are not enough: as for all methods, or for batches."""
-        return super().needs_records or ("draws batches of records" if self.batch else "")
-
-    @property
     def own_at_sites(self) -> bool:
-        """Whether each site has its own coefficients: with Ditto."""
         return self.personal is not None
 
     @property
-    def needs_noise(self) -> bool:
-        """Whether the noise variance is used: no."""
-        return False
-
-    @property
     def short(self) -> str:
-        """The method's own name among the predictions."""
         return "fedavg" if self.personal is None else "ditto"
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The predictions that are compared; Ditto adds the common model."""
         others = super().models
         return others if self.personal is None else (*others, "fedavg")
 
     def fitted(self, site: Site, own: State) -> list[Array]:
-        """Return the coefficients of `models`."""
         others = super().fitted(site, own)
         return others if self.personal is None else [*others, own["common"]]
 
     def round_stage(self, public: PublicFacts) -> Stage:
-        """Declare the rounds."""
-        check_numbers(self, {"rounds": 1, "tolerance": 0})
         self.check_steps()
         if self.personal is not None and not 1e-9 <= self.personal <= 1e9:
             raise JobError("method.personal", "must be positive, from 1e-9 to 1e9")
@@ -169,25 +149,20 @@ class FedAvg(LocalSteps, FedLinModel):
         return replace(stage, few_records=self.batch or 0, few_sites=self.few_sites)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
-        """Theta."""
         return {"theta": (self.layout(public).d,)}
 
     def begin(self, public: PublicFacts) -> State:
-        """Begin at 0."""
         return {"theta": np.zeros(self.layout(public).d), "moved": 0.0}
 
     def sent(self, state: State) -> Body:
-        """Send theta."""
         return {"theta": state["theta"]}
 
     def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
-        """Sites keep nothing."""
         return {}
 
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
-        """Make steps from theta."""
         weight = float(self.takes_part(now.rng) and site.records > 0)
         if self.weights == "records":
             weight *= site.records / now.records
@@ -204,7 +179,6 @@ class FedAvg(LocalSteps, FedLinModel):
         return {"theta": own, "common": theta}
 
     def advance(self, state: State, total: Update, sites: int) -> State:
-        """Take the mean."""
         weight, before = float(total["weight"][0]), state["theta"]
         theta = total["theta"] / weight if weight > 0 else before
         size, moved = float(np.linalg.norm(theta)), float(np.linalg.norm(theta - before))
@@ -235,7 +209,3 @@ class FedAvg(LocalSteps, FedLinModel):
         layout = self.layout(public)
         common = dict(zip(layout.terms, state["theta"].tolist(), strict=True))
         return Result({**found, "common": common, "personal": self.personal})
-
-    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own coefficients."""
-        return own_summary(self, memory, public)

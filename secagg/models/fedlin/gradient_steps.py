@@ -61,8 +61,7 @@ class Quadratic:
         """Return theta after this number of steps, by (1)."""
         power = (1 - 2 * eta * self.w) ** steps
         gain = np.divide(1 - power, self.w, out=np.zeros_like(self.w), where=self.w > 0)
-        moved: Array = self.U @ (power * (self.U.T @ theta) + gain * self.z)
-        return moved
+        return self.U @ (power * (self.U.T @ theta) + gain * self.z)
 
 
 def batch_steps(

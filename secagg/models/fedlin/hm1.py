@@ -65,13 +65,11 @@ from secagg.contracts import (
     State,
     Update,
 )
-from secagg.contracts.noise import Placements
 from secagg.errors import JobError
-from secagg.models.common.checks import check_numbers
-from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.base import FINISH, ROUNDS
 from secagg.models.fedlin.descriptions import SOLVED_BY_CHOICE, seen_by_subtraction
 from secagg.models.fedlin.local_steps import LocalSteps
-from secagg.models.fedlin.result import convergence, explained, joined, own_summary, summary
+from secagg.models.fedlin.result import convergence, explained, joined, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 from secagg.models.fedlin.site_covariance import (
@@ -90,7 +88,7 @@ _WARMUP_ROUNDS = 2  # before sizes of two rounds can be compared, because sites 
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinHm1(LocalSteps, FedLinModel):
+class FedLinHm1(LocalSteps):
     """HM1: linear regressions tied by a covariance between sites."""
 
     rounds: int = 30
@@ -106,16 +104,13 @@ class FedLinHm1(LocalSteps, FedLinModel):
     end."""
 
     name: ClassVar[str] = "fedlin_hm1"
-    placements: ClassVar[Placements] = Placements.site_moments("batch, holdout or degree")
-
-    @property
-    def title(self) -> str:
-        """Return the method's name in a heading."""
-        return "FedLin HM1 regression"
+    title: ClassVar[str] = "FedLin HM1 regression"
+    short: ClassVar[str] = "hm1"
+    needs_noise: ClassVar[bool] = True
+    """The prior's weight depends on the noise variance."""
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine."""
         return Disclosure(
             DisclosureKind.SOLVABLE,
             "In each round, sums over sites of products of their coefficients with those of "
@@ -129,26 +124,10 @@ class FedLinHm1(LocalSteps, FedLinModel):
             attacks=("identified_share", "hm1_sums", "hm1_invented"),
         )
 
-    @property
-    def needs_records(self) -> str:
-        """Why moments are not enough: as for all methods, or for batches."""
-        return super().needs_records or ("draws batches of records" if self.batch else "")
-
-    @property
-    def needs_noise(self) -> bool:
-        """Always true: the prior's weight depends on the noise variance."""
-        return True
-
-    @property
-    def short(self) -> str:
-        """The method's own name among the predictions."""
-        return "hm1"
-
     def _length(self, public: PublicFacts) -> int:
         return history_length(self.layout(public).d, len(public.sites), self.rounds)
 
     def round_stage(self, public: PublicFacts) -> Stage:
-        """Declare the rounds."""
         self._check_rounds()
         d, m = self.layout(public).d, self._length(public)
         if d * m + m * (m + 1) // 2 > _MAX_MESSAGE_VALUES:
@@ -168,21 +147,17 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return replace(stage, few_records=self.batch or 0)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
-        """M and U."""
         d, m = self.layout(public).d, self._length(public)
         return {"M": (d, m), "U": (m - d, m)}
 
     def begin(self, public: PublicFacts) -> State:
-        """Begin with zeros."""
         zeros = {name: np.zeros(shape) for name, shape in self.news(ROUNDS, public).items()}
         return {**zeros, "size": 0.0}
 
     def sent(self, state: State) -> Body:
-        """Send M and U."""
         return {name: state[name] for name in ("M", "U")}
 
     def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
-        """Begin at 0."""
         d, m = now.layout.d, self._length(public)
         zeros = np.zeros(d)
         return {"theta": zeros, "before": zeros, "v": np.zeros(m), "round": 0, "active": False}
@@ -215,7 +190,6 @@ class FedLinHm1(LocalSteps, FedLinModel):
         return {**memory, "theta": theta, "v": remembered(v, theta, now.sent["U"], self.alpha)}
 
     def advance(self, state: State, total: Update, sites: int) -> State:
-        """Solve for the next shrinkage."""
         m = total["S"].shape[1]
         M, U = shrinkage(total["S"], symmetric(total["G"], m))
         moved, size = total["moved"].tolist()
@@ -269,12 +243,7 @@ class FedLinHm1(LocalSteps, FedLinModel):
             )
         return None
 
-    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own coefficients."""
-        return own_summary(self, memory, public)
-
     def _check_rounds(self) -> None:
-        check_numbers(self, {"rounds": 1, "tolerance": 0})
         self.check_steps()
         if not 0 < self.alpha < 1:
             raise JobError("method.alpha", "must be above 0 and below 1")

@@ -142,16 +142,13 @@ class FedLinHm2(Participation, FedLinModel):
     """With the other priors: prior standard deviation of log sigma^2."""
 
     name: ClassVar[str] = "fedlin_hm2"
+    title: ClassVar[str] = "FedLin HM2 regression"
+    short: ClassVar[str] = "hm2"
+    last_sees: ClassVar[str] = "how many sites include each coefficient"
     placements: ClassVar[Placements] = Placements.site_moments("holdout or degree")
 
     @property
-    def title(self) -> str:
-        """Return what a heading calls it."""
-        return "FedLin HM2 regression"
-
-    @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine."""
         kind = DisclosureKind.SOLVABLE if self.points else DisclosureKind.SITES
         text = disclosed_by_hm2(self.points)
         text += SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ""
@@ -181,11 +178,6 @@ class FedLinHm2(Participation, FedLinModel):
         """Other priors and points need more than a mean of normal densities of theta_k."""
         return self.prior == "normal" and not self.points
 
-    @property
-    def short(self) -> str:
-        """The method's own name among the predictions."""
-        return "hm2"
-
     def noise_of(self, phi: Array, known: float) -> Array:
         """Return the noise variance for draws of phi, in the units analysed."""
         if self.prior == "normal":
@@ -196,7 +188,6 @@ class FedLinHm2(Participation, FedLinModel):
         return len(self.hierarchy.components(self.layout(public).terms))
 
     def round_stage(self, public: PublicFacts) -> Stage:
-        """Declare the rounds."""
         self._check_rounds(self.layout(public).d)
         p = self._size(public)
         spec = (
@@ -214,7 +205,6 @@ class FedLinHm2(Participation, FedLinModel):
         return {"r": (p,), "Q": (p * (p + 1) // 2,), "taken": (1,)}
 
     def begin(self, public: PublicFacts) -> State:
-        """Begin with the prior."""
         q = self.hierarchy.prior(self.layout(public).d)
         return {
             **q.plain(),
@@ -226,7 +216,6 @@ class FedLinHm2(Participation, FedLinModel):
         }
 
     def sent(self, state: State) -> Body:
-        """Send q."""
         return {"r": state["r"], "Q": state["Q"], "taken": np.array([state["taken"]])}
 
     def begin_site(self, site: Site, now: Round, public: PublicFacts) -> State:
@@ -296,7 +285,6 @@ class FedLinHm2(Participation, FedLinModel):
         }
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Request the sums at the points, if there are any."""
         if not self.points:
             return ()
         spec = points_fields(self.layout(public).d, self.points)
@@ -304,7 +292,6 @@ class FedLinHm2(Participation, FedLinModel):
         return (Stage(POINTS_STAGE, spec, 1, sees),)
 
     def after(self, state: State, total: Update) -> State:
-        """Store the sums at the points."""
         return {**state, "weighed": total, "status": FINISH}
 
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
@@ -321,11 +308,6 @@ class FedLinHm2(Participation, FedLinModel):
     def last_fields(self, public: PublicFacts) -> Spec:
         """How many sites include each coefficient."""
         return (Field("included", (self.layout(public).d,), 1.0, 0, Kind.COUNT),)
-
-    @property
-    def last_sees(self) -> str:
-        """The words for `last_fields`."""
-        return "how many sites include each coefficient"
 
     def last_parts(self, own: State) -> Update:
         """The coefficients that the site includes."""
@@ -364,7 +346,6 @@ class FedLinHm2(Participation, FedLinModel):
         return Result(found, arrays)
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own posterior."""
         result = own_summary(self, memory, public)
         if result is None:
             return None

@@ -9,19 +9,24 @@ largest site.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from secagg.contracts import PublicFacts, Result, State
+from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.fedlin.base import FedLinModel
 from secagg.models.fedlin.gradient_steps import batch_steps
 from secagg.models.fedlin.participation import Participation
+from secagg.models.fedlin.result import own_summary
 from secagg.models.fedlin.round import Round
 from secagg.models.fedlin.site import Site
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSteps(Participation):
-    """Gradient steps at the sites, for methods that take them."""
+class LocalSteps(Participation, FedLinModel):
+    """A FedLin method whose sites take gradient steps in a round."""
 
     steps: int = 20
     """Number of gradient steps of a site in a round (T in the paper)."""
@@ -32,9 +37,18 @@ class LocalSteps(Participation):
     """Number of records for one gradient step, drawn anew for each step. If it is not set: all
     records."""
 
+    placements: ClassVar[Placements] = Placements.site_moments("batch, holdout or degree")
+
+    @property
+    def needs_records(self) -> str:
+        return super().needs_records or ("draws batches of records" if self.batch else "")
+
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
+        return own_summary(self, memory, public)
+
     def check_steps(self) -> None:
         """Raise `JobError` for settings out of range."""
-        check_numbers(self, {"steps": 1})
+        check_numbers(self, {"rounds": 1, "tolerance": 0, "steps": 1})
         if self.batch is not None:
             check_numbers(self, {"batch": 1})
         if not 0 < self.step < 1:

@@ -102,7 +102,6 @@ class FedLinSettings(ABC):
         """Return a site's own result. memory: after its last `contribute`."""
 
     def layout(self, public: PublicFacts) -> Layout:
-        """Return the regression."""
         return Layout.of(public, self.outcome, self.predictors, self.intercept, self.degree)
 
     def check_settings(self, *, uses_noise: bool) -> None:

@@ -135,18 +135,16 @@ class Site:
         """Return the minimiser v of |y - X v|^2 + weight |v - theta|^2; weight above 0."""
         A = self.gram + weight * np.eye(len(theta))
         size = np.sqrt(np.diagonal(A))
-        found: Array = (
+        return (
             np.linalg.solve(A / np.outer(size, size), (self.cross + weight * theta) / size) / size
         )
-        return found
 
     def errors(
         self, theta: Array, layout: Layout, values: Array, centre: Array, scale: Array
     ) -> Array:
         """Return y minus its prediction, for records as stored, in the units analysed."""
         X, y = layout.design(values, centre, scale)
-        wrong: Array = (y - self.level.y) - (X - self.level.x) @ theta
-        return wrong
+        return (y - self.level.y) - (X - self.level.x) @ theta
 
     def state(self) -> State:
         """Return the statistics as plain data."""

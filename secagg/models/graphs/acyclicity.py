@@ -133,7 +133,6 @@ def no_edge_note(W: Array, names: Sequence[str], threshold: float, *, raised: bo
 
 
 def failure_advice(*, standardised: bool) -> str:
-    """Return advice for an optimiser that failed."""
     advice = "raise the penalty or allow more rounds."
     return advice.capitalize() if standardised else f"Standardise the variables, {advice}"
 

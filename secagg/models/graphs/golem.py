@@ -92,11 +92,10 @@ def golem(
     penalty: weight of sum |B_ij|, at least 0; None: the paper's 0.02 for EV and 0.002 for NV. The
         EV fit that starts NV uses 0.02.
     dag_penalty: weight of h, at least 0; 5 as in the paper
-    threshold: edges with |B_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is in
-        the units analysed. If cycles remain, it is raised until none is left, with a note.
-    Returns a `GraphFit`; diagnostics: h (not zero: the penalty is soft), evaluations, threshold (as
-    applied). If the optimiser fails, converged is False and the edges are those of B over the
-    threshold, including cycles: do not use them as a DAG.
+    threshold: edges with |B_ij| <= threshold, in the units analysed, are dropped; 0.3 as in the
+        paper. If cycles remain, it is raised until none is left, with a note.
+    diagnostics: h (not zero: the penalty is soft), evaluations, threshold (as applied). If the
+    optimiser fails, the edges are those of B over the threshold, including cycles.
     Raises `UsageError` as `graph_input` does, on a singular covariance (the likelihood is then
     unbounded), or on a setting out of range.
     """

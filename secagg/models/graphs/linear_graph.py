@@ -27,7 +27,6 @@ class LinearGraph:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape of W."""
         return self.d * (1 + self.lags), self.d
 
     @property
@@ -56,7 +55,6 @@ class LinearGraph:
         return W[self.d :].reshape(self.lags, self.d, self.d)
 
     def squares(self, W: Array) -> Array:
-        """Return the squared instantaneous coefficients."""
         instantaneous = W[: self.d]
         return instantaneous * instantaneous
 

@@ -122,8 +122,7 @@ class Networks:
 
     def adjacency(self, theta: Array) -> Array:
         """Return W, shape (d, d), nonnegative; [i, j] for i -> j."""
-        W: Array = np.sqrt(self.squares(theta))
-        return W
+        return np.sqrt(self.squares(theta))
 
 
 def off_diagonal(matrix: Array) -> Array:

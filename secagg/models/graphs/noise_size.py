@@ -21,12 +21,8 @@ smallest possible:
                of the lasso, too (Bickel, Ritov and Tsybakov, Annals of Statistics 37, 2009).
     threshold  of |W_ij|: T_ij >= (z root(G_ij^2 + S_ii S_jj / n) - lambda_ij) / S_ii.          (3)
 
-S_ii S_jj / n is the variance of S_ij by chance. By (2), an edge between unrelated columns is beyond
-(3) with the probability of a normal beyond z. With z for a two-sided level of 0.05 / N,
-N = d (d - 1) / 2 pairs (Bonferroni; with lagged copies of the columns, each copy and column is a
-pair too), a graph of unrelated columns has an edge in at most 5 % of
-runs. In a vote over K sites, an edge needs more than half of them. Each site then takes the z whose
-two-sided level p has P(Bin(K, p) > K / 2) = 0.05 / N.
+So a graph of unrelated columns has an edge in at most 5 % of runs: z has the two-sided level of
+0.05 / pairs. In a vote, z is that at which more than half of the sites find one as seldom.
 
 Not covered. (1) is of first order. The repair of the moments (`secagg.models.common.noisy_moments`)
 shrinks correlations if the noise is about as large as S's eigenvalues, and moves them towards
@@ -109,14 +105,12 @@ class NoiseSize:
     @property
     def weight_error(self) -> Array:
         """The standard deviation of the noise in W_ij, for unrelated columns."""
-        found: Array = self._of_effects(self.noise) / self.variances[:, None]
-        return found
+        return self._of_effects(self.noise) / self.variances[:, None]
 
     @property
     def weight_variance(self) -> Array:
         """The variance of W_ij by noise and chance, for unrelated columns, shape (q, d)."""
-        found: Array = self._slope_variance / self.variances[:, None] ** 2
-        return found
+        return self._slope_variance / self.variances[:, None] ** 2
 
     @property
     def penalty(self) -> Array:

@@ -70,13 +70,12 @@ def notears(
 
     variables: names to use (None: all); standardise: use the correlation matrix (see above)
     penalty: weight of sum |W_ij|, at least 0; 0.1 is the choice of the authors' program
-    threshold: edges with |W_ij| <= threshold are dropped, at least 0; 0.3 as in the paper. It is in
-        the units analysed.
+    threshold: edges with |W_ij| <= threshold, in the units analysed, are dropped; 0.3 as in the
+        paper
     tolerance: a fit with h(W) at most this counts as acyclic, above 0
     at_least: smallest penalties of single entries, (p, p), where `penalty` is smaller
-    Returns a `GraphFit`; diagnostics: h (before the last step), rounds, evaluations, rho. If the
-    optimiser fails, converged is False and the edges are those of W over the threshold, including
-    cycles: do not use them as a DAG.
+    diagnostics: h (before the last step), rounds, evaluations, rho. If the optimiser fails, the
+    edges are those of W over the threshold, including cycles.
     Raises `UsageError` as `graph_input` does, or on a setting out of range.
     """
     require_number("penalty", penalty, low=0)

@@ -86,9 +86,8 @@ def notears_mlp(
     threshold: edges with W_ij <= threshold are dropped, at least 0; 0.3 as in the paper
     tolerance: a fit with h at most this counts as acyclic, above 0
     seed: of the start, at least 0
-    Returns a `GraphFit`, weights W. diagnostics: h, rounds, evaluations, rho, threshold (as
-    applied). If the optimiser fails, converged is False and the edges are those of W over the
-    threshold, including cycles: do not use them as a DAG.
+    Weights are W. diagnostics: h, rounds, evaluations, rho, threshold (as applied). If the
+    optimiser fails, the edges are those of W over the threshold, including cycles.
     Raises `UsageError` as `graph_input` does (fewer than two records or columns, a constant
     column), or on a setting out of range.
     """

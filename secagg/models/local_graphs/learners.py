@@ -139,7 +139,6 @@ class Learner:
         return self.algorithm in ("notears", "notears_mlp")
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the algorithm has, by name."""
         match self.algorithm:
             case "notears" | "notears_mlp":
                 default = 0.1 if self.algorithm == "notears" else 0.01

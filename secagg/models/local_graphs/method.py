@@ -147,7 +147,6 @@ class LocalGraphs:
 
     @property
     def title(self) -> str:
-        """The combination and the learner."""
         learner = {"notears": "NOTEARS", "notears_mlp": "NOTEARS-MLP", "pc": "PC", "ges": "GES"}
         graph = "Nonlinear graph" if self.learner == "notears_mlp" else "Graph"
         return f"{graph} by {self.combine} of the sites' {learner[self.learner]}"
@@ -182,14 +181,12 @@ class LocalGraphs:
         return self._learner().edge_rule(columns, vote=self.combine == "vote")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of the learner's graphs."""
         if self.learner == "notears":
             standardised = self.standardise is not False
             return (linear_table(self.title, standardised=standardised),)
         return (other_table(self.title, networks=self.learner == "notears_mlp"),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the one round."""
         combine, p = self._combine(), len(self._names(public))
         learner = self._learner()
         for name in self._job_settings():
@@ -215,11 +212,9 @@ class LocalGraphs:
         return (Stage(STAGE, spec, 1, f"{sees}; how many sites could not learn a graph"),)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Return an empty state."""
         return {}
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the graphs once."""
         return None if EDGES in state else (STAGE, {})
 
     def contribute(
@@ -247,7 +242,6 @@ class LocalGraphs:
         return local_adjacency(fit, combine), memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Keep the sum."""
         return {**total, "sites": sites}
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
@@ -285,7 +279,6 @@ class LocalGraphs:
         return Learner(**{"algorithm": self.learner, "standardise": True, **self._job_settings()})
 
     def _job_settings(self) -> dict[str, Any]:
-        """Return the learner settings that the job sets, by name."""
         names = ("standardise", "penalty", "threshold", "alpha")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -70,16 +70,12 @@ class Analysis(Protocol):
 class Describe:
     """Means, standard deviations and correlations of all variables."""
 
-    @property
-    def table(self) -> ResultTable:
-        """The layout of its result."""
-        return ResultTable("Means, spread and correlations", TableKind.DESCRIPTION)
+    table: ClassVar = ResultTable("Means, spread and correlations", TableKind.DESCRIPTION)
 
     def check(self, public: PublicFacts) -> None:
         """Accept every job: there are no settings."""
 
     def run(self, moments: Moments) -> Result:
-        """Compute the description."""
         if moments.noisy is not None:
             return Result({"method": "describe", **describe_noisy(moments.noisy).to_dict()})
         summary = {"method": "describe", **describe(moments).to_dict()}
@@ -111,13 +107,9 @@ class Ols(_Regression):
     level: float = 0.95
     """Level of the confidence intervals, between 0 and 1."""
 
-    @property
-    def table(self) -> ResultTable:
-        """The layout of its result."""
-        return regression_table("Linear regression (least squares)")
+    table: ClassVar[ResultTable] = regression_table("Linear regression (least squares)")
 
     def check(self, public: PublicFacts) -> None:
-        """Check columns and level."""
         super().check(public)
         critical_value(self.level)
 
@@ -140,19 +132,14 @@ class Ridge(_Regression):
     """Probability of the intervals, between 0 and 1. They do not account for the bias of ridge
     regression or for the choice of the penalty."""
 
-    @property
-    def table(self) -> ResultTable:
-        """The layout of its result."""
-        return regression_table("Ridge regression")
+    table: ClassVar[ResultTable] = regression_table("Ridge regression")
 
     def check(self, public: PublicFacts) -> None:
-        """Check columns, penalty and level."""
         super().check(public)
         check_penalty(self.penalty, "gcv")
         critical_value(self.level)
 
     def run(self, moments: Moments) -> Result:
-        """Fit."""
         return _regression(ridge(moments, self.outcome, self.predictors, self.penalty, self.level))
 
 
@@ -164,18 +151,13 @@ class Lasso(_Regression):
     """Factor of the sum of absolute slopes, above 0. `"bic"` tries 100 penalties and takes the one
     with the smallest BIC. Predictors are standardised. scikit-learn's alpha is this number."""
 
-    @property
-    def table(self) -> ResultTable:
-        """The layout of its result."""
-        return regression_table("Lasso")
+    table: ClassVar[ResultTable] = regression_table("Lasso")
 
     def check(self, public: PublicFacts) -> None:
-        """Check columns and penalty."""
         super().check(public)
         check_penalty(self.penalty, "bic")
 
     def run(self, moments: Moments) -> Result:
-        """Fit."""
         return _regression(lasso(moments, self.outcome, self.predictors, self.penalty))
 
 
@@ -209,19 +191,14 @@ class Pc(Graph):
     alpha: float = 0.05
     """Level of each test of independence, above 0 and below 1."""
 
-    @property
-    def table(self) -> ResultTable:
-        """The layout of its result."""
-        return other_table("Graph by PC")
+    table: ClassVar[ResultTable] = other_table("Graph by PC")
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, level and package."""
         super().check(public)
         require_number("alpha", self.alpha, low=MIN_POSITIVE, below=1)
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(pc(moments, **self._settings()))
 
 
@@ -232,19 +209,14 @@ class Ges(Graph):
     penalty: float = 1.0
     """Factor of the penalty in BIC, above 0. With 1, the score is BIC itself."""
 
-    @property
-    def table(self) -> ResultTable:
-        """The layout of its result."""
-        return other_table("Graph by GES")
+    table: ClassVar[ResultTable] = other_table("Graph by GES")
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, penalty and package."""
         super().check(public)
         require_number("penalty", self.penalty, low=MIN_POSITIVE)
         require_causal_learn("kind")
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(ges(moments, **self._settings()))
 
 
@@ -262,17 +234,14 @@ class Notears(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         return linear_table("Graph by NOTEARS", standardised=self.standardise)
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, penalty and threshold."""
         super().check(public)
         require_number("penalty", self.penalty, low=0)
         require_number("threshold", self.threshold, low=0)
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(notears(moments, **self._settings()))
 
 
@@ -294,19 +263,16 @@ class Golem(Graph):
 
     @property
     def table(self) -> ResultTable:
-        """The layout of its result."""
         variant = " (equal variances)" if self.equal_variances else ""
         return linear_table(f"Graph by GOLEM{variant}", standardised=self.standardise)
 
     def check(self, public: PublicFacts) -> None:
-        """Check graph, penalty and threshold."""
         super().check(public)
         if self.penalty is not None:
             require_number("penalty", self.penalty, low=0)
         require_number("threshold", self.threshold, low=0)
 
     def run(self, moments: Moments) -> Result:
-        """Learn the graph."""
         return self._result(golem(moments, **self._settings()))
 
 

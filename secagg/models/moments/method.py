@@ -99,7 +99,6 @@ class PooledMoments:
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sum determines. It depends on which means are subtracted."""
         released, other = (
             "The number of records, the mean vector and the covariance matrix of the pooled "
             "records",
@@ -133,7 +132,6 @@ class PooledMoments:
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the layouts of the analyses' results."""
         return tuple(analysis.table for analysis in self._analyses(public))
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
@@ -159,11 +157,9 @@ class PooledMoments:
         return (Stage(STAGE, spec, 1, sees, sensitivity),)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin without any sum."""
         return {}
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the one sum."""
         return None if "upper" in state else (STAGE, {})
 
     def contribute(
@@ -182,7 +178,6 @@ class PooledMoments:
         return {"moments": upper_moments(rows.values, constant)}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Store the sum."""
         state = {"upper": total["moments"], "sites": sites}
         return {**state, "counts": total["counts"]} if self.centre == "site" else state
 

@@ -10,29 +10,18 @@ equation is
     Cov(b - A theta) = sigma^2 A,
     Cov(e - E theta) = s^2 [(1 + |theta|^2) I + theta theta' - diag(theta_j^2)]              (1)
 
-if all noise variances are s^2. Multiplying by A~^-1 (the delta method) is right to first order in
-E A^-1. But in this example the noise's norm is close to A's smallest eigenvalue, so A~ may be
-nearly singular by chance. The delta method's intervals are 2.5 times as long as those below, with a
-coverage of 0.99. The parametric bootstrap (Ferrando, Wang & Sheldon 2022) starts from a biased
-estimate, and its coverage is 0.82. So, as in Bernstein & Sheldon 2019, the exact moments M are
-treated as missing data:
+if all noise variances are s^2. The exact moments M are treated as missing data (Bernstein & Sheldon
+2019):
 
     p(theta | release) = integral of p(theta | M) p(M | release) dM,                         (2)
 
-where p(theta | M) is the textbook posterior. With a flat prior on theta and log sigma it is
-Student's t about the least-squares estimate, with its standard error and n - p - 1 degrees of
-freedom (Gelman et al. 2013, section 14.2), so credible and confidence intervals are the same. For
-p(M | release) and its prior see `secagg.models.numerics.noise_posterior`. (2) is a mixture of t
-distributions, one for each draw; its quantiles are computed by root finding, not by simulation.
-Without noise, M is known, and all results equal those of `secagg.models.moments.ols.ols`.
-
-Simulations with ten predictors gave the following coverage of nominal 90 % intervals. With
-correlations of 0 to 0.65, and the noise's norm at most 1.4 times A's smallest eigenvalue, coverage
-was 0.89 to 0.93. With more noise and correlations of 0.65 and 0.8, it was up to 0.98. Coverage is
-too low if a few predictors are much more strongly correlated than the rest and the noise hides
-this. With two predictors correlated by 0.95 and the others by 0.3, the coverage for the slopes of
-these two was 0.88 if the noise's norm was half of the smallest eigenvalue, and 0.41 if it was three
-times that eigenvalue. benchmarks/noise/interval_coverage.py prints all of these numbers.
+where p(theta | M) is the textbook posterior: with a flat prior on theta and log sigma, Student's t
+about the least-squares estimate (Gelman et al. 2013, section 14.2), so credible and confidence
+intervals are the same. For p(M | release) see `secagg.models.numerics.noise_posterior`. (2) is a
+mixture of t distributions, one for each draw; its quantiles are computed by root finding, not by
+simulation. Without noise, M is known, and all results equal those of
+`secagg.models.moments.ols.ols`. docs/math/noise-posterior.md compares other methods, and has the
+coverage in simulations.
 
 The intervals do not allow for three things: the bias from clipping records to a norm (they are for
 the coefficients of the clipped records), a choice of variables after seeing a release, and unequal

@@ -36,5 +36,4 @@ _LABELS: Final[Mapping[str, Label]] = {
 
 
 def regression_table(title: str) -> ResultTable:
-    """Return the table of a linear regression."""
     return ResultTable(title, TableKind.REGRESSION, _LABELS)

@@ -37,7 +37,6 @@ _CHUNK = 8192  # records in one pass, which bounds memory
 
 @one_thread()
 def record_losses(learner: Learner, theta: Array, values: Array) -> Array:
-    """Return the loss of each record at these parameters."""
     import torch  # noqa: PLC0415  # needed only where networks are
 
     with torch.no_grad():

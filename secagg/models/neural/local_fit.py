@@ -17,6 +17,8 @@ from secagg.models.neural.learner import Learner
 from secagg.models.neural.optimisers import advance, begin
 from secagg.models.neural.rounds import NetworkRounds, Penalty, no_penalty, rises_not
 
+_TOLERANCE = 1e-5  # of the largest slope, at which the search ends
+
 
 def fit_locally(
     learner: Learner,
@@ -26,12 +28,11 @@ def fit_locally(
     *,
     free: Array | None = None,
     steps: int = 500,
-    tolerance: float = 1e-5,
 ) -> Array:
     """Return the parameters that minimise the mean loss plus the penalty, by L-BFGS.
 
     values: at least one record; free: which parameters may change, None for all
-    steps: largest number of gradients; tolerance: the search ends at a smaller largest slope
+    steps: largest number of gradients
     Raises `DataError` if the loss is not finite at the start.
     """
     state = begin("lbfgs", start)
@@ -45,7 +46,7 @@ def fit_locally(
         if not np.isfinite(loss) and not state["steps"]:
             raise DataError("loss", "is not finite at the first parameters")
         value = loss / records + extra
-        flat = np.max(np.abs(total), initial=0.0) <= tolerance
+        flat = np.max(np.abs(total), initial=0.0) <= _TOLERANCE
         if flat and rises_not(value, state["value"]):
             return np.asarray(state["point"])
         state = advance("lbfgs", state, value, total, 0.0, 0.0)

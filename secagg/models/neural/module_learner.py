@@ -64,13 +64,9 @@ class ModuleLearner:
         """Number of outputs: that of the levels for a cross-entropy, else 1."""
         return len(self.outcome) + 1 if self.loss == "cross_entropy" else 1
 
-    @property
+    @cached_property
     def blocks(self) -> Blocks:
         """The parameters that are trained, in the module's own order."""
-        return self._blocks
-
-    @cached_property
-    def _blocks(self) -> Blocks:
         named = _trained(self._module)
         return Blocks(tuple(Block(name, tuple(p.shape)) for name, p in named.items()))
 
@@ -108,7 +104,6 @@ class ModuleLearner:
         return result
 
     def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
-        """Return each record's loss, shape (records,)."""
         import torch  # noqa: PLC0415
         from torch.nn import functional  # noqa: PLC0415
 
@@ -140,7 +135,6 @@ class ModuleLearner:
         return kink(self._module, self._trial())
 
     def _trial(self) -> Tensor:
-        """Return random records to try the module on."""
         import torch  # noqa: PLC0415
 
         shape = (_TRIAL_RECORDS, len(self.predictors))

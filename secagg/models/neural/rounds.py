@@ -99,7 +99,6 @@ def network_facts(
 
 
 def no_penalty(theta: Array, records: float) -> tuple[float, Array]:
-    """Return zeros."""
     return 0.0, np.zeros_like(theta)
 
 
@@ -187,7 +186,6 @@ class NetworkRounds:
         return self.clip or (_RECORD_CLIP if noised else _UPDATE_CLIP)
 
     def train_stage(self, parameters: int, public: PublicFacts) -> Stage:
-        """Declare the rounds of a network with so many parameters."""
         if parameters > _MAX_PARAMETERS:
             what = f"makes a network of {parameters:,} parameters; {_MAX_PARAMETERS:,} is the limit"
             raise JobError("method", what, "Use fewer or smaller hidden layers.")
@@ -210,7 +208,6 @@ class NetworkRounds:
         return Stage(TRAIN, tuple(spec), self.rounds, sees, few_records=few)
 
     def begin_training(self, start: Array, max_rows: int, noised: bool) -> State:
-        """Return the state before the first round."""
         state: State = {"optimiser": begin(self._optimiser(noised), start), "rounds": 0,
                         "noised": noised, "max_rows": max_rows}  # fmt: skip
         if noised:
@@ -337,7 +334,6 @@ class NetworkRounds:
         return training | {"ended": "finished"}
 
     def training_summary(self, training: State) -> State:
-        """Return how the training went, for the summary of a result."""
         found = {"status": training["ended"], "rounds": training["rounds"]}
         if training["noised"]:
             note = (

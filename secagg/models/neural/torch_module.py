@@ -100,7 +100,6 @@ class TorchModule(NetworkRounds):
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums reveal."""
         if self.algorithm == "fedsgd":
             kind, text = DisclosureKind.POOLED, (
                 "The gradient of the pooled loss at the parameters of every round: for a network "
@@ -129,7 +128,6 @@ class TorchModule(NetworkRounds):
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of a network."""
         return (ResultTable(self.title, TableKind.NETWORK, _LABELS),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
@@ -142,12 +140,10 @@ class TorchModule(NetworkRounds):
         return (self.train_stage(self.learner(public).blocks.size, public),)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the module's own first parameters."""
         start = self.learner(public).initial(self.seed)
         return self.begin_training(start, public.max_rows, public.clip is not None)
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Send the parameters, until the rounds end."""
         return None if "ended" in state else (TRAIN, {"theta": state["optimiser"]["point"]})
 
     def contribute(
@@ -159,12 +155,10 @@ class TorchModule(NetworkRounds):
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Return the site's part of a round."""
         learner = self.learner(public)
         return self.train_contribution(learner, rows.values, message, public, random), memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Take a step."""
         return self.advance_training(state, total)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:

@@ -94,7 +94,6 @@ SLOWER_SCHEDULE = Schedule(gamma1=1.3, gamma2=1.1, rounds=500)
 
 
 def begin(schedule: Schedule, W: Array) -> State:
-    """Return the first state, with the first W."""
     return {
         "status": "running",
         "rounds": 0,

@@ -187,12 +187,10 @@ class NotearsAdmm:
 
     @property
     def title(self) -> str:
-        """The name, with the variant, and how the job departs from the paper's."""
         return f"Graph by NOTEARS-ADMM, {variant_in_words(self.variant, self._given)}"
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine, and which method releases less, if any."""
         source = "sums of several rounds give" if self.lags else "the last round's sum gives"
         less = (
             "One sum of moments cannot replace these sums: 'moments' has no graph analysis with "
@@ -226,7 +224,6 @@ class NotearsAdmm:
         )  # fmt: skip
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of the graph."""
         standardised, labels = self._standardised, STATIONARITY_LABELS
         table = linear_table(self.title, standardised=standardised, labels=labels,
                              converged=CONVERGED)  # fmt: skip
@@ -259,7 +256,6 @@ class NotearsAdmm:
         return self._in_force["standardise"] is False
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the count and the rounds of consensus."""
         self.schedule.check()
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
         graph, chosen = self._graph(public), self.chosen(public)
@@ -286,7 +282,6 @@ class NotearsAdmm:
         return first, Stage(CONSENSUS, answers, self.schedule.rounds, answered)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the count."""
         state = begin(self.schedule, np.zeros(self._graph(public).shape))
         return {
             **state,
@@ -296,7 +291,6 @@ class NotearsAdmm:
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the count, then responses to W, until done."""
         if state["status"] == "counting":
             return RECORDS, {}
         if state["status"] != "running":
@@ -329,7 +323,6 @@ class NotearsAdmm:
         return {"responses": within_bound(V / self.units(facts["scale"]))}, memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Process the count, or compute the next W."""
         if state["status"] == "counting":
             return self._after_count(state, total)
         graph = raised_graph(self._graph_of(total["responses"].shape[1]), state)
@@ -390,7 +383,6 @@ class NotearsAdmm:
         return LinearGraph(d, len(self.lags), penalties, self.zero_diagonal)
 
     def _names(self, public: PublicFacts) -> tuple[str, ...]:
-        """Return the names of the graph's variables."""
         chosen = self.chosen(public)
         d = len(chosen) // (1 + len(self.lags))
         return tuple(public.variables[i].name for i in chosen[:d])

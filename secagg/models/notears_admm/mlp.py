@@ -137,7 +137,6 @@ class NotearsMlpAdmm(MlpSettings):
 
     @property
     def title(self) -> str:
-        """The name, with the variant, and how the job departs from the paper's."""
         variant = variant_in_words(self.variant, self.given)
         return f"Nonlinear graph by NOTEARS-ADMM, {variant}"
 
@@ -160,14 +159,12 @@ class NotearsMlpAdmm(MlpSettings):
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of the graph."""
         title, labels, converged = self.title, STATIONARITY_LABELS, CONVERGED
         if public.clip is not None:
             title, labels, converged = _UNDER_NOISE, {}, ALL_ROUNDS
         return (other_table(title, networks=True, labels=labels, converged=converged),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the count and the rounds of consensus."""
         self.check(public)
         if public.clip is not None:
             return self._noisy.stages(public)
@@ -194,7 +191,6 @@ class NotearsMlpAdmm(MlpSettings):
         )
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the count, and networks drawn from the seed."""
         if public.clip is not None:
             return self._noisy.initial_state(public)
         networks = self.networks(public)
@@ -209,7 +205,6 @@ class NotearsMlpAdmm(MlpSettings):
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the count, then slopes near W, until done."""
         if "noised" in state:
             return self._noisy.next_request(state)
         if state["status"] == "counting":
@@ -251,7 +246,6 @@ class NotearsMlpAdmm(MlpSettings):
         return {"slopes": slopes}, {**site, **facts}
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Process the count, or compute the next W."""
         if "noised" in state:
             return self._noisy.aggregate(state, total)
         if state["status"] == "counting":

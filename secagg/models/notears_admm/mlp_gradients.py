@@ -20,19 +20,7 @@ Guarantees, for entries of theta up to `MAX_PARAMETER` and of x up to `MAX_INPUT
     * Every other record's term stays the same in every bit.
     * The sum is exact, if there are at most max_rows records and f = `exact_bits(max_rows, C)`.
 
-Proof. Read r_j, C_jh s_jh (1 - s_jh), s_jh and x_i as the float64 numbers that were computed, and
-v as the vector (1) of their exact products. An entry of the clipped gradient has at most four more
-rounded operations, and (2) at most 10 + m + 2d in a row, all on numbers of one sign. Each has a
-relative error of at most 2^-53. For m <= 1000 and d <= 2^16, norms are therefore off by less than
-a factor 1 + 2^-33, and the clip to C (1 - 2^-30) leaves the norm below C. How exactly r_j and s_jh
-were computed does not matter. Nothing overflows: (2) is below 1e60. Products below 2^-1022 lose
-digits, in (2) and in the entries. Such entries are below a step of the grid. Without them in (2),
-the norm could be too small only if it were below 2^-400, and then nothing had to be scaled, because
-C is at least `MIN_CLIP`. Truncation never lengthens a vector.
-    A term is computed from its own record by operations on single elements (`scipy.special.expit`,
-products and sums of one column after another), and not by a matrix product or a sum over an axis,
-whose rounding may depend on a row's position. The truncated terms are integers times 2^-f, of at
-most max_rows C 2^f in total, so no partial sum in any order is rounded.
+docs/math/clipped-gradients.md has the proof, which includes all rounding.
 
 Not protected: this file adds no noise. One record here is one row.
 

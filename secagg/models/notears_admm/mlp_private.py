@@ -31,13 +31,10 @@ records and of numbers that the coordinator chose. It shows nothing about how re
 sites, except through the noise's own guarantee.
 
 Guarantees: whatever W and units the coordinator sends, a round's sum moves by at most the declared
-sensitivity if one record changes. For the first round, a record's terms u and u o u have norms of
-at most root(d), so adding or removing one moves the sums by at most root(2d + 1). If u replaces
-u', entry i of the two sums moves by p = u_i - u'_i and p (u_i + u'_i). As |p| + |u_i + u'_i| <= 2,
-the sum of their squares is at most p^2 (1 + (2 - |p|)^2), which is at most 4. So replacing moves
-the sums by at most 2 root(d). u is truncated first, such that squares need no rounding and all
-partial sums are exact. For the other rounds see `secagg.models.notears_admm.mlp_gradients`.
-The number of rounds is declared, all are run, and the accountant composes them.
+sensitivity if one record changes. In the first round, adding or removing a record moves the sums by
+at most root(2d + 1), and replacing one by at most 2 root(d) (docs/math/clipped-gradients.md). For
+the other rounds see `secagg.models.notears_admm.mlp_gradients`. The number of rounds is declared,
+all are run, and the accountant composes them.
 
 Not protected: which records took part, from their own site. A coordinator that sends other numbers
 can make the graph wrong, but not the noise smaller.
@@ -133,7 +130,6 @@ class NoisyRounds:
 
     @property
     def clip(self) -> float:
-        """C."""
         return CLIP if self.settings.clip is None else self.settings.clip
 
     @property
@@ -166,7 +162,6 @@ class NoisyRounds:
         return units, rounds
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the units, and networks drawn from the seed."""
         settings, networks = self.settings, self.settings.networks(public)
         rng = np.random.default_rng(settings.seed)
         start = networks.initial(rng, random_inputs=settings.starts_random)
@@ -193,7 +188,6 @@ class NoisyRounds:
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the units, then gradients at W, until all rounds have run."""
         if state["status"] == UNITS:
             return UNITS, {}
         if state["status"] != GRADIENT:
@@ -220,7 +214,6 @@ class NoisyRounds:
         return sums_of_sample(change, len(u), self.clip, bits)
 
     def aggregate(self, state: State, total: Update) -> State:
-        """Compute the units, or take a step."""
         if state["status"] == UNITS:
             return _with_units(state, total)
         networks = self.settings.networks_of(len(state["centre"]), noised=True)

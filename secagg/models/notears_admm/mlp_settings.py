@@ -112,7 +112,6 @@ class MlpSettings:
 
     @property
     def starts_random(self) -> bool:
-        """Whether first layers are random at the start."""
         return bool(self.in_force["random_inputs"])
 
     def check(self, public: PublicFacts) -> None:
@@ -127,7 +126,6 @@ class MlpSettings:
         check_halves(halves(public, self.chosen(public)), self.names(public))
 
     def networks(self, public: PublicFacts) -> Networks:
-        """Return the layout of the parameters."""
         return self.networks_of(len(self.chosen(public)), noised=public.clip is not None)
 
     def networks_of(self, d: int, *, noised: bool) -> Networks:
@@ -137,9 +135,7 @@ class MlpSettings:
         return Networks(d, self.hidden, penalty, self.zero_diagonal)
 
     def names(self, public: PublicFacts) -> tuple[str, ...]:
-        """Return the names of the graph's variables."""
         return tuple(public.variables[i].name for i in self.chosen(public))
 
     def chosen(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the graph's variables."""
         return choose(public, self.variables, "method.variables")

@@ -54,7 +54,6 @@ class ScaledPull:
     strength: Array
 
     def value(self, W: Array) -> tuple[float, Array]:
-        """Return the term and its gradient."""
         slope = self.strength * (W - self.target)
         return 0.5 * float(np.vdot(slope, W - self.target)), slope
 

@@ -13,8 +13,7 @@ MIN_GAMMA = 1e-200  # with a tiny shape half of all draws are below a float's sm
 
 def inverse_gamma(shape: Array | float, scale: Array, rng: np.random.Generator) -> Array:
     """Draw IG(shape, scale) for each entry of `scale`."""
-    draws: Array = scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), MIN_GAMMA)
-    return draws
+    return scale / np.maximum(rng.standard_gamma(shape, size=scale.shape), MIN_GAMMA)
 
 
 def clip_variance(value: Array) -> Array:
@@ -54,13 +53,11 @@ def _factor_single(K: Array) -> tuple[Array, Array]:
 
 
 def times(matrix: Array, vector: Array) -> Array:
-    product: Array = (matrix @ vector[..., None])[..., 0]
-    return product
+    return (matrix @ vector[..., None])[..., 0]
 
 
 def dot(a: Array, b: Array) -> Array:
-    product: Array = (a[..., None, :] @ b[..., None])[..., 0, 0]
-    return product
+    return (a[..., None, :] @ b[..., None])[..., 0, 0]
 
 
 def transpose(matrix: Array) -> Array:

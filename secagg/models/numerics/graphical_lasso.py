@@ -42,12 +42,6 @@ _MAX_HALVINGS = 40
 _SUFFICIENT = 1e-4  # share of the decrease along the tangent that a step must achieve (Armijo)
 
 
-def violation(R: Matrix, penalty: Matrix, free: Mask, Theta: Matrix) -> float:
-    """Return the largest violation of (K), at least 0. Theta: positive definite."""
-    W = np.asarray(np.linalg.inv(Theta), dtype=np.float64)
-    return float(np.max(_violations(R, W, penalty, free, Theta)))
-
-
 def graphical_lasso(
     R: Matrix, penalty: Matrix, *, free: Mask | None = None, start: Matrix | None = None
 ) -> Matrix:

@@ -54,7 +54,6 @@ class Natural:
         return Natural(self.r - other.r, self.Q - other.Q)
 
     def times(self, factor: float) -> Natural:
-        """Return the density to the power `factor`."""
         return Natural(factor * self.r, factor * self.Q)
 
     @property

@@ -170,30 +170,26 @@ def _log_normaliser(eta: Floats, d: int) -> Floats:
 
 
 def draw_factors(
-    released: Floats, variance: Floats, draws: int = DRAWS, a: Floats | None = None,
-    seed: int = SEED,
-) -> Floats:  # fmt: skip
+    released: Floats, variance: Floats, draws: int = DRAWS, a: Floats | None = None
+) -> Floats:
     """Return draws of L, LL' = M, shape (draws, chains, m, m).
 
     released: M + E for every chain, shape (chains, m, m), symmetric, the outcome last. All chains
         can have the same release, or each its own.
     variance: of E's entries, shape (m, m), positive
     a: the values of a in (2); None for `shapes`
-    seed: of the draws, which are a function of it and of the release
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = np.random.Generator(np.random.PCG64(SEED))
     X, scale = starts(released, variance, rng)
     return _sampled(Target(released, variance, a), X, scale, draws, rng)
 
 
-def draw_predictors(
-    released: Floats, variance: Floats, unit: Floats, draws: int = DRAWS, seed: int = SEED
-) -> Floats:
+def draw_predictors(released: Floats, variance: Floats, unit: Floats, draws: int = DRAWS) -> Floats:
     """Return draws of L for the moments of (1, predictors), as `draw_factors` without an outcome.
 
     unit: as for `PredictorsTarget`
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = np.random.Generator(np.random.PCG64(SEED))
     target = PredictorsTarget(released, variance, unit)
     X, scale = starts(released, variance, rng)
     L = np.linalg.solve(unit, factor_of(X))
@@ -264,8 +260,7 @@ def move(
 
 def adapted(probability: Floats) -> Floats:
     """Return the factor by which the steps change during warmup."""
-    found: Floats = np.exp(0.15 * (probability - _ACCEPTANCE))
-    return found
+    return np.exp(0.15 * (probability - _ACCEPTANCE))
 
 
 def starts(released: Floats, variance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:

@@ -114,7 +114,6 @@ class _Pairs:
         return len(self._pairs)
 
     def add(self, s: Vector, y: Vector) -> None:
-        """Add a pair, unless it has no positive curvature."""
         curvature, square = float(s @ y), float(y @ y)
         if curvature > _MIN_CURVATURE * square:
             self._pairs.append((s, y, curvature))

@@ -14,7 +14,7 @@ only functions of its draws and records, and these are visible only in a sum ove
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import NamedTuple
@@ -24,11 +24,19 @@ from numpy.typing import NDArray
 
 from secagg.contracts import (
     COLLECTED_DRAWS,
+    NO_WINDOWS,
     Body,
+    ChosenWeights,
+    EqualWeights,
     Field,
     Kind,
+    MethodFacts,
+    MomentsOnly,
     NoisyMatrix,
     PublicFacts,
+    Regression,
+    Result,
+    SingleRecords,
     SiteRecords,
     Spec,
     Stage,
@@ -77,8 +85,50 @@ class Round(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseModel(SparseSettings):
+class SparseModel(SparseSettings, ABC):
     """The steps of the sampler."""
+
+    @property
+    def facts(self) -> MethodFacts:
+        """Draws at each site, from its moments unless `needs_records` says otherwise."""
+        reason = self.needs_records
+        return MethodFacts(
+            derivation=type(self).__module__,
+            weights=ChosenWeights(
+                f"A site's draws depend on the common draws sent, and it {reason}."
+            )
+            if reason
+            else EqualWeights("A site's draws depend on its moments and on chance."),
+            reads=SingleRecords(reason=reason, repeatable=False, moments_with_other_settings=True)
+            if reason
+            else MomentsOnly(knows_noise=True),
+            windows=NO_WINDOWS,
+            named_code=(),
+            network=False,
+            regression=self.regression,
+            edge_rule=self.edge_rule,
+            site_result=self.site_result,
+            contribute_batched=self.contribute_batched,
+        )
+
+    @property
+    def regression(self) -> Regression | None:
+        """The regression that the result is, if it is one."""
+        return None
+
+    @property
+    def edge_rule(self) -> str | None:
+        """Why no weight of an edge is predicted, if the result is a graph."""
+        return None
+
+    @property
+    def needs_records(self) -> str:
+        """Why moments are not enough; "" if they are."""
+        return ""
+
+    @abstractmethod
+    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
+        """Return a site's own result. memory: after its last `contribute`."""
 
     @abstractmethod
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
@@ -158,7 +208,6 @@ class SparseModel(SparseSettings):
         return spike_slab.paper(chosen, one, d, dd, sites, prior, rng)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the count and the sampler's rounds."""
         self._check()
         half = halves(public, self.columns(public))
         check_halves(half, [public.variables[i].name for i in self.columns(public)])
@@ -173,7 +222,6 @@ class SparseModel(SparseSettings):
         return Stage(RECORDS, tuple(count), 1, sees), sampled
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the count, and chains with different starts."""
         shape = (self.chains, *self.shape(public))
         rng = self._generator(0)
         return {
@@ -187,7 +235,6 @@ class SparseModel(SparseSettings):
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the count, then send theta and t until all rounds are done."""
         if state["status"] == "counting":
             return RECORDS, {}
         if state["status"] != "running":
@@ -205,7 +252,6 @@ class SparseModel(SparseSettings):
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Count, or run a round's sweeps."""
         return self.contribute_batched(stage, [rows], message, [memory], public, [random])[0]
 
     def contribute_batched(
@@ -217,7 +263,6 @@ class SparseModel(SparseSettings):
         public: PublicFacts,
         randoms: Sequence[RandomBytes],
     ) -> list[tuple[Update, State]]:
-        """Return the results of `contribute` at each of these sites, bit for bit."""
         chosen = self.columns(public)
         if stage == RECORDS:
             return [(self._count(each.values[:, chosen]), memory)
@@ -243,7 +288,6 @@ class SparseModel(SparseSettings):
         ]
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Process the count, or draw the common parameters."""
         if state["status"] == "counting":
             return self._after_count(state, total)
         rng = self._generator(state["round"] + 1)
@@ -305,7 +349,6 @@ class SparseModel(SparseSettings):
         return update
 
     def _first_memory(self, rows: SiteRecords, facts: State, public: PublicFacts) -> State:
-        """Return a site's memory before its first round."""
         chosen = self.columns(public)
         z, unit = analysed(rows.values[:, chosen], facts, public, own=self.scale == "site")
         site = {**facts, "round": 0, "here": len(z), "unit": unit, **self.begin_memory(z, public)}

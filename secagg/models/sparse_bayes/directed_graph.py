@@ -15,17 +15,11 @@ sums. The p (p - 1) entries are one family: one eta and one rho for the whole gr
 has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
 (`secagg.models.sparse_bayes.markov_random_field.discoveries`) selects edges, each arrow separately.
 
-What the posterior means. theta_jh is the change of j, before any feedback through a cycle, if an
-intervention sets h one unit higher. This holds if Y is linear, and if the errors are independent of
-one another (no common cause is missing) and at least nearly Laplace. This method does not test
-these assumptions. Even if they hold, a graph with cycles is determined only up to exchanging rows
-of I - Theta. If the cycles in such a class of graphs share no column, exactly one of the graphs has
-a spectral radius below 1. The other graphs explain the same records with effects that grow without
-limit (Lacerda, Spirtes, Ramsey and Hoyer, UAI 2008). If cycles share columns, several graphs may
-have a spectral radius below 1, and the posterior spreads over them. With strong cycles or few
-records, a wrong graph with a radius just below 1 may be nearly as likely as the right one, at one
-site or at all sites. Chains then stay at one of these graphs for long: R-hat is large, and the PIPs
-cannot be used. Each site has its own constants mu.
+theta_jh is the change of j, before any feedback through a cycle, if an intervention sets h one unit
+higher, under assumptions that are not tested: Y is linear, errors are independent of one another
+and nearly Laplace. A graph with cycles is determined only up to exchanging rows of I - Theta. With
+strong cycles or few records R-hat may be large, and the PIPs cannot be used then. See
+docs/math/laplace-graph.md. Each site has its own constants mu.
 
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
@@ -152,6 +146,7 @@ class SparseDirected(SparseModel):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_directed"
+    edge_rule: ClassVar[str] = NOT_JUDGED
     placements: ClassVar[Placements] = Placements(
         (Placement.SITE,),
         'Noise once in each site\'s moments, only with errors = "gaussian", which finds directions '
@@ -161,20 +156,13 @@ class SparseDirected(SparseModel):
 
     @property
     def title(self) -> str:
-        """The name, with the distribution of the errors if it is not the paper's."""
         if self._surrogate:
             return SURROGATE
         kind = "order of the columns known" if self.ordered else "cycles allowed"
         return f"Sparse directed graph, {kind}{', normal errors' * (self.errors == 'gaussian')}"
 
     @property
-    def edge_rule(self) -> str:
-        """Why no weight of an edge is predicted."""
-        return NOT_JUDGED
-
-    @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine."""
         return sampler_disclosure(
             "The number of records; with scale = 'pooled' each column's variance within sites; and "
             "in every round, for every chain, sums over sites of differences between each site's "
@@ -184,7 +172,6 @@ class SparseDirected(SparseModel):
 
     @property
     def needs_records(self) -> str:
-        """Why Laplace errors need single records."""
         if self.errors == "gaussian":
             return ""
         return (
@@ -193,11 +180,9 @@ class SparseDirected(SparseModel):
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of the graph."""
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the graph's columns."""
         return choose(public, self.variables, "method.variables")
 
     def shape(self, public: PublicFacts) -> tuple[int, int]:
@@ -238,7 +223,6 @@ class SparseDirected(SparseModel):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        """Return, for each of these sites, its contribution to a round's sums and its memory."""
         return [
             self._run_sweeps(site, n, now, rng)
             for site, n, rng in zip(sites, records, rngs, strict=True)
@@ -252,7 +236,6 @@ class SparseDirected(SparseModel):
         prior: SpikeSlab,
         rng: np.random.Generator,
     ) -> Common:
-        """Return the coordinator's draws after a round's sums."""
         return self.draw_slabs_first(now, total, sites, prior, rng)
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:

@@ -30,11 +30,8 @@ Numerics. With R = diag(sqrt(w)), (3) is
 
     theta_k = theta + R z,  z ~ N(K^-1 R (...), K^-1),  K = I + R (X'X / s) R >= I               (7)
 
-A tiny w causes no numerical error. A huge w does so only if X'X is singular. Rounding can then make
-K indefinite, and its eigenvalues are raised to 1, their lower bound. The numerical error is in
-|y - X theta_k|^2, about w times the precision of a float, if w is above 1e12 in more than one
-column of a null space. w is kept within [1e-30, 1e30]: for t = 1 the prior has less than 1e-14
-beyond either end.
+A huge w causes a numerical error only if X'X is singular. Eigenvalues of K are then raised to 1,
+and w is kept within [1e-30, 1e30] (docs/math/spike-and-slab.md).
 
 All arrays may have leading axes: chains, regressions, sites. Shapes are (..., q) and (..., q, q).
 """

@@ -14,16 +14,7 @@ with B = diag(s)^-1/2 (I - Theta) in the units of u, and m = p + 1. There is no 
 since the model describes all columns.
 
 A round draws M by one trajectory of Hamiltonian Monte Carlo in (1), then moves graph and moments
-together, then sweeps given M. With much noise, M and the graph hold each other back, and the second
-step makes up for it (Yu and Meng 2011). It keeps T = B L_S, whose distribution does not depend on
-the graph, and moves one parameter after another by Metropolis steps; L_S becomes B^-1 T. With a_j
-row j of A = I - Theta and g column j of its inverse, a move of theta_jh by d, and one of s_j by the
-factor f^2, add to F, F F' = S,
-
-    c g F_h,  c = d / (1 - d g_h)                                                                (2)
-    c g a_j F,  c = f - 1                                                                        (3)
-
-and the step compares the normal density of E and the priors, where rho(Theta) < 1.
+together, by (2) and (3) of docs/math/latent-moments.md, then sweeps given M.
 
 Not included: that n is a whole number, and its noise in nu. nu is at least p, so that S is positive
 definite: with so few records the noise hides them in any case. A column without variation in the

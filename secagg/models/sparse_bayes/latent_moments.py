@@ -17,24 +17,10 @@ prior that the sites learn together: `secagg.models.numerics.site_covariances`, 
 
 A site's round is a Gibbs sampler: a sweep of `secagg.models.sparse_bayes.horseshoe` given M, then
 one trajectory of Hamiltonian Monte Carlo for M given beta and s. If there is much noise, beta and
-the sums of products c = sum y x (about the means) hold each other back. So they then move together:
-beta by delta and l by L_x' delta, thus c by S delta with S = L_x L_x'. (1) does not change, as l -
-L_x' beta does not. For a prior beta ~ N(beta_0, W), what does change is
-
-    exp(-(c~ - c - S delta)' N^-1 (c~ - c - S delta) / 2 - e^2 / (2 var e))
-        times N(beta + delta; beta_0, W)                                                         (2)
-
-with c~ the noisy c, N the variances of its noise, and e the noise that is then in sum y^2. delta is
-drawn from (2) without e, a normal distribution, and accepted with the ratio of the terms in e
-(Metropolis; Yu and Meng 2011 describe such changes of what is held fixed). The common coefficients
-hold all sites' c back in the same way. So once in a round theta, every site's beta and its c move
-together along a line (`secagg.models.numerics.line_move`),
-
-    beta_k by a u,    l_k by L_x,k' a u                                                          (3)
-
-which changes (2) without the density of beta, as beta - beta_0 stays, and the prior of theta. Every
-chain of every regression has moments of its own. (The regressions of a Markov field are separate
-models of the same noisy moments, as they are separate models of the same records without noise.)
+the sums of products c = sum y x (about the means) hold each other back. So beta moves by delta and
+l by L_x' delta together, with a density (2), and once in a round theta, every site's beta and its c
+move along a line, (3): docs/math/latent-moments.md. Every chain of every regression has moments of
+its own.
 
 Not included: that the number of records is a whole number, and the noise in the degrees of freedom
 of (1), which use the released number. Fewer records than coefficients: the degrees of freedom are
@@ -149,8 +135,7 @@ def latent_regression(latents: Sequence[State], factors: Sequence[Array], design
 def predictor_scatters(latents: Sequence[State]) -> Array:
     """Return L_x L_x' of the sites' current moments, (sites, chains, regressions, q, q)."""
     L_x = factor_of(np.array([latent["X"] for latent in latents]))[..., 1:-1, 1:-1]
-    found: Array = L_x @ transpose(L_x)
-    return found
+    return L_x @ transpose(L_x)
 
 
 def shift_latent(latents: Sequence[State], factors: Sequence[Array], design: Design,
@@ -324,5 +309,4 @@ def _of_y(d: Array) -> Array:
 def _unit(factors: Sequence[Array], design: Design) -> Array:
     """Return what a coefficient in the units analysed is multiplied by in those of the release."""
     d = _in_order(factors, design)
-    found: Array = d[:, None, :, :-1] / _of_y(d)
-    return found
+    return d[:, None, :, :-1] / _of_y(d)

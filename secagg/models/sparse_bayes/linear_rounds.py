@@ -10,7 +10,7 @@ operation acts on one matrix or one number alone, so no bit depends on the rest 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import ClassVar, Literal
@@ -78,7 +78,7 @@ _NOISE = tuple(field.name for field in fields(SweepNoise))
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseLinear(SparseModel, ABC):
+class SparseLinear(SparseModel):
     """The sampler's settings and the choice of the coordinator's step."""
 
     step: Literal["collapsed", "paper"] = "collapsed"
@@ -89,13 +89,11 @@ class SparseLinear(SparseModel, ABC):
 
     @property
     def title(self) -> str:
-        """The name, with the step."""
         step = "" if self.step == "collapsed" else f", step “{self.step}”"
         return f"{self.model_name}{step}"
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums determine, for the step."""
         return linear_disclosure(collapsed=self.step == "collapsed")
 
     @abstractmethod
@@ -103,11 +101,9 @@ class SparseLinear(SparseModel, ABC):
         """Return the regressions, in positions within `columns`."""
 
     def shape(self, public: PublicFacts) -> tuple[int, int]:
-        """Return the number of regressions, and of coefficients in each."""
         return self.design(public).shape
 
     def round_spec(self, public: PublicFacts) -> Spec:
-        """Return the fields of one of the sampler's rounds."""
         norm, rows, sites = self._largest_square(public), public.max_rows, len(public.sites)
         chains, (R, q) = self.chains, self.shape(public)
         spec = super().round_spec(public)
@@ -129,7 +125,6 @@ class SparseLinear(SparseModel, ABC):
         return float(rows if self.scale == "site" else rows * sites) + sites
 
     def describe_sum(self) -> str:
-        """Describe the sum of a round."""
         if self.step == "paper":
             return super().describe_sum()
         return (
@@ -189,7 +184,6 @@ class SparseLinear(SparseModel, ABC):
         rngs: Sequence[np.random.Generator],
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
-        """Return, for each of these sites, its contribution to a round's sums and its memory."""
         # Integrating out a flat prior on a site's intercept leaves centred records, one fewer.
         counted = [max(n - 1, 0) for n in records]
         design = self.design(public)
@@ -311,7 +305,6 @@ class SparseLinear(SparseModel, ABC):
         prior: SpikeSlab,
         rng: np.random.Generator,
     ) -> Common:
-        """Return the coordinator's draws after a round's sums."""
         if self.step == "paper":
             if prior.spike is None:
                 return super().draw_common(now, total, sites, prior, rng)

@@ -62,5 +62,4 @@ def draw_slabs(
 
 def _evidence(variance: Array, a: Array, b: Array) -> Array:
     """Return the logarithm of (2)."""
-    total: Array = variance * b * b / (2 * (1 + variance * a)) - np.log1p(variance * a) / 2
-    return total
+    return variance * b * b / (2 * (1 + variance * a)) - np.log1p(variance * a) / 2

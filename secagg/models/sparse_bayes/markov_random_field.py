@@ -76,25 +76,18 @@ class SparseMarkov(SparseLinear):
     """Level of the posterior intervals, between 0 and 1."""
 
     name: ClassVar[str] = "sparse_markov"
+    edge_rule: ClassVar[str] = NOT_JUDGED
     placements: ClassVar[Placements] = Placements.site_moments()
     model_name: ClassVar[str] = "Sparse Markov random field"
     shares: ClassVar[tuple[str, ...]] = ("level", "fdr")
 
-    @property
-    def edge_rule(self) -> str:
-        """Why no weight of an edge is predicted."""
-        return NOT_JUDGED
-
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of the graph."""
         return (ResultTable(self.title, TableKind.POSTERIOR_GRAPH, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the field's columns."""
         return choose(public, self.variables, "method.variables")
 
     def design(self, public: PublicFacts) -> Design:
-        """Return the regressions of each column on all others."""
         p = len(self.columns(public))
         if p < 2:
             raise JobError("method.variables", "a field needs at least two variables")

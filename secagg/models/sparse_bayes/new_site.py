@@ -21,21 +21,10 @@ that for m records with means x-bar and y-bar
 
 where 1/m is the uncertainty of the intercept. At least one record is needed.
 
-Moments. A coefficient with a posterior by (2) may have no mean. Far out its prior (1) is of order
-1 / theta_*j^2 (Carvalho, Polson and Scott 2010, "The horseshoe estimator for sparse signals",
-theorem 1), which has none. The likelihood, integrated over s_* ~ IG(a, b), is
-(b + |y - X theta_*|^2 / 2)^-(a + (m - 1)/2). Let theta_* go to infinity as r in a direction in
-which theta_*j grows, in a subspace of dimension e where n >= e coefficients grow:
-
-    X theta_* grows       density r^-(2n + 2a + m - 1): a variance if e - 2n + 2 < 2a + m - 1, which
-                          for n >= e >= 1 holds if m >= 2, as a > 0
-    X theta_* stays 0     density r^-2n: a variance if e + 2 < 2n, which holds for n > e, as when
-                          collinear predictors grow together, and fails for e = n = 1: j alone
-
-So theta_*j has a mean and a variance if the site has at least two records and predictor j varies in
+theta_*j has a mean and a variance if the site has at least two records and predictor j varies in
 them. Otherwise it has neither. Quantiles always exist. Even if the variance exists, the fourth
 moment may not, and then the standard deviation has no Monte Carlo error. The mean of exp(y) of (3)
-is infinite, because y has power-law tails.
+is infinite, because y has power-law tails. docs/math/spike-and-slab.md derives this.
 """
 
 from __future__ import annotations
@@ -115,5 +104,4 @@ def predict(draws: NewSiteDraws, x: Array, records: int, rng: np.random.Generato
     """
     mean = draws.theta @ x.T
     spread = np.sqrt(draws.s * (1 + 1 / records))
-    predicted: Array = mean + spread[:, None] * rng.standard_normal(mean.shape)
-    return predicted
+    return mean + spread[:, None] * rng.standard_normal(mean.shape)

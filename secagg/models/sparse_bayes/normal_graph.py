@@ -14,17 +14,9 @@ What is determined. (1) depends on the graph only through the precision matrix
 
     Omega = A' diag(1 / s) A                                                                     (2)
 
-and so do all records, however many: two graphs with the same (2) cannot be told apart. For p = 2,
-a -> b and b -> a always have the same (2). Acyclic graphs with the same (2) for all values of their
-coefficients have the same pairs of neighbours (Verma and Pearl 1990), but arrows may be reversed.
-Graphs with cycles can have the same (2) with other neighbours (Ghassami, Yang, Kiyavash and Zhang,
-ICML 2020). Then only the prior, which prefers few arrows, decides between them. So
-
-    * partial correlations, functions of (2), are determined by the records;
-    * that two columns are neighbours depends on the prior, too, and weakly on the records: in
-      simulations, pairs without an arrow had PIPs near one half (docs/methods/sparse_directed.md);
-    * directions are not determined;
-    * if the order of the columns is known (`ordered`), all effects are: (2) has one such A.
+and so do all records, however many. So they determine partial correlations, but not directions;
+that two columns are neighbours depends on the prior, too. If the order of the columns is known
+(`ordered`), all effects are determined: (2) has one such A (docs/math/laplace-graph.md).
 
 A pair's probability in a draw is that of at least one arrow: slabs are independent given the draw,
 
@@ -79,7 +71,6 @@ def scatter_columns(z: Array) -> Array:
 
 
 def pair_positions(p: int) -> tuple[Indices, Indices]:
-    """Return both columns of each pair."""
     first, second = np.triu_indices(p, 1)
     return first, second
 

@@ -104,7 +104,6 @@ class SparseRegression(SparseLinear):
 
     @property
     def regression(self) -> Regression:
-        """The regression of what sites have in common."""
         columns = None if self.predictors is None else frozenset((self.outcome, *self.predictors))
         return Regression(GAUSSIAN, columns)
 
@@ -116,11 +115,9 @@ class SparseRegression(SparseLinear):
         return replace(paper, spike=SPIKE_SHARE / records, spread=SPREAD_SCALE)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of the regression."""
         return (ResultTable(self.title, TableKind.POSTERIOR, LABELS),)
 
     def columns(self, public: PublicFacts) -> NDArray[np.int64]:
-        """Return the positions of the outcome, then of the predictors."""
         outcome = choose(public, [self.outcome], "method.outcome")
         if len(outcome) != 1:
             raise JobError("method.outcome", f"{self.outcome!r} has more than one variable")
@@ -134,7 +131,6 @@ class SparseRegression(SparseLinear):
         return np.concatenate([outcome, chosen])
 
     def design(self, public: PublicFacts) -> Design:
-        """Return the one regression."""
         default = type(self).__dataclass_fields__["spike_ratio"].default
         if self.prior != "paper" and self.spike_ratio != default:
             what = f"has no effect with prior = {self.prior!r}, whose spike has a fixed variance"

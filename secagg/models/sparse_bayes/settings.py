@@ -1,36 +1,19 @@
-"""Settings and facts that all federated sparse Bayesian models share."""
+"""Settings that all federated sparse Bayesian models share."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from secagg.contracts import (
-    NO_WINDOWS,
-    Body,
-    ChosenWeights,
-    EqualWeights,
-    MethodFacts,
-    MomentsOnly,
-    PublicFacts,
-    Regression,
-    Result,
-    SingleRecords,
-    SiteRecords,
-    State,
-    Update,
-)
-from secagg.core.randomness import RandomBytes
 from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.spike_slab import SpikeSlab
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseSettings(ABC):
+class SparseSettings:
     """Settings of the sampler."""
 
     chains: int = 4
@@ -82,48 +65,6 @@ class SparseSettings(ABC):
     shares: ClassVar[tuple[str, ...]] = ("level",)
     """The settings that must be between 0 and 1."""
 
-    @property
-    def facts(self) -> MethodFacts:
-        """Draws at each site, from its moments unless `needs_records` says otherwise."""
-        reason = self.needs_records
-        return MethodFacts(
-            derivation=type(self).__module__,
-            weights=ChosenWeights(
-                f"A site's draws depend on the common draws sent, and it {reason}."
-            )
-            if reason
-            else EqualWeights("A site's draws depend on its moments and on chance."),
-            reads=SingleRecords(reason=reason, repeatable=False, moments_with_other_settings=True)
-            if reason
-            else MomentsOnly(knows_noise=True),
-            windows=NO_WINDOWS,
-            named_code=(),
-            network=False,
-            regression=self.regression,
-            edge_rule=self.edge_rule,
-            site_result=self.site_result,
-            contribute_batched=self.contribute_batched,
-        )
-
-    @property
-    def regression(self) -> Regression | None:
-        """The regression that the result is, if it is one."""
-        return None
-
-    @property
-    def edge_rule(self) -> str | None:
-        """Why no weight of an edge is predicted, if the result is a graph."""
-        return None
-
-    @property
-    def needs_records(self) -> str:
-        """Why moments are not enough; "" if they are."""
-        return ""
-
-    @abstractmethod
-    def site_result(self, memory: State, public: PublicFacts) -> Result | None:
-        """Return a site's own result. memory: after its last `contribute`."""
-
     def constants(self, records: int) -> SpikeSlab:
         """Return the constants of the coordinator's prior; records: at all sites."""
         return SpikeSlab(
@@ -132,7 +73,6 @@ class SparseSettings(ABC):
 
     @cached_property
     def noise(self) -> NoisePrior:
-        """The sites' prior of their error variances."""
         return NoisePrior(self.noise_shape, self.noise_scale)
 
     @property
@@ -144,15 +84,3 @@ class SparseSettings(ABC):
     def recorded_rounds(self) -> int:
         """Number of rounds after warmup."""
         return self.rounds - self.discarded
-
-    @abstractmethod
-    def contribute_batched(
-        self,
-        stage: str,
-        rows: Sequence[SiteRecords],
-        message: Body,
-        memories: Sequence[State],
-        public: PublicFacts,
-        randoms: Sequence[RandomBytes],
-    ) -> list[tuple[Update, State]]:
-        """Return the results of `contribute` at each of these sites, bit for bit."""

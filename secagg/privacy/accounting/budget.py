@@ -94,7 +94,6 @@ class Cost:
             raise UsageError("cost of a release", f"distance {self.distance} is not in [0, 1]")
 
     def event(self, adjacency: Adjacency) -> Event:
-        """Return the event under one adjacency."""
         return self.add_remove if adjacency is Adjacency.ADD_REMOVE else self.replace
 
     @property
@@ -149,7 +148,6 @@ class Cap:
                 raise UsageError("budget cap", f"{name} must be {range_}, not {value:g}")
 
     def words(self) -> str:
-        """Return the cap in words."""
         period = "for ever" if self.days is None else f"in {self.days:g} days"
         size = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
         only = ", jobs with noise" if self.noised_only else ""
@@ -161,7 +159,6 @@ class Cap:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the cap that `plain` wrote."""
         return cls(**{**plain, "adjacency": Adjacency(plain["adjacency"])})
 
     def counted(self, costs: Counter[Cost]) -> Counter[Cost]:

@@ -123,7 +123,6 @@ class Mechanism:
         return self.add if adjacency is Adjacency.ADD_REMOVE else self.replace
 
     def event(self, adjacency: Adjacency) -> Event:
-        """Return the event of one release."""
         if self.steps == 1 and self.rate == 1:
             return Gaussian(self.mu(adjacency))
         nu = self.replace if adjacency is Adjacency.REPLACE else 0.0
@@ -131,7 +130,6 @@ class Mechanism:
         return sampled_event(self.add, self.rate, self.steps, nu, elsewhere=elsewhere)
 
     def cost(self) -> Cost:
-        """Return the cost of one release, for a ledger."""
         add, replace = (self.event(each) for each in (Adjacency.ADD_REMOVE, Adjacency.REPLACE))
         return Cost(add, replace, self.distance)
 

@@ -7,26 +7,22 @@ record is bounded by how well two distributions can be told apart (Zhu, Dong & W
 
     removing a record    P = (1 - q) N(0) + q N(mu)  against  Q = N(0);    adding: Q against P   (1)
 
-For replacing a record no such pair is known. Let both data sets share the coin of the record in
-question. Then theorem 2 of Balle, Barthe & Gaboardi (2018) and the convexity of the hockey-stick
-divergence give, with delta_m the exact delta of N(m) against N(0), nu the distance of the two
-records' parts, a' = 1 + q (a - 1) and a = e^epsilon,
+For replacing a record no such pair is known. With delta_m the exact delta of N(m) against N(0), nu
+the distance of the two records' parts, a' = 1 + q (a - 1) and a = e^epsilon >= 1,
 
     delta(log a') <= (q (1 - q) (a - 1) delta_mu(log a) + q (1 - q + q a) delta_nu(log a)) / a   (2)
 
-for a >= 1, in both directions. A record that is replaced by one of another site with noise of its
-own is one removed there and one added here.
+in both directions. A record that is replaced by one of another site with noise of its own is one
+removed there and one added here.
 
 A privacy-loss distribution is the law of L = log P/Q under P. Its hockey-stick divergence is
 
     delta(epsilon) = E max(0, 1 - e^(epsilon - L)).                                              (3)
 
-Losses of independent releases add up, so their laws are convolved. The law is put on a grid by
-splitting the mass between two grid points onto both, so that its masses under P and Q do not change
-("connect the dots", Doroshenko, Ghazi, Kamath, Kumar & Manurangsi 2022). This never lowers (3): the
-curve of delta against e^epsilon is convex, and the grid has its chords. For (2), the density of
-L under Q is the second derivative of the right side as a function of a'. Where that is negative, 0
-is taken, which raises the curve.
+Losses of independent releases add up, so their laws are convolved, on a grid that never lowers (3).
+For (2), the density of L under Q is the second derivative of the right side as a function of a'.
+Where that is negative, 0 is taken, which raises the curve. docs/math/sampled-releases.md derives
+this, with figures.
 
 Guarantees: a returned delta is at least the true one. Masses are integrals of positive functions by
 Gauss-Legendre quadrature, with relative errors far below `_QUADRATURE` for each release; masses
@@ -42,8 +38,6 @@ rate 1                                that of the Gaussian (`secagg...gaussian_d
 rate 0 or mu 0                        0
 mu infinite                           at most 1: the chance that the record took part
 ====================================  =================================================
-
-docs/math/sampled-releases.md has the derivation with figures.
 
 Not protected: an adversary who knows which records took part. For that one, the rate is 1.
 """

@@ -121,7 +121,6 @@ class Ledger:
         return cls("ledger in memory", store.open_memory(), now)
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def __enter__(self) -> Self:

@@ -39,11 +39,9 @@ class ReleasedNumbers:
     chain: str = ""
 
     def others(self, session: str) -> int:
-        """Return the numbers of all other sessions."""
         return sum(n for name, n in self.by_session.items() if name != session)
 
     def other_jobs(self, job: str) -> int:
-        """Return the numbers of all sessions of other jobs."""
         return sum(n for name, n in self.by_session.items() if self.jobs[name] != job)
 
 
@@ -64,7 +62,6 @@ class Reservation:
     chain: str
 
     def line(self, time: int, dataset: str) -> Line:
-        """Return the line for the ledger."""
         content = {
             "rule": RULE, "allowed": True, "text": f"{self.reserved} exact numbers of this run",
             "job": self.job, "reserved": self.reserved, "rounds": self.rounds,

@@ -117,7 +117,6 @@ class AskedQuestion:
 
     @classmethod
     def of(cls, content: Mapping[str, Any], seed: bytes) -> AskedQuestion:
-        """Return the question in an entry of the ledger."""
         question = content["question"]
         return cls(question, question["records"], seed, str(content["bound"]))
 

@@ -167,7 +167,6 @@ def transaction(db: sqlite3.Connection, where: str) -> Iterator[None]:
 
 
 def append(db: sqlite3.Connection, line: Line) -> None:
-    """Add a line, inside a transaction."""
     last = db.execute("SELECT seq, hash FROM lines ORDER BY seq DESC LIMIT 1").fetchone()
     seq, before = (last[0] + 1, last[1]) if last else (1, _GENESIS_HASH)
     content = json.dumps(line.content, sort_keys=True, allow_nan=False)

@@ -84,11 +84,9 @@ class AnsweredWeights:
     _answered: list[tuple[Weights, ...]] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
-        """Return the number of messages."""
         return len(self._answered)
 
     def add(self, weights: Sequence[Weights]) -> None:
-        """Add the weights of a message that is answered."""
         self._answered.append(tuple(weights))
 
     def judge(

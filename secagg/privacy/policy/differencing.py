@@ -81,7 +81,6 @@ class Exposure:
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The names of the exposed sites, sorted."""
         return tuple(site for site, _ in self.shows)
 
     def line(self) -> str:

@@ -91,7 +91,6 @@ NO_NUMBERS: Final = PlannedNumbers()
 
 
 def round_numbers(stage: Stage) -> int:
-    """Return the number of numbers of one round's sum."""
     return sum(field.size for field in stage.spec)
 
 
@@ -157,5 +156,4 @@ def fewest_records(numbers: int, share: float, columns: int, min_sites: int) -> 
 
 
 def columns_of(jobs: Iterable[Question]) -> int:
-    """Return the number of columns of all these jobs together."""
     return len({name for job in jobs for name in job.columns})

@@ -95,7 +95,6 @@ class Guard:
 
     @property
     def ledger(self) -> Ledger:
-        """The site's ledger, open."""
         if self._ledger is None:
             self._ledger = self.open_ledger()
         return self._ledger
@@ -113,7 +112,6 @@ class Guard:
         )
 
     def close(self) -> None:
-        """Close the ledger."""
         if self._ledger is not None:
             self._numbers.close()
             self._ledger.close()

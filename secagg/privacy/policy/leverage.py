@@ -11,14 +11,9 @@ alone, as when one cost is far larger than all others.
 that differ in three patients, or the days in intensive care of ten patients who were added, of whom
 two were there. The leverage of a group is the largest share of |Zc|^2 on the group; here it must be
 below 1. With a column of persons, all records of a person count as one, in both rules: the leverage
-of a person is that of all its records together. m records that two jobs differ in, with d
-independent columns, always have a combination that is zero for d - 1 of them. So m must be at least
-`min_records` + d - 1. The largest leverage of k = `min_records` - 1 records is the largest
-eigenvalue of k rows and columns of Z's hat matrix. It is at most their trace, so the sum of the k
-largest leverages of records often rules a group out. Else the search starts at the difference of
-each pair of columns, and at each record that could belong to such a group, whose own leverage is at
-least 1/k. It improves them by the truncated power method (Yuan and Zhang 2013, Journal of Machine
-Learning Research 14, algorithm 1), which finds a local maximum.
+of a person is that of all its records together. So two jobs must differ in `min_records` + d - 1
+records or more, with d independent columns. docs/math/differencing.md explains this and the search,
+which finds a local maximum.
 
 Threat model: a coordinator that knows, or guesses, the combination, and holds exact sums of Z'Z.
 `null_combination` (`secagg.audits`) is the attack.

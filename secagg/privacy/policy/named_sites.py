@@ -63,7 +63,6 @@ class NamedSites:
 
     @property
     def names(self) -> frozenset[str]:
-        """All sites that the job names."""
         return frozenset(site for group in self.groups for site in group)
 
     @property

@@ -100,7 +100,6 @@ class OwnRecords:
 
     @property
     def rows(self) -> int:
-        """Number of records."""
         return int(self.of_persons.sum()) if len(self.of_persons) else self.records
 
     def among(self, drawn: int) -> int:

@@ -26,16 +26,10 @@ job is refused.
 are the last ones of the table, its sums are over the training records, and its first sum counts all
 records. Both sets are compared.
 
-**Leverage.** A combination of columns can also be zero in all records except a few. Then the cross
-products of these columns with another one are a sum over these few. The module
-`secagg.privacy.policy.leverage` finds it, in the columns of all jobs together: side by side, with
-zeros where a record is not in the job's set, and a column of ones for each job. Each column is
-first mapped to 0 to 1 by its own smallest and largest value at this site. This is another
-combination of the same columns. Otherwise wide bounds of the job could make the column almost equal
-to the constant, and its variation would look like rounding.
-
-The columns are those of the method's sums. If these are over powers of a column, all its powers are
-judged. A polynomial of degree d can be zero at d values, so it shows a record sooner than a line.
+**Leverage.** A combination of columns can also be zero in all records except a few. The module
+`secagg.privacy.policy.leverage` finds it, in the columns of all jobs together, with all powers in
+the methods' sums. Each column is mapped to 0 to 1 by its own smallest and largest value at this
+site, and each job has a column of ones (docs/math/differencing.md).
 
 **Sites without a policy file** judge no level by their own count, because the counts of all sites
 decide (`release.min_cell_records`). There, the level of few records is no column of its own, but
@@ -106,7 +100,6 @@ class ReadQuestion:
         return "ReadQuestion(...)"
 
     def variables(self) -> Iterator[tuple[Key, NDArray[np.float64]]]:
-        """Return the values of each variable, for the complete records."""
         names = [
             (name, i)
             for name, declared in self.question.columns.items()

@@ -30,26 +30,8 @@ other's contribution from the sum. If a convention has only a minimum count, the
 DataSHIELD. Profile 11 (CMS) also has the other rules of profile 10.
 
 "budget" is epsilon of one job with noise, and epsilon of all of them together, both at delta 1e-5.
-Without it, [privacy] would switch off the rules on records and replace them by nothing: 40 jobs of
-epsilon 20 read the one patient of an age. The numbers are ours, because the conventions have none:
-
-* No source names one right epsilon. NIST SP 800-226 (2025) asks for the total over all releases and
-  for its unit. Ponomareva et al. (2023, "How to DP-fy ML") call a total up to 1 strong and up to 10
-  reasonable. The registry of live births of Israel was released at 9.98 (Hod and Canetti 2024), the
-  persons of the 2020 census of the United States at 17.14. Each was one release for a whole nation.
-  A site of a few hundred records has fewer others to hide among, so all profiles stay below 10.
-* What a total means (Dong, Roth and Su 2022): someone knows all other records, and tests whether
-  one patient is in the data, with 5 % false alarms. At a total of 4 the test finds 24 % of the
-  patients who are, at 8 it finds 51 %, at 20 it finds 96 %. So 8 is for partners who are bound by
-  a contract (profiles 3 and 5). The conventions of 7, 10 and 11 are for what anyone may read.
-* One job gets half of the total, so that one careless job does not spend it all. The total allows
-  about 12 jobs of epsilon 1 (profiles 7, 10, 11), or 38 of them (profiles 3 and 5), that claim it
-  under `replace`. Under `add_remove` it allows half as many jobs of `moments`, because it holds
-  under both.
-* delta is below 1 / records for up to 100,000 records. With more, the rule `delta` still refuses a
-  job whose own delta is not.
-* The period is all time. A yearly budget bounds nothing for a patient who stays in a register, and
-  depends on the site's clock. For a yearly one, leave out the profile, as for every weaker rule.
+Without it, [privacy] would switch off the rules on records and replace them by nothing. The numbers
+are ours, because the conventions have none: docs/adr/031-budgets-of-profiles.md.
 
 ==============================================  ====================================================
 policy file, job                                decided by

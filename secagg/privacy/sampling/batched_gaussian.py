@@ -20,11 +20,8 @@ with probability exp(-gamma). As gamma <= (1 + 2 y) / 2 s0^2, nearly all pairs a
 s0 = 64 one in 160 is rejected, and fewer for a larger s0). A random sign makes the distribution
 two-sided, and minus zero is rejected.
 
-The integers u, the sign and the coin have exact distributions. For the coin, a random word is
-compared with gamma. If the two differ by more than 2^-48, they are compared in floating point,
-whose rounding error is below 2^-51. Otherwise they are compared as integers of any length. So the
-same random bytes give the same draws on every computer. A repeated release relies on this, because
-it must get the same noise.
+The integers u, the sign and the coin have exact distributions, and the same random bytes give the
+same draws on every computer. A repeated release relies on this, because it must get the same noise.
 
 The table is not exact. Its error is less than `ERROR` (docs/math/discrete-noise.md).
 

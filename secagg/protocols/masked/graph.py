@@ -19,20 +19,9 @@ that do not drop out. Three conditions must hold.
 (c) Connectivity: the graph of the honest survivors is connected, so that only their joint sum can
     be computed.
 
-n is the number of sites that the *job* names, also in a session that leaves some of them out. The
-c sites that collude may all be in that session. So its threshold, degree and least number of
-survivors are those of the plan for n, and a session over m < n sites is one in which n - m sites
-dropped out before the graph was drawn. On the complete graph, let T be threshold and least number
-of survivors, with 2 T > n + c. For every m from T to n:
-
-* (b) holds, because each secret has m shares: 2 T > n + c >= m + c.
-* Two lists of survivors, each signed by T sites, have an honest signer in common, because
-  2 T - c > n >= m. It signs one list.
-* At least T - c > (n - c) / 2 survivors are honest. At least 2 are, because c <= n - 2 is required.
-
-A session over m < T sites is refused. A plan for m itself would take floor(colluding m) for c. Of
-10 named sites 3 may collude, but a plan for 7 of them withstands 2. A ring's plan already allows
-for up to d sites that are not on the ring, so a session over n - d sites or more is part of it.
+n is the number of sites that the *job* names, also in a session that leaves some of them out,
+because the c sites that collude may all be in it. So its threshold, degree and least number of
+survivors are those of the plan for n. A session over fewer sites is refused.
 
 On the complete graph, the conditions always hold or never hold. On a ring, they fail with a small
 probability, because its order is random. docs/math/masked-graph.md proves the bound and lists

@@ -77,7 +77,6 @@ class PublicKeys:
     commitment: bytes
 
     def to_plain(self) -> dict[str, bytes]:
-        """Return the keys as the body of a message."""
         return {"first": self.first, "later": self.later, "commitment": self.commitment}
 
 

@@ -66,7 +66,7 @@ Not protected:
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -83,7 +83,6 @@ from secagg.contracts import (
 )
 from secagg.core import ring
 from secagg.core.identity import Role
-from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.errors import InternalError, PeerError, ProtocolAbort
 from secagg.protocols.masked import masks, shamir
@@ -145,7 +144,6 @@ class Masked:
         check_fractions(self.colluding, self.dropping)
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says how many sites may collude, and how many may drop out."""
         plan = self._plan_for(sites)
         colluding = self.max_colluding(sites)
         text = (
@@ -166,7 +164,6 @@ class Masked:
         return self._plan_for(sites).least_survivors
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return (), because no further parties are needed."""
         return ()
 
     def plan(self, context: Context) -> GraphPlan:
@@ -188,7 +185,6 @@ class Masked:
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[ProtocolState, Body]:
-        """Run a phase at a site."""
         plan, kept = self.plan(context), cast("SiteState", state)
         match phase:
             case "advertise":
@@ -359,40 +355,3 @@ def _check(site: str, computed: bytes, advertised: bytes) -> None:
 
 def _directory(state: CoordinatorState) -> Directory:
     return {site: masks.PublicKeys(**keys) for site, keys in state["directory"].items()}
-
-
-# --- the whole protocol without messages ---------------------------------------------------------
-
-
-def run_ideal(
-    contributions: Mapping[str, RingVector],
-    dropped: Sequence[str],
-    shape: Shape,
-    random: RandomBytes,
-) -> RingVector:
-    """Compute the sum without messages and secret sharing: mask, add, unmask.
-
-    contributions: the contributions of the sites that do not drop out
-    dropped: the sites that shared masks and then dropped out
-    """
-    label = random(32)
-    sites = sorted([*contributions, *dropped])
-    own = {site: random(32) for site in sites}
-    pairs = {(i, j): random(32) for i in sites for j in sites if i < j}
-
-    def seeds(site: str, peers: Sequence[str]) -> dict[str, bytes]:
-        keys = {peer: pairs[min(site, peer), max(site, peer)] for peer in peers if peer != site}
-        return {peer: masks.seed(key, label) for peer, key in keys.items()}
-
-    masked: list[RingVector] = []
-    for site, contribution in contributions.items():
-        vector = contribution.copy()
-        masks.mask(vector, site, seeds(site, sites), masks.seed(own[site], label))
-        masked.append(vector)
-    total = ring.total(masked, shape.length, shape.ring_bits)
-    masks.unmask(
-        total,
-        [masks.seed(own[site], label) for site in contributions],
-        {site: seeds(site, list(contributions)) for site in dropped},
-    )
-    return total

@@ -20,11 +20,7 @@ depends on these assumptions:
   length. Taking n-th powers extends the result to h_s^a. This project relies on the result without
   a proof of its own.
 
-With a of full length, DCR is enough. In h_s = (-z^2)^n, replace z^n by a random unit (1 + n)^t z^n.
-Under DCR nobody can notice the change. Then (1 + m n) h_s^a has the factor (1 + n)^(m + 2 t a).
-Here a modulo n is uniform and independent of a modulo the order of -z^2, because n is coprime to
-that order. So m is hidden perfectly. The argument needs no generator of the group, so small factors
-of p - 1 do no harm.
+With a of full length, DCR is enough (docs/math/threshold-decryption.md).
 
 Not protected:
 

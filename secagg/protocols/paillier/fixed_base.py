@@ -131,7 +131,6 @@ class GmpTable:
 
     @classmethod
     def of(cls, base: int, root: int, exponent_bits: int, window: int) -> GmpTable:
-        """Return the table of a unit."""
         r = mpz(root)
         carry, u = divmod(mpz(base), r)
         inverse = invert(u, r)
@@ -203,7 +202,6 @@ class KernelTable:
     def begin(
         self, exponents: Integers, plaintexts: Integers, factor: int
     ) -> Callable[[], Integers]:
-        """As in `GmpTable`."""
         powers = self._table.begin(exponents.rows, plaintexts.rows, factor)
         return lambda: Integers(powers())
 
@@ -212,7 +210,6 @@ Table = GmpTable | KernelTable
 
 
 def make_table(base: int, root: int, exponent_bits: int, window: int, *, kernels: bool) -> Table:
-    """Return the table of a unit modulo root^2."""
     make = KernelTable if kernels else GmpTable.of
     return make(base, root, exponent_bits, window)
 

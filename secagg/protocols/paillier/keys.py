@@ -52,7 +52,6 @@ class PublicKey:
 
     @property
     def bits(self) -> int:
-        """Length of n in bits."""
         return self.n.bit_length()
 
     @property

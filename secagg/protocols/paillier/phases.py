@@ -86,7 +86,6 @@ class PaillierPhases(ABC):
         check_length(self.key_bits, "protocol.key_bits", JobError)
 
     def parties(self) -> tuple[tuple[str, Role], ...]:
-        """Return (), because no further parties are needed."""
         return ()
 
     def client(
@@ -97,7 +96,6 @@ class PaillierPhases(ABC):
         context: Context,
         contribution: RingVector | None = None,
     ) -> tuple[ProtocolState, Body]:
-        """Run a phase at a site."""
         match phase:
             case "deal" | "install" if "opened" in state:
                 raise PeerError(context.roster.coordinator, "asks for or sends a second key")

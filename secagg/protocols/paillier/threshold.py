@@ -68,7 +68,6 @@ from secagg.contracts import (
     Context,
     PhaseRequest,
     ProtocolState,
-    Shape,
     Total,
 )
 from secagg.core import encoding
@@ -141,7 +140,6 @@ class ThresholdPaillier(PaillierPhases):
             raise JobError("protocol.threshold", "must be at least 2: 1 site could decrypt alone")
 
     def guarantee_text(self, sites: int) -> str:
-        """Return a text which says how many sites may collude, and how many may drop out."""
         t = self.threshold_of(sites)
         return (
             f"any {t} of {sites} sites decrypt together: up to {t - 1} may collude with the "
@@ -332,25 +330,3 @@ def _share(plain: ProtocolState, context: Context) -> KeyShare:
             index = sites.index(context.me) + 1
             return KeyShare(PublicKey(n, h_s), len(sites), index, value)
     raise PeerError("threshold_paillier", "this site has no share of a key")
-
-
-# --- the whole protocol without messages ---------------------------------------------------------
-
-
-def run_ideal(
-    contributions: Mapping[str, RingVector],
-    shape: Shape,
-    key: PrivateKey,
-    threshold: int,
-    random: RandomBytes,
-) -> RingVector:
-    """Compute the sum without messages. The last `threshold` sites decrypt."""
-    public, sites = key.public, len(contributions)
-    sums = EncryptedVectors(public, shape, sites)
-    columns = [
-        cryptosystem.encrypt(public, sums.plaintexts(c), random) for c in contributions.values()
-    ]
-    product = cryptosystem.multiply(public, columns)
-    shares = share_key(key, sites, threshold, random)[sites - threshold :]
-    answers = {share.index: partially_decrypt(share, product) for share in shares}
-    return sums.total(combine(public, sites, answers, product), sites)

@@ -5,7 +5,7 @@ import pytest
 from sklearn.covariance import graphical_lasso as sklearn_lasso
 
 from secagg.errors import UsageError
-from secagg.models.numerics.graphical_lasso import TOLERANCE, graphical_lasso, violation
+from secagg.models.numerics.graphical_lasso import TOLERANCE, graphical_lasso
 
 
 def correlation(p: int, n: int, seed: int) -> np.ndarray:
@@ -34,8 +34,6 @@ def test_the_optimality_conditions_hold(p: int, n: int, penalty: float) -> None:
     assert np.all(np.abs(off[pairs]) <= penalty + TOLERANCE)
     used = pairs & (Theta != 0)
     assert np.all(np.abs(off[used] - penalty * np.sign(Theta[used])) <= TOLERANCE)
-    may = np.ones((p, p), dtype=bool)
-    assert violation(R, P * pairs, may, Theta) <= TOLERANCE
 
 
 @pytest.mark.parametrize("penalty", [0.4, 0.1, 0.02])

@@ -113,7 +113,6 @@ class PenaltyPrior:
         return self.phi_names
 
     def prior(self, d: int) -> Natural:
-        """Return p(phi)."""
         return Natural.of(np.array(self.means), np.diag(np.square(self.sds)))
 
 

@@ -37,11 +37,9 @@ class ElasticPenalty:
     """l1, l2 and Z of phi = (log l1, log l2, log sigma^2)."""
 
     def rates(self, phi: Array) -> tuple[Array, Array]:
-        """Return l1 and l2."""
         return np.exp(phi[..., 0]), np.exp(phi[..., 1])
 
     def log_constant(self, phi: Array) -> Array:
-        """Return log Z."""
         x = _ratio(phi)
         with np.errstate(divide="ignore"):  # at a proposed point, Z may underflow to 0
             found: Array = (np.log(2 * np.pi) - phi[..., 1]) / 2 + np.log(erfcx(x))

@@ -182,5 +182,4 @@ def mixture(size: Array, l1: Array, rng: np.random.Generator) -> Array:
     y = rng.standard_normal(t.shape) ** 2 / 2
     b = t + y + np.sqrt(y * (y + 2 * t))
     large = rng.random(t.shape) * (b + t) <= b
-    found: Array = np.where(large, b, t * (t / np.maximum(b, SMALLEST))) / l1**2
-    return found
+    return np.where(large, b, t * (t / np.maximum(b, SMALLEST))) / l1**2

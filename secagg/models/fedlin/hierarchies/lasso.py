@@ -30,11 +30,9 @@ class LaplacePenalty:
     """l1 = lambda, l2 = 0 and Z = 2 / lambda, as functions of phi = (log lambda, log sigma^2)."""
 
     def rates(self, phi: Array) -> tuple[Array, Array]:
-        """Return l1 and l2."""
         return np.exp(phi[..., 0]), np.zeros(phi.shape[:-1])
 
     def log_constant(self, phi: Array) -> Array:
-        """Return log Z."""
         found: Array = np.log(2) - phi[..., 0]
         return found
 

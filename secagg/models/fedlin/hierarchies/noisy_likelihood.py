@@ -19,15 +19,12 @@ sum has the predictors' cross products, from the noisy moments. From these every
 in which predictors are uncorrelated over all sites. If an eigenvalue of the sum is below the size
 of the noise's eigenvalues, it is raised to it.
 
-Error variance. Let M be the posterior mean, m the mean of beta given M with a normal prior under
-which each predictor alone explains as much variance as the outcome has, C its covariance, and K b~
-its part that is linear in b~. As the noise is independent,
+Error variance. With M the posterior mean, m the mean of beta given M under a prior, C its
+covariance, and K b~ its part that is linear in b~,
 
     E[y'y~ - 2 m' b~ + m' M m + 2 tr(K V) - tr(C M)] = n s                                       (2)
 
-for fixed M: with m = beta + d, the first three terms are the squared errors, plus d' M d, with mean
-tr(C M) under the prior, minus twice m' e, with mean tr(K V). C depends on s, so (2) is solved by
-iteration. The rest of y'y~ is not used: given s it says little about beta.
+is solved for s by iteration, because C depends on s (docs/math/noise-posterior.md).
 
 Not included: the uncertainty of s, and that M's draws ignore b~ and y'y~ except through (1).
 

@@ -87,7 +87,6 @@ class NormalHierarchy:
         return (*(f"mu[{name}]" for name in terms), *(f"log tau[{name}]" for name in terms))
 
     def prior(self, d: int) -> Natural:
-        """Return p(phi)."""
         precision = np.repeat([self.sd**-2.0, self.log_sd**-2.0], d)
         return Natural(precision * np.repeat([self.mean, self.log_mean], d), np.diag(precision))
 
@@ -245,8 +244,7 @@ class _GivenScale:
 
     def given(self, log_tau: Array) -> Array:
         """Return a, with one column for each point."""
-        a: Array = self.level[:, None] - self.slope @ (log_tau - self.mean[:, None])
-        return a
+        return self.level[:, None] - self.slope @ (log_tau - self.mean[:, None])
 
     def of_draw(self, tau: Array) -> Array:
         """Return U (i, i, n)."""
@@ -260,8 +258,7 @@ class _GivenScale:
     def _spread_of_mean(self) -> Array:
         """Return R V R' (i, i, n or 1)."""
         if self.R.ndim == 2:
-            one: Array = (self.R @ self.V @ self.R.T)[:, :, None]
-            return one
+            return (self.R @ self.V @ self.R.T)[:, :, None]
         rotated = self._rotated()
         return np.asarray(np.einsum("ian,jan->ijn", rotated, rotated, optimize=True))
 
@@ -388,11 +385,9 @@ def _points(d: int, rng: np.random.Generator) -> Array:
     uniform = (_sobol(d, size // 2)[None] + rng.random((_BATCHES, 1, d))) % 1.0
     normal = np.swapaxes(ndtri(np.clip(uniform, 1e-15, 1 - 1e-15)), 1, 2)
     points = np.hstack([part for batch in normal for part in (batch, -batch)])
-    white: Array = solve_triangular(_root(points @ points.T / points.shape[1]), points, lower=True)
-    return white
+    return solve_triangular(_root(points @ points.T / points.shape[1]), points, lower=True)
 
 
 @lru_cache(maxsize=8)
 def _sobol(d: int, size: int) -> Array:
-    points: Array = qmc.Sobol(d, scramble=False).random(size)
-    return points
+    return qmc.Sobol(d, scramble=False).random(size)

@@ -146,5 +146,4 @@ class Density:
         return found
 
     def _cavity_slope(self, phi: Array) -> Array:
-        found: Array = self.cavity.r - phi @ self.cavity.Q
-        return found
+        return self.cavity.r - phi @ self.cavity.Q

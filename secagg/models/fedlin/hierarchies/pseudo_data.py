@@ -40,8 +40,7 @@ def pseudo_observation(site: SufficientStatistics) -> tuple[Array, Array]:
 
 def variances(log_tau: Array) -> Array:
     """Return tau, limited so that its square does not overflow."""
-    tau: Array = np.exp(np.minimum(log_tau, _MAX_LOG_TAU))
-    return tau
+    return np.exp(np.minimum(log_tau, _MAX_LOG_TAU))
 
 
 def spread_covariances(R: Array, tau: Array) -> Array:
@@ -55,8 +54,7 @@ def spread_covariances(R: Array, tau: Array) -> Array:
             each: Array = np.einsum("ian,an,jan->ijn", R, tau, R, optimize=True)
             return each
         products = (R[:, None, :] * R[None, :, :]).reshape(i * i, len(tau)) @ tau
-    squares: Array = products.reshape(i, i, tau.shape[1])
-    return squares
+    return products.reshape(i, i, tau.shape[1])
 
 
 def cholesky_factors(W: Array) -> Array:

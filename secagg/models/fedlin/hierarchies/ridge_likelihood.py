@@ -47,7 +47,6 @@ class SpectralLeastSquares:
 
     @classmethod
     def of(cls, site: SufficientStatistics) -> SpectralLeastSquares:
-        """Return these quantities for a site, from its sums."""
         norms = np.sqrt(np.diagonal(site.gram))
         norms = np.where(norms > 0, norms, 1.0)
         values, vectors = np.linalg.eigh(site.gram / np.outer(norms, norms))

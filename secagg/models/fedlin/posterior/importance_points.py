@@ -55,7 +55,6 @@ _MAX_BISECTIONS = 60  # enough to reach rounding
 
 
 def points_fields(d: int, count: int) -> Spec:
-    """Return the fields of the sum at `count` points."""
     return (
         Field("precision", (count * d * (d + 1) // 2,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
         Field("shift", (count * d,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
@@ -64,7 +63,6 @@ def points_fields(d: int, count: int) -> Spec:
 
 
 def points_values(d: int, count: int) -> int:
-    """Return the number of values that a site sends."""
     return count * (d * (d + 3) // 2 + 1)
 
 
@@ -73,8 +71,7 @@ def quasi_random_points(q: Natural, count: int) -> Array:
     mean, cov = q.moments()
     d = len(mean) // 2
     spread = np.linalg.cholesky(cov[d:, d:])
-    placed: Array = mean[d:, None] + spread @ _standard(d, count)
-    return placed
+    return mean[d:, None] + spread @ _standard(d, count)
 
 
 def points_sums(site: SufficientStatistics, log_tau: Array) -> Update:
@@ -158,7 +155,6 @@ class Mixture:
         return error
 
     def quantile(self, j: int, share: float) -> float:
-        """Return a quantile of phi_j."""
         d = len(self.log_tau)
         if j < d:
             return self._quantile_of_mean(j, share)

@@ -46,7 +46,6 @@ class NgmLayout:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the layout that `plain` wrote."""
         columns = tuple(ModelColumn(n, tuple(p), i) for n, p, i in plain["columns"])
         return cls(columns, tuple(plain["chosen"]))
 
@@ -76,7 +75,6 @@ class NgmLayout:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
     @cached_property

@@ -71,13 +71,8 @@ class MaskedNetwork:
     centre: Array
     scale: Array
 
-    @property
-    def blocks(self) -> Blocks:
-        """The parameters."""
-        return self._blocks
-
     @cached_property
-    def _blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:
         return masked_blocks(self.layout, self.hidden)
 
     @cached_property
@@ -126,7 +121,6 @@ class MaskedNetwork:
         return outputs + torch.sum(of_variable * parameters["output.weight"], dim=-1)
 
     def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
-        """Return each record's loss, shape (records,)."""
         z = self.standardised(records)
         outputs = self.outputs(parameters, z)
         return record_losses(self.layout, outputs, z, parameters["log_sd"], records)

@@ -109,7 +109,6 @@ class FedNgm(NgmSettings):
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums reveal."""
         votes = "For each pair of columns, how many sites' own graphs have the edge. "
         facts = "Each variable's pooled mean and variance. " if self.standardise else ""
         fedavg = self.algorithm == "fedavg"
@@ -139,11 +138,9 @@ class FedNgm(NgmSettings):
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of a network."""
         return (ResultTable(self.title, TableKind.NETWORK, LABELS),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the sum of votes, the rounds of training, and the counts of the fit."""
         layout = ngm_layout(public, self.variables)
         self.check_settings(layout, public)
         require_torch(self.name)
@@ -172,7 +169,6 @@ class FedNgm(NgmSettings):
         return graph, train, Stage(FIT, fit_fields(layout, rows), 1, sees)
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the graph; with noise, where it is given, with training."""
         layout = ngm_layout(public, self.variables)
         state: State = {
             "status": GRAPH,
@@ -186,7 +182,6 @@ class FedNgm(NgmSettings):
         return self._after_graph(state, layout, {}) | alone
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the votes, then rounds of training, then the counts of the fit."""
         if state["status"] == GRAPH:
             return GRAPH, {}
         if state.get("alone"):
@@ -208,7 +203,6 @@ class FedNgm(NgmSettings):
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Vote, return the site's part of a round, or count how the networks fit."""
         layout = ngm_layout(public, self.variables)
         if stage == GRAPH:
             u = rows.values[:, list(layout.chosen)]
@@ -279,7 +273,6 @@ class FedNgm(NgmSettings):
         return update
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Fix graph and units, or take a step."""
         layout = NgmLayout.of(state["layout"])
         if state["status"] == GRAPH:
             return self._after_graph(state, layout, total)

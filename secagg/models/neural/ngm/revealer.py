@@ -156,7 +156,6 @@ class FedNgr:
 
     @property
     def disclosure(self) -> Disclosure:
-        """What the sums reveal."""
         facts = "Each variable's pooled mean and variance. " if self.standardise else ""
         text = f"{facts}The gradient of the pooled loss at the parameters of every round"
         if self.learn_from == "records":
@@ -169,11 +168,9 @@ class FedNgr:
         return network_facts(type(self).__module__, repeatable=self.learn_from == "records")
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
-        """Return the table of a network."""
         return (ResultTable(self.title, TableKind.NETWORK, _LABELS),)
 
     def stages(self, public: PublicFacts) -> tuple[Stage, ...]:
-        """Declare the sums for standardising and the rounds of training."""
         exact = replace(public, clip=None)
         self._training.check_rounds(exact)
         check_numbers(self, {"sparsity": 0, "self_penalty": 0, "threshold": 0})
@@ -193,7 +190,6 @@ class FedNgr:
         return Stage(UNITS, spec, 1, sees), train
 
     def initial_state(self, public: PublicFacts) -> State:
-        """Begin with the units, or else with training."""
         layout = ngm_layout(public, self.variables)
         state = {"layout": layout.plain(), "max_rows": public.max_rows}
         if self.standardise:
@@ -202,7 +198,6 @@ class FedNgr:
         return self._begin(state, {"centre": zeros, "scale": ones})
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
-        """Request the units, then rounds of training."""
         if "training" not in state:
             return UNITS, {}
         if "ended" in state["training"]:
@@ -218,7 +213,6 @@ class FedNgr:
         public: PublicFacts,
         random: RandomBytes,
     ) -> tuple[Update, State]:
-        """Return the site's part of a round."""
         layout = ngm_layout(public, self.variables)
         if stage == UNITS:
             u = rows.values[:, list(layout.chosen)]
@@ -235,7 +229,6 @@ class FedNgr:
         return update, memory or units
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
-        """Fix the units, or take a proximal step."""
         if "training" not in state:
             centre, scale = centre_and_scale(total, records_in(total))
             return self._begin(state, {"centre": centre, "scale": scale})
@@ -314,7 +307,6 @@ class FedNgr:
         return path_norms(network.weights(state["training"]["optimiser"]["best"]))
 
     def _graph(self, layout: NgmLayout, norms: Array) -> tuple[NDArray[np.bool_], Array]:
-        """Return the graph, and the path norms between columns."""
         strength = edge_strengths(layout, norms)
         return (strength > self.threshold) & ~np.eye(layout.d, dtype=np.bool_), strength
 

@@ -65,13 +65,8 @@ class SharedNetwork:
         """The names of the layers' weights, the first layer first."""
         return tuple(f"layer_{number}.weight" for number in range(1, len(self.hidden) + 2))
 
-    @property
-    def blocks(self) -> Blocks:
-        """The parameters."""
-        return self._blocks
-
     @cached_property
-    def _blocks(self) -> Blocks:
+    def blocks(self) -> Blocks:
         p = self.layout.variables
         blocks: list[Block] = []
         for number, (below, units) in enumerate(pairwise((p, *self.hidden, p)), 1):
@@ -105,7 +100,6 @@ class SharedNetwork:
         return units
 
     def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
-        """Return each record's loss, shape (records,)."""
         z = self.standardised(records)
         outputs = self.outputs(parameters, z)
         return record_losses(self.layout, outputs, z, parameters["log_sd"], records)

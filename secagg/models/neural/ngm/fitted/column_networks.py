@@ -56,7 +56,6 @@ class ColumnNetwork:
 
 
 def malformed(what: str) -> UsageError:
-    """Return the error about arrays that are not those of a model."""
     return UsageError("the model", what, "Give the result of a run of 'fedngm' or 'fedngr'.")
 
 

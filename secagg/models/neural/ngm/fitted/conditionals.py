@@ -41,7 +41,6 @@ class Conditional:
 
     @property
     def variable(self) -> int:
-        """The variable of a continuous column."""
         return self.model.layout.columns[self.number].positions[0]
 
     @property

@@ -185,7 +185,6 @@ class FittedNgm:
         return States(z, level)
 
     def values_of(self, states: States) -> Array:
-        """Return the values of states, shape (states, columns)."""
         found = states.level.T.astype(np.float64)
         for number in self.number_among_continuous:
             v = self.layout.columns[number].positions[0]

@@ -44,7 +44,6 @@ _PRIOR_RECORDS = 10.0
 
 
 def group_of(outputs: Array) -> NDArray[np.intp]:
-    """Return the group of each output."""
     return np.asarray(np.searchsorted(GROUP_ENDS, outputs))
 
 
