@@ -313,3 +313,20 @@ def _add_shares(replies: Mapping[str, Body], shape: Shape) -> RingVector:
         if not _has_shape(reply.get("share"), shape):
             raise PeerError(aggregator, "its share of the sum has the wrong shape")
     return ring.total((reply["share"] for reply in replies.values()), shape.length, shape.ring_bits)
+
+
+# --- the whole protocol without messages ---------------------------------------------------------
+
+
+def run_ideal(
+    contributions: Mapping[str, RingVector], shape: Shape, aggregators: int, random: RandomBytes
+) -> RingVector:
+    """Compute the sum without messages: split, add at each aggregator, add the results."""
+    held: list[list[Body]] = [[] for _ in range(aggregators)]
+    for contribution in contributions.values():
+        seeds, remainder = split(contribution, aggregators - 1, random)
+        held[0].append({"vector": remainder})
+        for shares, seed in zip(held[1:], seeds, strict=True):
+            shares.append({"seed": seed})
+    sums = [_sum_shares(shares, shape) for shares in held]
+    return ring.total(sums, shape.length, shape.ring_bits)

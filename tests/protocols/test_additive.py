@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from contracts.secure_sum import SecureSumContract, numbers
 from scipy import stats
-from support.ideal_sums import additive_sum
 
 from secagg.contracts import Context, Shape
 from secagg.core import ring
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PeerError, PolicyRefusal
 from secagg.protocols import additive, prg
-from secagg.protocols.additive import Additive, split
+from secagg.protocols.additive import Additive, run_ideal, split
 
 
 class TestTwoAggregators(SecureSumContract):
@@ -21,7 +20,7 @@ class TestTwoAggregators(SecureSumContract):
         return Additive(self.aggregators)
 
     def ideal(self, contributions, shape):
-        return additive_sum(contributions, shape, self.aggregators, replayable_random(1))
+        return run_ideal(contributions, shape, self.aggregators, replayable_random(1))
 
     @pytest.mark.parametrize(
         ("kind", "wrong"),

@@ -66,7 +66,7 @@ Not protected:
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -83,6 +83,7 @@ from secagg.contracts import (
 )
 from secagg.core import ring
 from secagg.core.identity import Role
+from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
 from secagg.errors import InternalError, PeerError, ProtocolAbort
 from secagg.protocols.masked import masks, shamir
@@ -355,3 +356,40 @@ def _check(site: str, computed: bytes, advertised: bytes) -> None:
 
 def _directory(state: CoordinatorState) -> Directory:
     return {site: masks.PublicKeys(**keys) for site, keys in state["directory"].items()}
+
+
+# --- the whole protocol without messages ---------------------------------------------------------
+
+
+def run_ideal(
+    contributions: Mapping[str, RingVector],
+    dropped: Sequence[str],
+    shape: Shape,
+    random: RandomBytes,
+) -> RingVector:
+    """Compute the sum without messages and secret sharing: mask, add, unmask.
+
+    contributions: the contributions of the sites that do not drop out
+    dropped: the sites that shared masks and then dropped out
+    """
+    label = random(32)
+    sites = sorted([*contributions, *dropped])
+    own = {site: random(32) for site in sites}
+    pairs = {(i, j): random(32) for i in sites for j in sites if i < j}
+
+    def seeds(site: str, peers: Sequence[str]) -> dict[str, bytes]:
+        keys = {peer: pairs[min(site, peer), max(site, peer)] for peer in peers if peer != site}
+        return {peer: masks.seed(key, label) for peer, key in keys.items()}
+
+    masked: list[RingVector] = []
+    for site, contribution in contributions.items():
+        vector = contribution.copy()
+        masks.mask(vector, site, seeds(site, sites), masks.seed(own[site], label))
+        masked.append(vector)
+    total = ring.total(masked, shape.length, shape.ring_bits)
+    masks.unmask(
+        total,
+        [masks.seed(own[site], label) for site in contributions],
+        {site: seeds(site, list(contributions)) for site in dropped},
+    )
+    return total

@@ -25,13 +25,15 @@ Not protected:
 * The result, because the values of a malicious site can overflow into other slots.
 * A site's protocol state, which contains the private key unencrypted. The state must be stored as
   safely as the site's own keys.
+
+`phe` (GPLv3) is imported in this file only, and only by `to_phe` and `from_phe`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from secagg.contracts import (
     Body,
@@ -39,6 +41,7 @@ from secagg.contracts import (
     Context,
     PhaseRequest,
     ProtocolState,
+    Shape,
     Total,
 )
 from secagg.core import ring
@@ -55,6 +58,9 @@ from secagg.protocols.paillier.keys import (
     generate_keypair,
 )
 from secagg.protocols.paillier.phases import PaillierPhases
+
+if TYPE_CHECKING:
+    import phe
 
 
 @dataclass(frozen=True)
@@ -183,3 +189,41 @@ def _ask_decryption(
     state = {**state, "decryptors": candidates}
     body: Body = {"product": state["product"]}
     return state, PhaseRequest("decrypt", {candidates[0]: body}, tuple(state["summed"]))
+
+
+# --- the whole protocol without messages ---------------------------------------------------------
+
+
+def run_ideal(
+    contributions: Mapping[str, RingVector], shape: Shape, key: PrivateKey, random: RandomBytes
+) -> RingVector:
+    """Compute the sum without messages: pack, encrypt, multiply, decrypt, unpack."""
+    sums = EncryptedVectors(key.public, shape, len(contributions))
+    columns = [
+        cryptosystem.encrypt(key.public, sums.plaintexts(contribution), random)
+        for contribution in contributions.values()
+    ]
+    return sums.total(
+        cryptosystem.decrypt(key, cryptosystem.multiply(key.public, columns)), len(contributions)
+    )
+
+
+# --- keys of the `phe` package -------------------------------------------------------------------
+
+
+def to_phe(key: PrivateKey) -> phe.PaillierPrivateKey:
+    """Return a key as a `phe` private key (public key in `.public_key`)."""
+    import phe  # noqa: PLC0415  # GPLv3: loaded only if these functions are used
+
+    return phe.PaillierPrivateKey(phe.PaillierPublicKey(key.public.n), key.p, key.q)
+
+
+def from_phe(key: phe.PaillierPrivateKey) -> PrivateKey:
+    """Return a `phe` private key as a `PrivateKey`. Raises `PeerError` if damaged or too short.
+
+    Such keys have no h_s, so encryption uses the randomisers r^n, which is slower. Security is at
+    least as good.
+    """
+    imported = PrivateKey(PublicKey(int(key.public_key.n)), int(key.p), int(key.q))
+    check_private_key(imported)
+    return imported

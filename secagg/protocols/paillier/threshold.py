@@ -68,6 +68,7 @@ from secagg.contracts import (
     Context,
     PhaseRequest,
     ProtocolState,
+    Shape,
     Total,
 )
 from secagg.core import encoding
@@ -330,3 +331,25 @@ def _share(plain: ProtocolState, context: Context) -> KeyShare:
             index = sites.index(context.me) + 1
             return KeyShare(PublicKey(n, h_s), len(sites), index, value)
     raise PeerError("threshold_paillier", "this site has no share of a key")
+
+
+# --- the whole protocol without messages ---------------------------------------------------------
+
+
+def run_ideal(
+    contributions: Mapping[str, RingVector],
+    shape: Shape,
+    key: PrivateKey,
+    threshold: int,
+    random: RandomBytes,
+) -> RingVector:
+    """Compute the sum without messages. The last `threshold` sites decrypt."""
+    public, sites = key.public, len(contributions)
+    sums = EncryptedVectors(public, shape, sites)
+    columns = [
+        cryptosystem.encrypt(public, sums.plaintexts(c), random) for c in contributions.values()
+    ]
+    product = cryptosystem.multiply(public, columns)
+    shares = share_key(key, sites, threshold, random)[sites - threshold :]
+    answers = {share.index: partially_decrypt(share, product) for share in shares}
+    return sums.total(combine(public, sites, answers, product), sites)

@@ -7,13 +7,12 @@ import pytest
 from contracts.secure_sum import SecureSumContract, numbers, silence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.ideal_sums import masked_sum
 from support.world import SumNumbers, World, reopened
 
 from secagg.core.frames import peek_header
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort
-from secagg.protocols.masked.protocol import Masked
+from secagg.protocols.masked.protocol import Masked, run_ideal
 
 FIRST_SUM = ["consent", "advertise", "share", "mask", "agree", "unmask"]
 """Every phase until the first sum is known; the last three of them after sites have sent."""
@@ -24,7 +23,7 @@ class TestMasked(SecureSumContract):
         return Masked()
 
     def ideal(self, contributions, shape):
-        return masked_sum(contributions, ["lost_1", "a_lost_one"], shape, replayable_random(1))
+        return run_ideal(contributions, ["lost_1", "a_lost_one"], shape, replayable_random(1))
 
 
 class Silent:

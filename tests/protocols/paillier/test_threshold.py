@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from contracts.secure_sum import SecureSumContract, numbers, silence
-from support.ideal_sums import threshold_paillier_sum
 from support.world import SumNumbers, World
 
 from secagg.core import encoding
@@ -17,7 +16,7 @@ from secagg.jobs.job import Named
 from secagg.jobs.registry import make_protocol
 from secagg.protocols.paillier import cryptosystem
 from secagg.protocols.paillier.keys import PrivateKey, generate_keypair
-from secagg.protocols.paillier.threshold import ThresholdPaillier
+from secagg.protocols.paillier.threshold import ThresholdPaillier, run_ideal
 
 
 @functools.cache
@@ -39,9 +38,7 @@ class TestThresholdPaillier(SecureSumContract):
 
     def ideal(self, contributions, shape):
         threshold = max(2, len(contributions) - 1)
-        return threshold_paillier_sum(
-            contributions, shape, key_of_2048_bits(), threshold, replayable_random(1)
-        )
+        return run_ideal(contributions, shape, key_of_2048_bits(), threshold, replayable_random(1))
 
 
 def world_of(sites: int, threshold: int | None = None, **options) -> World:
