@@ -105,7 +105,7 @@ class PrivacyClaims:
     def plain_words(self) -> list[Claim]:
         """Return the guarantee for readers without special knowledge; if none holds, why.
 
-        "Which runs it covers" is computed from ledger lines, all other texts from the job's epsilon.
+        "Which runs it covers" is computed from ledger lines, the rest from the job's epsilon.
         """
         if not self.noised:
             return [Claim("What is guaranteed", EXACT, Status.PERSON, "privacy")]

@@ -20,18 +20,18 @@ possible records. (An eigenvector of C does not help: there C b is a multiple of
 between columns often have simple coefficients, or somebody who knows the columns knows them. So the
 attack tries each column, regresses each on one, two, three or all others, and rounds the slopes to
 few digits. The few records hardly move the slopes, so rounding finds the relation. Of the
-candidates, the attack keeps those whose point is within the bounds. A point (1) is *confirmed* if each 0/1
-variable has a possible mean of g records (0 or 1 if g = 1): a wrong candidate hits these by chance
-only. If both qualify, the one with a whole-number k is confirmed. Both do, for example, if exactly
-half of all records have the value 1.
+candidates, the attack keeps those whose point is within the bounds. A point (1) is *confirmed* if
+each 0/1 variable has a possible mean of g records (0 or 1 if g = 1): a wrong candidate hits these
+by chance only. If both points (1) qualify, the one with a whole-number k is confirmed. Both do, for
+example, if exactly half of all records have the value 1.
 
 The attack reports the fewest records that carry 99 % of sum (w - k)^2 of a candidate. This is also
 1 if one value is far larger than all others. The rule `max_leverage` of a site's policy prevents
 this for every combination, also for those that this attack does not try.
 
 Not shown: relations with other coefficients; relations between five or more columns (three or more
-if a job has many columns), unless the regression on all other columns finds them; and combinations
-of powers of a column (`fedlin_hm1` and others with `degree`), which their sums do not show directly.
+if a job has many columns), unless the regression on all other columns finds them; combinations of
+powers of a column (`fedlin_hm1` and others with `degree`), which their sums do not show directly.
 """
 
 from __future__ import annotations
