@@ -109,8 +109,8 @@ class NewtonRegression:
     max_rounds: int = 60
     """Largest number of Newton rounds. If the fit has not converged by then, the result says so."""
     fraction_bits: int = 80
-    """Each site rounds its derivatives to multiples of 2^-fraction_bits. At least 40. With the
-    default, this rounding is smaller than that of double precision."""
+    """Each site rounds its derivatives to multiples of 2^-fraction_bits. At least 40. The default
+    is finer than double precision, in which numbers near 1 are multiples of 2^-52."""
 
     name: ClassVar[str]
     title: ClassVar[str]
