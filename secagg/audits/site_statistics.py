@@ -120,7 +120,8 @@ def reads_pooled_only(
     """Return whether the sums depend only on all records together, and not on who has which.
 
     Records are exchanged between the sites at random; each site keeps its number of records.
-    weighted: of sums with the weights 1, 2, ...; who sees each contribution can compute them
+    weighted: compare sums with the weights 1, 2, ..., which an attacker can compute if it sees each
+        contribution
     """
     together = np.concatenate([rows.values for rows in sites.values()])
     together, at, exchanged = together[rng.permutation(len(together))], 0, {}

@@ -122,7 +122,7 @@ class View:
 
     @property
     def readable_sites(self) -> tuple[str, ...]:
-        """The sites of which a frame to the coordinator held numbers, in the last sum."""
+        """The sites whose frames to the coordinator held numbers, in the last sum."""
         return tuple(self.rounds[-1].parts) if self.rounds else ()
 
     @property

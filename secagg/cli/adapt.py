@@ -75,7 +75,7 @@ def adapt(
 
 
 def _free_places(out: Path | None, *, networks: bool) -> list[Path]:
-    """Return the files to write, of which none exists: `out`, and an NPZ file for networks."""
+    """Return the files to write, none of which exists: `out`, and an NPZ file for networks."""
     if out is None:
         return []
     if networks and out.suffix != ".json":

@@ -111,7 +111,7 @@ def _topic(key: str) -> str:
 
 
 def _missing(placed: Sequence[tuple[str, Statement]]) -> dict[str, str]:
-    """Return each topic of which evidence is missing, with its first statement."""
+    """Return each topic whose evidence is missing, with its first statement."""
     found = dict[str, str]()
     for identity, each in placed:
         if each.status is Status.MISSING and not _elsewhere(identity, each):

@@ -46,7 +46,7 @@ _SAYING_NOTHING = frozenset((
     "this", "time", "moment", "enter", "insert", "type", "click", "or", "tap", "your", "answer",
     "text", "here",
 ))  # fmt: skip
-"""Words of which an answer may consist that says nothing."""
+"""An answer that has no other words than these says nothing."""
 NO = ("no", "nein")
 NONE = (
     *NO, "none", "nobody", "noone", "nothing", "keine", "keiner", "aucun", "aucune", "ninguno",

@@ -8,7 +8,7 @@ line. If lines are missing at the end, the last hash differs from the log head i
 Not protected: the owner of the folder can replace the whole log. To detect this too, store the log
 head, which is printed at the end of a run, in another place. Then check it with
 `secagg verify DIR --head HASH`. When a run ends, the sites also countersign the log head
-(`secagg.sessions.evidence`). The file is private: only the owner can read it.
+(`secagg.sessions.countersignatures`). The file is private: only the owner can read it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The checks, in this order:
 6. In each release, every named site signed its contribution with its key in the roster; there are
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
-   it answered (`secagg.evidence.log_end`, `secagg.sessions.evidence`).
+   it answered (`secagg.evidence.log_end`, `secagg.sessions.countersignatures`).
 8. The result follows, bit for bit, from the released sums (`secagg.evidence.recomputation`).
 
 What each check excludes:
@@ -85,7 +85,8 @@ _HEAD_ADVICE = (
 class Verified:
     """What was checked, for display.
 
-    evidence: version of the evidence; 1 has no countersignatures (`secagg.sessions.evidence`)
+    evidence: version of the evidence; 1 has no countersignatures
+        (`secagg.sessions.countersignatures.EVIDENCE`)
     countersigned, unsigned: the sites of the run with and without a valid countersignature
     recomputed: whether the result follows from the released sums; if that was not tried,
         not_recomputed says why

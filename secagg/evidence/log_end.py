@@ -20,7 +20,7 @@ from secagg.errors import EvidenceError, PeerError
 from secagg.evidence.run_files import TROUBLE
 from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
 from secagg.sessions.attestations import read_attestation
-from secagg.sessions.evidence import Statement, check_countersignature, extend_requests
+from secagg.sessions.countersignatures import Statement, check_countersignature, extend_requests
 
 _ORDER = ("result", "report", "countersigned")
 _KEYS = {"event", "round", "head", "result", "requests", "claims", "missing"} | {

@@ -43,7 +43,7 @@ from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
 from secagg.evidence.session_result import result_of, versions
 from secagg.sessions.attestations import digest_request
 from secagg.sessions.coordinator_state import CoordinatorState, Status
-from secagg.sessions.evidence import extend_requests, sum_digest
+from secagg.sessions.countersignatures import extend_requests, sum_digest
 from secagg.sessions.parties import make_coordinator
 from secagg.sessions.planned_job import session_of
 from secagg.sessions.rounds import COHORT

@@ -1,8 +1,8 @@
 """The file sums.bin of a run folder: every released sum with its salt, as the coordinator got it.
 
 `secagg verify` recomputes the result from it. Each sum is bound by its digest in the log
-(`secagg.sessions.evidence`), so the file needs no digest of its own, and a folder without the file
-is still consistent.
+(`secagg.sessions.countersignatures`), so the file needs no digest of its own, and a folder without
+the file is still consistent.
 
 The file reveals what the coordinator saw, and no more: all sums of the run in full, also those that
 the result does not show (for example the number of records with each pair of levels, and each round

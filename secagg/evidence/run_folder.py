@@ -1,13 +1,15 @@
 """Reads a run folder that anybody may have written: no file in it is trusted.
 
-Each file is read once, when it is first needed: what `secagg.evidence.integrity` checks is what
-reports, audits and predictions use.
+Each file is read once, when it is first needed. So reports, audits and predictions use the same
+bytes that `secagg.evidence.integrity` checked. Reading the log checks its hash chain
+(`secagg.core.hash_chain_log.read_log`).
 
 ==========================================  ======================================================
 case                                        outcome
 ==========================================  ======================================================
 no folder, or an unfinished run             `UsageError` from `open`
 a file is missing or malformed              `EvidenceError` that names the file, when it is read
+a line of the log was changed               `EvidenceError` that names the line, from `events`
 a job of another version of secagg          `UsageError` from `job` and `method`
 ==========================================  ======================================================
 """
@@ -131,7 +133,7 @@ class RunFolder:
 
     @cached_property
     def roster(self) -> Roster:
-        """The parties of the run, whose keys its signatures are of."""
+        """The parties of the run, whose keys check its signatures."""
         return roster_of(self.events[0] if self.failed else self.facts)
 
     @cached_property
@@ -142,7 +144,7 @@ class RunFolder:
 
     @cached_property
     def planned(self) -> Planned:
-        """The job as all parties planned it, without a way to records. Raises `UsageError`."""
+        """The job as all parties planned it, without access to records. Raises `UsageError`."""
         return plan_sites(self.job, self.roster.with_role(Role.SITE), {})
 
     @property

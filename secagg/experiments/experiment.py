@@ -210,7 +210,7 @@ def any_sites(job: Job, records: Records) -> Job:
 
 
 def _check_analysis(reference: Job, analysis: str | None) -> None:
-    """Refuse a job of several analyses of which none, or more than one, is measured."""
+    """Refuse a job of several analyses unless exactly one of them is measured."""
     kinds = [each["kind"] for each in (reference.method.model_extra or {}).get("analyses", [])]
     if len(kinds) > 1 and kinds.count(analysis) != 1:
         advice = f"Name one that the job has once: {', '.join(kinds)}."

@@ -79,7 +79,7 @@ class Recommendation:
     """The smallest epsilon that reaches the goal on a curve; None if no point does.
 
     limits: at each epsilon, the tolerance limit of the metric: the upper one, or the lower one of a
-        share of which more is better; reached: how many runs reached the goal
+        share that is better if it is larger; reached: how many runs reached the goal
     """
 
     line: str

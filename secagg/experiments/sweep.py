@@ -104,9 +104,9 @@ class Goal(_Table):
         "coverage", "auc", "tpr",
     ]  # fmt: skip
     below: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Of a metric of which less is better."""
+    """For a metric that is better if it is smaller."""
     above: float | None = Field(default=None, ge=0, lt=1)
-    """Of a share of which more is better."""
+    """For a share that is better if it is larger."""
     share: float = Field(default=0.9, gt=0, lt=1)
     """The share of runs that must reach it."""
 
@@ -119,7 +119,7 @@ class Goal(_Table):
         return self
 
     def loss(self, value: float) -> float:
-        """Return the metric as a number of which less is better."""
+        """Return the metric as a number that is better if it is smaller."""
         return value if self.above is None else 1.0 - value
 
     @property

@@ -7,7 +7,7 @@ of the file, between two ends of line (LF, CR LF or CR), whatever is in it.
 
 Why this suffices. Let f be `split_line`, from a line's bytes to its cells. It has no other argument
 than the line and the number of columns in the header. The table is f of each line that is not
-empty, in order. A line of which the cells are unknown is a row of `MALFORMED` cells, which
+empty, in order. A line whose cells are unknown is a row of `MALFORMED` cells, which
 `secagg.jobs.cells` reads as missing, so the record is incomplete. Changing one line therefore
 changes one row. A row is used or not by its own cells (`secagg.jobs.design_matrix.read_rows`),
 except that a person has at most `records_per_person`, which the sensitivity of persons covers

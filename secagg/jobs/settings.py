@@ -113,18 +113,17 @@ def settings_of_class(kind: type) -> list[Setting]:
 
 def fields(kind: type) -> dict[str, tuple[Any, Any, str]]:
     """Return for each setting its type, its default (`...` where required) and its limits."""
-    hints = _hints(kind)
     if issubclass(kind, BaseModel):
         return {
             key: (
-                hints[key],
+                info.annotation,  # without its own limits, which are in `metadata`
                 ... if info.default is PydanticUndefined else info.default,
                 _limits(info.metadata),
             )
             for key, info in kind.model_fields.items()
         }
     assert dataclasses.is_dataclass(kind)
-    missing = dataclasses.MISSING
+    hints, missing = _hints(kind), dataclasses.MISSING
     return {
         each.name: (hints[each.name], ... if each.default is missing else each.default, "")
         for each in dataclasses.fields(kind)

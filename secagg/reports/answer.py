@@ -1,7 +1,8 @@
 """The first three lines of a report: which data, which estimates, which guarantee.
 
-The estimates are those of one analysis, the first of the kind that answers most: a regression
-before a graph, a graph before means. The sections below have all numbers.
+The estimates are those of one analysis. If there are several, this is the first of: regression,
+posterior of a regression, coefficients by site, graph, posterior of a graph, network, description,
+other numbers (`_WORDS`). The sections below have all numbers.
 """
 
 from __future__ import annotations
@@ -218,5 +219,5 @@ _WORDS: Mapping[TableKind, Callable[[Block, Mapping[str, Any]], str]] = {
     TableKind.DESCRIPTION: _of_description,
     TableKind.NUMBERS: lambda block, _: block.title,
 }
-"""What each kind of table has to say, the kind that answers most first."""
+"""How each kind of table is worded. The first line of a report has the first kind in this order."""
 _ORDER = list(_WORDS)

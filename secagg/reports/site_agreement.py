@@ -1,7 +1,7 @@
 """Whether sites agree on a regression's coefficients: Cochran's Q and I squared, in words.
 
-Everything here is computed from the sites' own estimates, which only a simulation shows. Where a
-run released sums only, a sentence says that they cannot tell.
+Everything here is computed from the sites' own estimates, which only a simulation shows. Sums over
+all sites do not tell whether sites agree; if a run released nothing else, the report says so.
 
 Cochran (1954), The combination of estimates from different experiments. Higgins and Thompson
 (2002), Quantifying heterogeneity in a meta-analysis: I squared, and its test-based interval.

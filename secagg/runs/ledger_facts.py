@@ -28,8 +28,9 @@ def spent_budget(ledger: Ledger, dataset: str, session: str, delta: float | None
 
     delta: of the session's job, for epsilon; None without noise, then there is no epsilon
 
-    Epsilon covers all entries, from all coordinators. It ignores that the noise is discrete: each
-    job pays for that itself, with less than a thousandth of its delta.
+    Epsilon covers all entries, from all coordinators: each is the line that
+    `Ledger.record_release` wrote for one release. It ignores that the noise is discrete: each job
+    pays for that itself, with less than a thousandth of its delta.
     """
     history = ledger.history(dataset)
     entries = [line for line in history if line.kind == "entry"]

@@ -3,8 +3,8 @@
 The loop drives every engine. For each step: save it in the journal, if there is one; write its
 events to disk; send its requests to the parties; advance the coordinator. If the run has a folder,
 each released sum is written there, then the result and the report. Then the sites countersign the
-log (`secagg.sessions.evidence`). A run that is resumed continues at any of these points, and no
-site is asked to countersign two different logs.
+log (`secagg.sessions.countersignatures`). A run that is resumed continues at any of these points,
+and no site is asked to countersign two different logs.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from secagg.runs.run_end import is_result_logged, read_facts, report_remarks, wr
 from secagg.runs.site_baselines import fit_each_site_only
 from secagg.sessions.coordinator import Step
 from secagg.sessions.coordinator_state import CoordinatorState, Status
+from secagg.sessions.countersignatures import sum_salt
 from secagg.sessions.engines.engine import Progress, RemoteParties
 from secagg.sessions.engines.memory import MemoryEngine
 from secagg.sessions.engines.site_results import with_noise, write_site_result
-from secagg.sessions.evidence import sum_salt
 from secagg.sessions.journal import Entry
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.session import Session

@@ -60,8 +60,8 @@ def digest_request(
     """Return the digest of a request to contribute.
 
     before: digest of the requests that the site has contributed to in this session
-        (`secagg.sessions.evidence.extend_requests`), as the site itself remembers them; empty if
-        there are none, and in run folders whose evidence is older than version 3
+        (`secagg.sessions.countersignatures.extend_requests`), as the site itself remembers them;
+        empty if there are none, and in run folders whose evidence is older than version 3
     """
     request = [stage, list(cohort), records, dict(message)]
     named = ["secagg request 2", before] if before else ["secagg request 1"]

@@ -43,7 +43,7 @@ from secagg.privacy.policy.release_rules import (
 )
 from secagg.sessions.attestations import digest_request, read_attestations
 from secagg.sessions.coordinator_state import CoordinatorState, Event, Status
-from secagg.sessions.evidence import (
+from secagg.sessions.countersignatures import (
     Statement,
     check_countersignature,
     extend_requests,
@@ -346,7 +346,7 @@ class Coordinator:
     # --- the end -------------------------------------------------------------------------------
 
     def ask_countersignatures(self, state: CoordinatorState, head: str, result: str) -> Step:
-        """Ask each site to countersign the end of the run (`secagg.sessions.evidence`).
+        """Ask each site to countersign the end of the run (`secagg.sessions.countersignatures`).
 
         head: of the log, in hexadecimal; result: digest of result.json
         """

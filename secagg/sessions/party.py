@@ -54,7 +54,7 @@ from secagg.errors import PeerError, SecaggError
 from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_release
 from secagg.sessions.attestations import ContributionAttestation, read_attestations
-from secagg.sessions.evidence import Statement, extend_requests
+from secagg.sessions.countersignatures import Statement, extend_requests
 from secagg.sessions.party_state import Attempt, PartyState, RefusedError
 from secagg.sessions.party_transitions import Denial, RequestKind, Step
 from secagg.sessions.rounds import COHORT, CONSENT, COUNTERSIGN, SETUP_SHAPE, StagePlans
@@ -228,7 +228,7 @@ class Party:
         return tuple(sorted(sites))
 
     def _countersign(self, frame: Frame, before: PartyState) -> _Answer:
-        """Sign the end of the run (`secagg.sessions.evidence`), and end the session."""
+        """Sign the end of the run (`secagg.sessions.countersignatures`), and end the session."""
         statement = Statement.read(frame.body, self.roster.coordinator)
         if not before.requests or statement.requests != before.requests:
             what = "asks to countersign other requests than those of this session"

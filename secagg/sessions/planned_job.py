@@ -34,7 +34,7 @@ from secagg.privacy.accounting.calibration import Calibrated, calibrate
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.policy.named_sites import NamedSites
 from secagg.privacy.policy.site_policy import ANY_MODULE
-from secagg.sessions.evidence import EVIDENCE
+from secagg.sessions.countersignatures import EVIDENCE
 from secagg.sessions.rounds import StagePlans, declared_stages, of_unit, plan_stages
 from secagg.sessions.site_moments import site_moments_stage
 

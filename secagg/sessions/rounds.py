@@ -47,7 +47,7 @@ _COUNT_GRID = 32
 CONSENT = Phase("consent", Role.SITE)
 """The first phase of every session; it is the same for all protocols."""
 COUNTERSIGN = Phase("countersign", Role.SITE)
-"""The last phase of a session whose result is written (`secagg.sessions.evidence`)."""
+"""The last phase of a session whose result is written (`secagg.sessions.countersignatures`)."""
 SETUP_SHAPE = Shape(ring_bits=64, length=0, value_bits=0)
 """The shape in set-up phases, in which a protocol has no numbers to sum."""
 

@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from support.checkout import ROOT
 
 import secagg
-from secagg.audits.attacks.statistics.admm_covariance import (
+from secagg.audits.attacks.statistics.admm_solved_sums import (
     AdmmRound,
     predicted_sums,
     recover_covariances,

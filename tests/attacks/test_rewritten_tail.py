@@ -29,7 +29,7 @@ from secagg.runs import facts as run_facts
 from secagg.runs import session_loop
 from secagg.runs.run import run
 from secagg.sessions import planned_job
-from secagg.sessions.evidence import sum_digest
+from secagg.sessions.countersignatures import sum_digest
 
 pytestmark = pytest.mark.attack
 RULES = {"min_sites": 2, "min_records": 2}

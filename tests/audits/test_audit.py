@@ -191,9 +191,9 @@ def test_masked_sums_are_solved_for_both_sites(seed: int) -> None:
 def test_a_search_that_does_not_reach_the_sums_shows_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from secagg.audits.attacks.statistics import admm_covariance
+    from secagg.audits.attacks.statistics import admm_solved_sums
 
-    monkeypatch.setattr(admm_covariance, "_STEPS", 2)
+    monkeypatch.setattr(admm_solved_sums, "_STEPS", 2)
     found = attacked(tables(3, 3), "admm_sums", {"name": "notears_admm"})
     assert found.verdict is Verdict.INCONCLUSIVE and "search" in found.why
 

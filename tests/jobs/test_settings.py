@@ -19,6 +19,8 @@ def test_every_setting_has_a_type_a_default_and_a_meaning(name: str) -> None:
     for setting in settings_of_table(name):
         assert setting.type and setting.default, setting
         assert setting.meaning.endswith("."), setting
+        limits = setting.type.replace(" and ", ", ").split(", ")
+        assert len(limits) == len(set(limits)), setting
 
 
 def test_required_settings_come_first() -> None:

@@ -94,7 +94,7 @@ class Paragraph:
 
 
 def _breaks(text: str, first: int, later: int) -> list[int]:
-    """Return where lines end, of which the first and the later ones have so many cells."""
+    """Return where lines end. first, later: cells in the first line, and in each later one"""
     found, start, width = list[int](), 0, first
     for word in re.finditer(r"\s*(\S+(?: %)?)", text):
         if word.start() and cell_len(text[start : word.end()]) > width:

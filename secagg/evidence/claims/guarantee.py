@@ -1,20 +1,26 @@
 """A guarantee of differential privacy in words: of what, for whom, against whom, how strong.
 
 The facts of a guarantee are those of `secagg.privacy.accounting.guarantee`: a plan has them, and
-run.json under `privacy`. Each sum is paid for in the ledger before it is opened
-(`secagg.sessions.session_ledgers`): the line is a `secagg.privacy.ledger.records.Release`, and its
-cost an event of this guarantee.
+run.json under `privacy`. So the epsilon of `sentence` is the job's: it covers all releases of one
+run, and no ledger is read for it. `secagg.evidence.claims.ledgers` words the epsilon of all runs on
+the same records, which is computed from ledger lines.
 
-Epsilon is explained in two ways. The definition bounds a factor of
-e^epsilon. For somebody who guesses, from all releases of a run, which of two data sets the run
-used, and who thought both equally likely before, the chance of success is
+A site writes the cost of a release to its ledger before anything leaves it
+(`secagg.privacy.policy.guard`). The coordinator writes it when it has the sum, before the sum is
+stored (`secagg.runs.session_loop`). A cost has one event for each adjacency, and a distance
+(`secagg.privacy.accounting.budget.Cost`). `events_of` returns those of all releases of the run.
 
-    P(right guess) <= Phi(mu / 2) + T.                                                       (1)
+Epsilon is explained in two ways. The first is its definition, a bound on a factor: e^epsilon. The
+second is a guess. Suppose that somebody guesses, from all releases of a run, which of two
+neighbouring data sets it used, and thought both equally likely before. Let T be the total variation
+distance between the releases and releases with Gaussian noise, and delta(0) the delta that Gaussian
+noise has at epsilon 0. Then
 
-(Dong, Roth & Su 2022, section 2: releases of mu-GDP are no easier to tell apart than N(0, 1) and
-N(mu, 1). This is (1 + delta(0)) / 2, which also holds for samples of records.) T is the total
-variation between discrete and Gaussian noise. (1) follows from the same mu as epsilon, and is a
-stronger statement than e^epsilon alone.
+    P(right guess) <= (1 + delta(0)) / 2 + T.                                                (1)
+
+Without sampling of records, (1 + delta(0)) / 2 is Phi(mu / 2): releases that are mu-GDP are no
+easier to tell apart than N(0, 1) and N(mu, 1) (Dong, Roth & Su 2022, section 2). (1) follows from
+the same events as epsilon, and is a stronger statement than e^epsilon alone.
 """
 
 from __future__ import annotations

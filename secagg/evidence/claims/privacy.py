@@ -103,7 +103,10 @@ class PrivacyClaims:
         return f"{noise}; {self.epsilon_and_delta}, {adjacency}"
 
     def plain_words(self) -> list[Claim]:
-        """Return the guarantee for readers without special knowledge; if none holds, why."""
+        """Return the guarantee for readers without special knowledge; if none holds, why.
+
+        "Which runs it covers" is computed from ledger lines, the rest from the job's epsilon.
+        """
         if not self.noised:
             return [Claim("What is guaranteed", EXACT, Status.PERSON, "privacy")]
         if not self.holds:

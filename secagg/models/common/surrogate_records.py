@@ -3,7 +3,7 @@
 Under differential privacy a site may draw noise for its moments once and then forget its records
 (`secagg.sessions.site_moments`): whatever it computes from the noisy moments is as private as these
 (post-processing; Dwork and Roth 2014, proposition 2.1). Methods are written for records. So they
-get a table that has the repaired noisy moments exactly, and of which every row is a function of
+get a table that has the repaired noisy moments exactly, and in which every row is a function of
 these moments alone:
 
     u_i = m + sum_k C_ik root(l_k) v_k,      C_ik = root(2 / n) cos(pi k (i + 1/2) / n)      (1)

@@ -7,8 +7,8 @@ enough, it is halved. Each beta that is tried takes one round.
 
 If estimates diverge, the weights of later rounds concentrate on few records, and the sums show
 these records. So without noise a site with a policy refuses a sum whose weights are those of too
-few records (`record_weights`, rule `effective_records`). The log-likelihood concentrates like the
-gradient.
+few records (`record_weights`, rule `effective_records`). The log-likelihood needs no weights of its
+own: it then depends on the same few records as the gradient.
 
 What the transcript determines: the sites keep no state, so every sum is a function of the *pooled*
 records and of a beta that the coordinator already knew. All rounds together reveal nothing about
@@ -20,7 +20,7 @@ Hessian at each beta are some p^2 / 2 numbers a round.
 The result contains the pooled standard deviations of continuous predictors (`per_sd`). They follow
 from the first round's Hessian, at beta = 0, so the coordinator knows them anyway; readers of the
 result learn them too. Those of indicators are left out: each one gives the number of records with
-that level. With an exposure the first Hessian is weighted, and the result has none.
+that level. With an exposure the first Hessian is weighted, and the result has no `per_sd`.
 
 A subclass adds the `Family`: see CONTRIBUTING.md.
 """
@@ -109,8 +109,8 @@ class NewtonRegression:
     max_rounds: int = 60
     """Largest number of Newton rounds. If the fit has not converged by then, the result says so."""
     fraction_bits: int = 80
-    """Each site rounds its derivatives to multiples of 2^-fraction_bits. At least 40. With the
-    default, this rounding is smaller than that of double precision."""
+    """Each site rounds its derivatives to multiples of 2^-fraction_bits. At least 40. The default
+    is finer than double precision, in which numbers near 1 are multiples of 2^-52."""
 
     name: ClassVar[str]
     title: ClassVar[str]

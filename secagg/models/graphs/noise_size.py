@@ -12,8 +12,8 @@ slope of the least squares loss at W = 0 is -S_ij, and its lasso has the weight
 
     W_ij = soft(S_ij, lambda_ij) / S_ii,     soft(s, l) = sign(s) max(|s| - l, 0).              (2)
 
-The noise moves W_ij by G_ij / S_ii. It raises two settings, of which the job's own value is the
-smallest possible:
+The noise moves W_ij by G_ij / S_ii. It raises two settings; the job's own value is the
+smallest possible one:
 
     penalty    lambda_ij >= root(2 log d) G_ij, the universal threshold (Donoho and Johnstone,
                Biometrika 81, 1994): the largest of d - 1 normal errors in the column of a variable

@@ -172,7 +172,7 @@ class Learner:
         return EdgeRule(columns, penalty, self.threshold, pooled=False, vote=vote)
 
     def noise_note(self) -> str:
-        """Return what sites do about noise of which they know the size."""
+        """Return what sites do about noise whose size they know."""
         if self.algorithm in ("pc", "ges"):
             return (
                 "The noise makes correlations less certain. So each site learns as if it had fewer "

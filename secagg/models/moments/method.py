@@ -86,8 +86,8 @@ class PooledMoments:
     own means (`"site"`)."""
     fraction_bits: int = 80
     """Each site rounds its moments, of variables scaled to [-1, 1], to multiples of
-    2^-fraction_bits. At least 20. With the default, this rounding is smaller than that of double
-    precision."""
+    2^-fraction_bits. At least 20. The default is finer than double precision, in which numbers near
+    1 are multiples of 2^-52."""
 
     name: ClassVar[str] = "moments"
     placements: ClassVar[Placements] = Placements(

@@ -1,4 +1,4 @@
-"""A Gibbs sampler's move along a line, for a density of which sites hold parts.
+"""A Gibbs sampler's move along a line, for a density that has a part at each site.
 
 A coordinator has a parameter theta, and sites have latent variables that are nearly a function of
 it. Drawn in turn, theta and they hold each other back. So all of them move together along a line,
@@ -7,9 +7,9 @@ Schmeiser 1993). Sites send the change of their log densities as a polynomial in
 
     c_1 a + c_2 a^2 + c_3 a^3 + c_4 a^4 + c_5 a^2,    c_2 <= 0                                   (1)
 
-of which the coordinator has the sum. To c_1 and c_2 it adds its own prior of theta, which may
-depend on which of some models holds, so model b has the log density f_b(a) = log w_b + (1). About a
-point x of the line,
+The coordinator has the sum of these polynomials. To c_1 and c_2 it adds its own prior of theta,
+which may depend on which of some models holds, so model b has the log density
+f_b(a) = log w_b + (1). About a point x of the line,
 
     f_b(x + d) = f_b(x) + c_1b(x) d + (c_2b(x) + c_5(x)) d^2 + ...,
     c_2b(x) = c_2b + 2 c_3 x + 4 c_4 x^2                                                         (2)

@@ -20,9 +20,10 @@ UNPROTECTED = (
     "Which sites take part, and when and how much they send. The log holds times to the "
     "millisecond, and a site with more records takes longer.",
     "In placement 'site', an unchanged answer in a later run shows that the records and the "
-    "requested columns have not changed. So does any answer that exceeds a spent budget.",
+    "requested columns have not changed. If the budget is used up, any answer shows this too, and "
+    "a refusal shows that they have changed.",
     "Whether a site's file can be read and has the declared columns. Otherwise the site refuses, "
-    "under every job alike. No other refusal depends on the records.",
+    "under every job alike. Apart from these two cases, no refusal depends on the records.",
     "What the job itself declares: columns, bounds, levels, the expected number of records.",
     "A site that leaves out its noise, or invents records within the bounds.",
 )

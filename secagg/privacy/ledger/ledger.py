@@ -72,6 +72,7 @@ from secagg.privacy.accounting.budget import Cap, Cost, check_caps
 from secagg.privacy.ledger import store
 from secagg.privacy.ledger.answers import Answers, answer, read_answers
 from secagg.privacy.ledger.numbers import ReleasedNumbers, Reservation, read_numbers
+from secagg.privacy.ledger.paid_costs import PaidCosts
 from secagg.privacy.ledger.records import (
     PER_RELEASE_FIELDS,
     AskedQuestion,
@@ -82,7 +83,6 @@ from secagg.privacy.ledger.records import (
     bound,
 )
 from secagg.privacy.ledger.store import Line, append, lines, microseconds, transaction
-from secagg.privacy.ledger.totals import Tally
 
 SEED_BYTES: Final = 32
 
@@ -103,7 +103,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         self._process = os.getpid()
-        self._tallies: dict[str, Tally] = {}
+        self._paid_costs: dict[str, PaidCosts] = {}
         self._last = 0  # number of the last line that the totals include
 
     @classmethod
@@ -152,7 +152,7 @@ class Ledger:
             entry = self._entry(key)
             if compare is not None:
                 own = (release.party, release.session, release.round)
-                compare(self._tally(release.dataset).cohorts(excluding=own))
+                compare(self._costs_of(release.dataset).cohorts(excluding=own))
             if entry is None:
                 costs = (release.cost, *planned)
                 self.check_costs(release.dataset, costs, caps, release.delta, release.adjacency)
@@ -230,7 +230,7 @@ class Ledger:
                 raise PolicyRefusal(self.where, "a second cohort for one release is not allowed")
             first = entered[0]
             if compare is not None:
-                compare(self._tally(first.dataset).cohorts(excluding=(party, session, round_)))
+                compare(self._costs_of(first.dataset).cohorts(excluding=(party, session, round_)))
             if not settled:
                 append(self._db, Line(
                     self._time(), "cohort", first.dataset, session, round_, belongs=first.seq,
@@ -298,13 +298,13 @@ class Ledger:
 
     def caps(self, dataset: str) -> tuple[Cap, ...]:
         """Return the caps of a data set; () if none were set."""
-        return self._tally(dataset).caps
+        return self._costs_of(dataset).caps
 
     # --- reading ------------------------------------------------------------------------------
 
     def spent(self, dataset: str, since: datetime | None = None) -> Counter[Cost]:
         """Return how often each cost was paid, at `since` or later. Future times count too."""
-        return self._tally(dataset).spent(None if since is None else microseconds(since))
+        return self._costs_of(dataset).spent(None if since is None else microseconds(since))
 
     def spent_under(self, dataset: str, cap: Cap) -> Counter[Cost]:
         """Return how often each cost was paid that counts under a cap, within its period."""
@@ -313,7 +313,7 @@ class Ledger:
 
     def cohorts(self, dataset: str) -> tuple[Cohort, ...]:
         """Return the known cohorts of all releases, in the order of the releases."""
-        return self._tally(dataset).cohorts()
+        return self._costs_of(dataset).cohorts()
 
     def questions(self, dataset: str, session: str) -> tuple[AskedQuestion, ...]:
         """Return the questions of the exact releases of all other sessions, in order."""
@@ -349,20 +349,20 @@ class Ledger:
         entries = self._where("key = ?", key)
         return entries[0] if entries else None
 
-    def _tally(self, dataset: str) -> Tally:
-        """Return the totals of a data set. Inside a transaction, its own lines do not count yet."""
+    def _costs_of(self, dataset: str) -> PaidCosts:
+        """Return what a data set paid. Inside a transaction, its own lines do not count yet."""
         if not self._own().in_transaction:
             self._read_on()
-        return self._tallies.get(dataset, Tally())
+        return self._paid_costs.get(dataset, PaidCosts())
 
     def _read_on(self) -> None:
-        """Add to the totals all lines that any process has appended since the last call.
+        """Count all lines that any process has appended since the last call.
 
         Only committed lines may be counted, because they never change. So never call this after an
         `append` in a transaction that may still be rolled back.
         """
         for line in self._where("seq > ? AND kind <> 'decision'", self._last):
-            self._tallies.setdefault(line.dataset, Tally()).add(line)
+            self._paid_costs.setdefault(line.dataset, PaidCosts()).add(line)
             self._last = line.seq
 
     def _time(self) -> int:

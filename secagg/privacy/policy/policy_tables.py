@@ -63,9 +63,9 @@ class Budget(StrictTable):
     period_delta: float | None = Field(default=None, gt=0, lt=1)
     """Belongs to `period_epsilon`."""
     period_days: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Length in days of the period, which ends now. If it is not set, all time: only that bounds
-    what someone can learn who keeps all releases. An answer repeated with its first noise
-    (placement `site`) counts when it was first given."""
+    """Length in days of the period, which ends now. If it is not set, all time. Only a limit for
+    all time bounds what someone can learn who keeps all releases. An answer repeated with its first
+    noise (placement `site`) counts when it was first given."""
     adjacency: tuple[Adjacency, ...] | None = Field(default=None, min_length=1)
     """The adjacencies that are accepted. If it is not set, both are. The period's budget holds
     under each of them."""

@@ -153,14 +153,15 @@ class SitePolicy(StrictTable):
     """Without noise: an exact job is refused if its `release.min_cell_records` is smaller. If it is
     not set: `min_records`. A site without a policy file has no such rule."""
     min_level_sites: int | None = Field(default=None, ge=1)
-    """Without noise: an exact job is refused if its `release.min_level_sites` is smaller. If this
-    is more than 1, so is a continuous column with one value at this site, which may name the site.
-    If it is not set: `min_sites`. A site without a policy file has no such rule."""
+    """Without noise: an exact job is refused if its `release.min_level_sites` is smaller. Above 1,
+    a continuous column with one value here is also refused: it could identify the site. If it is
+    not set: `min_sites`. A site without a policy file has no such rule."""
     max_leverage: Share | None = MAX_LEVERAGE
     """Without noise: the largest leverage of one of this site's records in the columns of all exact
-    jobs together. It is 1 if a combination of columns is this record alone. If it is below 1, no
-    combination may be zero in all but fewer than `min_records` records. Write 1.0 to allow all. A
-    site without a policy file has this rule too, unless the job's `release.min_records` is 1."""
+    jobs together. It is 1 if a combination of columns is nonzero in this record alone. Below 1, a
+    combination that is nonzero in fewer than `min_records` records is refused, too. Write 1.0 to
+    allow all. A site without a policy file has this rule too, unless the job's
+    `release.min_records` is 1."""
     max_levels: int = Field(default=40, ge=2)
     """Without noise: largest number of levels of a categorical column. A column with many levels
     has few records in each. The default is that of DataSHIELD (`nfilter.levels.max`)."""
@@ -200,9 +201,9 @@ class SitePolicy(StrictTable):
     refuses every exact job. Each such refusal reveals up to one bit, because the coordinator writes
     the job. Jobs with differential privacy are never refused because of the records."""
     max_unreleased: int = Field(default=10, ge=1)
-    """After this many exact jobs in a period that released nothing, the site refuses every exact
-    job, unless it is one of these. They ended before the first release, for instance because
-    another site refused. That these records did not refuse them reveals up to one bit each."""
+    """After this many exact jobs in a period that ended before their first release, for instance
+    because another site refused, the site refuses every exact job except a repeat of one of these
+    jobs. Each shows that these records did not cause a refusal: at most one bit."""
     refusal_days: float = Field(default=30, gt=0, allow_inf_nan=False)
     """The period of `max_refusals` and `max_unreleased` in days. It ends now."""
     noise: Literal["any", "required", "own"] = "any"

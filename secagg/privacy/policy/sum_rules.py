@@ -1,4 +1,9 @@
-"""The rules on an exact sum that a site applies when it has computed its contribution."""
+"""Two rules on exact sums: enough records must carry each one, and jobs release limited numbers.
+
+A site applies them when it has computed its contribution. It refuses a sum that depends on few
+records (rule `effective_records`), and a sum with which the exact numbers of all jobs together
+would exceed their limit (rule `max_exact_share`).
+"""
 
 from __future__ import annotations
 

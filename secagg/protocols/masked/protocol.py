@@ -3,8 +3,9 @@
 Follows Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning"
 (CCS 2017; the variant with signatures and a consistency check, figure 4), on the neighbour graphs
 of Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead" (CCS 2020,
-section 3). The keys and masks are in `masks`, the secret sharing in `shamir`, a site's steps in
-`site`, the neighbour graph and the choice of its parameters in `graph`.
+section 3). A site's steps are in `site`, the coordinator's in `coordinator`, the keys and masks in
+`masks`, the secret sharing in `shamir`, and the neighbour graph and the choice of its parameters in
+`graph`.
 
 The first sum of a session has five phases. A site may drop out in any phase; the others survive:
 
@@ -65,10 +66,9 @@ Not protected:
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from secagg.contracts import (
     Body,
@@ -85,11 +85,11 @@ from secagg.core import ring
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import RingVector
-from secagg.errors import InternalError, PeerError, ProtocolAbort
-from secagg.protocols.masked import masks, shamir
+from secagg.errors import InternalError
+from secagg.protocols.masked import coordinator as coordinator_steps
+from secagg.protocols.masked import masks
 from secagg.protocols.masked import site as site_steps
 from secagg.protocols.masked.graph import GraphPlan, check_fractions, plan_graph
-from secagg.protocols.masked.masks import Directory
 from secagg.protocols.masked.states import CoordinatorState, SiteState
 
 FAILURE_LOG2 = -40
@@ -215,150 +215,21 @@ class Masked:
                     "advertise", {site: {} for site in replies}
                 )
             case "advertise":
-                return _relay_directory(kept, replies, plan, context)
+                return coordinator_steps.relay_directory(kept, replies, plan, context)
             case "share":
-                return _relay_shares(kept, replies, plan)
+                return coordinator_steps.relay_shares(kept, replies, plan)
             case "mask" if context.round == kept["first"]:
-                return _collect_first(kept, replies, plan, context)
+                return coordinator_steps.collect_first(kept, replies, plan, context)
             case "mask":
                 # The caller has checked that the whole cohort has contributed.
-                total = Total(_read_masked(replies, context.shape), tuple(replies))
+                total = Total(coordinator_steps.read_masked(replies, context.shape), tuple(replies))
                 return {"first": kept["first"]}, total
             case "agree":
-                return _relay_agreement(kept, replies, plan, context)
+                return coordinator_steps.relay_agreement(kept, replies, plan, context)
             case "unmask":
-                return {"first": kept["first"]}, _unmask(kept, replies, plan, context)
+                total = coordinator_steps.unmask(kept, replies, plan, context)
+                return {"first": kept["first"]}, total
         raise InternalError("masked", f"no server step {phase!r}")
-
-
-# --- the coordinator's steps ---------------------------------------------------------------------
-
-_RETRY_ADVICE = "Nothing was released. Run again when more sites can be reached."
-
-
-def _require_sites(plan: GraphPlan, count: int, what_they_did: str) -> None:
-    if count < plan.least_survivors:
-        raise ProtocolAbort(
-            "masked", f"only {count} sites {what_they_did}; {plan.least_survivors} are required",
-            _RETRY_ADVICE,
-        )  # fmt: skip
-
-
-def _relay_directory(
-    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[CoordinatorState, PhaseRequest]:
-    statements = {site: reply.get("keys") for site, reply in replies.items()}
-    directory = masks.read_directory(statements, context)
-    _require_sites(plan, len(directory), "advertised keys")
-    plain = {site: keys.to_plain() for site, keys in directory.items()}
-    body: Body = {"directory": statements}
-    return {**state, "directory": plain}, PhaseRequest("share", dict.fromkeys(directory, body))
-
-
-def _relay_shares(
-    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan
-) -> tuple[CoordinatorState, PhaseRequest]:
-    sealed: dict[str, dict[Any, Any]] = {}
-    for site, reply in replies.items():
-        envelopes = reply.get("envelopes")
-        if not isinstance(envelopes, dict):
-            raise PeerError(site, "malformed message: no sealed shares")
-        sealed[site] = envelopes
-    sharing = sorted(sealed)
-    _require_sites(plan, len(sharing), "shared their secrets")
-    bodies: dict[str, Body] = {
-        site: {
-            "masking": sharing,
-            "envelopes": {by: to[site] for by, to in sealed.items() if site in to},
-        }
-        for site in sharing
-    }
-    return {**state, "masking": sharing}, PhaseRequest("mask", bodies)
-
-
-def _read_masked(replies: Mapping[str, Body], shape: Shape) -> RingVector:
-    for site, reply in replies.items():
-        if not ring.is_vector(reply.get("masked"), shape.length, shape.ring_bits):
-            raise PeerError(site, "its masked contribution has the wrong shape")
-    return ring.total((r["masked"] for r in replies.values()), shape.length, shape.ring_bits)
-
-
-def _collect_first(
-    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[CoordinatorState, PhaseRequest]:
-    survivors = sorted(replies)
-    _require_sites(plan, len(survivors), "sent a masked contribution")
-    label = masks.label(
-        context.session, context.round, masks.directory_digest(_directory(state)),
-        state["masking"], context.request_digest,
-    )  # fmt: skip
-    total = _read_masked(replies, context.shape)
-    state = {**state, "survivors": survivors, "label": label, "masked": total}
-    body: Body = {"survivors": survivors}
-    return state, PhaseRequest("agree", dict.fromkeys(survivors, body))
-
-
-def _relay_agreement(
-    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> tuple[CoordinatorState, PhaseRequest]:
-    _require_sites(plan, len(replies), "signed the list of survivors")
-    # Send only as many signatures as required, because each site verifies each of them.
-    signing = sorted(replies)[: plan.least_survivors]
-    statements = {site: replies[site].get("statement") for site in signing}
-    site_steps.check_agreement(statements, state["label"], state["survivors"], plan, context)
-    body: Body = {"statements": statements}
-    return state, PhaseRequest("unmask", dict.fromkeys(replies, body), tuple(state["survivors"]))
-
-
-def _unmask(
-    state: CoordinatorState, replies: Mapping[str, Body], plan: GraphPlan, context: Context
-) -> Total:
-    """Recover the secrets, compare each with the advertised value, and remove the masks."""
-    directory, label, survivors = _directory(state), state["label"], state["survivors"]
-    points = {site: index + 1 for index, site in enumerate(directory)}
-    graph = site_steps.draw_graph(directory, plan, context.session)
-
-    def secret(owner: str) -> bytes:
-        shares: dict[int, bytes] = {}
-        for holder in (owner, *graph[owner]):
-            revealed = replies.get(holder, {}).get("shares")
-            if isinstance(revealed, dict) and isinstance(revealed.get(owner), bytes):
-                shares[points[holder]] = revealed[owner]
-        if len(shares) < plan.threshold:
-            raise ProtocolAbort(
-                "masked", f"only {len(shares)} shares of a secret of {owner} arrived; "
-                f"{plan.threshold} are required", _RETRY_ADVICE,
-            )  # fmt: skip
-        # More shares are not needed, because the secret is compared with the advertised value.
-        return shamir.combine(dict(sorted(shares.items())[: plan.threshold]))
-
-    self_seeds: list[bytes] = []
-    for site in survivors:
-        self_secret = secret(site)
-        _check(site, masks.commit(self_secret), directory[site].commitment)
-        self_seeds.append(masks.seed(self_secret, label))
-    dropped: dict[str, dict[str, bytes]] = {}
-    for site in sorted(set(state["masking"]) - set(survivors)):
-        private = secret(site)
-        _check(site, masks.public_key(private), directory[site].first)
-        public = {peer: directory[peer].first for peer in graph[site] if peer in survivors}
-        pairs = masks.pair_keys(private, public, "first", site, context.session)
-        dropped[site] = {peer: masks.seed(key, label) for peer, key in pairs.items()}
-    total = state["masked"].copy()
-    masks.unmask(total, self_seeds, dropped)
-    return Total(total, tuple(survivors))
-
-
-def _check(site: str, computed: bytes, advertised: bytes) -> None:
-    if not hmac.compare_digest(computed, advertised):
-        raise PeerError(site, "its shares do not combine to the secret that it advertised")
-
-
-def _directory(state: CoordinatorState) -> Directory:
-    return {site: masks.PublicKeys(**keys) for site, keys in state["directory"].items()}
-
-
-# --- the whole protocol without messages ---------------------------------------------------------
 
 
 def run_ideal(

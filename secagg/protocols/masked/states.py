@@ -1,7 +1,7 @@
 """What the parties of the masked sum keep between steps. `protocol` describes the protocol.
 
-A site's state is private and must be stored safely: with its keys, its contributions can be
-computed from its messages.
+A site's state is private and must be stored safely. Whoever reads the state can unmask the site's
+messages.
 """
 
 from __future__ import annotations

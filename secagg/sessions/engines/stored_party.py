@@ -1,11 +1,12 @@
 """One party with its state in a private folder, so that it survives the death of its process.
 
 =========  ======================================================================================
-session    roster and nonce, fixed when a session is first opened: it takes part in no other
+session    roster and nonce, fixed when a session is first opened: the party takes part in no
+           other session
 state      digest of the last request, the reply, the state after it, a digest of the records, and
            the party's progress (`secagg.sessions.engines.progress`), in one file that is written
-           *before* the reply is sent. It is written before `session`, so a session without it
-           has lost it
+           *before* the reply is sent. `state` is written first: a folder with `session` but no
+           `state` is damaged
 seconds    processor time for its requests
 =========  ======================================================================================
 
@@ -15,9 +16,10 @@ other request, and refuses a phase that already has its answer. A refusal is not
 after the cause is fixed, the coordinator may ask again. What a refusal changes in the state
 (`secagg.sessions.party`) is stored, too.
 
-Not protected: who can read the folder can read the state, which holds private keys of the protocol.
-A folder that is restored from an old copy is noticed only if there is a witness elsewhere, as homes
-have. With engine "processes" there is none: one user has the folders of all parties.
+Not protected: whoever can read the folder can read the state, which holds private keys of the
+protocol. A folder that is restored from an old copy is noticed only if there is a witness
+elsewhere, as homes have. With engine "processes" there is none: one user has the folders of all
+parties.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class StoredParty(ABC):
 
     @property
     def session(self) -> bytes | None:
-        """The session in which it takes part, once opened."""
+        """The session in which the party takes part, once opened."""
         return None if self._party is None else self._party.session
 
     def restore(self) -> None:

@@ -61,7 +61,7 @@ from secagg.audits.views import View, Who
 from secagg.core.arrays import Array
 
 RELEASES = 12
-"""Releases with dropouts that are asked for. Five sites are all present in all of them with a
+"""Number of releases that the coordinator requests. Five sites are present in all of them with a
 probability of 0.002."""
 _ABSENT = 0.1
 _MAX_GROUPS = 50_000  # a second or two, and 20 seconds for very many cohorts
@@ -78,9 +78,9 @@ class Exposed(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The smallest exposed group, and the largest size of which all groups were searched.
+    """The smallest exposed group, and up to which size all groups were searched.
 
-    searched: None if all groups of all sizes were
+    searched: that size; None if all groups of all sizes were searched
     """
 
     exposed: Exposed | None

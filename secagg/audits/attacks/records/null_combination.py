@@ -2,34 +2,36 @@
 
 Suppose that cancer = breast + colon in all patients but one. With u = cancer - breast - colon, the
 moments of all patients are then sums over this patient alone: sum u = r, sum u^2 = r^2, and
-sum u x = r times the patient's row. More generally, let w = b'x be a combination of columns with
-the value k in all of n records but g, in which it is k + r. With m the means of x, C = sum (x - m)
-(x - m)' and S = b'Cb, the mean of these g records is
+sum u x = r times the patient's row. More generally, x is the row of a record and w = b'x a
+combination of its columns. Suppose that w is k in all but g of n records, and k + r in these g. Let
+m be the mean of x, v = b'm the mean of w, C = sum (x - m)(x - m)', and S = b'Cb. The mean row of
+the g records is then one of two points, and each has its own v - k:
 
-    m +- C b root((n - g) / (n g S)),    at the value  w - k = +- root(g S / (n (n - g)))        (1)
+    m +- C b root((n - g) / (n g S)),    if  v - k = +- root(g S / (n (n - g)))                  (1)
 
-where w here is the mean of b'x. So the moments show the record up to the sign, if b is known. k
-need not be known. If it is (0, for a total and its parts), (2) has no unknown at all, whatever
-the values of the few records are: the mean of their rows, weighted by w - k, is
+So the moments show the record up to the sign, if b is known. k need not be known. If k is known (0
+for a total and its parts), nothing else is unknown, and the g values of w need not be equal. The
+mean row of these records, weighted by w - k, is
 
-    m + C b / (n (w - k))                                                                        (2)
+    m + C b / (n (v - k))                                                                        (2)
 
-b cannot be computed from the moments alone: any b gives two points (1), all of which are possible
-records. (The eigenvector of the smallest eigenvalue, C b = L b, gives its own direction.) But
-relations between columns have simple coefficients, or a person who knows the columns knows them.
-So the attack tries each column, regresses each on one, two, three or all others, and rounds the
-slopes to few digits. The few records hardly move the slopes, so rounding finds the relation. Of the
-candidates it keeps those whose point is within the bounds. A point of which each 0/1 variable is
-exactly one of its two values is *confirmed*: a wrong candidate hits these by chance only. If both
-points of (1) do, as when exactly half of all records have the value, that with a whole k is.
+b cannot be computed from the moments alone: any b gives two points (1), and all of them are
+possible records. (An eigenvector of C does not help: there C b is a multiple of b.) But relations
+between columns often have simple coefficients, or somebody who knows the columns knows them. So the
+attack tries each column, regresses each on one, two, three or all others, and rounds the slopes to
+few digits. The few records hardly move the slopes, so rounding finds the relation. Of the
+candidates, the attack keeps those whose point is within the bounds. A point (1) is *confirmed* if
+each 0/1 variable has a possible mean of g records (0 or 1 if g = 1): a wrong candidate hits these
+by chance only. If both points (1) qualify, the one with a whole-number k is confirmed. Both do, for
+example, if exactly half of all records have the value 1.
 
-The number is the smallest m such that m records carry 99 % of sum (w - k)^2 for a candidate. So it
-is 1 also if one value is far larger than all others. The rule `max_leverage` of a site's policy
-prevents this for every combination, also for those that this attack does not try.
+The attack reports the fewest records that carry 99 % of sum (w - k)^2 of a candidate. This is also
+1 if one value is far larger than all others. The rule `max_leverage` of a site's policy prevents
+this for every combination, also for those that this attack does not try.
 
-Not shown: relations with other coefficients, or of four columns or more of which others are
-predictors too; combinations of powers of a column (`fedlin_hm1` and others with `degree`), which
-their sums do not show directly.
+Not shown: relations with other coefficients; relations between five or more columns (three or more
+if a job has many columns), unless the regression on all other columns finds them; combinations of
+powers of a column (`fedlin_hm1` and others with `degree`), which their sums do not show directly.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Candidate:
 
     of: the sites; variables: positions of a and row
     records: how many records it is if they have equal values; 0 if that is unknown
-    confirmed: whether each 0/1 variable of the row has one of its two values
+    confirmed: whether each 0/1 variable of the row is a possible mean of so many records
     """
 
     of: tuple[str, ...]
@@ -195,7 +197,7 @@ def _candidates(known: MomentMatrix, public: PublicFacts, groups: int) -> Iterat
 def _told_apart(of_b: list[Candidate], shift: float) -> Iterator[Candidate]:
     """Yield candidates with the same slopes. Of two confirmed ones, at most one stays so.
 
-    Either point of (1) may be the record. That whose k is a whole number is.
+    Either point of (1) may be the record. If both are confirmed, only one with a whole k stays so.
 
     shift: k in the columns' own units, less k
     """

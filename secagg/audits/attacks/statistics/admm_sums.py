@@ -1,6 +1,6 @@
 """A2 for NOTEARS-ADMM: the sums of all rounds, solved for every site's covariance matrix.
 
-The search and what its result means are in `secagg.audits.attacks.statistics.admm_covariance`.
+The search and what its result means are in `secagg.audits.attacks.statistics.admm_solved_sums`.
 
 Without the truth, the attacker confirms a solution in two steps. It explains all sums up to the
 rounding of the contributions (`misfit`). And the sums determine it: to first order, errors of the
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.admm_covariance import (
+from secagg.audits.attacks.statistics.admm_solved_sums import (
     SOLVED,
     Recovered,
     predicted_sums,
@@ -46,7 +46,7 @@ class AdmmSums(Attack):
 
     name: ClassVar[str] = "admm_sums"
     title: ClassVar[str] = "The sums of NOTEARS-ADMM, solved for every site's covariance matrix"
-    source: ClassVar[str] = "secagg.audits.attacks.statistics.admm_covariance"
+    source: ClassVar[str] = "secagg.audits.attacks.statistics.admm_solved_sums"
     knows: ClassVar[str] = "the method's settings"
     from_sums_only: ClassVar[bool] = True
     metric: ClassVar[str] = "covariance_error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secagg.audits.attacks.statistics.admm_covariance import AdmmRound
+from secagg.audits.attacks.statistics.admm_solved_sums import AdmmRound
 from secagg.audits.views import View
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array

@@ -33,8 +33,8 @@ number and no attack; `admm_sums` and `hm1_sums` are attacks.
 
 A coalition of the coordinator and some sites knows their records and their noise. So their
 statistics are no unknowns, their noise is not in R, and the sum of moments to compare with is that
-of the other sites. Who sees the contributions in clear sees each of them with the rounding and the
-noise of one site: R is then that of one contribution.
+of the other sites. An attacker that sees contributions in clear sees each of them with the rounding
+and the noise of one site: R is then that of one contribution.
 
 R also contains the error of the derivatives, which are finite differences: a number that hardly
 depends on the records must not look informative. An attacker with exact derivatives may know more.

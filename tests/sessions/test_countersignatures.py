@@ -18,7 +18,7 @@ from secagg.evidence.integrity import verify_folder
 from secagg.protocols.plain import Plain
 from secagg.runs.run import run
 from secagg.sessions.coordinator import Step
-from secagg.sessions.evidence import Statement, check_countersignature
+from secagg.sessions.countersignatures import Statement, check_countersignature
 from secagg.sessions.party import REFUSED
 from secagg.sessions.rounds import COUNTERSIGN
 

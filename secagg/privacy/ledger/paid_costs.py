@@ -1,13 +1,13 @@
-"""Running totals of one data set's ledger lines: its costs, cohorts and caps.
+"""How often each cost was paid for one data set, with its cohorts and caps, from its ledger lines.
 
-Lines are never removed from a ledger, so each line is read once and added to the totals. The time
-to check a release then does not depend on the length of the ledger. For each cost, the totals
-contain the times at which it was paid, in order. There are few different costs, because a job pays
-the same cost in every round. n releases of equal cost are composed in one step
-(`secagg.privacy.accounting.budget`). Tests compare the
-totals with a count line by line.
+Nothing is composed here: `secagg.privacy.accounting.budget` computes epsilon from these counts, n
+releases of equal cost in one step. There are few different costs, because a job pays the same cost
+in every round.
 
-Not protected: a `Tally` counts the lines that it is given. `Ledger` ensures that these are the
+Lines are never removed from a ledger, so each line is read once and counted. The time to check a
+release then does not depend on the length of the ledger. Tests compare with a count line by line.
+
+Not protected: `PaidCosts` counts the lines that it is given. `Ledger` ensures that these are the
 committed lines, each of them once.
 """
 
@@ -26,8 +26,8 @@ Answer = tuple[str, str, int]
 
 
 @dataclass
-class Tally:
-    """The totals of one data set. Add its lines in order, each once.
+class PaidCosts:
+    """What one data set's lines say. Add them in order, each once.
 
     caps: the caps that were set last
     """
@@ -40,7 +40,7 @@ class Tally:
     _settled: set[Answer] = field(default_factory=set)
 
     def add(self, line: Line) -> None:
-        """Add a line to the totals. Lines with decisions change nothing."""
+        """Count a line. Lines with decisions change nothing."""
         match line.kind:
             case "entry":
                 insort(self._paid.setdefault(Cost.of(line.content["cost"]), []), line.time)

@@ -124,7 +124,7 @@ def test_totals_count_each_committed_entry_once(
 
 
 def test_rolled_back_entries_are_not_counted(tmp_path: Path) -> None:
-    """Found by a tally that counts its own lines before they are committed."""
+    """Found if a ledger counts its own lines before they are committed."""
 
     def asks(_: Sequence[Cohort]) -> None:
         assert not ledger.cohorts("heart") and not ledger.spent("heart")
