@@ -251,6 +251,8 @@ def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
     """Check the messages, unless they were taken from the folder: nobody else needs them."""
     if not (folder / TRANSCRIPT).exists():
         return
+    if not (folder / TRANSCRIPT).is_dir():
+        raise EvidenceError(TRANSCRIPT, "is no folder: it was changed after the run")
     for path in sorted((folder / TRANSCRIPT).iterdir()):
         if path != folder / MESSAGES_FILE:
             where = f"{TRANSCRIPT}/{path.name}"
