@@ -121,9 +121,10 @@ def sentences(block: Block) -> list[str]:
     if sites < len(block.alone):
         basis += f", with the estimates of {sites} of {written.counted(len(block.alone), 'site')}"
     differ = [_sentence(block, each) for each in tested if each.differ]
-    return [*differ, f"On the other terms, sites do not differ by more than chance ({basis})."] if (
-        len(differ) < len(tested)
-    ) else differ  # fmt: skip
+    if len(differ) == len(tested):
+        return differ
+    others = "other tested term" if differ else "tested term"
+    return [*differ, f"No {others} is found to differ between sites by more than chance ({basis})."]
 
 
 def _sentence(block: Block, each: Agreement) -> str:

@@ -151,6 +151,8 @@ class TestSitesAgree:
         (block,) = blocks(*logistic(**same)[:1], logistic(**same)[1].summary)
         x = next(each for each in site_agreement.agreements(block) if each.term == "x")
         assert not x.differ and x.q == pytest.approx(0, abs=1e-12) and not x.opposite
+        (only,) = site_agreement.sentences(block)
+        assert only.startswith("No tested term is found to differ") and "other" not in only
 
     def test_without_sites_estimates_the_page_says_that_they_are_not_known(self) -> None:
         assert site_agreement.NOT_KNOWN in Page(page_of(noised_run("sum"))).text
