@@ -154,6 +154,15 @@ class TestSitesAgree:
         (only,) = site_agreement.sentences(block)
         assert only.startswith("No tested term is found to differ") and "other" not in only
 
+    def test_sites_without_an_estimate_are_named_as_not_compared(self) -> None:
+        """A site without events in a level has no estimate, and may differ most."""
+        facts, result = logistic()
+        result.summary["simulation"]["site_alone"]["site 1"]["converged"] = False
+        (block,) = blocks(facts, result.summary)
+        *_, last = site_agreement.sentences(block)
+        assert last.startswith("Not compared") and "site 1, which has no estimate" in last
+        assert last in Page(render(facts, result)).text
+
     def test_without_sites_estimates_the_page_says_that_they_are_not_known(self) -> None:
         assert site_agreement.NOT_KNOWN in Page(page_of(noised_run("sum"))).text
         assert site_agreement.NOT_KNOWN not in Page(page_of(small_run("logistic", "plain"))).text
