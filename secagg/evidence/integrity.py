@@ -13,7 +13,8 @@ The checks, in this order:
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
    it answered (`secagg.evidence.log_end`, `secagg.sessions.countersignatures`).
-8. The result follows, bit for bit, from the released sums (`secagg.evidence.recomputation`).
+8. The result follows, bit for bit, from the released sums, and what run.json states of method,
+   protocol and guarantee follows from the job (`secagg.evidence.recomputation`).
 
 What each check excludes:
 
@@ -27,14 +28,15 @@ What each check excludes:
   these signatures. So a folder in which one is missing passes only with `head`. Nobody signs a line
   after the signed one, nor the time of the line `countersigned`. `Verified.unsigned_lines` counts
   such lines; only `head` shows that they are genuine.
-* Check 8 is for a coordinator that computes a false result from true sums. It is left out if the
-  sums are not in the folder, or where this computer would compute other bits
-  (`Verified.not_recomputed` says why).
+* Check 8 is for a coordinator that computes a false result from true sums, or states a guarantee or
+  a protocol that its job does not have. It is left out if the sums are not in the folder, or where
+  this computer would compute other bits (`Verified.not_recomputed` says why).
 
 The log of a failed run has no countersignature. A person who can write the folder can cut back the
 log of a successful run and add a line that says that it failed. Only `head` detects that.
 
-Not protected: a coordinator that logs false sums during the run and computes its result from them;
+Not protected: a coordinator that logs false sums during the run and computes its result from them,
+or writes false facts that only it knows: ledgers, engine, traffic, and in a simulation the sites;
 and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
 the keys in the roster with those of the sites, or keep the final head elsewhere and pass it as
 `head`. `secagg run` prints it at its end, and a run between computers notes it in log.txt of the
@@ -141,6 +143,9 @@ def verify_folder(
         cohort = run.cohort
     signatures = _check_signatures(run)
     with run.well_formed("log or run.json"):
+        consents = [entry for entry in entries if entry["event"] == "consent"]
+        if facts["consented"] != sorted({site for entry in consents for site in entry["claims"]}):
+            raise EvidenceError("run.json", "'consented' differs from the consents in the log")
         signed = check_countersignatures(run, end)
         uncovered = unsigned_lines(entries, end)
     unsigned = tuple(sorted(set(cohort) - set(signed)))
@@ -252,6 +257,8 @@ def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
     """Check the messages, unless they were taken from the folder: nobody else needs them."""
     if not (folder / TRANSCRIPT).exists():
         return
+    if not (folder / TRANSCRIPT).is_dir():
+        raise EvidenceError(TRANSCRIPT, "is no folder: it was changed after the run")
     for path in sorted((folder / TRANSCRIPT).iterdir()):
         if path != folder / MESSAGES_FILE:
             where = f"{TRANSCRIPT}/{path.name}"

@@ -8,7 +8,9 @@ coordinator's part, and compares
 2. each request that follows from the sums before it with the digest of the request that the sites
    signed when they contributed;
 3. result.json and arrays.npz with the result, bit for bit. `simulation` in result.json is left out:
-   each site's own estimates do not follow from the sums.
+   each site's own estimates do not follow from the sums;
+4. in run.json, title, method, protocol and guarantee with what follows from the job, because all
+   claims of privacy rest on them (`secagg.evidence.planned_facts`).
 
 The second check binds every sum but the last to the sites' signatures, for methods whose messages
 depend on all earlier sums. Not checked: that a sum in the file is the one that was opened, if no
@@ -37,6 +39,7 @@ from secagg.core.randomness import system_random
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import EvidenceError, SecaggError, UsageError
 from secagg.evidence.log_end import asked_in
+from secagg.evidence.planned_facts import planned_facts
 from secagg.evidence.released_sums import SUMS_FILE
 from secagg.evidence.run_files import json_bytes
 from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
@@ -45,7 +48,7 @@ from secagg.sessions.attestations import digest_request
 from secagg.sessions.coordinator_state import CoordinatorState, Status
 from secagg.sessions.countersignatures import extend_requests, sum_digest
 from secagg.sessions.parties import make_coordinator
-from secagg.sessions.planned_job import session_of
+from secagg.sessions.planned_job import Planned, session_of
 from secagg.sessions.rounds import COHORT
 
 _UNLESS = "Or its arithmetic differs from this computer's: verify it on the computer of the run."
@@ -75,6 +78,7 @@ def recompute(run: RunFolder) -> Recomputed:
         return Recomputed(False, error.what)
     if session_of(planned, run.roster, bytes.fromhex(run.facts["nonce"])) != run.session_bytes:
         return Recomputed(False, "this version of secagg plans the job differently")
+    _check_facts(run, planned)
     try:
         with single_threaded_blas():
             state = _replay(run)
@@ -112,6 +116,14 @@ def _other_software(facts: Mapping[str, Any]) -> str:
     if facts["arithmetic"] != arithmetic_fingerprint():
         return "this computer rounds floating-point numbers differently"
     return ""
+
+
+def _check_facts(run: RunFolder, planned: Planned) -> None:
+    """Raise `EvidenceError` if the facts state something else than follows from the job."""
+    facts = planned_facts(planned, run.events[0], len(run.cohort))
+    for key, expected in json.loads(json_bytes(facts)).items():
+        if run.facts[key] != expected:
+            raise EvidenceError("run.json", f"{key!r} does not follow from the job", _UNLESS)
 
 
 def _replay(run: RunFolder) -> CoordinatorState:

@@ -108,22 +108,28 @@ def in_words(each: Agreement) -> str:
 
 
 def sentences(block: Block) -> list[str]:
-    """Return whether sites agree: a sentence for each term that they differ in, or one for all."""
+    """Return whether sites agree: a sentence for each term that differs, one for all others."""
     if not block.alone:
         return [NOT_KNOWN] if block.usable and _has_errors(block.summary) else []
     tested = agreements(block)
     if not tested:
         return []
-    sites = max(len(each.estimates) for each in tested)
+    compared = {site for each in tested for site in each.estimates}
+    left_out = sorted(block.alone.keys() - compared)
     basis = f"{written.counted(len(tested), 'term')}, tested at {_LEVEL:.0%} each".replace(
         "%", " %"
     )
-    if sites < len(block.alone):
-        basis += f", with the estimates of {sites} of {written.counted(len(block.alone), 'site')}"
     differ = [_sentence(block, each) for each in tested if each.differ]
-    return [*differ, f"On the other terms, sites do not differ by more than chance ({basis})."] if (
-        len(differ) < len(tested)
-    ) else differ  # fmt: skip
+    found = differ
+    if len(differ) < len(tested):
+        others = "other tested term" if differ else "tested term"
+        found = [*differ, f"No {others} is found to differ between sites by more than chance "
+                 f"({basis})."]  # fmt: skip
+    if not left_out:
+        return found
+    has = "has" if len(left_out) == 1 else "have"
+    text = f"Not compared, although such sites may differ most: {written.listing(left_out)}, which"
+    return [*found, f"{text} {has} no estimate."]
 
 
 def _sentence(block: Block, each: Agreement) -> str:

@@ -6,17 +6,15 @@ below, the log's head), log.jsonl (hash chain, with the digests of all other fil
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from typing import Any
 
 from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Role
+from secagg.evidence.planned_facts import planned_facts, privacy_facts
 from secagg.evidence.run_files import log_facts, release_counts
 from secagg.evidence.session_result import versions
-from secagg.privacy.accounting.guarantee import guarantee
 from secagg.runs import budgets
 from secagg.runs import ledger_facts as ledger_facts_module
 from secagg.runs.feasibility.facts import prospect
@@ -60,30 +58,19 @@ def facts(
     """Return all facts of a finished run: those of run.json and of the log (`log_facts`)."""
     logged = log_facts(events)
     planned = session.planned
-    capabilities = planned.protocol.capabilities
     return {
         "schema": SCHEMA,
-        "title": planned.job.title,
         "started": times[0],
         "finished": times[1],
         **{k: v for k, v in events[0].items() if k not in ("event", "seq", "prev", "hash", "time")},
         "job": planned.job.agreed,  # with the order of columns, unlike in the log
         # Over a federated engine each party has its own: the job's are not used.
         "local": {} if isinstance(session.engine, RemoteEngine) else planned.job.local,
-        "method": {**events[0]["method"], **method_facts(planned)},
-        "protocol": {
-            **events[0]["protocol"],
-            "hides_from_coordinator": capabilities.hides_from_coordinator,
-            "in_numbers": planned.in_numbers,
-            "dropouts": capabilities.dropouts,
-            "sees": dict(capabilities.sees),
-            "unprotected": list(capabilities.unprotected),
-        },
+        **planned_facts(planned, events[0], len(state.cohort)),
         "rounds": state.round,
         "cohort": list(state.cohort),
         "consented": sorted({s for e in events if e["event"] == "consent" for s in e["claims"]}),
         "release_counts": release_counts(logged["releases"]),
-        "privacy": privacy_facts(planned, len(state.cohort)),
         "feasibility": feasibility_facts(planned),
         "ledger": ledger_facts(session),
         "sites": site_facts(session),
@@ -94,30 +81,6 @@ def facts(
         "arithmetic": arithmetic_fingerprint(),
         **logged,
     }
-
-
-def method_facts(planned: Planned) -> dict[str, Any]:
-    """Return the method's title, disclosure and tables; the report needs no more of the method."""
-    method = planned.method
-    tables = [asdict(table) for table in method.tables(planned.public)]
-    title = method.title
-    if planned.private is not None:
-        title = planned.facts.title_under_noise or title
-    disclosure = method.disclosure
-    if planned.private is not None:
-        disclosure = disclosure.under_noise()
-    about = {"title": title, "disclosure": asdict(disclosure), "tables": tables}
-    plain: dict[str, Any] = json.loads(json.dumps(about))  # as in run.json
-    return plain
-
-
-def privacy_facts(planned: Planned, sites: int) -> dict[str, Any] | None:
-    """Return the differential privacy guarantee for a cohort of this many sites, if any."""
-    if planned.private is None:
-        return None
-    assert planned.public.clip is not None  # with noise, records are always clipped
-    max_colluding = planned.protocol.max_colluding(planned.job_sites)
-    return guarantee(planned.private, planned.public.clip, sites, max_colluding)
 
 
 def feasibility_facts(planned: Planned) -> dict[str, Any] | None:

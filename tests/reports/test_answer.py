@@ -151,6 +151,17 @@ class TestSitesAgree:
         (block,) = blocks(*logistic(**same)[:1], logistic(**same)[1].summary)
         x = next(each for each in site_agreement.agreements(block) if each.term == "x")
         assert not x.differ and x.q == pytest.approx(0, abs=1e-12) and not x.opposite
+        (only,) = site_agreement.sentences(block)
+        assert only.startswith("No tested term is found to differ") and "other" not in only
+
+    def test_sites_without_an_estimate_are_named_as_not_compared(self) -> None:
+        """A site without events in a level has no estimate, and may differ most."""
+        facts, result = logistic()
+        result.summary["simulation"]["site_alone"]["site 1"]["converged"] = False
+        (block,) = blocks(facts, result.summary)
+        *_, last = site_agreement.sentences(block)
+        assert last.startswith("Not compared") and "site 1, which has no estimate" in last
+        assert last in Page(render(facts, result)).text
 
     def test_without_sites_estimates_the_page_says_that_they_are_not_known(self) -> None:
         assert site_agreement.NOT_KNOWN in Page(page_of(noised_run("sum"))).text

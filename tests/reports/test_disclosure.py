@@ -41,11 +41,11 @@ from secagg.contracts import Disclosure, DisclosureKind, SiteRecords, State, Upd
 from secagg.core.randomness import system_random
 from secagg.evidence.claims.disclosure import MAY_REVEAL, SOLVABLE, headline, record_counts
 from secagg.evidence.claims.ledgers import NO_BOUND, counting
+from secagg.evidence.planned_facts import method_facts
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
 from secagg.reports.page import render
-from secagg.runs.facts import method_facts
 from secagg.runs.plan import plan_run
 from secagg.runs.run import Run, run
 from secagg.sessions.parties import read_records

@@ -65,6 +65,9 @@ def test_changed_messages_are_found_and_messages_may_be_taken_away(folder: Path)
     path.unlink()
     assert bad(folder).where == MESSAGES_FILE
     path.parent.rmdir()
+    path.parent.touch()
+    assert bad(folder).where == TRANSCRIPT
+    path.parent.unlink()
     verify_folder(folder)
 
 

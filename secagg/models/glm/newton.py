@@ -91,9 +91,13 @@ def record_weights(
     return family.weight(eta), family.score_sizes(y, eta)
 
 
-def check_predictors(eta: Array) -> None:
-    """Raise `PeerError` if a record's linear predictor, eta, is out of range."""
-    if not np.all(np.abs(eta) <= MAX_PREDICTOR):  # true for NaN
+def check_predictors(eta: Array, largest: float = math.inf) -> None:
+    """Raise `PeerError` if a record's linear predictor, eta, is out of range.
+
+    largest: of the family's bounds. Beyond it terms are constant, and their weights too. So a
+        coordinator could hold all records there but one, and read this one from a difference
+    """
+    if not (np.all(np.abs(eta) <= MAX_PREDICTOR) and np.all(eta <= largest)):  # true for NaN
         raise PeerError("coefficients", "give a record a linear predictor that no fit has")
 
 

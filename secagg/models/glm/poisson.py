@@ -1,15 +1,15 @@
 """Poisson regression: a count with log mean eta. With an exposure e, the rate is exp(x'beta).
 
 With mu = exp(eta), the log-likelihood of a record is y eta - mu - log y!, its derivative y - mu,
-and the Fisher weight mu. Terms have no bound of their own, so mu counts as at most a public C.
-
-C has no effect on a fit. Let N be the largest number of records, M the largest count, |o| <= h, and
-C >= 128 N M. The first trial is the fit without predictors, mu = r exp(o) with sum mu = Y = sum y.
-As Y >= 1, mu >= exp(-2h) / N, so its log-likelihood is at least
+and the Fisher weight mu. Terms have no bound of their own, so a site refuses coefficients that give
+a record a larger mu than a public C. No fit has such coefficients: let N be the largest number of
+records, M the largest count, |o| <= h, and B = 128 N M. The first trial is the fit without
+predictors, mu = r exp(o) with sum mu = Y = sum y, so mu <= N M. As Y >= 1, mu >= exp(-2h) / N, so
+its log-likelihood is at least
 -Y - sum y log(1 / mu) - Y log M >= -N M (1 + log N M + 2h) >= -59 N M, for N M <= 10^17 and
-h <= log 10^4. A record with mu = C has at most y log C - C <= -C (1 - log C / (128 N)) < -82 N M,
-and no record has more than 0. So a trial in which C has an effect is not accepted. At the estimate,
-sum mu = Y, so mu <= N M.
+h <= log 10^4. A record with mu >= B has at most y log B - B <= -B (1 - log B / (128 N)) < -82 N M,
+others at most 0, so such a trial is not accepted. A step from an accepted one changes eta by at
+most 4 (`longest_step`), so all trials have mu < exp(4) B < 64 B <= C.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _log_likelihood(y: Array, eta: Array) -> Array:
 def _bounds(public: OutcomeRange) -> TermBounds:
     if (largest := public.records * public.high) > 1e17:
         raise JobError("sites.max_rows", "times the largest count exceeds 10^17", "Lower one.")
-    C = 4.0 ** math.ceil(math.log2(max(128 * largest, math.exp(public.offset))) / 2)
+    C = 4.0 ** math.ceil(math.log2(max(64 * 128 * largest, math.exp(public.offset))) / 2)
     least = C + MAX_PREDICTOR * public.high + float(gammaln(public.high + 1))
     loss = 2.0 ** math.ceil(math.log2(least))
     return TermBounds(log_likelihood=loss, score=C, weight=C, predictor=math.log(C))

@@ -17,13 +17,13 @@ from support.wrong_settings import wrong_settings
 from secagg.contracts import PublicFacts, RecordCount
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, JobError, PeerError
+from secagg.evidence.planned_facts import method_facts
 from secagg.jobs.job import parse_job
 from secagg.models.common.sampled_gradients import poisson_sample
 from secagg.models.graphs.proximal_newton import graph_constraint
 from secagg.models.notears_admm.mlp_gradients import clipped_gradient_sum
 from secagg.models.notears_admm.mlp_private import GRADIENT, UNITS
 from secagg.privacy.accounting.events import Gaussian, SampledGaussian, epsilon_of
-from secagg.runs.facts import method_facts
 from secagg.runs.run import run
 from secagg.sessions.planned_job import Planned, plan_job
 
