@@ -41,8 +41,7 @@ def _bounds(public: OutcomeRange) -> TermBounds:
     if (largest := public.records * public.high) > 1e17:
         raise JobError("sites.max_rows", "times the largest count exceeds 10^17", "Lower one.")
     C = 4.0 ** math.ceil(math.log2(max(64 * 128 * largest, math.exp(public.offset))) / 2)
-    least = C + MAX_PREDICTOR * public.high + float(gammaln(public.high + 1))
-    loss = 2.0 ** math.ceil(math.log2(least))
+    loss = 2.0 ** math.ceil(math.log2(C + MAX_PREDICTOR * public.high + gammaln(public.high + 1)))
     return TermBounds(log_likelihood=loss, score=C, weight=C, predictor=math.log(C))
 
 
