@@ -42,7 +42,8 @@ class SecaggError(Exception):
     def line(self) -> str:
         """Return the line that a user sees: `where`, `what` and `advice`, joined."""
         text = f"{self.where}: {self.what}"
-        return f"{text}. {self.advice}" if self.advice else text
+        stop = "" if text.endswith("?") else "."
+        return f"{text}{stop} {self.advice}" if self.advice else text
 
     def __str__(self) -> str:
         return self.line()

@@ -31,7 +31,7 @@ class FedLinSettings(ABC):
     """Settings that all FedLin methods have."""
 
     outcome: str
-    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
+    """The outcome: a continuous, count or binary column, or one variable such as `ward=other`."""
     predictors: tuple[str, ...] | None = None
     """The predictors. If it is not set: all other columns. If the outcome is one indicator of a
     categorical column, the other indicators of that column are left out."""

@@ -88,7 +88,7 @@ class Describe:
 @dataclass(frozen=True)
 class _Regression:
     outcome: str
-    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
+    """The outcome: a continuous, count or binary column, or one variable such as `ward=other`."""
     predictors: tuple[str, ...]
     """The predictors: at least one column. An intercept is added."""
 

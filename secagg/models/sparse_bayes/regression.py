@@ -87,7 +87,7 @@ class SparseRegression(SparseLinear):
     """Sparse regression of one column."""
 
     outcome: str
-    """The outcome: a continuous or binary column, or a single variable such as `ward=other`."""
+    """The outcome: a continuous, count or binary column, or one variable such as `ward=other`."""
     predictors: tuple[str, ...] | None = None
     """The predictors. If it is not set: all other columns. There is no intercept, because each site
     centres its records."""
