@@ -9,9 +9,9 @@ the g records is then one of two points, and each has its own v - k:
 
     m +- C b root((n - g) / (n g S)),    if  v - k = +- root(g S / (n (n - g)))                  (1)
 
-So the moments show the record up to the sign, if b is known. k need not be known. If k is known (0
-for a total and its parts), nothing else is unknown, and the g values of w need not be equal. The
-mean row of these records, weighted by w - k, is
+So if b is known, the moments show the record up to the sign, and k need not be known. If k is known
+too (0 for a total and its parts), nothing else is unknown, and the g values of w need not be equal.
+The mean row of these records, weighted by w - k, is
 
     m + C b / (n (v - k))                                                                        (2)
 
