@@ -44,7 +44,6 @@ from secagg.sessions.planned_job import plan_sites
 
 SCHEMA = 2
 _NUMBERS = ("value", "low", "high", "baseline")
-_REASONS = ("failed", "bound", "why_not")
 _PLACE = ("folder", "table", "site_column")
 _MEASURED = (
     "sites", "records", "set_aside", "share", "seed", "session", "with_messages", "refusals",

@@ -55,7 +55,8 @@ class OutcomeRange:
 class TermBounds:
     """Limits of the size of one record's terms: powers of two, and `weight` a power of four.
 
-    predictor: a larger linear predictor counts as this one
+    predictor: the largest linear predictor that a site answers, if it is below `MAX_PREDICTOR`; in
+        `secagg.models.glm.newton` a larger one counts as this one
     """
 
     log_likelihood: float

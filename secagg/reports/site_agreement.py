@@ -27,6 +27,10 @@ NOT_KNOWN = (
     "Whether the sites agree on these estimates is not known: only sums over all sites were "
     "released, and Cochran's Q needs an estimate with its error from each site."
 )
+OVERDISPERSED = (
+    "Counts that vary more than a Poisson distribution allows can look like this where sites do "
+    "not differ."
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ def sentences(block: Block) -> list[str]:
         others = "other tested term" if differ else "tested term"
         found = [*differ, f"No {others} is found to differ between sites by more than chance "
                  f"({basis})."]  # fmt: skip
+    if differ and block.effect == "rate":
+        found = [*found, OVERDISPERSED]
     if not left_out:
         return found
     has = "has" if len(left_out) == 1 else "have"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -143,7 +144,11 @@ class TestSitesAgree:
         assert x.differ and "site 2" in x.against and x.opposite == ("site 2",)
         page = render(facts, result)
         assert "Sites differ in x" in lines(page)["Result"]
-        first, *_ = site_agreement.sentences(block)
+        first, *others = site_agreement.sentences(block)
+        assert site_agreement.OVERDISPERSED not in others
+        as_rates = json.loads(json.dumps(result.summary).replace('"odds_', '"rate_'))
+        (rates,) = blocks(facts, as_rates)
+        assert site_agreement.OVERDISPERSED in site_agreement.sentences(rates)
         assert first in Page(page).text and "site 2" in first and "site 0" in first
 
     def test_sites_that_agree_are_not_called_different(self) -> None:

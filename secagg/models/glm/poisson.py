@@ -66,7 +66,7 @@ class Poisson(NewtonRegression):
 
     outcome: str
     """The outcome: a column of counts."""
-    fraction_bits: int = 60
+    fraction_bits: int = 54
     exposure: str | None = None
     """A continuous column, with `low` above 0, such as person-years. Its logarithm is added to the
     linear predictor with the coefficient 1. Results are then rates per unit of exposure."""

@@ -143,8 +143,9 @@ class PinnedColumn(StrictTable):
             if self.low is None or self.high is None or self.levels is not None:
                 raise ValueError("a continuous column has low and high, and no levels")
         elif self.type == "count":
-            if self.high is None or self.low is not None or self.levels is not None:
-                raise ValueError("a column of counts has high, and neither low nor levels")
+            others = (self.low, self.levels, None if self.transform == "none" else self.transform)
+            if self.high is None or any(each is not None for each in others):
+                raise ValueError("a column of counts has high, and no low, transform or levels")
         elif self.low is not None or self.high is not None or self.transform != "none":
             raise ValueError(f"a {self.type} column has no bounds and no transform")
         elif self.type == "categorical" and self.levels is None:

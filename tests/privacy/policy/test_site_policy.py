@@ -221,6 +221,9 @@ def test_each_profile_has_an_example() -> None:
     assert used >= set(SitePolicy.model_fields) - {"min_residual_dof"}
 
 
+LOGGED = {"high": 50, "transform": "log"}
+
+
 def test_a_count_is_pinned_with_its_bound() -> None:
     def pinned(**keys: Any) -> SitePolicy:
         return parse_policy({"columns": {"falls": {"type": "count", **keys}}}, "policy.toml")
@@ -229,6 +232,6 @@ def test_a_count_is_pinned_with_its_bound() -> None:
     declared = declarations({"falls": Count(type="count", high=50, unit="falls")})["falls"]
     assert not policy.forbids("falls", declared)
     assert policy.forbids("falls", declared | {"high": 51})
-    for wrong in ({}, {"high": 50, "low": 0}, {"high": 50, "levels": ["0", "1"]}):
+    for wrong in ({}, {"high": 50, "low": 0}, {"high": 50, "levels": ["0", "1"]}, LOGGED):
         with pytest.raises(JobError):
             pinned(**wrong)
