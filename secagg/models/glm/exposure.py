@@ -19,6 +19,7 @@ from secagg.errors import JobError
 from secagg.models.common.variables import choose
 
 _LARGEST_OFFSET = math.log(1e4)
+_ROUNDING = 1e-6  # the bounds follow from their middle: 10^-4 to 10^4 are off by 10^-8
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Exposure:
         if position in choose(public, others, where):
             raise JobError(where, f"{name!r} is also outcome or predictor", "Name it once.")
         found = cls(position, variable)
-        if found.largest_offset > _LARGEST_OFFSET:
+        if found.largest_offset > _LARGEST_OFFSET + _ROUNDING:
             what = f"the bounds of column {name!r} differ by more than a factor of 10^8"
             raise JobError(where, what, "Declare narrower bounds.")
         return found

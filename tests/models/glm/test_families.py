@@ -324,6 +324,7 @@ def test_bounds_grow_with_records_counts_and_exposures() -> None:
     assert 8192 * 300 * 60 <= bounds.score < 4 * 8192 * 300 * 60
     assert method.bounds(public(1.0, 2.0, rows=1600)).score > bounds.score
     assert method.bounds(public(1.0, 2.0, largest=960.0)).score > bounds.score
+    assert method.bounds(public(1e-4, 1e4)).score >= 1e4  # a factor of 10^8 is allowed
     with pytest.raises(JobError) as refused:
         method.bounds(public(1e-5, 1e4))
     assert refused.value.where == "method.exposure"
