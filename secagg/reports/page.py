@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -42,6 +43,10 @@ from secagg.reports.names import shown_columns
 from secagg.reports.svg import forest_plot, graph
 from secagg.reports.svg.xy_chart import curve_picture
 
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+)
+"""Control characters, marks of direction and characters without width: no page needs them."""
 _SECTIONS = {
     "result": "Result",
     "questions": "Questions and sign-off",
@@ -56,6 +61,16 @@ _SECTIONS = {
 
 
 @cache
+def _visible(value: Any) -> Any:
+    """Return a text with its invisible characters written out, so that none can turn others round.
+
+    Column names and titles are from the job, which somebody else may have written.
+    """
+    if not isinstance(value, str):
+        return value
+    return type(value)(_INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], value))
+
+
 def environment() -> jinja2.Environment:
     """Return the templates with all filters."""
     made = jinja2.Environment(
@@ -64,6 +79,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_visible,
     )
     formats = (
         at_least, written.any_setting, written.count, written.counted, written.deviation,

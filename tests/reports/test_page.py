@@ -328,6 +328,12 @@ class TestHostileNames:
         assert HOSTILE_COLUMN in text
         assert f"group={HOSTILE_LEVEL}" in text
 
+    def test_no_text_of_a_job_can_turn_others_round(self) -> None:
+        facts, result = changed()
+        facts["job"]["title"] = "safe \u202e001\u202c \u200b\x1b"
+        page = render(facts, result)
+        assert not set(page) & set("\u202e\u202c\u200b\x1b") and "safe \\u202e001" in page
+
     def test_hostile_texts_of_peers_are_escaped(self) -> None:
         facts, result = changed()
         why = f"{HOSTILE}: {HOSTILE_COLUMN}"
