@@ -12,8 +12,8 @@ import sys
 
 import numpy as np
 from numpy.typing import NDArray
-from support.fedlin_gold import GOLD, POINTS, Compared, compared
-from support.fedlin_mixed import apart, mixed, sites_apart
+from support.fedlin.mixed_model import apart, mixed, sites_apart
+from support.fedlin.nuts_gold import GOLD, POINTS, Compared, compared
 
 Array = NDArray[np.float64]
 CASES = ("exams", "exams paper")

@@ -1,7 +1,7 @@
 """One whole session in one process: time, bytes sent and bytes received of each role in each phase.
 
 Set-up, the cohort round, then sums of given numbers, by the real coordinator and parties
-(`tests/support/world.py`), including frames, signatures and release rules.
+(`tests/support/protocols/world.py`), including frames, signatures and release rules.
 Exactness is checked.
 
 Parties that share a process also share what it remembers of valid signatures. A site that is timed
@@ -24,7 +24,7 @@ from benchmarks.harness import timed
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from support.world import SumNumbers, World
+from support.protocols.world import SumNumbers, World
 
 from secagg.contracts import SecureSum
 from secagg.core import frames, identity

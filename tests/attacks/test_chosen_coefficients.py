@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.hospitals import HOSPITALS, folder, moments_job
+from support.runs.hospitals import HOSPITALS, folder, moments_job
 
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import special, stats
-from support.noise_laws import alarms, likelihood_ratio
+from support.privacy.noise_laws import alarms, likelihood_ratio
 
 from secagg.audits.attacks.guarantees.float_noise_low_bits import (
     distinguished_share,

@@ -18,7 +18,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.hospitals import HOSPITALS, LINEAR, LOGISTIC, Seen, ask, folder, moments_job, records
+from support.runs.hospitals import (
+    HOSPITALS,
+    LINEAR,
+    LOGISTIC,
+    Seen,
+    ask,
+    folder,
+    moments_job,
+    records,
+)
 
 from secagg.privacy.policy.site_policy import PROFILES
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.hospitals import HOSPITALS, LINEAR, ask, folder, moments_job
+from support.runs.hospitals import HOSPITALS, LINEAR, ask, folder, moments_job
 
 from secagg.core.randomness import system_random
 from secagg.errors import SecaggError

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.consortium import remote_job
-from support.world import STAGE, SumNumbers, World, run_until
+from support.crashes.consortium import remote_job
+from support.protocols.world import STAGE, SumNumbers, World, run_until
 
 from secagg.contracts import Context, SecureSum
 from secagg.core import encoding

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 import secagg
 from secagg.errors import PolicyRefusal

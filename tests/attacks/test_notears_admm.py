@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import linear_sum_assignment
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 import secagg
 from secagg.audits.attacks.statistics.admm_solved_sums import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from support.all_methods import SITES, job
+from support.methods.all_methods import SITES, job
 
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array

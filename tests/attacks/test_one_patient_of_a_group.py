@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.hospitals import folder, moments_job
+from support.runs.hospitals import folder, moments_job
 
 from secagg.core.randomness import system_random
 from secagg.errors import PeerError

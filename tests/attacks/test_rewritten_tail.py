@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import SITES, small_job, tables
+from support.runs.jobs import SITES, small_job, tables
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

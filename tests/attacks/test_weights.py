@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.hospitals import HOSPITALS, Seen, ask, folder, moments_job
+from support.runs.hospitals import HOSPITALS, Seen, ask, folder, moments_job
 
 from secagg.privacy.policy.answered_weights import AnsweredWeights, Weights, effective_records
 from secagg.privacy.policy.site_policy import SitePolicy

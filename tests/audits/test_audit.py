@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.audited import attacked, job, tables
+from support.runs.audited import attacked, job, tables
 from typer.testing import CliRunner
 
 from secagg.audits.audit import audit_job

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.audited import job, tables
+from support.runs.audited import job, tables
 from typer.testing import CliRunner
 
 import secagg

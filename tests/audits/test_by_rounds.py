@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.audited import job, tables
+from support.runs.audited import job, tables
 
 from secagg.audits.audit import Attacked
 from secagg.audits.audited_run import AuditedRun

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.audited import attacked, job, tables
+from support.runs.audited import attacked, job, tables
 
 from secagg.audits.attacks.questions import cohort_differencing, last_site
 from secagg.audits.attacks.questions.cohort_differencing import (

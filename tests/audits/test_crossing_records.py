@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import networks
+from support.methods import networks
 
 from secagg.audits.audit import Attacked, audit_job
 from secagg.audits.contract import Verdict

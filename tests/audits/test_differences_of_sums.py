@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.random_jobs import STRICTEST, complete, examine, examine_plan, random_method
+from support.privacy.random_jobs import STRICTEST, complete, examine, examine_plan, random_method
 
 from secagg.contracts import Body, Method, SiteRecords, State, Update
 from secagg.jobs.job import parse_job

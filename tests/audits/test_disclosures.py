@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.all_methods import CASES, SITES
-from support.all_methods import job as regression_job
-from support.all_methods import records as regression_records
-from support.audited import job, tables
-from support.regressions import REGRESSIONS
-from support.reports import NEURAL
+from support.methods.all_methods import CASES, SITES
+from support.methods.all_methods import job as regression_job
+from support.methods.all_methods import records as regression_records
+from support.methods.regressions import REGRESSIONS
+from support.runs.audited import job, tables
+from support.runs.reports import NEURAL
 
 from secagg.audits.audit import audit_job
 from secagg.audits.catalogue import ATTACKS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fedlin import Tables, Written, bounds, fedlin_job, linear_tables
+from support.fedlin.written_out import Tables, Written, bounds, fedlin_job, linear_tables
 
 import secagg
 from secagg.audits.attacks.fedlin import hm2_solved_sums

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
-from support.audited import HALF, job
+from support.runs.audited import HALF, job
 
 from secagg.audits.attacks.records.gram_records import (
     GramRecords,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.audited import attacked, tables
+from support.runs.audited import attacked, tables
 
 from secagg.audits.attacks.guarantees import keys_and_masks
 from secagg.audits.audit import Attacked

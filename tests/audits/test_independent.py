@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles import four_attacks
-from support.audited import job, tables
+from support.runs.audited import job, tables
 
 from secagg.audits.attacks.fedlin import hm1_messages
 from secagg.audits.attacks.fedlin.fedlin_view import regression_of

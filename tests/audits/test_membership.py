@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy.stats import beta, binomtest, norm
 from sklearn.metrics import roc_auc_score
-from support.audited import HALF, job, tables
+from support.runs.audited import HALF, job, tables
 
 from secagg.audits.attacks.records.coefficient_tracing import CoefficientTracing, Guess, gains
 from secagg.audits.attacks.records.membership import Membership

@@ -7,8 +7,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 import pytest
-from support import networks
-from support.audited import job, tables
+from support.methods import networks
+from support.runs.audited import job, tables
 
 from secagg.audits.attacks.records.gradient_inversion import MOST_RECORDS, GradientInversion
 from secagg.audits.attacks.records.gradient_view import slopes_of_each

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.jobs import raw_job, table
-from support.ledger_runs import FIVE, noised
+from support.privacy.ledger_runs import FIVE, noised
+from support.runs.jobs import raw_job, table
 
 from secagg.audits.audit import audit_job
 from secagg.audits.outcomes import Verdict

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.audited import attacked, job, tables
+from support.runs.audited import attacked, job, tables
 
 from secagg.audits.attacks.questions import rare_cell
 from secagg.audits.contract import Limit, Verdict

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
-from support.audited import HALF, job
+from support.runs.audited import HALF, job
 
 from secagg.audits.attacks.records.attribute_inference import Columns, difference, errors, gain
 from secagg.audits.attacks.records.coefficient_tracing import gains

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.audited import attacked, tables
+from support.runs.audited import attacked, tables
 
 from secagg.audits.attacks.samplers.sampler_information import Simulated
 from secagg.audits.audit import Attacked

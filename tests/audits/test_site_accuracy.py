@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.audited import job
+from support.runs.audited import job
 
 from secagg.audits.attacks.statistics.site_accuracy import _relative_errors
 from secagg.audits.audit import Attacked, audit_job

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.audited import attacked, job, tables
+from support.runs.audited import attacked, job, tables
 
 import secagg
 from secagg.audits.audit import audit_job

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.regressions import REGRESSIONS
-from support.toy_method import UpperShare
+from support.methods.regressions import REGRESSIONS
+from support.methods.toy_method import UpperShare
 
 from secagg.audits.attacks.records.released_regression import why_no_regression
 from secagg.audits.catalogue import make_attacks

@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 FOLDER = ROOT / "benchmarks"
 MARKS = re.compile(r"^<!-- begin (\S+) -->\n(?:.*\n)*?<!-- end \1 -->$", re.M)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.jobs import SITES, TOML, as_csv, tables
+from support.runs.jobs import SITES, TOML, as_csv, tables
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from support.jobs import raw_job, tables
+from support.runs.jobs import raw_job, tables
 from typer.testing import CliRunner
 
 import secagg

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.serial_pool import serial_pool
-from support.simulated_graph import GRAPH_JOB
+from support.experiments.serial_pool import serial_pool
+from support.methods.simulated_graph import GRAPH_JOB
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

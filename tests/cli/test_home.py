@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import RULES, SITES, TOML, as_csv, small_job, tables
+from support.runs.jobs import RULES, SITES, TOML, as_csv, small_job, tables
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.fitted_ngms import MEANS, ngm_folder, ngm_job
+from support.methods.fitted_ngms import MEANS, ngm_folder, ngm_job
 from typer.testing import CliRunner
 
 import secagg

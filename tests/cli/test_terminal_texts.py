@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 from rich.text import Text
-from support.jobs import SITES, TOML, as_csv, tables
+from support.runs.jobs import SITES, TOML, as_csv, tables
 
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import SafeConsole

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.compliance import FORM, experiment
-from support.jobs import raw_job, tables
+from support.runs.compliance import FORM, experiment
+from support.runs.jobs import raw_job, tables
 
 import secagg
 from secagg.audits.audit import audit_job

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.compliance import content
+from support.runs.compliance import content
 
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.errors import EvidenceError

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.compliance import content, experiment, statements
-from support.consortium import Consortium, remote_job
-from support.jobs import as_csv, tables, write_job
+from support.crashes.consortium import Consortium, remote_job
+from support.runs.compliance import content, experiment, statements
+from support.runs.jobs import as_csv, tables, write_job
 from typer.testing import CliRunner
 
 import secagg

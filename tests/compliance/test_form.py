@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.compliance import content, experiment, statements
-from support.jobs import raw_job, tables
+from support.runs.compliance import content, experiment, statements
+from support.runs.jobs import raw_job, tables
 
 import secagg
 from secagg.compliance.form import Form, read_form

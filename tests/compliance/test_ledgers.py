@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from scipy.stats import norm
-from support.compliance import content, statements
-from support.jobs import raw_job, tables
+from support.runs.compliance import content, statements
+from support.runs.jobs import raw_job, tables
 
 import secagg
 from secagg.compliance.evidence import AllEvidence

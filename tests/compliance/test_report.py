@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkout import ROOT
-from support.compliance import content, experiment, statements
-from support.jobs import raw_job, tables
+from support.runs.checkout import ROOT
+from support.runs.compliance import content, experiment, statements
+from support.runs.jobs import raw_job, tables
 
 import secagg
 from secagg.compliance.evidence import AllEvidence

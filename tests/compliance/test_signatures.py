@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.consortium import Consortium, remote_job
+from support.crashes.consortium import Consortium, remote_job
 
 from secagg.compliance.report_folder import verify_report, write_report
 from secagg.compliance.signatures import digest_of, sign_report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.reports import NEURAL
+from support.runs.reports import NEURAL
 
 from secagg.jobs.registry import METHODS
 

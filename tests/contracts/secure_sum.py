@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.mutations import resigned, with_odd_values
-from support.world import SumNumbers, World
+from support.protocols.mutations import resigned, with_odd_values
+from support.protocols.world import SumNumbers, World
 
 from secagg.contracts import Context, SecureSum, Shape
 from secagg.core import encoding, ring

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.all_methods import SITES, Played, job, planned_of, play, played, records
-from support.toy_method import UpperShare
+from support.methods.all_methods import SITES, Played, job, planned_of, play, played, records
+from support.methods.toy_method import UpperShare
 
 from secagg.contracts import (
     NO_WINDOWS,

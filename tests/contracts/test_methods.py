@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.all_methods import CASES, SITES, Asked, Played, job, planned_of, played, records
+from support.methods.all_methods import (
+    CASES,
+    SITES,
+    Asked,
+    Played,
+    job,
+    planned_of,
+    played,
+    records,
+)
 
 from secagg.contracts import SiteRecords, Stage, State, Update
 from secagg.core import encoding, ring

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.all_methods import CASES, SITES, job, play, records
+from support.methods.all_methods import CASES, SITES, job, play, records
 
 from secagg.contracts import MomentsOnly, PublicFacts, SingleRecords, SiteRecords, State, Update
 from secagg.core.arrays import Array

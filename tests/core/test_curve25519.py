@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from support.small_order import ZERO, bad_seal_keys, bad_verify_keys, small_order, times
+from support.protocols.small_order import ZERO, bad_seal_keys, bad_verify_keys, small_order, times
 
 from secagg.core.curve25519 import _is_ed25519_key, _is_x25519_key, is_seal_key, is_verify_key
 

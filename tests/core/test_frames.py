@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.parties import Parties
+from support.protocols.parties import Parties
 
 from secagg.core import encoding
 from secagg.core.frames import (

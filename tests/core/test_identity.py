@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.parties import Parties
+from support.protocols.parties import Parties
 
 from secagg.core.identity import (
     SMALL_HEADER,

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from support.jobs import small_job, tables
+from support.runs.jobs import small_job, tables
 
 import secagg
 from secagg.cli import main

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.jobs import raw_job
-from support.small_order import bad_seal_keys, bad_verify_keys, encode, small_order
+from support.protocols.small_order import bad_seal_keys, bad_verify_keys, encode, small_order
+from support.runs.jobs import raw_job
 
 import secagg
 from secagg.core.identity import (

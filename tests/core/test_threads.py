@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import scipy.linalg  # noqa: F401  # its BLAS is there before threads are counted
-from support.jobs import raw_job, tables
+from support.runs.jobs import raw_job, tables
 from threadpoolctl import ThreadpoolController
 
 import secagg

@@ -16,8 +16,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from support.consortium import Consortium
-from support.jobs import SITES
+from support.crashes.consortium import Consortium
+from support.runs.jobs import SITES
 
 from secagg.core import encoding
 from secagg.core.identity import COORDINATOR

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.consortium import Consortium
-from support.jobs import SITES
+from support.crashes.consortium import Consortium
+from support.runs.jobs import SITES
 
 from secagg.deploy.noted_run import RunFailed, run_noted
 from secagg.evidence.integrity import verify_folder

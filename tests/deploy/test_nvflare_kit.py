@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES, small_job
+from support.runs.jobs import SITES, small_job
 
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random

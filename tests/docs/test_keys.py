@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 from secagg.errors import JobError
 from secagg.jobs.registry import METHODS

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkout import ROOT
-from support.regressions import REGRESSIONS
-from support.reports import job, tables
+from support.methods.regressions import REGRESSIONS
+from support.runs.checkout import ROOT
+from support.runs.reports import job, tables
 from typer.testing import CliRunner
 
 from secagg.audits.catalogue import make_attacks

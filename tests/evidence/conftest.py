@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.jobs import small_job, tables
+from support.runs.jobs import small_job, tables
 
 from secagg.runs.run import run
 

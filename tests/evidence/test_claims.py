@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.compliance import content
-from support.jobs import raw_job, tables
-from support.reports import Page, copied, noised_run, small_run, void_run
+from support.runs.compliance import content
+from support.runs.jobs import raw_job, tables
+from support.runs.reports import Page, copied, noised_run, small_run, void_run
 
 import secagg
 from secagg.compliance.report_folder import write_report

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.parties import Parties
-from support.run_folders import REPORT, RESULT, bad, chain, facts, log, rewrite, save_facts
+from support.protocols.parties import Parties
+from support.runs.run_folders import REPORT, RESULT, bad, chain, facts, log, rewrite, save_facts
 
 from secagg.core import encoding
 from secagg.core.frames import write_frame

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES, small_job, tables
-from support.run_folders import REPORT, RESULT, bad, facts, log, rewrite, save_facts
+from support.runs.jobs import SITES, small_job, tables
+from support.runs.run_folders import REPORT, RESULT, bad, facts, log, rewrite, save_facts
 
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.core.identity import Identity, Role

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import small_job, tables
+from support.runs.jobs import small_job, tables
 
 from secagg.core.identity import Role
 from secagg.errors import EvidenceError, UsageError

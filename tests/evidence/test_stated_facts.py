@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import small_job, tables
-from support.run_folders import bad
+from support.runs.jobs import small_job, tables
+from support.runs.run_folders import bad
 
 from secagg.evidence.integrity import verify_folder
 from secagg.runs import facts as run_facts

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.serial_pool import serial_pool
+from support.experiments.serial_pool import serial_pool
 
 from secagg.errors import UsageError
 from secagg.experiments.experiment import Planned, plan_experiment

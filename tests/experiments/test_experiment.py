@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.serial_pool import serial_pool
+from support.experiments.serial_pool import serial_pool
 
 import secagg
 from secagg.core.randomness import replayable_random

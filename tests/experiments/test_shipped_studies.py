@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 from typer.testing import CliRunner
 
 from secagg.audits.by_rounds import check_from_sums_only

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.serial_pool import serial_pool
-from support.simulated_graph import GRAPH_JOB
+from support.experiments.serial_pool import serial_pool
+from support.methods.simulated_graph import GRAPH_JOB
 
 from secagg.experiments.experiment import plan_experiment
 from secagg.experiments.runner.experiment import compute_experiment

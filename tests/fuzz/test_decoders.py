@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.mutations import mutated
-from support.vectors import shared_key
-from support.world import SumNumbers, World, run_until
+from support.protocols.mutations import mutated
+from support.protocols.vectors import shared_key
+from support.protocols.world import SumNumbers, World, run_until
 
 from secagg.contracts import Context, Field, Kind
 from secagg.core import encoding

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.jobs import SITES, raw_job, tables, write_job
+from support.runs.jobs import SITES, raw_job, tables, write_job
 
 import secagg.jobs.data_sources
 from secagg.errors import DataError, JobError, PolicyRefusal

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.jobs import raw_job
+from support.runs.jobs import raw_job
 
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.errors import DataError, JobError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import COLUMNS, TOML, raw_job
+from support.runs.jobs import COLUMNS, TOML, raw_job
 
 from secagg.errors import JobError
 from secagg.jobs.job import Continuous, Job, load_job, parse_job, set_dotted

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 from secagg.errors import InternalError, SecaggError
 from secagg.jobs.job import parse_job

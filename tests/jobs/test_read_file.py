@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.jobs import tables
+from support.runs.jobs import tables
 
 from secagg.errors import DataError
 from secagg.jobs.site_tables import (

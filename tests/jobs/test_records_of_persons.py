@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.jobs import raw_job
+from support.runs.jobs import raw_job
 
 from secagg.jobs.design_matrix import public_facts, read_rows
 from secagg.jobs.job import parse_job

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.hospitals import LINEAR, ask, folder, moments_job
-from support.jobs import raw_job
+from support.runs.hospitals import LINEAR, ask, folder, moments_job
+from support.runs.jobs import raw_job
 
 import secagg
 from secagg.errors import DataError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.jobs import as_csv, raw_job, table, tables
+from support.runs.jobs import as_csv, raw_job, table, tables
 
 from secagg.errors import DataError
 from secagg.jobs.data_sources import find_sites

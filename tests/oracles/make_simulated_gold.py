@@ -40,7 +40,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import expit
 from numpyro.infer import MCMC, NUTS, init_to_value
-from support.simulated_sites import NOISE, four_sites, hundred_sites
+from support.fedlin.simulated_sites import NOISE, four_sites, hundred_sites
 
 from secagg.models.common.posterior_summary import summarise
 

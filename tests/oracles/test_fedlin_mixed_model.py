@@ -5,16 +5,16 @@ component with posterior sd s these are apart by
 
     the prior     N(m, v) moves a likelihood's mode x by s^2 (m - x) / v, to first order
     skewness g    the mean of a nearly normal density lies g s / 2 from its mode
-    HM2's errors  APART, WIDER and those of sites: tests/statistical/test_fedlin_nuts.py
+    HM2's errors  APART, WIDER and those of sites: tests/statistical/fedlin/test_fedlin_nuts.py
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.fedlin_files import needs
-from support.fedlin_gold import DRAWS, GOLD, Compared, compared
-from support.fedlin_mixed import Mixed, apart, mixed, sites_apart
+from support.fedlin.mixed_model import Mixed, apart, mixed, sites_apart
+from support.fedlin.nuts_gold import DRAWS, GOLD, Compared, compared
+from support.fedlin.record_files import needs
 
 pytestmark = pytest.mark.data
 

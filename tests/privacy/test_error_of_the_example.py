@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.hospitals import EXAMPLE, folder, records
+from support.runs.hospitals import EXAMPLE, folder, records
 
 from secagg.contracts import Variable
 from secagg.evidence.planned_facts import privacy_facts

@@ -12,7 +12,7 @@ import pytest
 import statsmodels.api as sm
 from scipy.optimize import brentq
 from scipy.special import expit, ndtri
-from support.gradients import fit
+from support.methods.gradients import fit
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.contracts.noise import Clip, Noise, Placement

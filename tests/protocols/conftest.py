@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import portable_kernels
+from support.protocols import portable_kernels
 
 from secagg.core.private_files import exclusive_lock
 from secagg.protocols.kernels import aes, library

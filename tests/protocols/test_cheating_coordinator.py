@@ -5,9 +5,9 @@ It holds its own signing key, so every request is well signed. Each attack once 
 
 import numpy as np
 import pytest
-from support.cheating import Cheat
-from support.vectors import PaillierOfVectors, shared_key
-from support.world import STAGE
+from support.protocols.cheating import Cheat
+from support.protocols.vectors import PaillierOfVectors, shared_key
+from support.protocols.world import STAGE
 
 from secagg.core.frames import seal_frame
 from secagg.errors import PeerError

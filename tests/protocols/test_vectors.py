@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.vectors import PROTOCOLS, outcome, play
+from support.protocols.vectors import PROTOCOLS, outcome, play
 
 FOLDER = Path(__file__).parents[1] / "vectors"
 FILES = sorted(FOLDER.glob("*/*.json"))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.reports import noised_run, small_run
-from support.short_chains import short_chains, shorten
+from support.methods.short_chains import short_chains, shorten
+from support.runs.reports import noised_run, small_run
 
 __all__ = ["short_chains"]  # a fixture
 

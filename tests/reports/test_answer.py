@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from statsmodels.stats.meta_analysis import combine_effects
-from support.all_methods import CASES
-from support.reports import (
+from support.methods.all_methods import CASES
+from support.runs.reports import (
     Page,
     copied,
     job,

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from support import noisy_mlp
-from support.all_methods import CASES, planned_of
-from support.jobs import raw_job
-from support.ledger_runs import folder_with
-from support.playing import rows_of
-from support.regressions import REGRESSIONS
-from support.reports import (
+from support.methods import noisy_mlp
+from support.methods.all_methods import CASES, planned_of
+from support.methods.playing import rows_of
+from support.methods.regressions import REGRESSIONS
+from support.privacy.ledger_runs import folder_with
+from support.runs.jobs import raw_job
+from support.runs.reports import (
     NAMES,
     NEURAL,
     TRUTH,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.reports import (
+from support.runs.reports import (
     Page,
     banners,
     copied,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from support.reports import noised_run, private_job
+from support.runs.reports import noised_run, private_job
 
 from secagg.evidence.claims.noise import terms
 from secagg.evidence.claims.privacy import PrivacyClaims

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
-from support.reports import (
+from support.runs.reports import (
     Page,
     banners,
     copied,

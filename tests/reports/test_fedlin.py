@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.reports import Page, copied, job, page_of, tables, written
+from support.runs.reports import Page, copied, job, page_of, tables, written
 
 from secagg.cli.output.fedlin import show_sites
 from secagg.evidence.claims.limitations import unprotected

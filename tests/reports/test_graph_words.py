@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.reports import TRUTH, Page, banners, job, page_of, tables, written
+from support.runs.reports import TRUTH, Page, banners, job, page_of, tables, written
 
 from secagg.cli.output.analyses import show_analysis
 from secagg.contracts import Method, ResultTable, TableKind

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.checkout import ROOT
-from support.time_series import time_series
+from support.methods.time_series import time_series
+from support.runs.checkout import ROOT
 from typer.testing import CliRunner
 
 import secagg

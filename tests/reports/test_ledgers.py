@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.reports import (
+from support.runs.reports import (
     Page,
     banners,
     copied,

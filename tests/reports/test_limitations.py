@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from support.all_methods import CASES
-from support.reports import Page, copied, noised_run, page_of, small_run, void_run
+from support.methods.all_methods import CASES
+from support.runs.reports import Page, copied, noised_run, page_of, small_run, void_run
 
 from secagg.evidence.claims.limitations import unprotected
 from secagg.evidence.claims.privacy import PrivacyClaims

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from support.reports import Page, job, page_of, tables, written
+from support.runs.reports import Page, job, page_of, tables, written
 
 from secagg.cli.output import terminal
 from secagg.cli.output.run import show_run

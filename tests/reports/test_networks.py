@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from support.networks import job, tables
-from support.reports import Page, page_of, written
+from support.methods.networks import job, tables
+from support.runs.reports import Page, page_of, written
 
 from secagg.reports.networks import derivatives_table, edges_table, losses_table, tenths
 from secagg.reports.results import Block, blocks

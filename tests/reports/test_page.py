@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.reports import (
+from support.runs.reports import (
     HOSTILE,
     HOSTILE_COLUMN,
     HOSTILE_LEVEL,

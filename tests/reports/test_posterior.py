@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
-from support.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
+from support.runs.reports import SPARSE, Page, copied, job, page_of, small_run, tables, written
 
 from secagg.cli.output.posterior import sampler_cells, show_posterior
 from secagg.contracts import Result

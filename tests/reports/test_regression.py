@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
-from support.reports import Page, copied, job, noised_run, small_run, tables, written
+from support.runs.reports import Page, copied, job, noised_run, small_run, tables, written
 
 from secagg.cli.output.analyses import show_analysis
 from secagg.cli.output.terminal import SafeConsole

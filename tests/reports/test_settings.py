@@ -7,7 +7,7 @@ import hashlib
 import re
 
 import pytest
-from support.reports import Page, copied, noised_run, page_of, small_run
+from support.runs.reports import Page, copied, noised_run, page_of, small_run
 
 from secagg.reports.page import render
 

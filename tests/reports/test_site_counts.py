@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from support.reports import Page, copied, noised_run, page_of, small_run
+from support.runs.reports import Page, copied, noised_run, page_of, small_run
 
 from secagg.cli.output import terminal
 from secagg.cli.output.run import show_run

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from support.reports import (
+from support.runs.reports import (
     Page,
     banners,
     copied,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.fedlin_files import needs
+from support.fedlin.record_files import needs
 
 from reproductions.fedlin import tables as fedlin
 from reproductions.harness.figures import Figure, Place

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.jobs import TOML
-from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.privacy.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.runs.jobs import TOML
 
 from secagg.cli import main, output
 from secagg.cli.output import terminal

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.jobs import write_job
+from support.runs.jobs import write_job
 from typer.testing import CliRunner
 
 import secagg

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import raw_job, tables
-from support.ledger_runs import FIVE, folder_with, noised, run
+from support.privacy.ledger_runs import FIVE, folder_with, noised, run
+from support.runs.jobs import raw_job, tables
 
 import secagg
 from secagg.errors import JobError, PolicyRefusal, UsageError

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import raw_job, table
-from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.privacy.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.runs.jobs import raw_job, table
 
 import secagg
 from secagg.contracts.noise import Adjacency

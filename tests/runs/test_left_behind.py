@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.jobs import TOML, as_csv, small_job, tables
+from support.runs.jobs import TOML, as_csv, small_job, tables
 
 from secagg.core.private_files import exclusive_lock
 from secagg.errors import UsageError

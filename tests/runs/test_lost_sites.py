@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from support.consortium import Consortium, remote_job
-from support.jobs import COLUMNS, table
+from support.crashes.consortium import Consortium, remote_job
+from support.runs.jobs import COLUMNS, table
 
 import secagg
 from secagg.core import encoding

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.reports import Page, banners, job, page_of, tables
+from support.runs.reports import Page, banners, job, page_of, tables
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
@@ -24,7 +24,7 @@ METHOD = {"name": "upper_share", "column": "x"}
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the one line."""
-    line = ("support.toy_method", "UpperShare")
+    line = ("support.methods.toy_method", "UpperShare")
     monkeypatch.setitem(registry.METHODS, "upper_share", line)
 
 

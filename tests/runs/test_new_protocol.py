@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.reports import Page, banners, job, page_of, private_job, tables, written
-from support.short_chains import short_chains
+from support.methods.short_chains import short_chains
+from support.runs.reports import Page, banners, job, page_of, private_job, tables, written
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
@@ -24,7 +24,7 @@ __all__ = ["short_chains"]  # a fixture
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the one line."""
-    monkeypatch.setitem(registry.PROTOCOLS, "pad", ("support.toy_protocol", "Pad"))
+    monkeypatch.setitem(registry.PROTOCOLS, "pad", ("support.protocols.toy_protocol", "Pad"))
 
 
 def test_a_new_protocols_sums_have_the_same_bits_as_plain() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import TOML, raw_job, table
-from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.privacy.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.runs.jobs import TOML, raw_job, table
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

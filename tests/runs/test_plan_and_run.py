@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import COLUMNS, raw_job
-from support.ledger_runs import FIVE, folder_with, noised
+from support.privacy.ledger_runs import FIVE, folder_with, noised
+from support.runs.jobs import COLUMNS, raw_job
 
 import secagg
 from secagg.errors import DataError, PolicyRefusal, SecaggError, UsageError

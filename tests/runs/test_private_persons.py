@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.jobs import raw_job, table, tables
-from support.short_chains import short_chains
+from support.methods.short_chains import short_chains
+from support.runs.jobs import raw_job, table, tables
 
 import secagg
 from secagg.core import encoding

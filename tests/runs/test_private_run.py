@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checkout import ROOT
-from support.jobs import as_csv, raw_job, table, tables
-from support.keys import quick_keys
-from support.short_chains import short_chains
+from support.methods.short_chains import short_chains
+from support.protocols.keys import quick_keys
+from support.runs.checkout import ROOT
+from support.runs.jobs import as_csv, raw_job, table, tables
 
 import secagg
 from secagg.core.randomness import replayable_random, system_random

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.consortium import Before, Consortium, remote_job
-from support.jobs import SITES, tables
-from support.ledger_runs import noised
+from support.crashes.consortium import Before, Consortium, remote_job
+from support.privacy.ledger_runs import noised
+from support.runs.jobs import SITES, tables
 
 import secagg
 from secagg.core import encoding

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import raw_job, small_job, tables, write_job
+from support.runs.jobs import raw_job, small_job, tables, write_job
 
 import secagg
 import secagg.evidence.run_files

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import as_csv, raw_job, table
-from support.ledger_runs import FIVE, folder_with, noised, run
+from support.privacy.ledger_runs import FIVE, folder_with, noised, run
+from support.runs.jobs import as_csv, raw_job, table
 
 from secagg.contracts import SiteRecords
 from secagg.contracts.noise import SITE_MOMENTS, Adjacency

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import raw_job, tables, write_job
-from support.run_folders import bad, facts
+from support.runs.jobs import raw_job, tables, write_job
+from support.runs.run_folders import bad, facts
 
 from secagg.core.frames import peek_header
 from secagg.errors import EvidenceError, UsageError

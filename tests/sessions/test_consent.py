@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import raw_job, table
-from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
-from support.world import SumNumbers, World, events, run_until
+from support.privacy.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.protocols.world import SumNumbers, World, events, run_until
+from support.runs.jobs import raw_job, table
 
 from secagg.contracts import SiteRecords
 from secagg.contracts.noise import Adjacency

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.world import STAGE, SumNumbers, World, events, reopened, run_until
+from support.protocols.world import STAGE, SumNumbers, World, events, reopened, run_until
 
 from secagg.contracts import SiteRecords, Total
 from secagg.core.frames import MAX_COUNT, peek_header, write_frame

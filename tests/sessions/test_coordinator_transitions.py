@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.vectors import PaillierOfVectors
-from support.world import STAGE, SumNumbers, World, reopened
+from support.protocols.vectors import PaillierOfVectors
+from support.protocols.world import STAGE, SumNumbers, World, reopened
 
 from secagg.contracts import SecureSum
 from secagg.core import encoding

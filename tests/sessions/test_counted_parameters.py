@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.all_methods import SITES, job, records
+from support.methods.all_methods import SITES, job, records
 
 from secagg.jobs.job import parse_job
 from secagg.sessions.planned_job import plan_job

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import SITES, small_job, tables
-from support.world import SumNumbers, World
+from support.protocols.world import SumNumbers, World
+from support.runs.jobs import SITES, small_job, tables
 
 from secagg.core.frames import peek_header, write_frame
 from secagg.core.hash_chain_log import read_log

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.consortium import remote_job
-from support.parties import Parties
+from support.crashes.consortium import remote_job
+from support.protocols.parties import Parties
 
 import secagg
 from secagg.core.frames import open_frame, read_frame, seal_frame, verify_header, write_frame

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.integers import quantised
+from support.protocols.integers import quantised
 
 from secagg.contracts import Field, Kind
 from secagg.contracts.noise import Noise, Placement

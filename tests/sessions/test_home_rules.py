@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from support.consortium import Consortium, remote_job
+from support.crashes.consortium import Consortium, remote_job
 
 from secagg.errors import PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.draft import DRAFT

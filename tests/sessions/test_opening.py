@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.world import SumNumbers, World, run_until
+from support.protocols.world import SumNumbers, World, run_until
 
 from secagg.core import encoding
 from secagg.core.frames import read_frame, write_frame

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.world import STAGE, SumNumbers, World, run_until
+from support.protocols.world import STAGE, SumNumbers, World, run_until
 
 from secagg.contracts import SiteRecords
 from secagg.core import encoding

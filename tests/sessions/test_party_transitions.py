@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.world import STAGE, SumNumbers, World
+from support.protocols.world import STAGE, SumNumbers, World
 
 from secagg.contracts import SecureSum
 from secagg.core import encoding

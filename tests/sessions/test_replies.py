@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.world import SumNumbers, World, events, run_until
+from support.protocols.world import SumNumbers, World, events, run_until
 
 from secagg.core import encoding, ring
 from secagg.core.frames import Header, write_frame

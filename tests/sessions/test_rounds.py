@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.jobs import raw_job
-from support.ledger_runs import folder_with, run
+from support.privacy.ledger_runs import folder_with, run
+from support.runs.jobs import raw_job
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.errors import PolicyRefusal

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import raw_job
-from support.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.privacy.ledger_runs import DELTA, FIVE, folder_with, noised, run
+from support.runs.jobs import raw_job
 
 from secagg.contracts.noise import Adjacency
 from secagg.core.randomness import system_random

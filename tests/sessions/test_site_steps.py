@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import raw_job, table
+from support.runs.jobs import raw_job, table
 
 from secagg.contracts import SiteRecords
 from secagg.core import ring

@@ -1,7 +1,7 @@
 """A million draws of the fast sampler, and what each part that could be wrong would do to them.
 
 Sound samplers raise a false alarm with probability at most 2^-20 for the whole file, over seeds
-(`support.noise_laws`); each case has its share.
+(`support.privacy.noise_laws`); each case has its share.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import exp
 import numpy as np
 import pytest
 from scipy import stats
-from support.noise_laws import alarms, compare, compare_wide, gaussian, two_sided
+from support.privacy.noise_laws import alarms, compare, compare_wide, gaussian, two_sided
 
 from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.privacy.sampling import batched_gaussian as fast

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.random_jobs import STRICTEST, examine, random_method
+from support.privacy.random_jobs import STRICTEST, examine, random_method
 
 pytestmark = [pytest.mark.neural, pytest.mark.attack]
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.fedlin_files import needs
+from support.fedlin.record_files import needs
 
 from reproductions.data.births import skewed
 from reproductions.fedngm.tasks.models import fit

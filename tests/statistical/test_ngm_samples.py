@@ -15,7 +15,7 @@ import pytest
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from support.fedlin_files import needs
+from support.fedlin.record_files import needs
 
 from reproductions.data.package_files import packaged_file
 from secagg import FedNGM

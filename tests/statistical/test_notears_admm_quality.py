@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.sparse_minimum import exact_minimum
-from support.time_series import time_series
+from support.methods.sparse_minimum import exact_minimum
+from support.methods.time_series import time_series
 
 from secagg.experiments.simulated_graphs import (
     edge_weights,

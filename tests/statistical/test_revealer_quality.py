@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.covariance import GraphicalLassoCV
-from support.mixed_graphs import Graph, curved, f1, pairwise_mixed
+from support.methods.mixed_graphs import Graph, curved, f1, pairwise_mixed
 
 from secagg.jobs.job import parse_job
 from secagg.models.neural.graph_votes import vote_level

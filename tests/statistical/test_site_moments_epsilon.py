@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import raw_job, table
-from support.ledger_runs import FIVE, noised
+from support.privacy.ledger_runs import FIVE, noised
+from support.runs.jobs import raw_job, table
 
 from secagg.audits.epsilon.lower_bound import EpsilonBound, bound_epsilon
 from secagg.contracts import SiteRecords

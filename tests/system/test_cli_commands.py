@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.jobs import write_job
+from support.runs.jobs import write_job
 from typer.testing import CliRunner
 
 from secagg import __version__

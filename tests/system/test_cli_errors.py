@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import TOML, write_job
+from support.runs.jobs import TOML, write_job
 
 import secagg.runs.run
 import secagg.runs.session_loop

@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.jobs import write_job
-from support.reports import banners, copied, noised_run, private_job, small_run, tables, void_run
+from support.runs.jobs import write_job
+from support.runs.reports import (
+    banners,
+    copied,
+    noised_run,
+    private_job,
+    small_run,
+    tables,
+    void_run,
+)
 from typer.testing import CliRunner
 
 from secagg.cli import output

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

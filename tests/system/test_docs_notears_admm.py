@@ -11,7 +11,7 @@ import networkx
 import numpy as np
 import pandas as pd
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 import secagg
 from reproductions.notears_admm.tasks.data import data_of, moments_of

@@ -15,7 +15,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 from reproductions.data import sachs
 

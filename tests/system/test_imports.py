@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.fitted_ngms import ngm_folder
+from support.methods.fitted_ngms import ngm_folder
 
 HEAVY = ["torch", "matplotlib", "pandas", "scipy", "phe", "networkx", "sklearn", "causallearn"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ledger_killed import POINTS, told
+from support.crashes.ledger_killed import POINTS, told
 
 KILLS, KEYS, PARTS = 200, 40, 36
 

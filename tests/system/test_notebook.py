@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.checkout import ROOT, copy_checkout
+from support.runs.checkout import ROOT, copy_checkout
 
 NOTEBOOK = ROOT / "examples" / "heart_disease.ipynb"
 

@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.checkout import ROOT, checkout_files, copy_checkout
+from support.runs.checkout import ROOT, checkout_files, copy_checkout
 
 KERNELS = {"secagg/protocols/kernels/_ifma.abi3.so", "secagg/protocols/kernels/_masks.abi3.so"}
 

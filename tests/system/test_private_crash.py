@@ -1,6 +1,6 @@
 """Private runs that are killed and go on: the same noise, paid once, nothing sent unrecorded.
 
-`support.private_killed` kills them at every step around a release; here is what must hold
+`support.crashes.private_killed` kills them at every step around a release; here is what must hold
 then. At the end a coordinator and sites in real processes are killed where it matters most. Killed
 means SIGKILL: what was written to the system's cache survives it. Loss of power is not simulated.
 """
@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import SITES, TOML, write_job
-from support.killed import killed
-from support.nursery import Nursery, nursery, quick_starts
-from support.private_killed import VICTIM, releases, told
-from support.resumed import APART
+from support.crashes.killed import killed
+from support.crashes.nursery import Nursery, nursery, quick_starts
+from support.crashes.private_killed import VICTIM, releases, told
+from support.crashes.resumed import APART
+from support.runs.jobs import SITES, TOML, write_job
 
 from secagg.contracts.noise import Adjacency
 from secagg.core import ring

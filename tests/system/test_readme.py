@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
-from support.checkout import ROOT, copy_checkout
+from support.runs.checkout import ROOT, copy_checkout
 
 FIRST_SCREEN = ["make demo", "make test"]
 MOST_WORDS = {"README.md": 800, "CHANGELOG.md": 900, "docs/performance.md": 900}

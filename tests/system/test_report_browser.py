@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.reports import HOSTILE, copied, hostile_run, noised_run, page_of, small_run, void_run
+from support.runs.reports import (
+    HOSTILE,
+    copied,
+    hostile_run,
+    noised_run,
+    page_of,
+    small_run,
+    void_run,
+)
 
 from secagg.reports.page import render
 from secagg.runs.run import Run

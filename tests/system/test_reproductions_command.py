@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 from typer.testing import CliRunner
 
 from reproductions.__main__ import app

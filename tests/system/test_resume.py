@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.folders import FolderEngine, Killed, dying, folders
-from support.jobs import write_job
-from support.keys import quick_keys
-from support.killed import killed
-from support.nursery import Nursery, nursery, quick_starts
-from support.resumed import APART, check
+from support.crashes.folders import FolderEngine, Killed, dying, folders
+from support.crashes.killed import killed
+from support.crashes.nursery import Nursery, nursery, quick_starts
+from support.crashes.resumed import APART, check
+from support.protocols.keys import quick_keys
+from support.runs.jobs import write_job
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import TOML, write_job
-from support.private_killed import VICTIM, told
+from support.crashes.private_killed import VICTIM, told
+from support.runs.jobs import TOML, write_job
 
 from secagg.contracts.noise import SITE_MOMENTS
 from secagg.core.randomness import seeded_random

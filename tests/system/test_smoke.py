@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.all_methods import SITES, records
-from support.all_methods import job as small_job
-from support.keys import quick_keys
-from support.reports import NEURAL, job, private_job, tables
+from support.methods.all_methods import SITES, records
+from support.methods.all_methods import job as small_job
+from support.protocols.keys import quick_keys
+from support.runs.reports import NEURAL, job, private_job, tables
 
 from secagg.evidence.integrity import verify_folder
 from secagg.jobs.registry import METHODS, PROTOCOLS

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.folders import Killed, dying, folders
-from support.jobs import write_job
-from support.nursery import nursery, quick_starts
-from support.resumed import APART, check
+from support.crashes.folders import Killed, dying, folders
+from support.crashes.nursery import nursery, quick_starts
+from support.crashes.resumed import APART, check
+from support.runs.jobs import write_job
 
 from secagg.core.hash_chain_log import RunLog
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, RecordsRefusal

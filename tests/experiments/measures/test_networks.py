@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
-from support.fitted_ngms import MEANS, SDS, SHARES, ngm_job, ngm_result
+from support.methods.fitted_ngms import MEANS, SDS, SHARES, ngm_job, ngm_result
 
 from secagg.contracts import PublicFacts, TableKind
 from secagg.experiments.measures.graphs import read_graph

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkout import ROOT
-from support.toy_figure import toy_figure
+from support.experiments.toy_figure import toy_figure
+from support.runs.checkout import ROOT
 
 from reproductions.harness.figures import Entry, Figure, Place, read_entries
 from reproductions.harness.pages import write
@@ -103,7 +103,7 @@ def started(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run in its own process: seeds 0 and 1 are done, seeds 2 and 3 wait for a file."""
     (tmp_path / "calls").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "support.toy_figure", tmp_path, tmp_path / "calls", "2",
+        [sys.executable, "-m", "support.experiments.toy_figure", tmp_path, tmp_path / "calls", "2",
          "0=draw", "1=draw", "2=wait", "3=wait"],
         cwd=ROOT / "tests", env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE, text=True,
@@ -275,14 +275,14 @@ def test_results_of_other_code_are_computed_again(tmp_path: Path) -> None:
 
 def test_a_results_name_depends_on_task_and_settings_only(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
-    one = cell("support.toy_task", 1.0, seed=0, what="draw", calls=str(tmp_path))
+    one = cell("support.experiments.toy_task", 1.0, seed=0, what="draw", calls=str(tmp_path))
     cache.save(one, compute(one, code_version(one.task)))
-    same = cell("support.toy_task", 9.0, calls=str(tmp_path), what="draw", seed=0)
+    same = cell("support.experiments.toy_task", 9.0, calls=str(tmp_path), what="draw", seed=0)
     assert cache.load(same) == cache.load(one) and same == one
     others: list[Any] = [{"seed": 1}, {"seed": 0.0}, {"seed": "0"}, {"more": True}]
     for change in others:
         settings = {"seed": 0, "what": "draw", "calls": str(tmp_path)} | change
-        assert cache.load(cell("support.toy_task", 1.0, **settings)) is None
+        assert cache.load(cell("support.experiments.toy_task", 1.0, **settings)) is None
 
 
 @pytest.mark.usefixtures("package")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import chi2
-from support.short_chains import short_chains
+from support.methods.short_chains import short_chains
 
 import secagg
 from secagg.contracts import PublicFacts, RecordCount, Variable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.jobs import small_job
+from support.runs.jobs import small_job
 
 from secagg.contracts import Outcome, PublicFacts, Variable
 from secagg.errors import JobError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin import continuous, fedlin_job, simulated, told
+from support.fedlin.written_out import continuous, fedlin_job, simulated, told
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError

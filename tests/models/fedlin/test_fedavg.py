@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin import (
+from support.fedlin.written_out import (
     Drawn,
     Written,
     bounds,
@@ -17,7 +17,7 @@ from support.fedlin import (
     steps_from,
     told,
 )
-from support.wrong_settings import wrong_settings
+from support.methods.wrong_settings import wrong_settings
 
 from secagg.errors import DataError, JobError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fedlin import bounds, linear_tables, simulated, told
+from support.fedlin.written_out import bounds, linear_tables, simulated, told
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.errors import UsageError

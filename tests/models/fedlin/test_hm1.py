@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin import (
+from support.fedlin.written_out import (
     Written,
     bounds,
     continuous,
@@ -18,7 +18,7 @@ from support.fedlin import (
     simulated,
     told,
 )
-from support.wrong_settings import wrong_settings
+from support.methods.wrong_settings import wrong_settings
 
 from secagg.errors import JobError, UsageError
 from secagg.models.fedlin.gradient_steps import Quadratic

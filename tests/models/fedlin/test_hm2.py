@@ -12,11 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin import Written, bounds, continuous, fedlin_job, linear_tables, simulated, told
-from support.few_sites import exact
-from support.plain_ep import propagate
-from support.playing import rows_of
-from support.wrong_settings import wrong_settings
+from support.fedlin.few_sites import exact
+from support.fedlin.plain_ep import propagate
+from support.fedlin.written_out import (
+    Written,
+    bounds,
+    continuous,
+    fedlin_job,
+    linear_tables,
+    simulated,
+    told,
+)
+from support.methods.playing import rows_of
+from support.methods.wrong_settings import wrong_settings
 
 import secagg
 from secagg.contracts import PublicFacts, State

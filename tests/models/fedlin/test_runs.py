@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fedlin import SEED, Tables, bounds, fedlin_job, linear_tables, simulated
+from support.fedlin.written_out import SEED, Tables, bounds, fedlin_job, linear_tables, simulated
 
 import secagg
 from secagg.contracts import Kind, PublicFacts, State, Variable

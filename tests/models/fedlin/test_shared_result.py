@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.ep_rounds import run
-from support.fedlin import bounds, linear_tables, simulated
-from support.few_sites import exact_sites
+from support.fedlin.ep_rounds import run
+from support.fedlin.few_sites import exact_sites
+from support.fedlin.written_out import bounds, linear_tables, simulated
 
 from secagg.models.fedlin import hm2
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics

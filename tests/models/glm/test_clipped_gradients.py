@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from support.gradients import FAMILIES, GRID, contribution, method_of, public_of, stage_of
+from support.methods.gradients import FAMILIES, GRID, contribution, method_of, public_of, stage_of
 
 from secagg.models.common.clipped_sums import exact_bits
 from secagg.models.common.gaussian import GAUSSIAN

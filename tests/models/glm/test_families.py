@@ -11,8 +11,8 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from support.all_methods import SITES, job, planned_of, play, played, records
-from support.regressions import REGRESSIONS
+from support.methods.all_methods import SITES, job, planned_of, play, played, records
+from support.methods.regressions import REGRESSIONS
 
 from secagg.audits.attacks.records.released_regression import fitted, released_regressions
 from secagg.contracts import (

@@ -9,7 +9,15 @@ import pytest
 import statsmodels.api as sm
 from scipy.optimize import minimize
 from scipy.special import expit
-from support.gradients import FAMILIES, GRID, contribution, fit, method_of, public_of, stage_of
+from support.methods.gradients import (
+    FAMILIES,
+    GRID,
+    contribution,
+    fit,
+    method_of,
+    public_of,
+    stage_of,
+)
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.contracts.noise import Noise, Placement

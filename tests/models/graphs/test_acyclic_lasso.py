@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.linalg
-from support.sparse_minimum import exact_minimum
+from support.methods.sparse_minimum import exact_minimum
 
 from secagg.models.graphs.acyclic_lasso import LeastSquares, acyclic_lasso
 from secagg.models.graphs.acyclicity import acyclicity

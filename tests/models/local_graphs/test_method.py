@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jobs import raw_job
+from support.runs.jobs import raw_job
 
 import secagg
 from secagg.contracts import PublicFacts, SiteRecords, Variable

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 from scipy.special import beta
-from support.short_chains import short_chains
+from support.methods.short_chains import short_chains
 
 from secagg.errors import UsageError
 from secagg.models.common.noisy_moments import NoisyMoments

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.networks import job, tables
+from support.methods.networks import job, tables
 
 from secagg.contracts import SiteRecords
 from secagg.core.randomness import replayable_random

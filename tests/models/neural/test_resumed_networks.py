@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.folders import FolderEngine, Killed, dying, folders
-from support.networks import job, tables
-from support.resumed import check
+from support.crashes.folders import FolderEngine, Killed, dying, folders
+from support.crashes.resumed import check
+from support.methods.networks import job, tables
 
 from secagg.runs.run import resume, run
 

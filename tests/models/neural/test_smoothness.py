@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.networks import job, tables
+from support.methods.networks import job, tables
 
 from secagg.errors import JobError
 from secagg.jobs.job import parse_job

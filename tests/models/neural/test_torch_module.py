@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from support.networks import job, tables
+from support.methods.networks import job, tables
 
 from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
@@ -70,9 +70,9 @@ def test_a_linear_module_with_cross_entropy_is_logistic_regression(outcome: str)
 def test_frozen_parameters_stay_as_they_are() -> None:
     """The last layer is then least squares on the first one's outputs."""
     data = tables()
-    found = fitted(data, outcome="y", module="support.networks:frozen", tolerance=1e-9)
+    found = fitted(data, outcome="y", module="support.methods.networks:frozen", tolerance=1e-9)
     assert list(found.arrays) == ["2.weight", "2.bias"]
-    method = {"name": "torch_module", "outcome": "y", "module": "support.networks:frozen"}
+    method = {"name": "torch_module", "outcome": "y", "module": "support.methods.networks:frozen"}
     run = FinishedModuleRun.of(parse_job(job(method)), found)
     features = run.module[:2]  # type: ignore[index]
     pooled = pd.concat(data.values())
@@ -132,20 +132,20 @@ def test_a_long_update_is_shortened_and_counted() -> None:
 @pytest.mark.parametrize(
     ("factory", "settings"),
     [
-        ("support.networks:batch_norm", {}),
-        ("support.networks:batch_mean", {}),
-        ("support.networks:all_frozen", {}),
-        ("support.networks:lazy", {}),
-        ("support.networks:dropout", {}),
-        ("support.networks:wrong_shape", {}),
-        ("support.networks:no_parameters", {}),
-        ("support.networks:not_a_module", {}),
-        ("support.networks:failing", {}),
-        ("support.networks:missing", {}),
-        ("support.networks", {}),
+        ("support.methods.networks:batch_norm", {}),
+        ("support.methods.networks:batch_mean", {}),
+        ("support.methods.networks:all_frozen", {}),
+        ("support.methods.networks:lazy", {}),
+        ("support.methods.networks:dropout", {}),
+        ("support.methods.networks:wrong_shape", {}),
+        ("support.methods.networks:no_parameters", {}),
+        ("support.methods.networks:not_a_module", {}),
+        ("support.methods.networks:failing", {}),
+        ("support.methods.networks:missing", {}),
+        ("support.methods.networks", {}),
         ("no_such_package.here:net", {}),
-        ("support.networks:COLUMNS", {}),
-        ("support.networks:linear", {"unknown": 3}),
+        ("support.methods.networks:COLUMNS", {}),
+        ("support.methods.networks:linear", {"unknown": 3}),
         ("secagg.models.neural.built_in:mlp", {"hidden": [0]}),
         ("secagg.models.neural.built_in:mlp", {"activation": "step"}),
     ],
@@ -191,14 +191,14 @@ def test_without_torch_the_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_module_that_cannot_be_pickled_works() -> None:
-    found = fitted(tables(), outcome="y", module="support.networks:closure", rounds=2)
+    found = fitted(tables(), outcome="y", module="support.methods.networks:closure", rounds=2)
     assert found.summary["rounds"] == 2
 
 
 @pytest.mark.parametrize("optimiser", ["lbfgs", "adam"])
 def test_a_loss_that_is_not_finite_stops_at_the_site(optimiser: str) -> None:
     with pytest.raises(DataError):
-        fitted(tables(), outcome="y", module="support.networks:root", optimiser=optimiser)
+        fitted(tables(), outcome="y", module="support.methods.networks:root", optimiser=optimiser)
 
 
 def test_a_site_out_of_range_is_not_left_out_of_a_sum() -> None:
@@ -221,7 +221,7 @@ def test_a_site_out_of_range_is_not_left_out_of_a_sum() -> None:
 
 
 def test_a_search_does_not_end_on_a_plateau_above_its_best_value() -> None:
-    found = fitted(tables(), outcome="y", module="support.networks:plateau")
+    found = fitted(tables(), outcome="y", module="support.methods.networks:plateau")
     assert min(found.summary["losses"]) == pytest.approx(found.summary["loss"], abs=1e-9)
 
 
@@ -283,10 +283,10 @@ def policy_file(folder: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("module", "listed", "refused"),
     [
-        ("support.networks:linear", "", True),
-        ("support.networks:linear", 'modules = ["support.networks:linear"]', False),
-        ("support.networks:linear", 'modules = ["support.networks:linear2"]', True),
-        ("support.networks:linear", 'modules = ["any"]', False),
+        ("support.methods.networks:linear", "", True),
+        ("support.methods.networks:linear", 'modules = ["support.methods.networks:linear"]', False),
+        ("support.methods.networks:linear", 'modules = ["support.methods.networks:linear2"]', True),
+        ("support.methods.networks:linear", 'modules = ["any"]', False),
         ("secagg.models.neural.built_in:mlp", "", False),
         ("secagg.models.neural.built_in:imported", "", True),
     ],

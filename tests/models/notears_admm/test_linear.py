@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.playing import play, rows_of
+from support.methods.playing import play, rows_of
 
 from secagg.contracts import Kind, PublicFacts, Result, SiteRecords, State, Variable
 from secagg.core.randomness import system_random

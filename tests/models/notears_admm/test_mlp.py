@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.playing import play, rows_of
+from support.methods.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.randomness import system_random

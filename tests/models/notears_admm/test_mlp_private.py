@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.noisy_mlp import COLUMNS, job, tables
-from support.playing import play, rows_of
-from support.wrong_settings import wrong_settings
+from support.methods.noisy_mlp import COLUMNS, job, tables
+from support.methods.playing import play, rows_of
+from support.methods.wrong_settings import wrong_settings
 
 from secagg.contracts import PublicFacts, RecordCount
 from secagg.core.randomness import replayable_random, system_random

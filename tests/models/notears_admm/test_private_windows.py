@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from support.time_series import time_series
+from support.methods.time_series import time_series
 
 import secagg
 from secagg.audits.epsilon.lower_bound import bound_epsilon

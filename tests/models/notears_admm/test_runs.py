@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.folders import Killed, dying, folders
-from support.time_series import time_series
+from support.crashes.folders import Killed, dying, folders
+from support.methods.time_series import time_series
 
 import secagg
 from secagg.contracts import Result

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.playing import play, rows_of
+from support.methods.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Result, State, Update, Variable
 from secagg.core.randomness import seeded_random

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.playing import play, rows_of
+from support.methods.playing import play, rows_of
 
 from secagg.contracts import COLLECTED_DRAWS, NoisyMatrix, PublicFacts, SiteRecords, State, Variable
 from secagg.core.arrays import Array

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.playing import play, rows_of
+from support.methods.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Variable
 from secagg.core import encoding

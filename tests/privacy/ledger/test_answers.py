@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ledgers import Clock, part
+from support.privacy.ledgers import Clock, part
 
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal

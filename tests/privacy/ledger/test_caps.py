@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from support.ledgers import CAP, START, Clock, numbered, part, seed_of
+from support.privacy.ledgers import CAP, START, Clock, numbered, part, seed_of
 
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import system_random

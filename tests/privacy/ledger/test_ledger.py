@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ledgers import CAP, Clock, numbered, part, seed_of
+from support.privacy.ledgers import CAP, Clock, numbered, part, seed_of
 
 from secagg.contracts.noise import Placement
 from secagg.core.randomness import replayable_random, system_random

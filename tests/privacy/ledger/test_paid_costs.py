@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.ledgers import CAP, START, Clock, numbered, part, seed_of
+from support.privacy.ledgers import CAP, START, Clock, numbered, part, seed_of
 
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal

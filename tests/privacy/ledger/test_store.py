@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.ledgers import CAP, now, numbered, part, seed_of
+from support.privacy.ledgers import CAP, now, numbered, part, seed_of
 
 from secagg.core.randomness import system_random
 from secagg.errors import EvidenceError, InternalError, UsageError

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from support.ledgers import Clock
+from support.privacy.ledgers import Clock
 
 from secagg.contracts import Field, Kind, PublicFacts, SiteRecords, Stage, Variable
 from secagg.contracts.noise import Adjacency, Placement, Sensitivity

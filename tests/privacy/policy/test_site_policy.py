@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 from secagg.contracts.noise import Adjacency
 from secagg.errors import JobError

@@ -1,7 +1,7 @@
 """The exact samplers: their laws, and what each step that could be wrong would do to them.
 
 Sound samplers raise a false alarm with probability at most 2^-20 for the whole file, over seeds
-(`support.noise_laws`); each case has its share. Each broken variant has one step replaced.
+(`support.privacy.noise_laws`); each case has its share. Each broken variant has one step replaced.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import exp
 
 import numpy as np
 import pytest
-from support.noise_laws import alarms, compare, compare_wide, gaussian, laplace, two_sided
+from support.privacy.noise_laws import alarms, compare, compare_wide, gaussian, laplace, two_sided
 
 from secagg.core.randomness import RandomBytes, replayable_random
 from secagg.errors import InternalError

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import portable_kernels
+from support.protocols import portable_kernels
 
 pytestmark = pytest.mark.kernels
 
@@ -45,7 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def play(built: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "support.sanitized_kernels", str(built), *arguments],
+        [sys.executable, "-m", "support.protocols.sanitized_kernels", str(built), *arguments],
         cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
         env=os.environ | {
             "LD_PRELOAD": " ".join(runtimes()),

@@ -9,8 +9,8 @@ that counts shares instead of parties, are excluded by `test_prg.py` and `test_f
 import numpy as np
 import pytest
 from contracts.secure_sum import numbers
-from support.cheating import Cheat
-from support.world import STAGE, SumNumbers, World, run_until
+from support.protocols.cheating import Cheat
+from support.protocols.world import STAGE, SumNumbers, World, run_until
 
 from secagg.core import encoding, ring
 from secagg.core.frames import Header, write_frame

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.masked_steps import ALL, FIVE, OnARing, Steps
+from support.protocols.masked_steps import ALL, FIVE, OnARing, Steps
 
 from secagg.contracts import PhaseRequest, Total
 from secagg.core import ring

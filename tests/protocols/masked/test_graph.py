@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError

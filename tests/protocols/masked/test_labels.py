@@ -2,8 +2,8 @@
 
 import pytest
 from contracts.secure_sum import numbers
-from support.masked_steps import ALL, FIVE, OnARing, Steps
-from support.world import STAGE, SumNumbers, World
+from support.protocols.masked_steps import ALL, FIVE, OnARing, Steps
+from support.protocols.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Context
 from secagg.core import encoding

@@ -7,7 +7,7 @@ import pytest
 from contracts.secure_sum import SecureSumContract, numbers, silence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.world import SumNumbers, World, reopened
+from support.protocols.world import SumNumbers, World, reopened
 
 from secagg.core.frames import peek_header
 from secagg.core.randomness import replayable_random

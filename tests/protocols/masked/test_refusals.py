@@ -4,8 +4,8 @@ The rows follow the table in `secagg.protocols.masked.protocol`.
 """
 
 import pytest
-from support.masked_steps import ALL, FIVE, OnARing, Steps, high_bit
-from support.mutations import with_odd_values
+from support.protocols.masked_steps import ALL, FIVE, OnARing, Steps, high_bit
+from support.protocols.mutations import with_odd_values
 
 from secagg.contracts import Total
 from secagg.core import encoding

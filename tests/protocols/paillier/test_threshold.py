@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from contracts.secure_sum import SecureSumContract, numbers, silence
-from support.world import SumNumbers, World
+from support.protocols.world import SumNumbers, World
 
 from secagg.core import encoding
 from secagg.core.frames import peek_header

@@ -10,8 +10,8 @@ import functools
 
 import numpy as np
 import pytest
-from support.cheating import Cheat
-from support.world import STAGE
+from support.protocols.cheating import Cheat
+from support.protocols.world import STAGE
 
 from secagg.core import encoding
 from secagg.core.frames import seal_frame

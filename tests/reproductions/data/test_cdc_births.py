@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.cdc_files import UNKNOWN, birth, made_births, write_csv, write_fixed_width
+from support.experiments.cdc_files import UNKNOWN, birth, made_births, write_csv, write_fixed_width
 
 from reproductions.data import cdc_births
 from reproductions.data.cdc_births import cause_of, cdc_file

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin_files import needs, write_engines
+from support.fedlin.record_files import needs, write_engines
 
 from reproductions.data import fedlin, package_files
 from secagg.errors import UsageError

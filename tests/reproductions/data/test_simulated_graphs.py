@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
-from support.time_series import time_series
+from support.methods.time_series import time_series
 
 from secagg.errors import UsageError
 from secagg.experiments.simulated_graphs import (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin_files import write_engines
+from support.fedlin.record_files import write_engines
 
 from reproductions.data import fedlin
 from reproductions.fedlin import table_4

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from support.fedlin_files import needs
+from support.fedlin.record_files import needs
 
 from reproductions.data import fedlin
 from reproductions.fedlin import tables as paper_tables

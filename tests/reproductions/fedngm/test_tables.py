@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.cdc_files import made_births, write_csv
-from support.fedlin_files import needs
+from support.experiments.cdc_files import made_births, write_csv
+from support.fedlin.record_files import needs
 from typer.testing import CliRunner
 
 from reproductions.__main__ import app

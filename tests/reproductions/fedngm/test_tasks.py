@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from sklearn.linear_model import LogisticRegression
-from support.cdc_files import made_births, write_fixed_width
-from support.fedlin_files import needs
-from support.made_births import made_study
+from support.experiments.cdc_files import made_births, write_fixed_width
+from support.experiments.made_births import made_study
+from support.fedlin.record_files import needs
 
 import secagg
 from reproductions.data.births import skewed

@@ -12,7 +12,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from support.fedlin_files import needs
+from support.fedlin.record_files import needs
 
 from reproductions.data import sachs
 from reproductions.harness.figures import Figure, Place, read_entries

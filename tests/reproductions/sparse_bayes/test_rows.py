@@ -81,7 +81,7 @@ def test_a_negative_edge_is_dashed() -> None:
 
 
 def toy_study(calls: dict[str, str]) -> Study:
-    fits = {label: cell("support.toy_task", 1.0, what=w) for label, w in calls.items()}
+    fits = {label: cell("support.experiments.toy_task", 1.0, what=w) for label, w in calls.items()}
 
     def tell(numbers: Mapping[str, Any]) -> StudyTables:
         return StudyTables(

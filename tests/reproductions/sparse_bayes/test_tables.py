@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from support.fedlin_files import needs
+from support.fedlin.record_files import needs
 from typer.testing import CliRunner
 
 from reproductions.__main__ import app

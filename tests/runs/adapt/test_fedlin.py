@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.fedlin import bounds, fedlin_job, linear_tables
+from support.fedlin.written_out import bounds, fedlin_job, linear_tables
 from typer.testing import CliRunner
 
 import secagg

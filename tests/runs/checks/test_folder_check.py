@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.hospitals import HOSPITALS, LINEAR, ask, folder, moments_job
+from support.runs.hospitals import HOSPITALS, LINEAR, ask, folder, moments_job
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hospitals import LINEAR, ask, folder, moments_job
+from support.runs.hospitals import LINEAR, ask, folder, moments_job
 from typer.testing import CliRunner
 
 from secagg.cli.main import app

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from support.networks import COLUMNS, job, linear, tables
+from support.methods.networks import COLUMNS, job, linear, tables
 
 import secagg
 from secagg.core.randomness import replayable_random
@@ -47,7 +47,7 @@ def test_a_linear_module_predicts_as_pooled_least_squares() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [linear, partial(linear), "support.networks:linear"],
+    [linear, partial(linear), "support.methods.networks:linear"],
     ids=["function", "partial", "name"],
 )
 @pytest.mark.neural
@@ -125,7 +125,7 @@ def test_the_logarithm_of_an_outcome_is_undone() -> None:
                                         "transform": "log"}}  # fmt: skip
     data = {n: pd.DataFrame({"x": t["x"], "y": np.exp(t["x"] / 2)}) for n, t in tables().items()}
     raw = job(
-        {"name": "torch_module", "outcome": "y", "module": "support.networks:linear"},
+        {"name": "torch_module", "outcome": "y", "module": "support.methods.networks:linear"},
         columns=columns,
     )
     found = simulate(raw, data, random=replayable_random(1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from support.fitted_ngms import ngm_job
+from support.methods.fitted_ngms import ngm_job
 
 from secagg.errors import DataError, SecaggError, UsageError
 from secagg.jobs.job import parse_job

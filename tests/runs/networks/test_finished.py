@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.fitted_ngms import MEANS, SDS, SHARES, ngm_folder, ngm_job, ngm_result, shares_given
+from support.methods.fitted_ngms import (
+    MEANS,
+    SDS,
+    SHARES,
+    ngm_folder,
+    ngm_job,
+    ngm_result,
+    shares_given,
+)
 
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, UsageError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from support.world import SumNumbers, World, run_until
+from support.protocols.world import SumNumbers, World, run_until
 
 from secagg.core.frames import peek_header
 from secagg.errors import PeerError, PolicyRefusal

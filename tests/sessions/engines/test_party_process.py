@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES, write_job
+from support.runs.jobs import SITES, write_job
 
 from secagg.core import encoding
 from secagg.core.frames import read_frame, write_frame

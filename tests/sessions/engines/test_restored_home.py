@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.consortium import Consortium, remote_job
+from support.crashes.consortium import Consortium, remote_job
 
 from secagg.core import encoding
 from secagg.core.frames import peek_header, read_frame, write_frame

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.consortium import Consortium, remote_job
-from support.jobs import SITES
+from support.crashes.consortium import Consortium, remote_job
+from support.runs.jobs import SITES
 
 from secagg.core import encoding
 from secagg.core.frames import write_frame

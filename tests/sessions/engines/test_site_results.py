@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.nursery import nursery, quick_starts
+from support.crashes.nursery import nursery, quick_starts
 
 import secagg
 from secagg.contracts import Result

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import write_job
-from support.nursery import nursery, quick_starts
+from support.crashes.nursery import nursery, quick_starts
+from support.runs.jobs import write_job
 
 from secagg.sessions.engines.loopback import LoopbackEngine
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.loopback import before_each, overrides, processes, same_bits
+from support.crashes.loopback import before_each, overrides, processes, same_bits
 
 import secagg.sessions.engines.loopback
 from secagg.core import encoding

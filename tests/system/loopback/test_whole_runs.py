@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobs import SITES
-from support.loopback import before_each, overrides, processes, same_bits
+from support.crashes.loopback import before_each, overrides, processes, same_bits
+from support.runs.jobs import SITES
 
 import secagg.jobs.site_tables
 from secagg.core.hash_chain_log import read_log

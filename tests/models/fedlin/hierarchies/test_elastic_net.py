@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from oracles.penalised_factor import Factor, log_constant, log_factor, tilted_moments
-from support.penalised_world import regression, sums, vague
-from support.plain_ep import propagate
+from support.fedlin.penalised_world import regression, sums, vague
+from support.fedlin.plain_ep import propagate
 
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet, ElasticPenalty

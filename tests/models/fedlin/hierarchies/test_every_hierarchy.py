@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.penalised_world import regression, sums, vague
+from support.fedlin.penalised_world import regression, sums, vague
 
 from secagg.models.fedlin.hierarchies.base import Hierarchy, SufficientStatistics
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet, ElasticPenalty

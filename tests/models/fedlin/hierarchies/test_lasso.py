@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from oracles.penalised_factor import Factor, log_factor, tilted_moments
-from support.penalised_world import regression, sums, vague
-from support.plain_ep import propagate
+from support.fedlin.penalised_world import regression, sums, vague
+from support.fedlin.plain_ep import propagate
 
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics, TiltedMoments
 from secagg.models.fedlin.hierarchies.lasso import Lasso

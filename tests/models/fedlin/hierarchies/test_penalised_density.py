@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import gamma as gamma_law
 from scipy.stats import invgauss, kstest
-from support.penalised_world import regression, sums
+from support.fedlin.penalised_world import regression, sums
 
 from secagg.models.fedlin.hierarchies.elastic_net import ElasticPenalty
 from secagg.models.fedlin.hierarchies.gibbs import Chains, mixture

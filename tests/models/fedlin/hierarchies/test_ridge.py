@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from oracles.penalised_factor import tilted_moments
-from support.penalised_world import regression, sums, vague
-from support.plain_ep import propagate
+from support.fedlin.penalised_world import regression, sums, vague
+from support.fedlin.plain_ep import propagate
 
 from secagg.models.fedlin.hierarchies.ridge import Ridge
 from secagg.models.fedlin.hierarchies.ridge_likelihood import SpectralLeastSquares

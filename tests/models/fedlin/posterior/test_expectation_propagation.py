@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.ep_rounds import one_term, run
+from support.fedlin.ep_rounds import one_term, run
 
 from secagg.models.fedlin.hierarchies.base import (
     PosteriorDraws,

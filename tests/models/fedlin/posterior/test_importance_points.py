@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
-from support.few_sites import exact
+from support.fedlin.few_sites import exact
 
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.ngm_layouts import mixed_layout, mixed_records, random_graph
+from support.methods.ngm_layouts import mixed_layout, mixed_records, random_graph
 
 from secagg.contracts import Result
 from secagg.core.arrays import Array

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from support.networks import job, tables
+from support.methods.networks import job, tables
 
 from secagg.contracts import PublicFacts, Result, SiteRecords
 from secagg.core.randomness import replayable_random

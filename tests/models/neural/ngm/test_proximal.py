@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.ngm_layouts import mixed_layout
+from support.methods.ngm_layouts import mixed_layout
 
 from secagg.models.neural.ngm.path_norms import path_norms
 from secagg.models.neural.ngm.proximal import proximal_step

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.mixed_graphs import f1, pairwise_mixed
-from support.ngm_layouts import mixed_layout
-from support.wrong_settings import wrong_settings
+from support.methods.mixed_graphs import f1, pairwise_mixed
+from support.methods.ngm_layouts import mixed_layout
+from support.methods.wrong_settings import wrong_settings
 
 from secagg.contracts import Result
 from secagg.core.randomness import replayable_random

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.ngm_layouts import mixed_layout, mixed_records
+from support.methods.ngm_layouts import mixed_layout, mixed_records
 
 from secagg.core.arrays import Array
 from secagg.models.neural.gradients import gradient_sum

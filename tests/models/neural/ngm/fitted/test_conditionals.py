@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.fitted_ngms import BOUND, conditionals, linear_arrays, mixed, model_of
+from support.methods.fitted_ngms import BOUND, conditionals, linear_arrays, mixed, model_of
 
 from secagg.core.arrays import Array
 from secagg.models.neural.ngm.fitted.conditionals import Conditional

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fitted_ngms import BOUND, MIXED, mixed_arrays, model_of, public
-from support.ngm_layouts import COLUMNS, mixed_layout, mixed_records, random_graph
+from support.methods.fitted_ngms import BOUND, MIXED, mixed_arrays, model_of, public
+from support.methods.ngm_layouts import COLUMNS, mixed_layout, mixed_records, random_graph
 
 from secagg.errors import UsageError
 from secagg.models.neural.ngm.fitted.model import FittedNgm

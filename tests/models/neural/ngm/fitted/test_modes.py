@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.fitted_ngms import (
+from support.methods.fitted_ngms import (
     BOUND,
     MEANS,
     PRECISION,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.fitted_ngms import (
+from support.methods.fitted_ngms import (
     MEANS,
     PRECISION,
     SDS,

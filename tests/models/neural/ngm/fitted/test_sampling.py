@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from support.fitted_ngms import (
+from support.methods.fitted_ngms import (
     MEANS,
     MIXED,
     PRECISION,

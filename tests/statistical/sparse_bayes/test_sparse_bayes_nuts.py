@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from support.gold import SIMULATED
-from support.playing import play, rows_of
-from support.simulated_sites import four_sites
+from support.fedlin.gold import SIMULATED
+from support.fedlin.simulated_sites import four_sites
+from support.methods.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, State, Variable
 from secagg.core.randomness import seeded_random

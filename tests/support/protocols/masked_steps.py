@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contracts.secure_sum import numbers
-from support.world import STAGE, SumNumbers, World
+from support.protocols.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Context, PhaseRequest
 from secagg.core import ring

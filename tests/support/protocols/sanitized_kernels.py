@@ -1,6 +1,6 @@
 """Run every kernel at odd sizes, and compare with Python integers.
 
-`python -m support.sanitized_kernels FOLDER`: the folder has the libraries, compiled with
+`python -m support.protocols.sanitized_kernels FOLDER`: the folder has the libraries, compiled with
 -fsanitize=address,undefined. The process must be started with the sanitizers' own malloc
 (LD_PRELOAD) and without Python's (PYTHONMALLOC=malloc). Arrays have no byte to spare, so that a
 read or write beyond one of them ends the process.

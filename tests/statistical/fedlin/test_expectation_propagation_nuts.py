@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.ep_rounds import run
-from support.gold import SIMULATED
-from support.simulated_sites import MU, NOISE, TAU, hundred_sites
+from support.fedlin.ep_rounds import run
+from support.fedlin.gold import SIMULATED
+from support.fedlin.simulated_sites import MU, NOISE, TAU, hundred_sites
 
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy

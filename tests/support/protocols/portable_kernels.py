@@ -18,7 +18,7 @@ import pytest
 from secagg.protocols.kernels import aes, library
 
 SOURCES = Path(library.__file__).parent
-INSTRUCTIONS = Path(__file__).parents[1] / "protocols" / "kernels" / "portable"
+INSTRUCTIONS = Path(__file__).parents[2] / "protocols" / "kernels" / "portable"
 LIBRARIES = {"ifma": library._SOURCES, "masks": aes._SOURCES}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.playing import rows_of
+from support.methods.playing import rows_of
 
 from secagg.contracts import PublicFacts, RecordCount, Result, Stage, Variable
 from secagg.contracts.noise import Clip, Noise

@@ -2,7 +2,7 @@
 
 From the records of 20 sites to the intervals in the columns' own units, as a run makes them. Of N
 data sets, and of as many with 4 sites, without and with weighed points:
-PYTHONPATH=tests:. python tests/statistical/test_fedlin_coverage.py N
+PYTHONPATH=tests:. python tests/statistical/fedlin/test_fedlin_coverage.py N
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pandas as pd
-from support.fedlin import continuous, fedlin_job
+from support.fedlin.written_out import continuous, fedlin_job
 
 from secagg.core.randomness import replayable_random
 from secagg.runs.simulate import simulate_sites

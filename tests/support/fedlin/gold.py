@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 SIMULATED: dict[str, Any] = json.loads(
     (ROOT / "tests" / "oracles" / "simulated_gold.json").read_text()

@@ -3,7 +3,7 @@
 A vector holds everything the party needs (its own keys included: they are test keys), the request
 frame and the outcome: the digest of the reply, or the code of the refusal. Replies that contain a
 sealed envelope differ from run to run (docs/adr/003-sealed-envelopes.md), so theirs is only
-"accepted". `python tests/support/make_vectors.py [PROTOCOL]...` writes them anew.
+"accepted". `python tests/support/protocols/make_vectors.py [PROTOCOL]...` writes them anew.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from support.world import SumNumbers
+from support.protocols.world import SumNumbers
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.core.identity import Identity, PublicIdentity, Role, Roster

@@ -22,7 +22,7 @@ from secagg.sessions.party import REFUSED
 from secagg.sessions.planned_job import plan_job
 from secagg.sessions.session import open_session
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "heart-disease"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "heart-disease"
 HOSPITALS = ("cleveland", "hungary", "switzerland", "va_long_beach")
 LINEAR: dict[str, Any] = tomllib.loads((EXAMPLE / "linear.toml").read_text(encoding="utf-8"))
 LOGISTIC: dict[str, Any] = tomllib.loads((EXAMPLE / "logistic.toml").read_text(encoding="utf-8"))

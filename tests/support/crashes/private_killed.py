@@ -1,6 +1,6 @@
 """Private runs that are killed (SIGKILL) at every step around a release.
 
-python -m support.private_killed '[folder, [{"how": "steps" | "delays" | "all", ...}, ...]]'
+python -m support.crashes.private_killed '[folder, [{"how": "steps" | "delays" | "all", ...}, ...]]'
 
 A step is what changes a file or a contribution, or sends: see `watch`. A process can be told to die
 before its n-th one. `how` a run is killed:
@@ -10,7 +10,7 @@ steps    one site, before the 1st step of each answer, then before the 2nd, ... 
 delays   one site, so many times an answer, after random delays: also inside of a step
 all      coordinator and sites, by random numbers of steps, until the run is finished
 
-Parties are made from their folders and ledgers each time (`support.folders`). Processes are
+Parties are made from their folders and ledgers each time (`support.crashes.folders`). Processes are
 forks of one that has imported everything: hundreds in seconds. A site that may die "sends" into a
 pipe. This prints what it saw as JSON and judges nothing; tests do.
 """
@@ -31,10 +31,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from support.folders import FolderEngine
-from support.ledger_killed import die, fork
-from support.ledgers import now
-from support.processes import printed_by
+from support.crashes.folders import FolderEngine
+from support.crashes.ledger_killed import die, fork
+from support.crashes.processes import printed_by
+from support.privacy.ledgers import now
 
 import secagg.sessions.engines.processes
 from secagg.core.frames import peek_header
@@ -51,7 +51,7 @@ CHANCE = random.Random(20261121)
 
 def told(place: Path, runs: Sequence[Mapping[str, Any]]) -> Any:
     """Run this file as a process and return what it saw."""
-    return printed_by("support.private_killed", [str(place), runs])
+    return printed_by("support.crashes.private_killed", [str(place), runs])
 
 
 def releases(ledger: Path, opened: bool = True) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contracts.secure_sum import numbers
-from support.world import STAGE, SumNumbers, World
+from support.protocols.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Body, SecureSum
 from secagg.core import encoding

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from support.integers import quantised
+from support.protocols.integers import quantised
 
 from secagg.contracts import (
     ASKED_ONCE,

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from support.vectors import METHOD, PROTOCOLS, outcome, party_of, play
-from support.world import World
+from support.protocols.vectors import METHOD, PROTOCOLS, outcome, party_of, play
+from support.protocols.world import World
 
 from secagg.core import encoding
 from secagg.core.frames import write_frame
 
-FOLDER = Path(__file__).parents[1] / "vectors"
+FOLDER = Path(__file__).parents[2] / "vectors"
 NUMBERS = {f"site_{i}": np.array([1.5 * i, -2.25, 1000.0]) for i in range(4)}
 SEED = 11
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.jobs import as_csv, raw_job, table
+from support.runs.jobs import as_csv, raw_job, table
 
 import secagg
 from secagg.core.randomness import RandomBytes, system_random

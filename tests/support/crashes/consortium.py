@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from support.jobs import RULES, SITES, as_csv, raw_job, table
+from support.runs.jobs import RULES, SITES, as_csv, raw_job, table
 
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random

@@ -1,10 +1,10 @@
 """Run or resume a job in a process that kills itself (SIGKILL) at a given point.
 
-python -m support.killed '{"run": [job, out, overrides] | "resume": [out],
+python -m support.crashes.killed '{"run": [job, out, overrides] | "resume": [out],
     "what": "journal" | "log", "number": n, "after": true | false, "nursery": [handle] | []}'
 
 It dies just before or just after it writes the n-th entry of the journal, or line of the log. With
-a handle, its parties come from a nursery (`support.nursery`).
+a handle, its parties come from a nursery (`support.crashes.nursery`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.nursery import Nursery
+from support.crashes.nursery import Nursery
 
 from secagg.core.hash_chain_log import RunLog
 from secagg.runs.run import resume, run
@@ -30,8 +30,13 @@ def killed(nursery: Nursery | None = None, **told: Any) -> bool:
     """Run this file as a process; return whether it was killed (otherwise, it succeeded)."""
     lent = [nursery.line.fileno()] if nursery else []
     done = subprocess.run(
-        [sys.executable, "-m", "support.killed", json.dumps(told | {"nursery": lent}, default=str)],
-        cwd=Path(__file__).parents[1],
+        [
+            sys.executable,
+            "-m",
+            "support.crashes.killed",
+            json.dumps(told | {"nursery": lent}, default=str),
+        ],
+        cwd=Path(__file__).parents[2],
         check=False,
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """Processes at one ledger: killed ones, racing ones, and ones that may not write.
 
-python -m support.ledger_killed '{"what": "kills" | "births" | "race" | "confined", ...}'
+python -m support.crashes.ledger_killed '{"what": "kills" | "births" | "race" | "confined", ...}'
 
 This process imports everything once and is forked for each of them: hundreds in seconds. It prints
 what it saw as JSON and judges nothing; tests do. A child "sends" by writing to a pipe.
@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.ledgers import CAP, now, numbered
-from support.processes import printed_by
+from support.crashes.processes import printed_by
+from support.privacy.ledgers import CAP, now, numbered
 
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal, SecaggError
@@ -39,7 +39,7 @@ POINTS = (
 
 def told(**orders: Any) -> Any:
     """Run this file as a process and return what it saw."""
-    return printed_by("support.ledger_killed", orders)
+    return printed_by("support.crashes.ledger_killed", orders)
 
 
 # --- in the process ------------------------------------------------------------------------------

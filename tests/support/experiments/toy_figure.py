@@ -1,6 +1,6 @@
-"""A figure of toy cells (`support.toy_task`); run as a program, it is reproduced.
+"""A figure of toy cells (`support.experiments.toy_task`); run as a program, it is reproduced.
 
-python -m support.toy_figure FOLDER CALLS JOBS SEED=WHAT...
+python -m support.experiments.toy_figure FOLDER CALLS JOBS SEED=WHAT...
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ def toy_figure(calls: Path, what: Mapping[int, str], gate: Path | str = "") -> F
     calls.mkdir(exist_ok=True)
     panel, method = Panel("here", "column", (1,)), Method("toy", "Toy", note="draws a number.")
     cells = {
-        seed: cell("support.toy_task", 1.0, seed=seed, what=each, calls=str(calls), gate=str(gate))
+        seed: cell(
+            "support.experiments.toy_task",
+            1.0,
+            seed=seed,
+            what=each,
+            calls=str(calls),
+            gate=str(gate),
+        )
         for seed, each in what.items()
     }
     return Figure(

@@ -1,7 +1,7 @@
 """FedLin's HM2 on exam scores of 65 schools and radon in 85 counties: beside NUTS from all records.
 
 oracles/make_fedlin_gold.py has the model, and made the numbers.
-`python -m support.fedlin_gold` prints them beside ours.
+`python -m support.fedlin.nuts_gold` prints them beside ours.
 Two things part ours from the posterior:
 
     rounds, points    q(phi) is within `tolerance`, 0.02, of where rounds go, and moments are sums
@@ -21,8 +21,8 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from support.fedlin_files import needs
-from support.fedlin_gold import DRAWS, GOLD, Compared, compared
+from support.fedlin.nuts_gold import DRAWS, GOLD, Compared, compared
+from support.fedlin.record_files import needs
 
 pytestmark = pytest.mark.data
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams, MixedLMResults
-from support.fedlin_gold import GOLD, Compared
+from support.fedlin.nuts_gold import GOLD, Compared
 
 from reproductions.data import fedlin
 

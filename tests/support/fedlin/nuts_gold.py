@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.checkout import ROOT
+from support.runs.checkout import ROOT
 
 from reproductions.data import fedlin
 from secagg.core.randomness import replayable_random

@@ -14,7 +14,7 @@ def printed_by(module: str, orders: Any) -> Any:
     """Return what the module prints when its only argument is `orders` as JSON."""
     done = subprocess.run(
         [sys.executable, "-m", module, json.dumps(orders, default=str)],
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         check=False,
         capture_output=True,
         text=True,

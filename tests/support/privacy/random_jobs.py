@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from support.hospitals import EXAMPLE, HOSPITALS
+from support.runs.hospitals import EXAMPLE, HOSPITALS
 
 from secagg.audits.record_changes import Difference, contributions_of_each, differences
 from secagg.audits.views import SeenRound

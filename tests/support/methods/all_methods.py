@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from support.regressions import REGRESSIONS, columns_of, with_outcomes
+from support.methods.regressions import REGRESSIONS, columns_of, with_outcomes
 
 from secagg.contracts import (
     Method,

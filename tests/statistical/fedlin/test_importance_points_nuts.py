@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.fedlin_files import needs
-from support.fedlin_gold import POINTS, compared
+from support.fedlin.nuts_gold import POINTS, compared
+from support.fedlin.record_files import needs
 
 pytestmark = pytest.mark.data
 
