@@ -10,8 +10,6 @@ fail; so a run cannot succeed if an install step is missing. CI has no Flower. A
 the instructions remains a reason to skip.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

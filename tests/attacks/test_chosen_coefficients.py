@@ -6,8 +6,6 @@ patient's row. Each single sum depends on hundreds of patients. Sites that judge
 answered 5025 of them, and nine patients' rows were read.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

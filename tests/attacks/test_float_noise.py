@@ -3,8 +3,6 @@
 The same value 0 or 1, the same standard deviation 1, a million outputs of each.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -5,8 +5,6 @@ back is compared with the records. The control runs the two jobs over two copies
 that no ledger knows of the other job.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os

@@ -4,8 +4,6 @@ Each attack has a positive control: the same combination of sums that no rule ho
 with the record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

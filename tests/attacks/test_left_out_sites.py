@@ -4,8 +4,6 @@ Each attack is played twice: with thresholds for the sites of the session alone,
 version, and with thresholds for the sites that the job names. The first is the positive control.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace

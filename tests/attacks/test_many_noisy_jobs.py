@@ -4,8 +4,6 @@ The attack on the heart records: the job declares age with bounds just below tha
 patients, so that its variable singles them out. Each job is noisy; the mean of many is not.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ knows all records and canaries. Each canary is alone at the upper bound of one p
 gradient of this predictor's weight is its own. Without noise, the same auditor finds them: the
 positive control (epsilon None). With -s, the bounds are shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

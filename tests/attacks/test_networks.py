@@ -6,8 +6,6 @@ The coordinator needs to know one value that no other record exceeds, for exampl
 patient. A secure sum does not prevent it, because the sum over all sites is that record's gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

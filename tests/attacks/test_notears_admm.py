@@ -5,8 +5,6 @@ matrix, without saying which site has which. All parties see W and rho2 of every
 coordinator sees the sums. Run with -s to read the errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 

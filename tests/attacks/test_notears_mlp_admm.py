@@ -6,8 +6,6 @@ them. If no combination of values leaves all sums unchanged, the records are loc
 the coordinator of a run searches for records with these sums, from a random start.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ largest one, the others' terms were equal in both sums, all weights but one too,
 was the count times the change of eta. Every rule on weights allowed it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -6,8 +6,6 @@ the patient with the most extreme values has. Then the group's row of the Hessia
 row, times the weight. A rule that counts the records of the whole sum sees hundreds of them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ The forger has the whole folder and no key. Every signature of a contribution st
 all digests and hashes are computed anew, so nothing in the folder contradicts anything else.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

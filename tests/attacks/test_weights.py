@@ -5,8 +5,6 @@ of two late rounds, the rows of three patients were solved exactly. A coordinato
 coefficients can reach the same in one round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`secagg audit`: what it finds in runs whose leaks are known, and in runs without."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`secagg audit`: processes, stored outcomes, views, pages, and folders of finished runs."""
 
-from __future__ import annotations
-
 import html
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attacks on the first sums of a run: what they find after each, and which attacks are refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`secagg audit`: what changing cohorts and colluding sites tell about single sites."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Differences of two sums: they are rows where losses have kinks, and not elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

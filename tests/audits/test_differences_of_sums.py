@@ -1,7 +1,5 @@
 """A few of the jobs of tests/statistical/test_differences_of_sums.py, and a method that fails."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

@@ -4,8 +4,6 @@ A method that says that its sums are pooled must pass `identified_share`. Each a
 names must exist, apply to it, and succeed on records that suit it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -4,8 +4,6 @@ The coordinator that chooses runs the method's own code, on sums that it makes u
 sends, an honest one could have sent, over other sites. So no check at a site could refuse it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

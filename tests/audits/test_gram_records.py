@@ -1,7 +1,5 @@
 """Records behind moments of few records, and sums of graphs that are one site's own."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

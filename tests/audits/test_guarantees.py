@@ -1,7 +1,5 @@
 """Audits of guarantees: the noise, and keys and masks. (Epsilon: tests/statistical.)"""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Attacks of the catalogue against others that were written from the papers alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

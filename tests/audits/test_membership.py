@@ -1,7 +1,5 @@
 """Who took part: areas, rates and their intervals, who is set aside, and tracing within sites."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Attacks on the records of networks: gradients, chosen parameters, and released models."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attacks on jobs with noise once at the sites: each runs, or says why it does not apply."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A combination of columns that is zero in all records but a few: the attack, and the rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

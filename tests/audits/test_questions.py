@@ -1,7 +1,5 @@
 """`secagg audit`: what a coordinator that writes jobs learns, today and with a rule less."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 from typing import Any

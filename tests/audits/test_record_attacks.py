@@ -1,7 +1,5 @@
 """Attacks on the records of linear methods: who took part, and what a person's columns are."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

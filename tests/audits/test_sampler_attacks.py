@@ -1,7 +1,5 @@
 """Attacks on the sparse methods' contributions, sums and messages, and what limits them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

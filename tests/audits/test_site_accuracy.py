@@ -1,7 +1,5 @@
 """A site that has most of the records: how precisely the sums show it, and who else is exposed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What sums determine about sites: its noise and steps, and solutions that are confirmed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A regression of a family that the attacks do not know."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The benchmark of networks: what it prints without torch and Flower, and how rounds are timed."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The NOTEARS-ADMM benchmark: its tables, and that its reference solves what ours solves."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The benchmark of sparse Bayesian regression: its tables, and that NUTS samples the same model."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every benchmark runs at its smallest size and prints a table; nothing here looks at a time."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

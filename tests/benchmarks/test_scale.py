@@ -1,7 +1,5 @@
 """The benchmark of scale: sessions of a few sites, and laws fitted to known costs."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`secagg audit JOB` says first which sites' policies would refuse the job."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands `secagg report`, `secagg sign` and `secagg verify` of a report."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib import resources

@@ -1,7 +1,5 @@
 """The command `secagg experiment`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

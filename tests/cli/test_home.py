@@ -1,7 +1,5 @@
 """`secagg site`, `secagg roster` and `secagg deploy`, from empty folders to a job folder."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat

@@ -12,8 +12,6 @@ a caller prints in another way              `test_nothing_else_prints`
 ==========================================  =============================================
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -12,8 +12,6 @@ help                                        `test_help_is_in_the_order_of_work`
 ==========================================  =============================================
 """
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A compliance report, written once, and copies of it that a test may change."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

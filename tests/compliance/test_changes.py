@@ -1,7 +1,5 @@
 """Every single change in the folder of a report is found and named."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

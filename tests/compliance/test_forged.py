@@ -1,7 +1,5 @@
 """Forged audits, forms and PDFs: each is named, when it is read and when it is run again."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What a person typed: placeholders are no answers, and answers are held against the runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a report says of all releases in the ledgers together, and of small cells."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

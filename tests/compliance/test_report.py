@@ -1,7 +1,5 @@
 """A compliance report: what it says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

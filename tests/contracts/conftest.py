@@ -1,7 +1,5 @@
 """Every registered method, one test each."""
 
-from __future__ import annotations
-
 import pytest
 from support.runs.reports import NEURAL
 

@@ -1,7 +1,5 @@
 """The contract of every `SecureSum`. A protocol inherits these tests by one subclass."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Three planted methods stand beside the real ones: one says nothing, one misspell
 state what is not true.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

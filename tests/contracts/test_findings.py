@@ -1,7 +1,5 @@
 """Verdicts of numbers that no comparison holds of."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 A new method gets all of this by one entry in `CASES`; without it the first test fails.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

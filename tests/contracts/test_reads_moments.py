@@ -5,8 +5,6 @@ means and covariances stay, and every single record changes. A method that reads
 the same numbers, up to rounding.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

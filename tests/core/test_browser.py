@@ -1,7 +1,5 @@
 """Files that a browser draws: real ones, and what is said if there is none or it fails."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from pathlib import Path

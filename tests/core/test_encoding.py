@@ -1,7 +1,5 @@
 """Canonical bytes: round trip, one encoding per value, and only `PeerError` for bad input."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

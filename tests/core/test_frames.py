@@ -1,7 +1,5 @@
 """Frames and envelopes: altered, forged, replayed and misdirected ones are rejected."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import tracemalloc

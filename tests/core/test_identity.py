@@ -1,7 +1,5 @@
 """Keys, signatures, sealing, and the roster that pins them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

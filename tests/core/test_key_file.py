@@ -1,7 +1,5 @@
 """A coordinator's own keys: made once, read again, private, never overwritten."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

@@ -3,8 +3,6 @@
 The readers are those of cards, rosters, messages, policies, run folders and reports' signatures.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

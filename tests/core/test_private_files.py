@@ -1,7 +1,5 @@
 """Private files: written completely or not at all, unreadable for others, locked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Ring arithmetic against Python integers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

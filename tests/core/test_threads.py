@@ -1,7 +1,5 @@
 """Linear algebra in one thread: the same bits on any number of cores; then the old setting."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

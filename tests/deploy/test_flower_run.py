@@ -3,8 +3,6 @@
 Flower is in an environment of its own (examples/flower/README.md), so CI skips these tests.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

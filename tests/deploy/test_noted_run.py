@@ -1,7 +1,5 @@
 """What the coordinator's log says of a run that an engine started."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

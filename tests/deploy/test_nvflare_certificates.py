@@ -1,7 +1,5 @@
 """How long certificates of startup kits are valid, and when a site is warned."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The settings of an NVFLARE kit; the defaults here are those of NVFLARE 2.9.0, shortened."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

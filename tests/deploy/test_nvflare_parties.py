@@ -1,7 +1,5 @@
 """The object at a client of NVFLARE, without NVFLARE's processes."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from types import SimpleNamespace

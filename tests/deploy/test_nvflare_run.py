@@ -1,7 +1,5 @@
 """Four hospitals and two aggregators over NVFLARE, with mutual TLS and a process for each party."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """What the pages say of settings and sums is what the code says; each class has one table."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

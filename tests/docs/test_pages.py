@@ -1,7 +1,5 @@
 """The jobs, commands and statements of the documentation are right."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import math

@@ -1,7 +1,5 @@
 """Claims are worded once: plan, run report and compliance report show the same sentences."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A log whose whole chain is forged: the sites' signatures detect what is not theirs."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path

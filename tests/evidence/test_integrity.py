@@ -3,8 +3,6 @@
 Logs that are forged as a whole are in `test_forged_logs`.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

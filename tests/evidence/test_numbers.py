@@ -1,7 +1,5 @@
 """Numbers as a report writes them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading a run folder that anybody may have written: the error names the malformed file."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -3,8 +3,6 @@
 All sites countersign the log, which has only the digest of these facts. So every signature holds.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The attacks of an experiment: what is planned, computed, and drawn."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

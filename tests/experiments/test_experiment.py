@@ -1,7 +1,5 @@
 """A whole experiment: cells, keys, runs, files; and what a second start computes."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

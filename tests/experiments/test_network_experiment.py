@@ -1,7 +1,5 @@
 """An experiment with networks: its baselines, and a run with noise, computed in other ways."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every study in examples/ can be planned without a refused point, and every job there can run."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """An experiment over simulated records, along their number; and one with attacks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

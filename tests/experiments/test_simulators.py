@@ -1,7 +1,5 @@
 """Simulated records: the stated truth is the one that large samples show."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Means, paired differences and the recommendation, against scipy and published tables."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

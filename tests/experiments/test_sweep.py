@@ -1,7 +1,5 @@
 """The file of an experiment: what it means, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

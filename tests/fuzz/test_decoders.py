@@ -4,8 +4,6 @@ In addition, the contract suite sends mutated messages with valid signatures thr
 (`test_mutated_messages_are_typed_errors`).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

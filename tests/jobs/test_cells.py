@@ -1,7 +1,5 @@
 """How cells are read does not depend on the other cells of their column."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

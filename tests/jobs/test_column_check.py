@@ -1,7 +1,5 @@
 """What a site learns of one column of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

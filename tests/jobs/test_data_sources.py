@@ -1,7 +1,5 @@
 """Where records come from: a folder of files, one table, or Python; and whose rules they carry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

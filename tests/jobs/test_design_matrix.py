@@ -1,7 +1,5 @@
 """From a site's table to scaled rows: every row of the schema's table, and what cells may hold."""
 
-from __future__ import annotations
-
 import datetime
 import math
 from decimal import Decimal

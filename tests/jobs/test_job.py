@@ -1,7 +1,5 @@
 """Job files: what is accepted, and the one line for each mistake."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

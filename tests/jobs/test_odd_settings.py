@@ -1,7 +1,5 @@
 """The coordinator writes the job: any value in it is accepted or named as an error of the job."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import random

@@ -1,7 +1,5 @@
 """Tables as people really save them: each way either gives the right cells or one clear line."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which records of a person are used, and what the others have to do with it: nothing."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

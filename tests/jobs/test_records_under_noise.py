@@ -1,7 +1,5 @@
 """A record's spelling decides this record only: the table of `secagg.jobs.records_under_noise`."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """From a job's tables to methods and protocols: one line for each mistake."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import tomllib

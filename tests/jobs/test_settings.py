@@ -1,7 +1,5 @@
 """Each table of a job, method, protocol and policy lists its settings, with types and meanings."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import BaseModel
 

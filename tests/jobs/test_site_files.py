@@ -1,7 +1,5 @@
 """What is found before a run: missing columns, copies of files, files that no site uses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A linear Gaussian simulator for the tests of the graph learners."""
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from collections.abc import Callable

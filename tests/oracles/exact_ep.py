@@ -6,8 +6,6 @@ cavity as vague as the first rounds' is too wide for such a grid. So rounds begi
 with K equal factors of a density that is given; where they end does not depend on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ traces          Dwork, Smith, Steinke, Ullman and Vadhan (2015); Homer and other
 mu_lower        Nasr and others (2023), with the limits of Clopper and Pearson
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm

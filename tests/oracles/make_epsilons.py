@@ -8,8 +8,6 @@ Each row has sigma (sensitivity 1), compositions, delta and what PRV returns for
 an estimate and an upper bound of epsilon (Gopi, Lee & Wutschitz 2021), in this order.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import warnings

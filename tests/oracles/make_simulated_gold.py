@@ -18,8 +18,6 @@ hundred sites: example 4.1 of Yue, Al Kontar and Estrada Gomez (2022). The sampl
 Each quantity has its mean, its sd and their Monte Carlo errors. R-hat is the largest of all.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

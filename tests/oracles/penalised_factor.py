@@ -7,8 +7,6 @@ others: one of them is integrated in closed form (two halves of a normal density
 Gauss-Legendre on either side of 0. Densities of v are normalised by quadrature, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -15,8 +15,6 @@ of 1e3 to 1e6 points. For a thousand releases it is compared to 0.5 % there.
 That ours are not below the *exact* values is tested in test_gaussian_dp.py.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The exact posterior of table 2's lasso, against sums over a grid."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import block_diag
 

@@ -8,8 +8,6 @@ component with posterior sd s these are apart by
     HM2's errors  APART, WIDER and those of sites: tests/statistical/fedlin/test_fedlin_nuts.py
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.fedlin.mixed_model import Mixed, apart, mixed, sites_apart

@@ -1,7 +1,5 @@
 """Clipping: the norm and the grid hold in the integers, whatever the records."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The verdict on the tutorial's private job against its error in draws of the noise."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from pathlib import Path

@@ -3,8 +3,6 @@
 Comparisons with errors that are measured are in `test_measured_error`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

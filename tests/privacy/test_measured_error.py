@@ -1,7 +1,5 @@
 """The verdict before data against errors that are measured, in records and noise that are drawn."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The portable build has plain C in place of the processor's vector instructions, 
 tested also on a processor without them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

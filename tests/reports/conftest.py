@@ -1,7 +1,5 @@
 """Runs for reports to describe, made outside of the tests that come first."""
 
-from __future__ import annotations
-
 import pytest
 from support.methods.short_chains import short_chains, shorten
 from support.runs.reports import noised_run, small_run

@@ -1,7 +1,5 @@
 """The first three lines of a page, and whether sites agree: each number is the result's."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

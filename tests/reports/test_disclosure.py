@@ -1,7 +1,5 @@
 """What all sums of a run tell together: on the page, on the terminal, and before the run."""
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A report under differential privacy claims what the facts bear out, and nothing that is exact."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The terms of a guarantee are those of the code."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from support.runs.reports import noised_run, private_job

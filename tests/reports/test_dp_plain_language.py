@@ -1,7 +1,5 @@
 """Plain words state the guarantee and no more: each of their numbers has an oracle here."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

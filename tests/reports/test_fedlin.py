@@ -1,7 +1,5 @@
 """The page and the tables of a FedLin result: their numbers are the summary's."""
 
-from __future__ import annotations
-
 import functools
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What page and terminal say of a graph: titles, units, votes, how arrows may be read."""
 
-from __future__ import annotations
-
 import functools
 import io
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A graph over time: effects of earlier steps on the terminal and on the page."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """What ledgers say is in the report: what a run cost, what it repeated, what all cost together."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """What a report says is not protected: of a coordinator that departs, and of other runs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """A value on the log scale is called so wherever it is shown; result.json keeps the job's names."""
 
-from __future__ import annotations
-
 import functools
 import io
 import re

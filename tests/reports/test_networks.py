@@ -1,7 +1,5 @@
 """What the page and the terminal show of trained networks."""
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import Any

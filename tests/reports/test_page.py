@@ -1,7 +1,5 @@
 """The report says what the facts say, for every method and protocol, whatever names it is given."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

@@ -3,8 +3,6 @@
 Numbers are those of `Result.summary`, which `tests/models/sparse_bayes/test_result.py` checks.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Effects per standard deviation, and huge odds ratios, in reports and on terminals."""
 
-from __future__ import annotations
-
 import io
 import math
 from dataclasses import replace

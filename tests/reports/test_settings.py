@@ -1,7 +1,5 @@
 """Which settings the report lists, and what each printed page bears."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """No reader may take a count that sites left out, because it was small, for none at all."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The first page: what the run protects, what went wrong, how it went on, and where it ran."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every claim, remark and published number of every figure is about places that have cells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """`secagg budget`: where it looks, what it shows, and whose cap it sets."""
 
-from __future__ import annotations
-
 import json
 import math
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The plan's verdict states what it assumes, in the columns' own units."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the plan says about graphs and regressions with noise once at the site."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

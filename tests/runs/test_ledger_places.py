@@ -1,7 +1,5 @@
 """Where ledgers lie, who may choose it, and what happens where there is no place for one."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 from typing import Any

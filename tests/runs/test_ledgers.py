@@ -1,7 +1,5 @@
 """Ledgers over runs: budgets add up, cohorts are compared, decisions are on record."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path

@@ -12,8 +12,6 @@ with a damaged log; whose run is a link          stays, and is named
 ===============================================  ==============================
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

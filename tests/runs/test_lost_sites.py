@@ -1,7 +1,5 @@
 """Sites that are lost for good: the run begins again without them where the rules allow it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A method is one place: its own module and one line of the registry, and everything knows it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A protocol is one place: its own module and one line of the registry."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

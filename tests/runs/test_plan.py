@@ -1,7 +1,5 @@
 """Who would refuse a job as it stands: `secagg plan` asks rules and ledgers, and changes none."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run refuses because of public facts, `secagg plan` refuses too, before any release."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

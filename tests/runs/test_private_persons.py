@@ -1,7 +1,5 @@
 """Differential privacy for persons with several records: what it costs, and what moves the sums."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

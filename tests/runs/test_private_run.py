@@ -1,7 +1,5 @@
 """Whole runs under differential privacy: what leaves has noise, of the size that was stated."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

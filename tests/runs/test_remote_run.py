@@ -1,7 +1,5 @@
 """Parties with homes of their own, over a fake federated engine: same bits, kills, refusals."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path

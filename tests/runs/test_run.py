@@ -1,7 +1,5 @@
 """`secagg.run` from Python: its evidence, its folder, and whose words an error has."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A job without its parties has the bits of the job with them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

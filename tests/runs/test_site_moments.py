@@ -1,7 +1,5 @@
 """Noise once at the site: one charge for all methods, and no method gets a record."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The folder `transcript`: every message as it arrived, bound by the log, on request only."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the parties agree on is the same on every computer; anything else changes it."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Consent before the first sum: a refusal by one site costs no other site any budget."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The coordinator: when it ends a run, and that it records a release before using it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The coordinator's table: as documented, reachable, and what a session really goes through."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

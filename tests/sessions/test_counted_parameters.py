@@ -1,7 +1,5 @@
 """The number of parameters that a policy's ratio counts, for methods that read moments only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

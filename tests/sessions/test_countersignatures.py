@@ -1,7 +1,5 @@
 """Countersignatures: what a site signs, what it refuses to sign, and sites that do not answer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

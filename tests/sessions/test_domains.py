@@ -1,7 +1,5 @@
 """No signed message of one protocol, phase, round or session is accepted as another one."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The oracle does not use the codec: each site's float64 moments become integers b
 rounding, and numpy adds those, as int64 or as Python integers.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from fractions import Fraction

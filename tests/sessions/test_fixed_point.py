@@ -1,7 +1,5 @@
 """Encoding, plans and decoding against exact rational arithmetic; edge cases."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

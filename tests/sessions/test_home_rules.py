@@ -10,8 +10,6 @@ the draft with one profile chosen                     by the profile's rules
 ====================================================  =====================
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The journal: it returns the same step, and only for the log that it belongs to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

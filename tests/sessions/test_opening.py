@@ -1,7 +1,5 @@
 """Opening a sum: an aggregator checks the release rules for every request."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A party refuses requests that a coordinator must not send."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any

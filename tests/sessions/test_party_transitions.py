@@ -1,7 +1,5 @@
 """The tables of a party: documented, complete, and the same as the behaviour of parties."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import Enum

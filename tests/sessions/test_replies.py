@@ -1,7 +1,5 @@
 """Replies that the coordinator rejects: stale, forged, misdirected, repeated, or junk."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The round that counts records: small counts, and cells that are too small."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Two runs at the same time: the second one is compared with the releases of the first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

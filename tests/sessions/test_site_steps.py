@@ -1,7 +1,5 @@
 """A site under differential privacy with more rows than the bounds of its sums allow."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

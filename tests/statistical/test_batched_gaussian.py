@@ -4,8 +4,6 @@ Sound samplers raise a false alarm with probability at most 2^-20 for the whole 
 (`support.privacy.noise_laws`); each case has its share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from math import exp

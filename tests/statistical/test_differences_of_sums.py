@@ -3,8 +3,6 @@
 The strictest profile needs 11 records. A row is a record here: the heart records name no persons.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.privacy.random_jobs import STRICTEST, examine, random_method

@@ -1,7 +1,5 @@
 """Graphs with noise once at the site: false edges of unrelated columns, and the smallest edge."""
 
-from __future__ import annotations
-
 import math
 from importlib import import_module
 from typing import Any

@@ -12,8 +12,6 @@ checks below then raise an alarm with probability at most 2^-20 for the whole fi
 Each broken variant is the protocol with one small function replaced, and must raise the alarm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any

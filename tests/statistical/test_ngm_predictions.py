@@ -4,8 +4,6 @@ Three sites of 220 births, each with more births of one kind, and 223 public bir
 in section 3 of Chajewska and Shrivastava (2023). With -s, the figures are shown.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

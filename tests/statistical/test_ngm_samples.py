@@ -5,8 +5,6 @@ records', shares of levels within 0.02, and a classifier that can hardly tell sa
 With -s, the figures are shown.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How good the graphs are, on sixteen seeds or more; run with -s to read the figures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.methods.sparse_minimum import exact_minimum

@@ -1,7 +1,5 @@
 """Edge F1 of graph revealers on three sites, beside the pooled graphical lasso; -s shows them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -12,8 +12,6 @@ What these audits cannot see is left to others: float noise of the right size (`
 the tests of the samplers), and noise that can be predicted (randomness, ledger).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Collection, Sequence

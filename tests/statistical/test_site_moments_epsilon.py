@@ -5,8 +5,6 @@ has the largest norm. Both data sets have the same noise in each pair of runs, w
 allows (`secagg.audits.epsilon.lower_bound`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The commands when all goes well: run, plan, verify, list; as text and as JSON."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

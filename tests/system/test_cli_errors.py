@@ -1,7 +1,5 @@
 """The command line: every way to fail has its exit code and one line, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

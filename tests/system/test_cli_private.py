@@ -1,7 +1,5 @@
 """What the command line says of differential privacy: before a run, and after it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

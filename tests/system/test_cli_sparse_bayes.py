@@ -1,7 +1,5 @@
 """The commands on the example of sparse regression, and on a field over the same columns."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What conftest.py adds: marks by folder, no skips where they are not allowed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

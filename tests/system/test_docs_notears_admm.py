@@ -1,7 +1,5 @@
 """The jobs of docs/reproductions/notears-admm.md do what it says, where sites differ in level."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples' data: what is committed is what the scripts make, and what their READMEs say."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """`import secagg` and `secagg --help` answer at once: heavy libraries load when they are used."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ Killed means SIGKILL: what the process had written to the system's cache survive
 is not simulated; there `synchronous = EXTRA` and the disk are trusted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

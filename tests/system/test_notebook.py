@@ -4,8 +4,6 @@ Its cells are plain Python, so they are run as such, where a notebook server wou
 environment for notebooks is larger than all of secagg's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -3,8 +3,6 @@
 Installed in an environment of its own, it runs README's example in a folder outside the clone.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

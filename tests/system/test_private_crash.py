@@ -5,8 +5,6 @@ then. At the end a coordinator and sites in real processes are killed where it m
 means SIGKILL: what was written to the system's cache survives it. Loss of power is not simulated.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -7,8 +7,6 @@
 - toml: README's is an excerpt of an example; tests/docs checks those of the site.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`python -m reproductions notears-admm`: what it prints and writes, and how it fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

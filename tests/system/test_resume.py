@@ -1,7 +1,5 @@
 """Runs that were killed, and go on: the same bits, one whole log, nothing lost."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Noise once at the site: a site that is killed around its draw draws the same noise again."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from pathlib import Path

@@ -3,8 +3,6 @@
 Of runs that are killed and resumed, `test_resume.py` has the smoke test.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

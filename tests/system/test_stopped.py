@@ -1,7 +1,5 @@
 """Runs that stopped by an error and went on: the log says why they stopped, and since when."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Mapping

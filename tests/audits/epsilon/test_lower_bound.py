@@ -4,8 +4,6 @@ Every assertion about a confidence limit may fail by chance: with the auditor's 
 each, were the seeds drawn anew.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

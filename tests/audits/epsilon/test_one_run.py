@@ -1,7 +1,5 @@
 """Bounds from canaries in one run: by hand, by simulation of a known mechanism, and of networks."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

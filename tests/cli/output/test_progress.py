@@ -1,7 +1,5 @@
 """Progress on standard error: a line a round, and of very many rounds not all."""
 
-from __future__ import annotations
-
 import pytest
 
 from secagg.cli.output import progress

@@ -1,7 +1,5 @@
 """Each metric against its definition, computed in another way."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

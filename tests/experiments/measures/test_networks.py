@@ -1,7 +1,5 @@
 """The pseudo-likelihood of networks, against densities of scipy. (No torch is needed.)"""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

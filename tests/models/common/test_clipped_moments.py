@@ -1,7 +1,5 @@
 """How far one record can move the moments: equations (1) and (2) against search and extremes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Summaries of draws: against laws that are known, and where nothing can be known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Poisson samples of records, and the estimated size of a sample."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

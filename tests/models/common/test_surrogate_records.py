@@ -1,7 +1,5 @@
 """Records that have given moments."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Names of columns in a method's settings: found, refused, or answered with a similar name."""
 
-from __future__ import annotations
-
 import pytest
 from support.runs.jobs import small_job
 

@@ -1,7 +1,5 @@
 """FedLin's regressions: designs and units, from a site's raw rows to its own coefficients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedAvg and Ditto as runs, against a plain loop over raw records; their edge cases."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

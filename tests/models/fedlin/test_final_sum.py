@@ -1,7 +1,5 @@
 """The last sum of FedLin's methods: which sites are in it, what it is said to tell, and to whom."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """HM1 as a run, against the dense algorithm on raw records; its edge cases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@
 fixed point are. Hierarchies have tests of their own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a FedLin result says about its numbers under noise once at the site."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

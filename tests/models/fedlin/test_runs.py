@@ -1,7 +1,5 @@
 """HM1 and FedAvg through whole sessions: protocols, small sites, coordinators that cheat."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What HM2 says of what sites share: of weighed points, and with what cautions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A FedLin site's records: parted, brought to its own least squares, kept between rounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

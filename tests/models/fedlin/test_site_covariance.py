@@ -1,7 +1,5 @@
 """HM1 from sums over sites, against the dense algorithm written plainly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

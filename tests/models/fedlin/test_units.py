@@ -1,7 +1,5 @@
 """Pooled units: means and deviations of all records, and columns that do not vary."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Clipped gradients: what one record can move, exactly, in the integers that a site sends."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

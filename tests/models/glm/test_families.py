@@ -1,7 +1,5 @@
 """Every family of regressions: what its functions are, its bounds, and fits against statsmodels."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

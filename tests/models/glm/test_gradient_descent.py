@@ -1,7 +1,5 @@
 """Gradient rounds: where they lead, without and with noise, and which settings are refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

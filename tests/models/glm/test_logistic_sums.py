@@ -1,7 +1,5 @@
 """The sums of one round of logistic regression: their values, and their public bounds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

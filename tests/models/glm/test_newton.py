@@ -1,7 +1,5 @@
 """Newton's method over summed parts: fits, separation, and the way back to the columns' units."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

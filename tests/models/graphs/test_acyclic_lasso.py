@@ -1,7 +1,5 @@
 """The problems inside NOTEARS: a general minimiser finds the same minima."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.linalg

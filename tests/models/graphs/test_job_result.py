@@ -1,7 +1,5 @@
 """A learned graph as a job's result."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

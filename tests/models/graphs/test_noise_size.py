@@ -1,7 +1,5 @@
 """The noise's size against simulated noise, and the levels against scipy and simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom, norm

@@ -1,7 +1,5 @@
 """The notes on learned graphs of every method, in whole sessions."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from typing import Any

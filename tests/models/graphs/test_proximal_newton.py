@@ -1,7 +1,5 @@
 """The proximal Newton method, with test fits and graphs and those of the library."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

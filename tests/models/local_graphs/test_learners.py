@@ -1,7 +1,5 @@
 """Graphs of single sites, and votes and averages over them, counted by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Voting and averaging in real sessions, against direct computation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

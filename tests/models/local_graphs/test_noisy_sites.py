@@ -1,7 +1,5 @@
 """Sites with noisy moments: repetitions with fresh noise, votes on them, raised settings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

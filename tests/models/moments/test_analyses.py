@@ -1,7 +1,5 @@
 """Analyses: settings that are wrong by themselves are refused before data are read."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

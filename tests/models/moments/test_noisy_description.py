@@ -1,7 +1,5 @@
 """Descriptions of noisy moments: those of the records without noise, with calibrated errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Moments within sites, through whole sessions, against statsmodels with an indicator a site."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gradients against finite differences, and what one record can change under noise."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The optimisers reach the minimum, against SciPy's and formulas, and end when nothing helps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks with differential privacy, as whole runs: in the sum, and at the sites."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Only slots in which nothing differs in any bit are used."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

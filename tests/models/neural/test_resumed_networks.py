@@ -1,7 +1,5 @@
 """Networks that stop in the middle of training and go on: the same parameters, bit for bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

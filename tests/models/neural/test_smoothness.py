@@ -1,7 +1,5 @@
 """Which modules are smooth, so that differences of their exact sums hide records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

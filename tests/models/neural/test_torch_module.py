@@ -1,7 +1,5 @@
 """Any module over sites: known optima, FedAvg step by step, bad modules and bad records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

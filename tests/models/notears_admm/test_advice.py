@@ -1,7 +1,5 @@
 """Advice on a graph that did not converge: it depends on the cause."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

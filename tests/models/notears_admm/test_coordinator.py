@@ -1,7 +1,5 @@
 """The coordinator's round: what it computes from the sum, when it stops, what a failure keeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

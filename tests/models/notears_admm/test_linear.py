@@ -1,7 +1,5 @@
 """The method's functions, called directly: what a site answers and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """NOTEARS-ADMM with noise once at the site: what it raises, and the score of an edge."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sites in eigenvectors against literal versions of (4), (7) and (10), in 60 digits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import mpmath as mp

@@ -1,7 +1,5 @@
 """Clipped gradients of the networks: their values, and what one record can move, in integers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

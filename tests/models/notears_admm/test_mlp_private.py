@@ -1,7 +1,5 @@
 """`notears_mlp_admm` with noise in every round: settings, what a record moves, samples, runs."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Windows of series under differential privacy: how far one event moves a site's moments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The fixed-point steps of a round's answers, for the linear and the nonlinear method."""
 
-from __future__ import annotations
-
 import pytest
 
 from secagg.models.notears_admm.range import FRACTION_BITS, bits_for

@@ -1,7 +1,5 @@
 """Stationarity, against conditions computed with networkx and against a known optimum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import networkx as nx

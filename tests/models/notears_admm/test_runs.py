@@ -1,7 +1,5 @@
 """NOTEARS-ADMM through whole sessions: results, bounds, a killed run."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Variants: what holds for settings that a job leaves out, and that a job's own settings win."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

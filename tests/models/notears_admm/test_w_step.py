@@ -1,7 +1,5 @@
 """Problem (5): its two solvers, and the convex problems inside one of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.linalg

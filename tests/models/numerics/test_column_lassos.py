@@ -1,7 +1,5 @@
 """Lassos with ridge weights from a covariance, against scikit-learn's on rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import Lasso

@@ -1,7 +1,5 @@
 """Moves along a line: the density that they leave unchanged, and directions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.integrate import quad

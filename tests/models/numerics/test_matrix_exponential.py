@@ -1,7 +1,5 @@
 """exp(A) - I against sixty digits, entry by entry."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath as mp

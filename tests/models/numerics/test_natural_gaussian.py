@@ -1,7 +1,5 @@
 """Normal densities in natural parameters: Lemma 1, moments, and what counts as a density."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

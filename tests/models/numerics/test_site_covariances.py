@@ -1,7 +1,5 @@
 """The prior that sites learn together: densities and draws against scipy's Wishart distribution."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Spike or slab with the coefficient integrated out, against sums over a grid."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

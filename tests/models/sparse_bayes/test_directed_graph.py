@@ -1,7 +1,5 @@
 """Federated sparse directed graphs, with every step of a run called directly."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

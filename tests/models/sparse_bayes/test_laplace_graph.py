@@ -1,7 +1,5 @@
 """A site's draws of its own graph: each step against a slow one derived from the model."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from itertools import permutations
 

@@ -1,7 +1,5 @@
 """A graph with normal errors under noise at the site: density, both moves, and the joint law."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exact moments as missing data: derivatives, both moves, and the limit without noise."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Draws of spike or slab with theta integrated out, against enumeration of all choices."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from secagg.models.sparse_bayes.marginal_slabs import draw_slabs

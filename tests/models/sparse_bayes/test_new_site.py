@@ -1,7 +1,5 @@
 """A new site's posterior against quadrature, and the coverage of its predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Directed graphs with normal errors, and with a known order: sweeps, pairs, sites, edge cases."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Federated sparse regression and Markov random fields, with every step called directly."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,6 @@
 and against the records.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A site's sums of its draws give the same summaries as the draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

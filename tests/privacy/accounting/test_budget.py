@@ -1,7 +1,5 @@
 """Caps: each row of the table, against the formula of Balle and Wang written out anew."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import Counter

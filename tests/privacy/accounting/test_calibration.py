@@ -1,7 +1,5 @@
 """Calibration: the noise of each stage keeps the promise, and rests on what it says."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The remainder against brute force: sums of discrete Gaussians, and a Gaussian rounded."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

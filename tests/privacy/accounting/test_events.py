@@ -1,7 +1,5 @@
 """Events as data, and what any number of them cost together: edges, composition, known figures."""
 
-from __future__ import annotations
-
 import json
 import math
 from fractions import Fraction

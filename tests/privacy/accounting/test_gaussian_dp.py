@@ -1,7 +1,5 @@
 """The Gaussian accountant against 60-digit arithmetic, two other accountants and its own edges."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Privacy-loss distributions against quadrature, closed forms and dp-accounting."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Events, caps and calibration of Poisson samples and of trainings at a site."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Exact jobs that the records answered: which count, for how long, and that the limit is atomic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta

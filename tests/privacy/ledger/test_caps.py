@@ -1,7 +1,5 @@
 """Caps in the ledger: what gets in, for how long it counts, and what a refusal says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta

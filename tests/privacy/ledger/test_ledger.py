@@ -1,7 +1,5 @@
 """The ledger's tables, row by row. Crashes and races are in tests/system/test_ledger_crash.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an open ledger has counted, against all its lines counted anew; whoever wrote them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress

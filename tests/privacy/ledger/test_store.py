@@ -1,7 +1,5 @@
 """The file under the ledger: private, whole, appended to, and refused where it is anything else."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

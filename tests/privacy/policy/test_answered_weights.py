@@ -1,7 +1,5 @@
 """The rule on the records that a sum, or the difference of two sums, depends on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Small cells over all sites: the counts, and the check before anything else is computed."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The table of `secagg.privacy.policy.differencing`, brute force on small cases, and what it
 prevents."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

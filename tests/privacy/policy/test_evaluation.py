@@ -1,7 +1,5 @@
 """The table of `secagg.privacy.policy.evaluation`, row by row, at and beside each threshold."""
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

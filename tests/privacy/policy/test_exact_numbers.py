@@ -1,7 +1,5 @@
 """The count of exact numbers: the rule's table, row by row, and the lines in the ledger."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """What a guard enters in the ledger for a contribution. Whole runs are in tests/sessions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Each row of the table of its module; families of sessions are in `tests/attacks`."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Whether an exact job may follow earlier ones: the table of `questions`, and brute force."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a site computes from its own records for the rules, and the dominance rules."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 

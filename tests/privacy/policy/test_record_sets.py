@@ -1,7 +1,5 @@
 """What the exact sums of all jobs single out: sets of levels, leverage, records that were added."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 from typing import Any

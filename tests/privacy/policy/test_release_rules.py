@@ -1,7 +1,5 @@
 """The release rules' table, row by row, for each of the three times they are checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path

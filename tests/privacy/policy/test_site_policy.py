@@ -1,7 +1,5 @@
 """A policy file is read as docs/how-to/policies.md says, or not at all."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import replace

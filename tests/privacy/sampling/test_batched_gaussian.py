@@ -4,8 +4,6 @@ And ties, which come once in 2^47 draws: from words made to tie. How its draws a
 `tests/statistical/test_batched_gaussian.py`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from hashlib import sha256
 from importlib import import_module

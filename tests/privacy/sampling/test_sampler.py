@@ -1,7 +1,5 @@
 """Which sampler draws the noise of a vector, and which noise is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """When the kernels are used, and that nothing requires them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

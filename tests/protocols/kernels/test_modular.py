@@ -1,7 +1,5 @@
 """The kernels against Python integers and gmpy2: every operation, around their block lengths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Two halves in two threads: the results in order, also with errors and in forked processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 import warnings

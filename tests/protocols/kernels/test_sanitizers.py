@@ -4,8 +4,6 @@ The portable build, whose accesses to memory are all in C, so that the sanitizer
 Without optimisation, with which compiling it takes minutes.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Oracles: exact rational tails, every set of colluding and dropped sites for small n, networkx."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Oracles: the drawn polynomial in Python integers, and every case counted in small fields."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from itertools import combinations, product

@@ -3,8 +3,6 @@
 All tests run with either arithmetic (`arithmetic` in `tests/protocols/conftest.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

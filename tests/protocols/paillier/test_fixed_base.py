@@ -1,7 +1,5 @@
 """Oracle: Python's pow, for any odd root, prime or not; with either arithmetic."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

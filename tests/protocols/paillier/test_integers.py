@@ -1,7 +1,5 @@
 """`Integers` against lists of `int`."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Keys: the form of Damgård, Jurik and Nielsen, and the ways in which a key may be damaged."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import count, islice

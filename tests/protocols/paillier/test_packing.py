@@ -1,7 +1,5 @@
 """Oracle: Python integers, shifted and added one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -4,8 +4,6 @@ It wants one site's ciphertext decrypted, or two sums that differ by one site. `
 which refusal: by the site's own policy (`where` is the site), or of the coordinator's request.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

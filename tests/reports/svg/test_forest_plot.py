@@ -1,7 +1,5 @@
 """Pictures: numbers stand where they belong, verdicts are those of the metrics."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -3,8 +3,6 @@
 Curves are followed point by point, from the paths that are drawn.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

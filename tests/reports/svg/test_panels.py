@@ -1,7 +1,5 @@
 """Panels with one horizontal axis: what is drawn, and where."""
 
-from __future__ import annotations
-
 import math
 import re
 from xml.etree import ElementTree as ET

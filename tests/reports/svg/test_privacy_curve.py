@@ -1,7 +1,5 @@
 """The curve of epsilon against delta is where its axes say it is."""
 
-from __future__ import annotations
-
 import math
 import re
 from xml.etree import ElementTree as ET

@@ -1,7 +1,5 @@
 """Losses by round and shares by probability are drawn where the axes say they are."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree as ET
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Births: declared columns fit the records, and sites are skewed as stated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The CDC's linked births: both formats, codes, causes, unknown values, and files that differ."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Records of FedLin's experiments: public ones in packages, and the paper's own file formats."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

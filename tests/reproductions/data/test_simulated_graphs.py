@@ -1,7 +1,5 @@
 """Simulated graphs and records against what is known of them without simulating."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import permutations
 

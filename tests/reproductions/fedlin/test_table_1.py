@@ -1,7 +1,5 @@
 """FedLin's table 1 and figure 3: what is simulated, the dense oracle, cells, and the command."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from itertools import islice

@@ -1,7 +1,5 @@
 """FedLin's table 4: choices by validation within the training part, cells, and the command."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FedLin's tables 2 and 3: simulated devices that are alike, schools, and their cells."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

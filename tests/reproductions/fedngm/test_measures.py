@@ -1,7 +1,5 @@
 """The measures of FedNGM's tables against scikit-learn, and by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn import metrics

@@ -1,7 +1,5 @@
 """FedNGM's tables 2 to 4: their places, the paper's numbers, and the command."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

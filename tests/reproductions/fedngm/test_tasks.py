@@ -1,7 +1,5 @@
 """Cells of FedNGM's tables: folds, what each model has seen, predictions, and scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ The values are those of a toy figure: two methods over three seeds, in one panel
 a third method that was left out.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from xml.etree import ElementTree as ET

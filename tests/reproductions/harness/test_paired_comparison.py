@@ -1,7 +1,5 @@
 """Verdicts on what a paper says: against scipy's t tests, and against hand computation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

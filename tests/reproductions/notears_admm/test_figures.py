@@ -1,7 +1,5 @@
 """The figures of Ng and Zhang: which cells they are made of, and what the cells compute."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import asdict

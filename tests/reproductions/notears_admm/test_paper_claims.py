@@ -1,7 +1,5 @@
 """What Ng and Zhang state of their figures, typed by hand from section 6, against the module."""
 
-from __future__ import annotations
-
 import pytest
 
 from reproductions.harness.figures import Comparison, Panel, Place

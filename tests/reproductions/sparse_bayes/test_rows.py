@@ -1,7 +1,5 @@
 """What the tables of `sparse-bayes` say of fits whose numbers are given here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The tables and the figure of `reproductions sparse-bayes`: their records, fits and words."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from importlib import metadata

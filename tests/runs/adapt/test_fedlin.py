@@ -1,7 +1,5 @@
 """A new site after a run of HM2: against closed forms, and from a run's folder."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A finished run at a site that took no part: its coefficients, predictions and files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

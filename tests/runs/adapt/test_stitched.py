@@ -1,7 +1,5 @@
 """A site's own columns: from a run's folder, its declarations, its files, and its predictions."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

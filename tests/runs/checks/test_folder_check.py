@@ -1,7 +1,5 @@
 """`secagg site check` of all sites together finds what a run would stop for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

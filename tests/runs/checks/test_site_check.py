@@ -1,7 +1,5 @@
 """`secagg site check`: what a site finds out about itself before a run."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

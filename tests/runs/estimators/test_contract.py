@@ -1,7 +1,5 @@
 """What every estimator must do: scikit-learn's manners, and each argument is given once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

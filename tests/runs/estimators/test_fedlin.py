@@ -1,7 +1,5 @@
 """FedLin as an estimator: scikit-learn's manners, columns read from tables, predictions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

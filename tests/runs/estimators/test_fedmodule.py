@@ -1,7 +1,5 @@
 """A module passed in Python: its copy is trained, and predictions are in the columns' own units."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 from pathlib import Path

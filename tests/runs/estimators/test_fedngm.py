@@ -1,7 +1,5 @@
 """FedNGM as an estimator: scikit-learn's manners, and a fit from end to end."""
 
-from __future__ import annotations
-
 import networkx as nx
 import numpy as np
 import pandas as pd

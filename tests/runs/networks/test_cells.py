@@ -1,7 +1,5 @@
 """Cells of a model's columns in and out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Queries, predictions and samples of a finished run, in own units; without torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

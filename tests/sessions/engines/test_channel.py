@@ -1,7 +1,5 @@
 """The connection between coordinator and party: callers without a token, and garbage."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

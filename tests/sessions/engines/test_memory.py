@@ -1,7 +1,5 @@
 """The in-process engine: who saw what, and what tests can do to a frame on its way."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A party's process: it repeats its reply to a repeated request, and answers nothing twice."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each row of the table of `secagg.sessions.engines.progress` is a test.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A party's node: each row of the table of its module, and what it accepts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The own results of sites: each in the site's own folder, and nowhere else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ that may move means by APART of a standard deviation, and change these by WIDER.
 some 0.01 each (two-dimensional quadrature, with theta_k as good as known).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ data sets, and of as many with 4 sites, without and with weighed points:
 PYTHONPATH=tests:. python tests/statistical/fedlin/test_fedlin_coverage.py N
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Coverage of HM2's intervals with noise once at the site, whole runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

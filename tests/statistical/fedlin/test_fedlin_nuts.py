@@ -15,8 +15,6 @@ Two things part ours from the posterior:
 Beyond these only Monte Carlo errors are allowed for, NUTS's and those of sites' draws.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

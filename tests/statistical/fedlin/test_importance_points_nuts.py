@@ -5,8 +5,6 @@ are those that a result states; of an sd 1 / sqrt(effective points), which holds
 5. q's sd of radon's log tau[above], a quarter too small, would not pass.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.fedlin.nuts_gold import POINTS, compared

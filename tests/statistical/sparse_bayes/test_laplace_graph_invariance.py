@@ -12,8 +12,6 @@ The same for normal errors, also with noisy moments, whose exact ones the sites 
 graphs whose order is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any

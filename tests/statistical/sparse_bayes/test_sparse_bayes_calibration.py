@@ -11,8 +11,6 @@ and what is left of a start after WARMUP is below 1e-3. Records come with an int
 centre away, and its prior is flat.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 
 import numpy as np

@@ -7,8 +7,6 @@ is uniform (Rosenblatt 1952); that function is a quadrature of the joint density
 with a forgotten 1/2, or scale, must be told apart by every one of these tests.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

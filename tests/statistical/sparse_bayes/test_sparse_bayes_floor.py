@@ -4,8 +4,6 @@
 compared with the exact step in Monte Carlo errors, which come from independent chains.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -5,8 +5,6 @@ step leaves the posterior as it is, what comes out has the prior's law. Thousand
 the leading axis of all arrays; each statistic's mean is compared with that over fresh prior draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ few times the two errors together; no other tolerance is used. Our sums over sit
 fixed-point integers, as in a run.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -8,8 +8,6 @@ has, which sites make smaller, and the noise of products is small against them, 
 site's coefficients and X'y have to move together.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The default prior finds certain effects, and few that do not exist."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

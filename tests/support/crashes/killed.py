@@ -7,8 +7,6 @@ It dies just before or just after it writes the n-th entry of the journal, or li
 a handle, its parties come from a nursery (`support.crashes.nursery`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -6,8 +6,6 @@ This process imports everything once and is forked for each of them: hundreds in
 what it saw as JSON and judges nothing; tests do. A child "sends" by writing to a pipe.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Runs with parties in processes of their own, and something done before each exchange."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -11,8 +11,6 @@ What is not the same: all forks hash strings alike, and none is started from a c
 of how processes are started, or of what may differ between any two, do without a nursery.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import select

@@ -15,8 +15,6 @@ forks of one that has imported everything: hundreds in seconds. A site that may 
 pipe. This prints what it saw as JSON and judges nothing; tests do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """Run a module of tests/support as a process, and read the JSON that it prints."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Checks that tests of resumed runs share."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

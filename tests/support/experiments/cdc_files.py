@@ -1,7 +1,5 @@
 """Made births in the formats of the CDC's linked file of 2015."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A small table of made births, and how the tasks of FedNGM's tables use it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A process pool that computes in this process: to start others takes seconds each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager

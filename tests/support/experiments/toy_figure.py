@@ -3,8 +3,6 @@
 python -m support.experiments.toy_figure FOLDER CALLS JOBS SEED=WHAT...
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A task for the tests of `reproductions`: it draws, raises, ends its process, or waits."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

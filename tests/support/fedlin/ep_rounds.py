@@ -3,8 +3,6 @@
 A coordinator and sites as a run has them, without messages, sums in secret or limits of range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Sites have estimates b of their coefficients, with variances s.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm

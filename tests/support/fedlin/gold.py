@@ -1,7 +1,5 @@
 """Posteriors by NUTS, stored because they take minutes to compute."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -8,8 +8,6 @@ are compared with means of posteriors, in units analysed (all columns standardis
 where "independent" means the same in both).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Simulated sites for the tests of penalised regressions' hierarchies."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Expectation propagation as it is defined, without rounds, messages or fixed point numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files in the formats of FedLin's own records, and whether a package of records is installed."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from pathlib import Path
 

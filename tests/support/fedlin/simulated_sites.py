@@ -1,7 +1,5 @@
 """Simulated records of several sites, for which NUTS's posteriors are stored as gold."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

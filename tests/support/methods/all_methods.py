@@ -1,7 +1,5 @@
 """Every method over three small sites, by plain sums of encoded contributions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Fitted neural graphical models with known joint distributions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rounds of `Gradient`: public facts, one site's integers, and the loop over all rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

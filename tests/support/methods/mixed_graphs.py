@@ -1,7 +1,5 @@
 """Records with a known graph over continuous and binary columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray

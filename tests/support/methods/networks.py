@@ -1,7 +1,5 @@
 """Factories of torch modules that tests name in jobs, good ones and bad ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

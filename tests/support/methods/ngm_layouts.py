@@ -1,7 +1,5 @@
 """A small layout of a neural graphical model with every kind of column, and records for it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from secagg.core.arrays import Array

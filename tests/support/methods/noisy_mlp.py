@@ -1,7 +1,5 @@
 """Small jobs of `notears_mlp_admm` with noise in every round, and their tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ As in a run, messages and memories pass through the encoding, and the sums are s
 integers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

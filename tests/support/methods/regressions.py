@@ -3,8 +3,6 @@
 All tests of a family are parametrised by `REGRESSIONS`, and the contract tests by the settings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

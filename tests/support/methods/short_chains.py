@@ -1,7 +1,5 @@
 """Fewer draws from noisy moments, in a quarter of the time, where nothing hangs on how many."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

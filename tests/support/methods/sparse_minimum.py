@@ -1,7 +1,5 @@
 """The exact minimum of a smooth function of W with an l1 penalty, for tests of graph learners."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

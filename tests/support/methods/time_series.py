@@ -3,8 +3,6 @@
 Pamfil, Sriwattanaworachai, Desai, Pilgerstorfer, Georgatzis, Beaumont and Aragam.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

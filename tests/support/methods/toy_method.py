@@ -3,8 +3,6 @@
 A method as a newcomer would write it: `tests/runs/test_new_method.py` registers it by one line.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Tables of settings that a method refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """Runs over a folder of sites that keeps its ledgers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

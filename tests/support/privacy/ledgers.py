@@ -1,7 +1,5 @@
 """Releases of a known cost, and a clock that is set by hand, for tests of the ledger."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -7,8 +7,6 @@ other. Probabilities are summed in float64, relative error below 2^-40; a count 
 by 10^-6 for that, which no p-value here can see.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Random exact jobs of many rounds over heart records, and of how many records differences are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """A coordinator that departs from the protocol, for tests of attacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from contracts.secure_sum import numbers

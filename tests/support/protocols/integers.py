@@ -1,7 +1,5 @@
 """The integers of an encoded contribution: slow and exact, the oracle of every sum."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

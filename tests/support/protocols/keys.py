@@ -1,7 +1,5 @@
 """Threshold keys that are drawn once for many runs, because a fresh one takes most of a second."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

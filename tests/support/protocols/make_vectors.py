@@ -4,8 +4,6 @@ Names of protocols on the command line: only theirs. (Sealed envelopes differ fr
 writing a protocol's vectors changes them even where nothing else did.)
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

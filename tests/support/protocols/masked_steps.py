@@ -1,7 +1,5 @@
 """The steps of the masked sum, called without `Party`, which refuses some requests earlier."""
 
-from __future__ import annotations
-
 from contracts.secure_sum import numbers
 from support.protocols.world import STAGE, SumNumbers, World
 

@@ -1,7 +1,5 @@
 """Changes to a valid message that leave it decodable and signed, for fuzzing its readers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

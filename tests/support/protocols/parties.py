@@ -1,7 +1,5 @@
 """Four parties with keys, for tests of frames, identities, parties and coordinators."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from secagg.core.identity import Identity, Role, Roster

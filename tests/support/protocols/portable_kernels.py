@@ -3,8 +3,6 @@
 Slow, and for tests only: see `tests/protocols/kernels/portable/immintrin.h`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

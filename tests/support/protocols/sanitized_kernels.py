@@ -6,8 +6,6 @@
 read or write beyond one of them ends the process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import random

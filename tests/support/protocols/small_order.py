@@ -1,7 +1,5 @@
 """Degenerate keys of Curve25519, computed from the curve's equation with plain affine formulas."""
 
-from __future__ import annotations
-
 P = 2**255 - 19
 L = 2**252 + 27742317777372353535851937790883648493
 D = -121665 * pow(121666, -1, P) % P

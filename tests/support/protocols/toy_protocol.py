@@ -3,8 +3,6 @@
 `tests/runs/test_new_protocol.py` registers it by one line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -6,8 +6,6 @@ sealed envelope differ from run to run (docs/adr/003-sealed-envelopes.md), so th
 "accepted". `python tests/support/protocols/make_vectors.py [PROTOCOL]...` writes them anew.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from typing import Any

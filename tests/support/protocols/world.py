@@ -1,7 +1,5 @@
 """A small session in which every site contributes given numbers, for tests of protocols."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

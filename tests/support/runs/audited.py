@@ -1,7 +1,5 @@
 """Simulated sites and jobs to audit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The files of this checkout, as they would be committed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parts of a compliance report in tests: an experiment, a form, and its content."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The records of four hospitals, and what a coordinator that writes jobs learns about them."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 import tomllib

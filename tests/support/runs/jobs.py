@@ -1,7 +1,5 @@
 """A small job over three sites, as plain data, as tables and as files."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

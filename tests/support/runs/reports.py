@@ -1,7 +1,5 @@
 """Small runs to report on, and a page taken apart."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import html

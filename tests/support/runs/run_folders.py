@@ -1,7 +1,5 @@
 """The files of a run folder, read, and written anew by the folder's owner."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A job in files, and the engines that a test makes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that die, hang or never start, and strangers on the port: what the run makes of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Parties in processes of their own: the same bits as in memory, and no secret left behind."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Control variates: means that are 0, moments that are exact, errors that are honest."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from secagg.models.fedlin.hierarchies.control_variates import controls, moments

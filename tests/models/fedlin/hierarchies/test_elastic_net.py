@@ -1,7 +1,5 @@
 """The elastic net's hierarchy of HM2: its constant, and moments against quadrature and limits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

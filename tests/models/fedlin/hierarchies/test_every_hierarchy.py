@@ -1,7 +1,5 @@
 """What each of HM2's hierarchies must do: priors, sites without records, sites that are awkward."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

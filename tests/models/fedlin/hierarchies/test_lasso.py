@@ -4,8 +4,6 @@ Tolerances are Monte Carlo errors: those claimed, whose honesty has a test of it
 among repetitions.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

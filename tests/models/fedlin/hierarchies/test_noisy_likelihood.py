@@ -1,7 +1,5 @@
 """HM2's likelihood under noise once at the site, against numerical integration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

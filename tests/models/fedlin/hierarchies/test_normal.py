@@ -5,8 +5,6 @@ errors, and by BIAS: points with the exact covariance have fourth moments some 2
 the number of points without mirror images, which shows in second moments relative to the cavity's.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

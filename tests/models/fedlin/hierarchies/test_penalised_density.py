@@ -1,7 +1,5 @@
 """The penalties' sampler: its densities' slopes, its mixture, its start, and its invariance."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

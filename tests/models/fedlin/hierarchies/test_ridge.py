@@ -1,7 +1,5 @@
 """Ridge regression's hierarchy of HM2: its factor, moments and draws against quadrature."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

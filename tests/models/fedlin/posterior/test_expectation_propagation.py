@@ -5,8 +5,6 @@ quadrature. Of that, a normal approximation of each factor is off by a small sha
 deviation, which is stated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

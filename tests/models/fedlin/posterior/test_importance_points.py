@@ -1,7 +1,5 @@
 """What HM2's sites share, by weighed points: beside the records' own density, and quadrature."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which predictors are included: against a normal posterior, whose probabilities are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

@@ -1,7 +1,5 @@
 """HM2's results in words and own units: components of phi, and a site's own posterior."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

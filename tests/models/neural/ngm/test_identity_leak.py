@@ -1,7 +1,5 @@
 """Trained networks: `masked` cannot read forbidden inputs; `paper` does, and its result says so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Federated neural graphical models as runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

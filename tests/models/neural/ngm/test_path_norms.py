@@ -1,7 +1,5 @@
 """Path norms against sums over all paths, and the penalties' slopes against differences."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

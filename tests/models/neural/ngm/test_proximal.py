@@ -1,7 +1,5 @@
 """Proximal steps on path norms: one step against the formula, and what they converge to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.methods.ngm_layouts import mixed_layout

@@ -1,7 +1,5 @@
 """Graph revealers: known graphs, conditions of a minimum, and cases at the edge."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

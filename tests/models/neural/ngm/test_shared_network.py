@@ -1,7 +1,5 @@
 """The paper's network: its outputs, slopes against autograd, and which paths count as forbidden."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.methods.ngm_layouts import mixed_layout, mixed_records

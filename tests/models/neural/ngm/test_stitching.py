@@ -1,7 +1,5 @@
 """Stitching: shared outputs bit for bit, what is frozen, and what new columns learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.methods.ngm_layouts import mixed_layout, mixed_records

@@ -1,7 +1,5 @@
 """One column given all others: moments against quadrature, draws, densities."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

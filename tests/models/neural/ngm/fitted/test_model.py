@@ -1,7 +1,5 @@
 """A fitted model in numpy: the outputs of the network, and values in and out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Modes and pseudo-likelihoods against closed forms and enumeration."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Answers against closed forms, within the errors that they report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Counts of residuals, and the distribution that follows from them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

@@ -1,7 +1,5 @@
 """Samples against joint distributions that are known."""
 
-from __future__ import annotations
-
 import numpy as np
 from support.methods.fitted_ngms import (
     MEANS,
