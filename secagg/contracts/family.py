@@ -57,12 +57,14 @@ class TermBounds:
 
     predictor: the largest linear predictor that a site answers, if it is below `MAX_PREDICTOR`; in
         `secagg.models.glm.newton` a larger one counts as this one
+    least_predictor: the smallest, if terms grow as it falls, as gamma's y / mu
     """
 
     log_likelihood: float
     score: float
     weight: float
     predictor: float = math.inf
+    least_predictor: float = -math.inf
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def term_sums(
 def predictors(bounds: TermBounds, X: Array, beta: Array, offset: Array | None = None) -> Array:
     """Return eta of each record, at most that of the bounds. Arguments as for `term_sums`."""
     eta = X @ beta if offset is None else X @ beta + offset
-    return np.minimum(eta, bounds.predictor)
+    return np.clip(eta, bounds.least_predictor, bounds.predictor)
 
 
 def record_weights(
@@ -91,13 +91,15 @@ def record_weights(
     return family.weight(eta), family.score_sizes(y, eta)
 
 
-def check_predictors(eta: Array, largest: float = math.inf) -> None:
+def check_predictors(eta: Array, bounds: TermBounds | None = None) -> None:
     """Raise `PeerError` if a record's linear predictor, eta, is out of range.
 
-    largest: of the family's bounds. Beyond it terms are constant, and their weights too. So a
+    bounds: of the family. Beyond its predictors terms are constant, and their weights too. So a
         coordinator could hold all records there but one, and read this one from a difference
     """
-    if not (np.all(np.abs(eta) <= MAX_PREDICTOR) and np.all(eta <= largest)):  # true for NaN
+    least = -MAX_PREDICTOR if bounds is None else max(-MAX_PREDICTOR, bounds.least_predictor)
+    most = MAX_PREDICTOR if bounds is None else min(MAX_PREDICTOR, bounds.predictor)
+    if not np.all((least <= eta) & (eta <= most)):  # true for NaN
         raise PeerError("coefficients", "give a record a linear predictor that no fit has")
 
 

@@ -209,7 +209,7 @@ class NewtonRegression:
         if not np.all(np.abs(trial) < _MAX_COEFFICIENT):  # true for NaN
             raise PeerError(self.name, "the coordinator's coefficients are out of range")
         bounds = self.bounds(public)
-        check_predictors(X @ trial if offset is None else X @ trial + offset, bounds.predictor)
+        check_predictors(X @ trial if offset is None else X @ trial + offset, bounds)
         log_likelihood, gradient, hessian = term_sums(self.family, bounds, X, y, trial, offset)
         return {
             "log_likelihood": np.array([log_likelihood]),

@@ -1,5 +1,7 @@
 """Every family of regressions: what its functions are, its bounds, and fits against statsmodels."""
 
+import math
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -27,7 +29,7 @@ from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
-from secagg.models.glm.newton import record_weights, term_sums
+from secagg.models.glm.newton import check_predictors, record_weights, term_sums
 from secagg.models.glm.newton_regression import NewtonRegression
 from secagg.privacy.policy.answered_weights import effective_records
 from secagg.sessions.parties import read_records
@@ -363,3 +365,11 @@ def test_a_note_is_about_the_outcome_that_the_family_has() -> None:
     )
     assert "0/1 outcome" in binary and "0/1 outcome" not in counts
     assert "variance" in counts  # what its standard errors assume
+
+
+@pytest.mark.parametrize("eta", [-3.1, 2.1, math.nan, -101.0])
+def test_a_site_refuses_predictors_at_which_terms_are_clipped(eta: float) -> None:
+    bounds = TermBounds(log_likelihood=1.0, score=1.0, weight=1.0, predictor=2.0)
+    check_predictors(np.array([-3.1, 2.0]), bounds)
+    with pytest.raises(PeerError):
+        check_predictors(np.array([0.0, eta]), replace(bounds, least_predictor=-3.0))
