@@ -64,7 +64,7 @@ class SafeConsole(Console):
 class Paragraph:
     """A text with an indent, and a deeper one for the lines after the first.
 
-    So no text of others begins a line, where it could look like one of ours.
+    So a text that another party wrote never begins a line, as secagg's own messages do.
     """
 
     def __init__(self, text: str | Text, style: str = "", *, indent: int = 0) -> None:

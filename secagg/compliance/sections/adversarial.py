@@ -1,7 +1,7 @@
 """Section 8: what attacks on the same job found.
 
 Every verdict was computed from number, interval, limit and control when the file was read
-(`secagg.audits.audit_file`). The numbers are those of whoever ran the audit.
+(`secagg.audits.audit_file`). The person who ran the audit states the numbers.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ distribution is at most 2^-179. To allow for this distance, which is at most
 `sample_error(size)` for each number, the accounting adds size * sample_error(size) *
 (1 + e^epsilon) to the delta of a release of `size` numbers.
 
-Not protected: whoever knows the random bytes can compute the noise. How long a draw takes depends
-on its outcome (see `bernoulli`).
+Not protected: a person who knows the random bytes can compute the noise. How long a draw takes
+depends on its outcome (see `bernoulli`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ other request, and refuses a phase that already has its answer. A refusal is not
 after the cause is fixed, the coordinator may ask again. What a refusal changes in the state
 (`secagg.sessions.party`) is stored, too.
 
-Not protected: whoever can read the folder can read the state, which holds private keys of the
+Not protected: a person who can read the folder can read the state, which holds private keys of the
 protocol. A folder that is restored from an old copy is noticed only if there is a witness
 elsewhere, as homes have. With engine "processes" there is none: one user has the folders of all
 parties.

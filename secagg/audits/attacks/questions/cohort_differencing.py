@@ -78,9 +78,9 @@ class Exposed(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The smallest exposed group, and up to which size all groups were searched.
+    """The smallest exposed group of sites that was found.
 
-    searched: that size; None if all groups of all sizes were searched
+    searched: the size up to which all groups were searched; None for all sizes
     """
 
     exposed: Exposed | None
