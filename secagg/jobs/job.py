@@ -164,8 +164,8 @@ class Sites(_Strict):
     on when the site is back; every sum covers all sites. `"leave_out"`: the run goes on, or begins
     again after the first sum, without the site and its whole *group*. The groups are the first
     `release.min_sites` names, the next so many, and so on; the last group has the rest. So sums of
-    several sessions together never show fewer than `release.min_sites` sites,
-    whichever sites the coordinator reports as lost. At least `release.min_sites` sites must be left, and with `masked`
+    several sessions together never show fewer than `release.min_sites` sites, whichever sites the
+    coordinator reports as lost. At least `release.min_sites` sites must be left, and with `masked`
     and `threshold_paillier` as many as they need to withstand as many colluding sites. Otherwise
     the run stops."""
     max_rows: int = Field(ge=1, le=2**48)

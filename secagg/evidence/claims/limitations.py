@@ -134,7 +134,8 @@ def _one_computer(facts: Facts) -> str:
         return (
             f"{text} secagg cannot tell which parties shared a computer or an administrator: "
             "a person who administers two parties' computers can read both. The operator of the "
-            "server holds the coordinator's key, and sees who took part, when, and the sizes of messages."
+            "server holds the coordinator's key, and sees who took part, when, and the sizes of "
+            "messages."
         )
     return (
         f"{text} Only a site's own process read its records and keys. But all processes ran for "
