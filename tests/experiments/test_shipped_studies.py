@@ -4,12 +4,14 @@ import math
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.runs.checkout import ROOT
+from support.runs.reports import NEURAL
 from typer.testing import CliRunner
 
 from secagg.audits.by_rounds import check_from_sums_only
@@ -61,9 +63,14 @@ def test_the_folders_have_studies() -> None:
     assert {study.values[0].parent.name for study in STUDIES} == set(SITES)
 
 
+def method_of(job: Path) -> str:
+    """Return the method's name; the job is not checked here."""
+    return str(tomllib.loads(job.read_text(encoding="utf-8"))["method"]["name"])
+
+
 JOBS = [
     pytest.param(path, id=f"{path.parent.name}/{path.stem}",
-                 marks=[*([pytest.mark.neural] if path.parent.name == "births" else []),
+                 marks=[*([pytest.mark.neural] if method_of(path) in NEURAL else []),
                         *([] if (path.parent / "data").exists() else [pytest.mark.data])])
     for path in sorted(ROOT.glob("examples/*/*.toml"))
     if not path.stem.endswith("study")
