@@ -12,7 +12,7 @@ from scipy.special import chdtrc
 from secagg.contracts import Family, Label, Outcome, State, Variable
 from secagg.core.arrays import Array
 from secagg.models.common.coefficient_table import INTERCEPT, Term
-from secagg.models.common.site_levels import POOLED_FIT_NOTE, POOLED_ROUNDS_NOTE
+from secagg.models.common.site_confounding import POOLED_FIT_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.numerics.precision import ROUNDING
 
 _NEARLY_SEPARATED = 5.0  # for one standard deviation: an odds ratio of about 150
