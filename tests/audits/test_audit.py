@@ -320,9 +320,8 @@ def call(*args: str | Path) -> tuple[int, str, str]:
 def test_a_leak_ends_with_5_and_a_line(leaking: Path) -> None:
     code, out, err = call(leaking)
     assert code == 5 and "leak" in out
-    lines = [line for line in err.splitlines() if line.startswith("secagg: leak: identified")]
-    line = lines[0]
-    assert "identified_share" in line and "coordinator" in line and "0.05" in line
+    (line,) = [line for line in err.splitlines() if line.startswith("secagg: leak: ")]
+    assert "identified_share (coordinator" in line
     honest = ["--view", "coordinator", "--protocol", "masked"]
     code, out, err = call(leaking, *honest)
     assert code == 0 and "no leak found" in out and "leak:" not in err
