@@ -143,9 +143,10 @@ class IdentifiedShare(Attack):
         last = by_rounds[len(J)]
         references = [_means(shares(*_one_sum(rows, used, within=w))) for w in (False, True)]
         excess, reference = least_excess(last, references)
+        excess = excess if excess > _ROUNDING else 0.0
         draws = any(draws_random_numbers(view, each) for each in rows.values())
         found = Finding.exact(
-            max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in by_rounds.items()},
+            excess, 0.0, mean_shares={str(r): each for r, each in by_rounds.items()},
             one_sum_of_moments=reference, sites=after[len(J)], moments_only=moments_only,
         )  # fmt: skip
         bounds = {_DRAWS: draws, _RECORDS: not moments_only}
