@@ -24,7 +24,7 @@ from secagg.runs.run import run
 from secagg.sessions import planned_job
 
 RULES = {"min_sites": 2, "min_records": 2}
-NOISE = {"placement": "sum", "epsilon": 50.0, "delta": 1e-6, "colluding": 1}
+NOISE = {"placement": "sum", "epsilon": 20.0, "delta": 1e-6, "colluding": 1}
 
 
 @pytest.mark.parametrize(
