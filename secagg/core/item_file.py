@@ -48,21 +48,20 @@ class ItemFile:
             os.truncate(self.path, ends[count])
 
 
-def read_items(path: Path) -> Iterator[Any]:
-    """Return the items of a file one by one. Raises `EvidenceError` where it is malformed."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise EvidenceError(path.name, f"cannot be read ({error.strerror})") from None
+def read_items(name: str, data: bytes) -> Iterator[Any]:
+    """Return the items of a file one by one. Raises `EvidenceError` where it is malformed.
+
+    data: its content, so that what is read is what a caller compared with a digest
+    """
     start = 0
     for end in _ends(data):
         try:
             yield canonical_encoding.loads(memoryview(data)[start + _PREFIX : end])
         except PeerError:
-            raise EvidenceError(path.name, "is malformed") from None
+            raise EvidenceError(name, "is malformed") from None
         start = end
     if start != len(data):
-        raise EvidenceError(path.name, "is malformed")
+        raise EvidenceError(name, "is malformed")
 
 
 def _ends(data: bytes) -> Iterator[int]:

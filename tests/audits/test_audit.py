@@ -283,7 +283,7 @@ def test_a_changed_message_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> No
     def tampered(*args: Any, out: Path, **more: Any) -> None:
         real(*args, out=out, **more)
         path = out / MESSAGES_FILE
-        items = list(read_items(path))
+        items = list(read_items(path.name, path.read_bytes()))
         items[-1][4] = items[-1][4][:-1] + bytes([items[-1][4][-1] ^ 1])
         path.write_bytes(b"")
         ItemFile(path, sync=False).append(items)

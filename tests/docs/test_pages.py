@@ -3,6 +3,7 @@
 import configparser
 import json
 import math
+import pkgutil
 import re
 import runpy
 import shlex
@@ -275,3 +276,14 @@ def test_the_reference_names_each_public_module_of_the_contract() -> None:
     page = read("reference/api.md")
     assert len(modules) > 20
     assert [name for name in modules if f"`{name}`" not in page and f"::: {name}" not in page] == []
+
+
+def test_every_part_of_the_code_that_a_page_names_is_there() -> None:
+    missing = []
+    for page in sorted(DOCS.rglob("*.md")):
+        for name in re.findall(r"`(secagg(?:\.\w+)+)[(`]", page.read_text(encoding="utf-8")):
+            try:
+                pkgutil.resolve_name(name)
+            except (ImportError, AttributeError):
+                missing.append((page.name, name))
+    assert not missing

@@ -278,7 +278,7 @@ class NewtonRegression:
         state |= {"beta": state["trial"], "value": value, "hessian": hessian}
         if state["status"] == "last":
             return {**state, "status": "converged"}
-        direction = newton_direction(gradient, hessian, names, error)
+        direction = newton_direction(gradient, hessian, names, error, later=state["rounds"] > 1)
         decrement = newton_decrement(gradient, direction)
         longest, length = self.family.longest_step, float(np.sum(np.abs(direction)))
         step = longest / length if length > longest else 1.0

@@ -27,10 +27,11 @@ from secagg.contracts import (
 )
 from secagg.core.arrays import Array
 from secagg.core.randomness import system_random
-from secagg.errors import DataError, JobError, PeerError
+from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.common.coefficient_table import Term
+from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE
 from secagg.models.glm.fit_summary import NO_DEVIATIONS_NOTE, caution
 from secagg.models.glm.newton import check_predictors, record_weights, term_sums
 from secagg.models.glm.newton_regression import NewtonRegression
@@ -213,9 +214,11 @@ POISSON = {"outcome": "count", "predictors": ["x"]}
 TABLES = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
 
 
-def poisson(tables: dict[str, pd.DataFrame] = TABLES, **method: Any) -> dict[str, Any]:
+def poisson(
+    tables: dict[str, pd.DataFrame] = TABLES, high: int = 60, **method: Any
+) -> dict[str, Any]:
     asked = job("poisson")
-    asked["columns"] |= {"extra": {"type": "binary"}}
+    asked["columns"] |= {"extra": {"type": "binary"}, "count": {"type": "count", "high": high}}
     asked["method"] = {"name": "poisson", **POISSON, **method}
     filled = {site: table.assign(**{"extra": 0, **table}) for site, table in tables.items()}
     planned = plan_job(parse_job(asked), filled)
@@ -236,6 +239,18 @@ def test_a_level_without_events_is_named_as_separating() -> None:
         table.loc[table.extra == 1, "count"] = 0
     summary = poisson(half, predictors=["x", "extra"])
     assert summary["status"] == "separated" and summary["notes"][0].endswith("by extra.")
+
+
+def test_one_huge_count_among_zeros_is_not_a_constant_predictor() -> None:
+    """It has all the weight, so nothing else counts; but the predictor varies."""
+    half = {site: table.assign(extra=np.arange(len(table)) % 2) for site, table in TABLES.items()}
+    for table in half.values():
+        table["count"] = 0
+    half[SITES[0]].loc[0, "count"] = 10**9
+    with pytest.raises(UsageError) as caught:
+        poisson(half, high=10**9, predictors=["x", "extra"])
+    assert caught.value.advice not in ("", CONSTANT_COLUMN_ADVICE)
+    assert "does not vary" not in caught.value.what
 
 
 def test_counts_that_are_all_zero_have_no_estimate() -> None:

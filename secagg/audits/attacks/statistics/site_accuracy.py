@@ -111,8 +111,8 @@ class SiteAccuracy(Attack):
             }
             for site, rows in sites.items()
         }  # fmt: skip
-        found = Finding.exact(min(errors.values()), 1.0, by_site=details)
-        return replace(found, bound=_DRAWS if draws else "")
+        finding = Finding.exact(min(errors.values()), 1.0, by_site=details)
+        return replace(finding, bound=_DRAWS if draws else "")
 
     def control(self, plain: View) -> View:
         """Return the run whose sums are the contributions of one site."""
