@@ -80,7 +80,7 @@ def audit(
         working,
         write_audit,
     )
-    from secagg.core import encoding  # noqa: PLC0415
+    from secagg.core import canonical_encoding  # noqa: PLC0415
     from secagg.evidence.numbers import typeset  # noqa: PLC0415
     from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
@@ -93,7 +93,7 @@ def audit(
     if job.is_dir():
         about = str(RunFolder.open_finished(job).facts.get("session"))
     else:
-        about = encoding.digest(read_job(job, overrides).model_dump_json()).hex()
+        about = canonical_encoding.digest(read_job(job, overrides).model_dump_json()).hex()
     if out is not None:
         check_folder(out, about)
     with working(quiet=as_json) as progress:

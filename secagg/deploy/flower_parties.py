@@ -33,7 +33,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.deploy.noted_run import run_noted
 from secagg.sessions.engines.site_node import PartyNode
 from secagg.sessions.homes.home import Home
@@ -48,7 +48,7 @@ def answer(home: Home, message: Message) -> Message:
     try:
         found = answer_each(home, message.content[_RECORD][_MESSAGES])
     except Exception:  # no text of it may be sent
-        found = encoding.dumps(["refused", "peer"])
+        found = canonical_encoding.dumps(["refused", "peer"])
     return Message(RecordDict({_RECORD: ConfigRecord({_ANSWER: found})}), reply_to=message)
 
 
@@ -96,7 +96,7 @@ class NodeCalls:
         until = began + seconds
         node, greeting = self._find(party, until)
         messages = [message]
-        match encoding.loads(message):
+        match canonical_encoding.loads(message):
             case ["hello"]:
                 return greeting
             case ["open", bytes(session), bytes()]:
@@ -130,11 +130,11 @@ class NodeCalls:
     def _greet(self) -> None:
         """Ask nodes that are new for their names, and take the names that have arrived."""
         for node in set(self._grid.get_node_ids()) - self._greetings.keys():
-            self._greetings[node] = self._send(node, [encoding.dumps(["hello"])])
+            self._greetings[node] = self._send(node, [canonical_encoding.dumps(["hello"])])
         known = {node for node, _ in self._found.values()}
         asked = {sent: node for node, sent in self._greetings.items() if node not in known}
         for sent, found in self._receive(asked).items():
-            match encoding.loads(found or encoding.dumps(None)):
+            match canonical_encoding.loads(found or canonical_encoding.dumps(None)):
                 case ["hello", _, str(name), *_]:
                     assert found is not None
                     self._found[name] = asked[sent], found

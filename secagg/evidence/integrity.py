@@ -3,7 +3,8 @@
 The checks, in this order:
 
 1. run.json has exactly the bytes that secagg writes.
-2. The hash chain of the log holds line by line, and no line is missing at the end.
+2. The hash chain of the log holds line by line, and no line is missing at the end
+   (`secagg.core.hash_chain_log`).
 3. run.json and every other file match the digests in the log, and there is no other file.
    The folder `transcript` may have been taken away.
 4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this

@@ -28,7 +28,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, PROTOCOLS, make_method, make_protocol
 from secagg.models.moments.analyses import build_analysis
-from secagg.privacy.accounting.budget import Cap, Cost, affordable
+from secagg.privacy.accounting.composition import Cap, Cost, affordable
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.policy.site_policy import parse_policy

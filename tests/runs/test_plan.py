@@ -16,7 +16,7 @@ from secagg.core.key_file import make_key
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.runs import budgets
 from secagg.runs.plan import plan_run
 from secagg.sessions.planned_job import plan_job

@@ -30,7 +30,7 @@ from secagg.evidence.numbers import (
     size,
     typeset,
 )
-from secagg.privacy.accounting.budget import rounded_down
+from secagg.privacy.accounting.composition import rounded_down
 
 _MANY_ROUNDS = 1000  # from here on a line warns of their running time
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}

@@ -14,8 +14,8 @@ from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import alike
 from secagg.evidence.numbers import count, counted, listing, percent, significant
 from secagg.jobs.column_check import ColumnCheck
-from secagg.runs.checks.folder_check import FolderCheck
 from secagg.runs.checks.home_check import HomeCheck
+from secagg.runs.checks.input_files_check import FolderCheck
 from secagg.runs.checks.site_check import SiteCheck
 
 

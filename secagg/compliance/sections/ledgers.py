@@ -22,7 +22,7 @@ from secagg.compliance.statements import Evidence, Statement, Status, Table
 from secagg.contracts.noise import Adjacency
 from secagg.core.identity import COORDINATOR
 from secagg.evidence.numbers import ADJACENCIES, counted, listing, probability, rounded_up
-from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.composition import Cost
 from secagg.privacy.ledger.records import RECORD
 
 _FEW = 5  # sessions that a sentence names

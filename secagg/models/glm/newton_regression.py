@@ -351,7 +351,7 @@ class NewtonRegression:
             beta, state["hessian"], transform, names, self.level, error, deviations,
             fit.dispersion, fit.degrees_of_freedom,
         )  # fmt: skip
-        warned = caution(state["status"], terms, self.family.effect)
+        warned = caution(state["status"], terms, self.family)
         summary = {
             "method": self.name,
             "outcome": public.variables[self._outcome(public)].name,

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +30,8 @@ from secagg.core.randomness import system_random
 from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
+from secagg.models.common.coefficient_table import Term
+from secagg.models.glm.fit_summary import caution
 from secagg.models.glm.newton import check_predictors, record_weights, term_sums
 from secagg.models.glm.newton_regression import NewtonRegression
 from secagg.privacy.policy.answered_weights import effective_records
@@ -373,3 +376,13 @@ def test_a_site_refuses_predictors_at_which_terms_are_clipped(eta: float) -> Non
     check_predictors(np.array([-3.1, 2.0]), bounds)
     with pytest.raises(PeerError):
         check_predictors(np.array([0.0, eta]), replace(bounds, least_predictor=-3.0))
+
+
+def test_a_caution_speaks_of_separation_only_where_outcomes_can_be_separated(
+    family: Family,
+) -> None:
+    term = cast(Term, SimpleNamespace(term="dose", per_sd=SimpleNamespace(estimate=6.0)))
+    separable = caution("converged", [term], family)["caution"]
+    measured = caution("converged", [term], replace(family, outcome=Outcome.NUMBER))["caution"]
+    assert "dose" in separable and "separated" in separable and "likelihood ratio" in separable
+    assert "dose" in measured and "separated" not in measured and "likelihood" not in measured
