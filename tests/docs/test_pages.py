@@ -18,8 +18,9 @@ from support.runs.checkout import ROOT
 from support.runs.reports import job, tables
 from typer.testing import CliRunner
 
+from secagg.audits.audit import audit_job
 from secagg.audits.catalogue import make_attacks
-from secagg.audits.contract import Limit
+from secagg.audits.contract import Limit, Verdict
 from secagg.audits.limits import read_limits
 from secagg.cli.main import app
 from secagg.compliance.form import read_form
@@ -178,6 +179,14 @@ def test_the_numbers_of_the_page_on_own_studies_are_those_of_its_runs(tmp_path: 
         done_plan = CliRunner().invoke(app, ["plan", str(path), *settings, "--json"])
         expected = json.loads(done_plan.stdout)["differential_privacy"]["feasibility"]
         assert f"{100 * expected['error']:.0f}" == percent
+
+
+@pytest.mark.attack
+def test_the_audit_of_the_page_on_own_studies_finds_what_the_page_says(tmp_path: Path) -> None:
+    found = audit_job(own_study(tmp_path, "data"))
+    assert found.leaks == () and "Here it finds no leak" in read("own-study.md")
+    unclear = {each.label for each in found.attacked if each.verdict is Verdict.INCONCLUSIVE}
+    assert unclear == set(re.findall(r"`(\w+)` is inconclusive", read("own-study.md")))
 
 
 def test_every_method_and_protocol_has_its_page_or_section_in_the_lists() -> None:

@@ -15,6 +15,10 @@ from secagg.models.common.coefficient_table import INTERCEPT, Term
 from secagg.models.common.site_confounding import POOLED_FIT_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.numerics.precision import ROUNDING
 
+NO_DEVIATIONS_NOTE = (
+    "Effects per standard deviation (SD) are left out: with an exposure, no sum of the run gives "
+    "the standard deviations of the predictors."
+)
 _NEARLY_SEPARATED = 5.0  # for one standard deviation: an odds ratio of about 150
 _LABELS: Mapping[str, Label] = {
     "log_likelihood": ("log-likelihood", ""),
@@ -117,14 +121,15 @@ def caution(status: str, terms: Sequence[Term], family: Family) -> dict[str, str
     }
 
 
-def notes(state: State, family: Family) -> list[str]:
-    """Return what to know about the end of a fit."""
+def notes(state: State, family: Family, exposed: Sequence[Variable] = ()) -> list[str]:
+    """Return what to know about the end of a fit. exposed: predictors, if there is an exposure"""
     match state["status"]:
         case "converged":
             binary = family.outcome is Outcome.BINARY
             pooled = POOLED_ROUNDS_NOTE if binary else POOLED_FIT_NOTE
             assumed = [family.assumption] if family.assumption else []
-            return [*assumed, *([pooled] if state["sites"] > 1 else [])]
+            unscaled = [] if all(each.indicator for each in exposed) else [NO_DEVIATIONS_NOTE]
+            return [*assumed, *([pooled] if state["sites"] > 1 else []), *unscaled]
         case "separated":
             separating = ", ".join(state["separated"])
             why = f"the outcomes are separated by {separating}"

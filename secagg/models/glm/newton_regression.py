@@ -364,7 +364,7 @@ class NewtonRegression:
             **self._events(state),
             "terms": plain_terms(terms, self.family.effect),
             **fit.statistics(),
-            "notes": [*warned.values(), *notes(state, self.family)],
+            "notes": [*warned.values(), *notes(state, self.family, chosen if exposure else ())],
             **warned,
         }
         arrays = {

@@ -31,7 +31,7 @@ from secagg.errors import DataError, JobError, PeerError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
 from secagg.models.common.coefficient_table import Term
-from secagg.models.glm.fit_summary import caution
+from secagg.models.glm.fit_summary import NO_DEVIATIONS_NOTE, caution
 from secagg.models.glm.newton import check_predictors, record_weights, term_sums
 from secagg.models.glm.newton_regression import NewtonRegression
 from secagg.privacy.policy.answered_weights import effective_records
@@ -280,7 +280,11 @@ def test_exposures_on_both_scales_give_the_same_rates() -> None:
         np.testing.assert_allclose(logged.arrays[key], plain.arrays[key], rtol=1e-9)
     assert "per_sd" in plain.summary["terms"][1]
     assert plain.summary["terms"][1]["per_sd"] is None  # the first Hessian has weights
-    assert poisson()["terms"][1]["per_sd"] is not None
+    assert plain.summary["notes"][-1] == NO_DEVIATIONS_NOTE
+    unexposed, levels = poisson(), poisson(exposure="time", predictors=["case"])
+    assert unexposed["terms"][1]["per_sd"] is not None
+    for summary in (unexposed, levels):  # a level never has a standard deviation
+        assert NO_DEVIATIONS_NOTE not in summary["notes"]
 
 
 @pytest.mark.parametrize(
