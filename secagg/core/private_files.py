@@ -1,7 +1,8 @@
-"""Private files: only the owner can read them, and a crash never leaves a half-written file.
+"""Private files: only the owner can read them, and their content survives a crash.
 
-To replace a file, the new content is written to a temporary file, flushed to disk, and renamed. A
-rename is atomic (POSIX), so after a crash the file has either the old content or the new. Files
+A replaced file is never half written: the new content is written to a temporary file, flushed to
+disk, and renamed. A rename is atomic (POSIX), so after a crash the file has either the old content
+or the new. In an appended file (`AppendOnlyFile`), bytes after the checkpoint are ignored. Files
 have mode 0600, so other users of the computer cannot read them. Folders have mode 0700, so other
 users cannot list them.
 
