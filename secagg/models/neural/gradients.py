@@ -81,8 +81,8 @@ def clipped_gradient_sum(
             for gradient in gradients:  # one at a time stays in the processor's cache
                 norm = np.sqrt(np.sum(gradient**2))
                 if np.isfinite(norm):
-                    gradient *= np.minimum(1.0, longest / norm) * 2.0**bits
-                    total += np.trunc(gradient, out=gradient)
+                    term = gradient * (np.minimum(1.0, longest / norm) * 2.0**bits)
+                    total += np.trunc(term, out=term)
     return total * 2.0**-bits
 
 

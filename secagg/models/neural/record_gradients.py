@@ -17,12 +17,12 @@ each record is computed in a batch of its own.
 
 Where equal bits are needed, and what follows from them:
 
-    sensitivity      of a sum with noise. It is only here that one record may not touch the terms of
-                     others: truncation to the grid turns a unit in the last place into a whole step
-    training alone   at a site whose ledger draws the noise of equal records and settings once: equal
-                     records in equal order give equal batches, and so equal bits
+    sensitivity      of a sum with noise: one record may not touch other records' terms. Truncation
+                     to the grid turns a unit in the last place into a whole step
+    training alone   at a site whose ledger draws the noise of equal records and settings once:
+                     equal records in equal order give equal batches, and so equal bits
     repeated rounds  `repeatable` of the facts, and the recomputation of sums, concern sums without
-                     noise. They use one pass (`secagg.models.neural.gradients`), and never this file
+                     noise. They use one pass (`secagg.models.neural.gradients`), not this file
     a killed party   stored its answer before it sent it, and sends it again; what it had not stored
                      nobody saw
 

@@ -25,6 +25,8 @@ no site with a complete record           `DataError`
 a loss or gradient that is not finite    `DataError` at the site, nothing is sent
 parameters that are not finite           `PeerError`, nothing is sent
 a module with BatchNorm or Dropout       `JobError`, before data is read
+with noise, a layer that Opacus refuses  `JobError` that names the replacement, before data is read
+opacus not installed, noise, own module  `JobError` with the command that installs it
 absolute error, ReLU, without noise      `JobError`, before data is read
 a parameter above 30, without noise      `PeerError`; at the coordinator, `DataError` before that
 torch not installed                      `JobError` with the command that installs it
@@ -92,6 +94,10 @@ class TorchModule(NetworkRounds):
     linearly), `"absolute_error"` (with noise only), or `"cross_entropy"` (for a binary or
     categorical outcome)."""
 
+    replace_layers: bool = False
+    """Whether layers that cannot be trained with noise are replaced by those that Opacus has for
+    them, such as BatchNorm by GroupNorm. It also works without noise."""
+
     name: ClassVar[str] = "torch_module"
     placements: ClassVar[Placements] = Placements(
         (Placement.ROUND,), "Gradients are clipped in every step."
@@ -137,6 +143,8 @@ class TorchModule(NetworkRounds):
         if not self.noised(public):
             own = "_settings" if self.module in BUILT_IN else ""
             self.learner(public).check_smooth(f"method.module{own}")
+        elif self.module not in BUILT_IN:
+            self.learner(public).check_layers()
         return (self.train_stage(self.learner(public).blocks.size, public),)
 
     def initial_state(self, public: PublicFacts) -> State:
@@ -191,4 +199,5 @@ class TorchModule(NetworkRounds):
             tuple(chosen.tolist()),
             tuple(outcome.tolist()),
             loss,
+            self.replace_layers,
         )
