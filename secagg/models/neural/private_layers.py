@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+def require_opacus(where: str) -> None:
+    """Raise `JobError` if Opacus is not installed. It is not imported. where: what needs it"""
+    if importlib.util.find_spec("opacus") is None:
+        raise JobError(where, "needs opacus, which is missing", INSTALL)
+
+
 @dataclass(frozen=True)
 class RefusedLayer:
     """A layer that cannot be trained with noise.
@@ -45,10 +51,7 @@ def refused_layers(module: nn.Module, trial: Callable[[], object]) -> Iterator[R
 
     trial: tries the module on random records. Raises `JobError` without Opacus
     """
-    if importlib.util.find_spec("opacus") is None:
-        raise JobError(
-            "method.module", "needs opacus to check its layers, and it is missing", INSTALL
-        )
+    require_opacus("method.module")
     from opacus.utils.module_utils import trainable_modules  # noqa: PLC0415  # takes seconds
     from opacus.validators import ModuleValidator  # noqa: PLC0415
 

@@ -61,7 +61,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.models.common.variables import choose
 from secagg.models.neural.module_learner import Loss, ModuleLearner, module_learner
-from secagg.models.neural.rounds import TRAIN, NetworkRounds, network_facts
+from secagg.models.neural.rounds import TRAIN, NetworkRounds, Penalty, network_facts, no_penalty
 from secagg.models.neural.torch_import import require_torch
 
 BUILT_IN = ("secagg.models.neural.built_in:mlp",)
@@ -180,6 +180,10 @@ class TorchModule(NetworkRounds):
             **self.training_summary(state),
         }
         return Result(summary, dict(blocks.split(theta)))
+
+    def network_in(self, state: State, public: PublicFacts) -> tuple[ModuleLearner, Penalty]:
+        """Return what a state trains, and its penalty."""
+        return self.learner(public), no_penalty
 
     def learner(self, public: PublicFacts) -> ModuleLearner:
         """Return the module and its loss. Raises `JobError` if they do not fit the columns."""
