@@ -26,10 +26,10 @@ What each check excludes:
   result.
 * Check 7 binds the rest: without the keys of all sites that countersigned, nobody can change a
   line, the result or the report after the run. `Verified.unsigned` names the sites without a
-  countersignature, which may have dropped out at the last moment. A forger could also have removed
-  these signatures. So a folder in which one is missing passes only with `head`. Nobody signs a line
-  after the signed one, nor the time of the line `countersigned`. `Verified.unsigned_lines` counts
-  such lines; only `head` shows that they are genuine.
+  countersignature. They may have dropped out at the last moment. Or a forger removed their
+  countersignatures. So a folder in which one is missing passes only with `head`.
+  Countersignatures cover neither later lines of the log nor the time in the line `countersigned`.
+  `Verified.unsigned_lines` counts the later lines; only `head` shows that they are genuine.
 * Check 8 is for a coordinator that states a guarantee or a protocol that its job does not have. It
   is left out where this version of secagg plans the job differently.
 * Check 9 is for a coordinator that computes a false result from true sums. It is left out if the
@@ -39,13 +39,14 @@ What each check excludes:
 The log of a failed run has no countersignature. A person who can write the folder can cut back the
 log of a successful run and add a line that says that it failed. Only `head` detects that.
 
-Not protected: a coordinator that logs false sums during the run and computes its result from them,
-or writes false facts that only it knows: ledgers, engine, traffic, and in a simulation the sites;
-and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
-the keys in the roster with those of the sites, or keep the final head elsewhere and pass it as
-`head`. `secagg run` prints it at its end, and a run between computers notes it in log.txt of the
-coordinator's home. Ask for it over another channel: run.json contains it, too, but a person who
-writes the folder anew also writes this copy. The head in report.html does not
+Not detected: (a) a coordinator that logs false sums during the run and computes its result from
+them, or that writes false facts that only it knows: what it says of the ledgers, the engine, the
+traffic and, in a simulation, the sites; (b) an owner of a folder who writes a whole new run with
+new keys. To detect (b), compare the keys in the roster with those of the sites, or keep the final
+head elsewhere and pass it as `head`. `secagg run` prints it at its end, and a run between computers
+notes it in log.txt of the coordinator's home. Ask for it over another channel: run.json contains
+it, too, but a person who writes the folder anew also writes this copy. The head in report.html does
+not
 serve: it is the head before the page was written, so it does not bind the page.
 
 A folder of an earlier version of secagg has neither digests of sums nor countersignatures: only
@@ -132,11 +133,12 @@ def verify_folder(
 ) -> Verified:
     """Check a run folder.
 
-    folder: its path, or the folder as it was read, so that what is used is what was checked
+    folder: its path, or an open `RunFolder`, so that the caller later uses the very bytes that
+        were checked
     head: the log's last hash, 64 hexadecimal digits, from a copy kept elsewhere
     recompute: whether to compute the result again, which takes about as long as in the run
     Raises `EvidenceError` that names the wrong line or file; `UsageError` if the folder is not that
-    of a finished run, or `head` cannot be a final head.
+    of a run that has ended, or `head` cannot be a final head.
     """
     head = None if head is None else head.lower()
     if head is not None and not _DIGEST.fullmatch(head):
@@ -185,10 +187,11 @@ def verify_folder(
 
 
 def checked_result(run: RunFolder) -> tuple[Job, Result]:
-    """Return a run's job and result, if the log has their digests: checks 1 to 3 of the module.
+    """Return a run's job and result, if the log has their digests.
 
-    This excludes damaged and exchanged files before a result is used, and takes no time. It does
-    not read the other files, and it is no evidence against forgers: that is `verify_folder`.
+    These are checks 1 and 2 of the module, and check 3 for the result's files only. They exclude
+    damaged and exchanged files before a result is used, and take no time. Against forgers use
+    `verify_folder`.
     Raises `EvidenceError`.
     """
     try:
