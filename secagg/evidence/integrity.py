@@ -6,10 +6,10 @@ The checks, in this order:
 2. The hash chain of the log holds line by line, and no line is missing at the end
    (`secagg.core.hash_chain_log`).
 3. run.json and every other file match the digests in the log, and there is no other file.
-   The folder `transcript` may have been taken away.
+   The folder `transcript` may be missing.
 4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this
    job, these bounds and these rules. The roster has the job's parties, and no others.
-5. Each site of the run signed its consent to that before the first release.
+5. Each site of the run signed its consent to this session before the first release.
 6. In each release, every named site signed its contribution with its key in the roster; there are
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
@@ -30,11 +30,11 @@ What each check excludes:
   countersignatures. So a folder in which one is missing passes only with `head`.
   Countersignatures cover neither later lines of the log nor the time in the line `countersigned`.
   `Verified.unsigned_lines` counts the later lines; only `head` shows that they are genuine.
-* Check 8 is for a coordinator that states a guarantee or a protocol that its job does not have. It
-  is left out where this version of secagg plans the job differently.
-* Check 9 is for a coordinator that computes a false result from true sums. It is left out if the
-  sums are not in the folder, or where this computer would compute other bits. `Verified.unchecked`
-  names what was left out: such a folder is not called intact.
+* Check 8 detects a coordinator that states a guarantee or a protocol that its job does not have. It
+  is left out if this version of secagg plans the job differently.
+* Check 9 detects a coordinator that computes a false result from true sums. It is left out if the
+  sums are not in the folder, or if this computer would compute other bits. `Verified.unchecked`
+  names what was left out. A folder with a check left out is not called intact.
 
 The log of a failed run has no countersignature. A person who can write the folder can cut back the
 log of a successful run and add a line that says that it failed. Only `head` detects that.
@@ -45,9 +45,8 @@ traffic and, in a simulation, the sites; (b) an owner of a folder who writes a w
 new keys. To detect (b), compare the keys in the roster with those of the sites, or keep the final
 head elsewhere and pass it as `head`. `secagg run` prints it at its end, and a run between computers
 notes it in log.txt of the coordinator's home. Ask for it over another channel: run.json contains
-it, too, but a person who writes the folder anew also writes this copy. The head in report.html does
-not
-serve: it is the head before the page was written, so it does not bind the page.
+it, too, but a person who writes the folder anew also writes this copy. The head in report.html
+does not serve: it is the head before the page was written, so it does not bind the page.
 
 A folder of an earlier version of secagg has neither digests of sums nor countersignatures: only
 checks 1 to 6 apply, and a person who can write it can forge its result. `Verified.evidence` is then

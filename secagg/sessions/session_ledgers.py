@@ -1,9 +1,10 @@
 """The guards of the sites and the ledger of the coordinator, in one session.
 
 A site's guard (`secagg.privacy.policy.guard`) has the job as the site's own process read it, and
-the site's own policy and ledger. The coordinator's ledger has no seeds. Before the coordinator uses
-a released sum, it records the sites and the cost of the sum there. It requests no sum that would,
-combined with earlier sums, reveal the sum of fewer sites than the job's `min_sites`.
+the site's own policy and ledger. The coordinator's ledger has no seeds of noise. Before the
+coordinator uses a released sum, it records the sites and the cost of the sum there. It requests no
+sum that would, combined with earlier sums, reveal the sum of fewer sites than the job's
+`min_sites`.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ Before the first sum, each site is asked for its consent. For this, the party ca
 writes no release.
 
 Without noise, the first sum of a stage already costs more than any budget. So only the first round
-of each stage is written to the ledger. The cohort of the round that counts records is known to a
-site when it helps to open that sum, or, if the protocol does not need its help, in the next round.
+of each stage is written to the ledger. A site knows the cohort of the round that counts records
+when it helps to open that sum. If the protocol does not need its help, the site knows the cohort in
+the next round.
 
 Not protected: see `secagg.privacy.policy.evaluation`, `secagg.privacy.ledger.ledger` and
 `secagg.privacy.policy.differencing`. In particular, with the protocol `additive` the aggregators

@@ -2,10 +2,10 @@
 
 The table of all rules is in `secagg.privacy.policy.evaluation`. The rules apply without noise only.
 
-If the job names a column of persons, every number of records below is one of persons: a person has
-a value if one of the records has it, and contributes to a total, or weighs, what the records do
-together. A patient with twelve records is then one patient. Without such a column, a record is a
-person of its own.
+If the job names a column of persons, every number of records below is a number of persons. A person
+has a value if one of the person's records has it. What a person contributes to a total, and how
+much a person weighs, is the sum over these records. So a patient with twelve records is one
+patient. Without such a column, each record counts as a person.
 
 =========================================  =====================================================
 case                                       result
