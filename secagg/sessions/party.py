@@ -16,7 +16,7 @@ A refusal also reveals something. If it depends on the records and on a value th
 chose, it reveals one bit about the records. If a site kept answering, the coordinator could search
 for a record. The job is such a value, because the coordinator writes it. So under differential
 privacy no refusal depends on the records (`secagg.jobs.design_matrix`,
-`secagg.privacy.policy.evaluation`). Without noise, a site limits such refusals:
+`secagg.privacy.policy.job_rules`). Without noise, a site limits such refusals:
 
 * All refusals because of the records have one error code, `records`.
 * The site's ledger counts them over all runs. After a few in a period (`max_refusals` in the site's

@@ -32,9 +32,9 @@ from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import RECORD, Cohort, Release
-from secagg.privacy.policy.evaluation import PolicyRequest, parameters
 from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers, variables_of
 from secagg.privacy.policy.guard import Guard
+from secagg.privacy.policy.job_rules import PolicyRequest, parameters
 from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.release_rules import check_cohort
 from secagg.sessions.rounds import COHORT

@@ -1,6 +1,6 @@
 """A site's own policy: a TOML file that its data-protection officer owns.
 
-docs/how-to/policies.md explains the keys. `secagg.privacy.policy.evaluation` applies them at the
+docs/how-to/policies.md explains the keys. `secagg.privacy.policy.job_rules` applies them at the
 site, to each request, before anything leaves it.
 
 A profile is a named set of rules that follows a known convention.
