@@ -54,8 +54,8 @@ Gradients = Callable[[Array], Array]
 """From records, shape (n, variables), to their gradients, shape (n, parameters)."""
 
 _SLOTS, _SMALL = 64, 2**14  # slots of a batch for a network with at most so many parameters
-_FEW_SLOTS = 16  # for a larger one: the search for equal slots takes the square of their number
-_MAX_NUMBERS = 2**22  # in the gradients of a batch: with more, memory takes the time
+_FEW_SLOTS = 32  # for a larger one: the search for equal slots takes the square of their number
+_MAX_NUMBERS = 2**21  # in the gradients of a batch: with more, memory takes the time
 _found: weakref.WeakKeyDictionary[Any, tuple[int, NDArray[np.int64]]] = weakref.WeakKeyDictionary()
 
 
