@@ -11,7 +11,7 @@ change, such as one with BatchNorm (they keep statistics of records outside the 
 draws random numbers, such as one with Dropout, and one that mixes records.
 
 With noise, Opacus decides first which layers can be trained, and names or makes their replacements
-(`secagg.models.neural.private_layers`).
+(`secagg.models.neural.layers.private_layers`).
 
 Parameters that the factory freezes (`requires_grad = False`) stay as it makes them, with torch's
 generator seeded with 0.
@@ -33,9 +33,9 @@ import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.errors import JobError
+from secagg.models.neural.layers.private_layers import check_layers, with_layers_replaced
+from secagg.models.neural.layers.smoothness import ADVICE, SHOWN, kink
 from secagg.models.neural.parameters import Block, Blocks
-from secagg.models.neural.private_layers import check_layers, with_layers_replaced
-from secagg.models.neural.smoothness import ADVICE, SHOWN, kink
 from secagg.models.neural.torch_import import one_thread
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class ModuleLearner:
         """Raise `JobError` if the loss or the module is not smooth in the parameters.
 
         Without noise, differences of sums would then show single records
-        (`secagg.models.neural.smoothness`). where: the setting that says which module it is
+        (`secagg.models.neural.layers.smoothness`). where: the setting that says which module it is
         """
         if self.loss == "absolute_error":
             what = "the gradient of 'absolute_error' jumps where a residual changes its sign, so "

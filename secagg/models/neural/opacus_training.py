@@ -26,9 +26,9 @@ import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.errors import DataError
+from secagg.models.neural.layers.private_layers import require_opacus
 from secagg.models.neural.learner import Learner
 from secagg.models.neural.module_learner import ModuleLearner
-from secagg.models.neural.private_layers import require_opacus
 from secagg.models.neural.rounds import NetworkRounds, Penalty, no_penalty
 from secagg.models.neural.torch_import import one_thread
 

@@ -51,11 +51,11 @@ from secagg.errors import DataError, JobError, PeerError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.sampled_gradients import mean_gradient, private_stage
 from secagg.models.neural.gradients import gradient_sum, loss_sum
+from secagg.models.neural.layers.smoothness import MAX_SMOOTH_PARAMETER
 from secagg.models.neural.learner import Learner
 from secagg.models.neural.local_training import LocalOptimiser, trained
 from secagg.models.neural.optimisers import Optimiser, advance, begin
 from secagg.models.neural.private_rounds import private_contribution
-from secagg.models.neural.smoothness import MAX_SMOOTH_PARAMETER
 
 TRAIN = "train"
 PARAMETER_LIMIT = "parameter limit reached"

@@ -10,7 +10,7 @@ What the transcript determines (Guarantees: only this)
       nothing about how records are split over sites. About the pooled records they may show
       everything: with P parameters and T rounds there are P T numbers. Differences of sums show no
       record by a jump or kink, because functions without noise are smooth
-      (`secagg.models.neural.smoothness`).
+      (`secagg.models.neural.layers.smoothness`).
     * "fedavg": sums over sites of what training at a site does to the parameters. They may depend
       on how records are split.
     * A coordinator that deviates can send parameters at which one hidden unit is active for one
