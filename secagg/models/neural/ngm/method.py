@@ -90,6 +90,7 @@ LABELS: Final[dict[str, Label]] = {
     "loss": ("Loss", "mean over all records; with adam and sgd, before the last step"),
     "parameters": ("Parameters", "numbers that the networks have"),
     "rounds": ("Rounds", ""),
+    "records": ("Records", "of all sites"),
     "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
 }
 
@@ -213,7 +214,7 @@ class FedNgm(NgmSettings):
             theta = checked_parameters(message, network.blocks.size)
             model = fitted_model(network, theta, public)
             return fit_counts(model, rows.values[:, list(layout.chosen)]), memory
-        memory = memory or facts
+        memory = memory | facts
         values, weight = rows.values, None
         if self.learn_from == "samples" and isinstance(network, MaskedNetwork):
             if "samples" not in memory:
@@ -304,10 +305,17 @@ class FedNgm(NgmSettings):
             edges = edge_positions(layout, self.edges, "method.edges")
         graph = layout.graph(edges).astype(np.uint8)
         facts = {"graph": graph, "centre": centre, "scale": scale}
-        start = self._network(layout, facts).initial(self.seed)
+        return self.begin_networks({**state, "votes": votes}, facts, records)
+
+    def begin_networks(self, state: State, facts: State, records: int | None) -> State:
+        """Return the state in which the networks of a graph are trained.
+
+        state: layout, max_rows, noised, votes; facts: graph, centre and scale
+        records: their number, if it is known
+        """
+        start = self._network(NgmLayout.of(state["layout"]), facts).initial(self.seed)
         training = self.begin_training(start, state["max_rows"], state["noised"])
-        return {**state, "status": TRAIN, "facts": facts, "votes": votes, "records": records,
-                "training": training}  # fmt: skip
+        return {**state, "status": TRAIN, "facts": facts, "records": records, "training": training}
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, and the parameters by block."""
@@ -328,6 +336,7 @@ class FedNgm(NgmSettings):
             "names": list(names),
             "edges": edges,
             "parameters": network.blocks.size,
+            **({"records": int(counted.records)} if public.clip is None else {}),
             **self.training_summary(training),
         }
         theta = training["optimiser"]["best"]
@@ -385,7 +394,7 @@ def _checked_facts(message: Body, layout: NgmLayout, memory: State) -> State:
         and graph.shape == (layout.d, layout.d)
     ):
         raise PeerError("message", "the coordinator's graph has the wrong shape or type")
-    if memory and not np.array_equal(graph, memory["graph"]):
+    if "graph" in memory and not np.array_equal(graph, memory["graph"]):
         raise PeerError("message", "the coordinator changed the graph")
     if np.any(graph > 1) or np.any(graph != graph.T) or np.any(np.diag(graph)):
         raise PeerError("message", "the coordinator's graph is not symmetric and without loops")
