@@ -1,6 +1,7 @@
 """The command `secagg query`."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import secagg
 from secagg.cli.main import app
 from secagg.cli.output.query import show_query
 from secagg.errors import DataError, SecaggError, UsageError
+from secagg.evidence.run_files import json_bytes
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,18 @@ def test_without_of_all_other_columns_are_shown(folder: Path) -> None:
     assert "Loss is high." in out
 
 
+def test_intervals_stand_beside_monte_carlo_errors(folder: Path, tmp_path: Path) -> None:
+    """If the number of records is known; otherwise the output says that there are none."""
+    asked = ("--given", "x=0.8", "--of", "y", "--of", "g")
+    without = call(folder, *asked)
+    assert "95 % interval" not in without and "how many records" in without
+    of_records = shutil.copytree(folder, tmp_path / "r")
+    result = json.loads((folder / "result.json").read_text())
+    (of_records / "result.json").write_bytes(json_bytes(result | {"records": 400}))
+    out = call(of_records, *asked)
+    assert out.count("95 % interval") == 2 and out.count(" to ") == 4 and "MCSE" in out
+
+
 def test_an_exact_answer_says_so(folder: Path) -> None:
     out = call(folder, "--given", "g=2", "--of", "x")
     assert "exact" in out and "MCSE:" not in out
@@ -60,6 +74,7 @@ def test_chains_that_disagree_are_reported(capsys: pytest.CaptureFixture[str]) -
     }
     levels = [{"level": "1", "probability": 0.5, "error": 0.2}]
     answer = {"title": "t", "given": {}, "clipped": [], "run": {"notes": []}}
+    answer |= {"interval": {"level": 0.95, "unavailable": "of noise"}}
     show_query(answer | {"columns": [row | {"levels": levels}]})
     assert "! the chains for a disagree" in capsys.readouterr().out
 

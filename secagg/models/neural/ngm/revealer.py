@@ -160,7 +160,7 @@ class FedNgr:
     refit: bool = True
     """Once the graph is found, fit the networks of `fedngm` to it without these penalties. Queries,
     predictions and samples need them: the network that finds the graph is shrunk towards 0."""
-    refit_rounds: int = 200
+    refit_rounds: int = 300
     """Largest number of rounds of the refit."""
     refit_penalty: float = 1.0
     """Precision of the normal prior on the hidden layers' weights in the refit, at least 0, in
