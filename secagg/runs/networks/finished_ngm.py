@@ -31,6 +31,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
 from secagg.models.common.posterior_summary import MAX_R_HAT
+from secagg.models.common.shrinkage import shrunk_note
 from secagg.models.neural.ngm.fitted.conditionals import Conditional
 from secagg.models.neural.ngm.fitted.intervals import (
     LEVEL,
@@ -45,7 +46,7 @@ from secagg.models.neural.ngm.fitted.replicates import Replicates
 from secagg.models.neural.ngm.fitted.sampling import Effort, shifts, start, sweep
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.ngm.revealer import REFITTED, FedNgr
+from secagg.models.neural.ngm.revealer import ASK_THE_REFIT, REFITTED, FedNgr
 from secagg.models.neural.torch_module import TorchModule
 from secagg.runs.networks.cells import ModelCells
 from secagg.runs.networks.sampling_error import replicates, why_no_interval
@@ -106,6 +107,8 @@ class FinishedNgmRun:
         why = why_no_interval(networks, model, public, summary)
         records = 0 if why else int(summary["records"])
         edges, notes = tuple(summary["edges"]), tuple(map(str, summary["notes"]))
+        if isinstance(method, FedNgr):  # that path norms are shrunk does not matter to a query
+            notes = tuple(n for n in notes if n != shrunk_note("path norms", ASK_THE_REFIT))
         return cls(job, model, cells, edges, notes, networks, records, why)
 
     @classmethod

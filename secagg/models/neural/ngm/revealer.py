@@ -80,6 +80,7 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.units import records_in
 from secagg.models.neural.ngm.distillation import (
     MAX_SAMPLES,
@@ -91,9 +92,10 @@ from secagg.models.neural.ngm.fit_stage import FIT
 from secagg.models.neural.ngm.layout import NgmLayout, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.ngm.path_norms import path_norms
+from secagg.models.neural.ngm.path_norms import edge_strengths, path_norms
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.ngm.proximal import proximal_step
+from secagg.models.neural.ngm.settings import STRONG_PENALTY
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.models.neural.ngm.standardisation import (
     centre_and_scale,
@@ -108,9 +110,9 @@ from secagg.models.neural.torch_import import require_torch
 UNITS, REFIT = "units", "refit"
 REFITTED: Final = "refit."
 """Begins the names of the refitted networks' arrays."""
+ASK_THE_REFIT: Final = "Means and probabilities come from the refit (`secagg query`)."
 _MAX_UNITS = 10_000
 _OWN_HIDDEN: Final = (10,)  # of the networks that a site's samples come from: defaults of `fedngm`
-_OWN_PENALTY: Final = 20.0
 _OWN_LINEAR_PENALTY: Final = 1.0
 _LABELS = {
     "loss": ("Loss", "mean over all records, at the end"),
@@ -305,6 +307,7 @@ class FedNgr:
             **self._training.training_summary(training),
             "status": "finished",  # all rounds are always run
         }
+        summary = marked_shrunk(summary, "path norms", ASK_THE_REFIT)
         arrays = {**network.blocks.split(theta), **state["units"], "path_norms": strength}
         arrays["graph"] = graph.astype(np.uint8)
         if self.refit:
@@ -330,7 +333,7 @@ class FedNgr:
             state = alone.aggregate(state, update, 1)
         graph, _ = self._graph(layout, alone._path_norms(state))
         network = MaskedNetwork(layout, _OWN_HIDDEN, graph, units["centre"], units["scale"])
-        penalty = quadratic_penalty(network.blocks, _OWN_PENALTY, _OWN_LINEAR_PENALTY)
+        penalty = quadratic_penalty(network.blocks, STRONG_PENALTY, _OWN_LINEAR_PENALTY)
         model = own_network(network, rows.values, penalty, public, self.seed)
         rng = np.random.default_rng(list(random(32)))
         return samples_from(model, self.samples, rows.values.shape[1], rng)
@@ -385,13 +388,3 @@ class FedNgr:
             norms = path_norms(network.weights(theta))
             factors = factors[0] / (1 + np.sum(norms * own)), factors[1] / (1 + np.sum(norms))
         return np.asarray(factors[0] * own + factors[1])
-
-
-def edge_strengths(layout: NgmLayout, norms: Array) -> Array:
-    """Return the path norms between columns, symmetric, shape (columns, columns).
-
-    Of the variables of two columns, the largest path norm in each direction counts.
-    """
-    positions = [list(column.positions) for column in layout.columns]
-    between = np.array([[np.max(norms[np.ix_(o, i)]) for i in positions] for o in positions])
-    return np.asarray((between + between.T) / 2)

@@ -17,8 +17,8 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.models.neural.gradients import gradient_sum
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
-from secagg.models.neural.ngm.path_norms import path_slopes
-from secagg.models.neural.ngm.revealer import REFITTED, FedNgr, edge_strengths
+from secagg.models.neural.ngm.path_norms import edge_strengths, path_slopes
+from secagg.models.neural.ngm.revealer import REFITTED, FedNgr
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.runs.simulate import simulate
 from secagg.sessions.planned_job import plan_job
