@@ -1,6 +1,6 @@
 """Bias and coverage of queries of `fedngm` and `fedngr` against known conditional distributions.
 
-    python -m benchmarks.methods.query_coverage CELLS [--seeds N] [--records N ...] [--quick]
+    python -m benchmarks.methods.query_coverage CELLS [--seeds N] [--records N ...] [--methods M ...]
 
 CELLS is a file to which each cell is appended as a line of JSON: one method, number of records and
 seed. Cells in the file are not computed again. A table of all cells is printed at the end.
@@ -42,8 +42,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedngr": {"name": "fedngr"},
     "fedngm": {"name": "fedngm"},
     "fedngm, penalty = 20": {"name": "fedngm", "penalty": 20.0},
-    "fedngm, penalty = 1": {"name": "fedngm", "penalty": 1.0},
-    "true graph, penalty = 1": {"name": "fedngm", "edges": EDGES, "penalty": 1.0},
 }
 WIDE = {"type": "continuous", "low": -5, "high": 5}
 BINARY = {"type": "binary"}
@@ -105,7 +103,9 @@ QUERIES: dict[str, tuple[dict[str, Any], str, str | None, float]] = {
         {"x2": 0.5, "x4": 0.5}, "b3", "1",
         float(expit(1 + norm.logpdf(0.5, 0.5, 0.7) - norm.logpdf(0.5, -0.5, 0.7))),
     ),
-    "P(c5 = r) given x4 = 1.5": ({"x4": 1.5}, "c5", "r", float(level_shares(np.array([1.5]))[0, 2])),
+    "P(c5 = r) given x4 = 1.5": (
+        {"x4": 1.5}, "c5", "r", float(level_shares(np.array([1.5]))[0, 2]),
+    ),
     "P(b7 = 1) given x1 = 1": ({"x1": 1}, "b7", "1", 0.3),
     "E(x2) given x1 = 1": ({"x1": 1}, "x2", None, 1.2 * float(np.sin(1.5))),
     "E(x2) given x1 = 0": ({"x1": 0}, "x2", None, 0.0),

@@ -182,7 +182,7 @@ def test_intervals_are_of_sampling_and_not_of_monte_carlo(of_records: FinishedNg
     low, high = row["mean_interval"]
     assert row["exact"] and row["mean_error"] == 0
     assert (low + high) / 2 == pytest.approx(row["mean"])
-    # a prior of precision 1, and 7 % for 100 replicates, 4 times
+    # a prior of precision 1, and .96 / root 200 for the replicates, 4 times
     assert (high - low) / 2 == pytest.approx(1.984 / np.sqrt(80), rel=0.3)
     assert answer["interval"] == {"level": 0.95, "unavailable": None}
     drawn = of_records.query({"x": 0.8}, ["g", "y"], effort=FEW, random=replayable_random(0))

@@ -214,7 +214,8 @@ class FedNgm(NgmSettings):
             theta = checked_parameters(message, network.blocks.size)
             model = fitted_model(network, theta, public)
             return fit_counts(model, rows.values[:, list(layout.chosen)]), memory
-        memory = memory | facts
+        if "graph" not in memory:
+            memory = memory | facts
         values, weight = rows.values, None
         if self.learn_from == "samples" and isinstance(network, MaskedNetwork):
             if "samples" not in memory:

@@ -1,9 +1,11 @@
 """Standard errors and intervals of queries: what other samples of records would have answered.
 
-Each replicate of the networks (`secagg.models.neural.ngm.fitted.replicates`) answers the query, and
-a standard error is the root mean square of its deviations from the model's own answer. An interval
-has a t quantile with as many degrees of freedom as there are replicates: the deviations are nearly
-normal, with mean 0. That of a probability p is symmetric in log(p / (1 - p)).
+Each replicate of the networks (`secagg.models.neural.ngm.fitted.replicates`) answers the query. A
+standard error is half of the distance between the quantiles of a normal distribution at -1 and 1
+standard deviations, in the replicates' deviations from the model's own answer: a few replicates may
+be far away, where draws of neighbours lead to states without records. An interval has a t quantile
+with half as many degrees of freedom as there are replicates, since two quantiles are about as exact
+as half as many squares. Probabilities p are judged as log(p / (1 - p)).
 
 Where neighbours are drawn, all replicates use the same random numbers. So the Monte Carlo error
 of the draws hardly enters the deviations (common random numbers: Glasserman and Yao, Management
@@ -16,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtr
 from scipy.stats import t as student
 
 from secagg.core.arrays import Array
@@ -39,7 +41,7 @@ def sampling_errors(
     rng: np.random.Generator,
     shifted: Mapping[int, Array] | None = None,
 ) -> dict[int, Array]:
-    """Return the standard errors of each target's mean, shape (1,), or of its probabilities.
+    """Return the standard errors of each target's mean, shape (1,), or of its levels' logits.
 
     Arguments as for `secagg.models.neural.ngm.fitted.queries.query`.
     """
@@ -74,14 +76,13 @@ def mean_interval(mean: float, error: float) -> tuple[float, float]:
 
 
 def probability_interval(probability: float, error: float) -> tuple[float, float]:
-    """Return the ends of the interval of a probability, in [0, 1]."""
-    p = min(max(probability, _NEVER), 1 - _NEVER)
-    half = _quantile() * error / (p * (1 - p))
-    return float(expit(logit(p) - half)), float(expit(logit(p) + half))
+    """Return the ends of the interval of a probability, in [0, 1]. error: of its logit"""
+    centre, half = float(_logit(np.array(probability))), _quantile() * error
+    return float(expit(centre - half)), float(expit(centre + half))
 
 
 def _quantile() -> float:
-    return float(student.ppf((1 + LEVEL) / 2, REPLICATES))
+    return float(student.ppf((1 + LEVEL) / 2, REPLICATES / 2))
 
 
 def _of(conditionals: Sequence[Conditional], replicates: Replicates, n: int) -> list[Conditional]:
@@ -90,9 +91,14 @@ def _of(conditionals: Sequence[Conditional], replicates: Replicates, n: int) -> 
 
 
 def _error(conditional: Conditional, answers: Array) -> Array:
-    """Return the root mean square deviation; answers: shape (1 + replicates, moments)."""
-    chosen = answers if conditional.levels else answers[:, :1]
-    return np.asarray(np.sqrt(np.mean((chosen[1:] - chosen[0]) ** 2, axis=0)))
+    """Return the standard error of each moment; answers: shape (1 + replicates, moments)."""
+    shown = _logit(answers) if conditional.levels else answers[:, :1]
+    low, high = np.quantile(shown[1:] - shown[0], [ndtr(-1), ndtr(1)], axis=0)
+    return np.asarray((high - low) / 2)
+
+
+def _logit(p: Array) -> Array:
+    return np.asarray(logit(np.clip(p, _NEVER, 1 - _NEVER)))
 
 
 class _Common(np.random.Generator):

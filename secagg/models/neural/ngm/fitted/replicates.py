@@ -51,7 +51,7 @@ from secagg.models.neural.ngm.fitted.conditionals import Conditional
 from secagg.models.neural.ngm.fitted.model import FittedNgm, States
 from secagg.models.neural.ngm.fitted.residuals import GROUPS, PRIOR_RECORDS, group_of
 
-REPLICATES: Final = 100
+REPLICATES: Final = 200
 MAX_PARAMETERS: Final = 2000
 """Of one column's network; (6) needs the square of this number."""
 _CHUNK = 1024  # drawn records whose derivatives are in memory together
