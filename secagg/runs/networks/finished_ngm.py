@@ -46,7 +46,7 @@ from secagg.models.neural.ngm.fitted.replicates import Replicates
 from secagg.models.neural.ngm.fitted.sampling import Effort, shifts, start, sweep
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.ngm.revealer import ASK_THE_REFIT, REFITTED, FedNgr
+from secagg.models.neural.ngm.revealer import ASK_THE_REFIT, FedNgr, refitted
 from secagg.models.neural.torch_module import TorchModule
 from secagg.runs.networks.cells import ModelCells
 from secagg.runs.networks.sampling_error import replicates, why_no_interval
@@ -314,8 +314,7 @@ def _networks(method: FedNgm | FedNgr, result: Result) -> Mapping[str, NDArray[A
     """Return the arrays of the networks that estimate. Raises `UsageError` if there are none."""
     edges = "edges = the pairs that the run found"
     if isinstance(method, FedNgr):
-        of_graph = result.arrays.items()
-        found = {k.removeprefix(REFITTED): v for k, v in of_graph if k.startswith(REFITTED)}
+        found = refitted(result.arrays)
         if not found:
             what = "has no refit: the penalties shrink the network that found the graph"
             advice = f"Run 'fedngr' with refit = true, or 'fedngm' with {edges}."

@@ -50,6 +50,7 @@ two columns that are equal             an edge between them; their other edges m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
@@ -388,3 +389,9 @@ class FedNgr:
             norms = path_norms(network.weights(theta))
             factors = factors[0] / (1 + np.sum(norms * own)), factors[1] / (1 + np.sum(norms))
         return np.asarray(factors[0] * own + factors[1])
+
+
+def refitted(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the refitted networks' arrays of a result, named as those of `fedngm`; or none."""
+    prefix = len(REFITTED)
+    return {name[prefix:]: array for name, array in arrays.items() if name.startswith(REFITTED)}

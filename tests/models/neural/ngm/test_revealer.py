@@ -18,7 +18,7 @@ from secagg.jobs.job import parse_job
 from secagg.models.neural.gradients import gradient_sum
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
 from secagg.models.neural.ngm.path_norms import edge_strengths, path_slopes
-from secagg.models.neural.ngm.revealer import REFITTED, FedNgr
+from secagg.models.neural.ngm.revealer import FedNgr, refitted
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.runs.simulate import simulate
 from secagg.sessions.planned_job import plan_job
@@ -146,16 +146,17 @@ def test_the_refit_is_that_of_fedngm_over_the_edges_that_were_found(standardise:
     edges = [edge["between"] for edge in found.summary["edges"]]
     same = {"edges": edges, "rounds": 12, "penalty": 1.0, "standardise": standardise}
     other = revealed(tables, "fedngm", **same)
-    refitted = {k.removeprefix(REFITTED) for k in found.arrays if k.startswith(REFITTED)}
-    assert edges and refitted == set(other.arrays)
+    assert found.summary["shrunk"] == "path norms"
+    networks = refitted(found.arrays)
+    assert edges and set(networks) == set(other.arrays)
     for name, array in other.arrays.items():
         rounding = 0 if standardise else 1e-11
-        np.testing.assert_allclose(found.arrays[f"{REFITTED}{name}"], array, rounding, rounding)
+        np.testing.assert_allclose(networks[name], array, rounding, rounding)
     assert found.summary["calibration"] == other.summary["calibration"]
     assert found.summary["refit_loss"] == pytest.approx(other.summary["loss"], rel=1e-12)
     assert found.summary["refit_loss"] < found.summary["loss"]
     without = revealed(tables, **settings)
-    assert not any(name.startswith(REFITTED) for name in without.arrays)
+    assert not refitted(without.arrays)
     for name, array in without.arrays.items():
         np.testing.assert_array_equal(found.arrays[name], array)
 

@@ -97,6 +97,8 @@ def test_the_error_of_a_linear_mean_is_that_of_least_squares(monkeypatch: Any) -
         error = np.sqrt((1 + v @ np.linalg.solve(S, v)) / (PRECISION[1, 1] * RECORDS))
         found = errors(of, made, [v[0], np.nan, v[1]], 1)
         assert found.shape == (1,) and found[0] == pytest.approx(error, rel=WITHIN)
+    log_sd = np.std(made.log_sd[:, 1:], axis=1)
+    np.testing.assert_allclose(log_sd, np.full(3, (2 * RECORDS) ** -0.5), rtol=WITHIN)
 
 
 def test_the_error_of_a_probability_is_that_of_logistic_regression(monkeypatch: Any) -> None:
