@@ -1,7 +1,6 @@
 """The command `secagg query`."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,7 @@ from typer.testing import CliRunner
 import secagg
 from secagg.cli.main import app
 from secagg.cli.output.query import show_query
-from secagg.errors import DataError, SecaggError, UsageError
-from secagg.evidence.run_files import json_bytes
+from secagg.errors import DataError, EvidenceError, SecaggError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +34,15 @@ def test_json_has_the_columns_asked_for(folder: Path) -> None:
     assert answer["given"] == {"x": 10, "g": "mild"} and answer["clipped"] == ["x"]
 
 
+def test_a_changed_result_is_not_used(tmp_path: Path) -> None:
+    folder = ngm_folder(tmp_path / "r")
+    path = folder / "arrays.npz"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = CliRunner().invoke(app, ["query", str(folder)])
+    assert isinstance(done.exception, EvidenceError) and done.exception.where == "arrays.npz"
+    assert "secagg verify" in done.exception.advice
+
+
 def test_without_of_all_other_columns_are_shown(folder: Path) -> None:
     out = call(folder, "--given", "x=0.8")
     assert "Three columns" in out and "x = 0.8" in out and "MCSE" in out
@@ -51,10 +58,7 @@ def test_intervals_stand_beside_monte_carlo_errors(folder: Path, tmp_path: Path)
     asked = ("--given", "x=0.8", "--of", "y", "--of", "g")
     without = call(folder, *asked)
     assert "95 % interval" not in without and "how many records" in without
-    of_records = shutil.copytree(folder, tmp_path / "r")
-    result = json.loads((folder / "result.json").read_text())
-    (of_records / "result.json").write_bytes(json_bytes(result | {"records": 400}))
-    out = call(of_records, *asked)
+    out = call(ngm_folder(tmp_path / "r", records=400), *asked)
     assert out.count("95 % interval") == 2 and out.count(" to ") == 4 and "MCSE" in out
 
 
