@@ -15,11 +15,21 @@ from scipy.stats import norm
 from secagg.core.arrays import Array
 from secagg.core.randomness import replayable_random
 from secagg.jobs.job import parse_job
+from secagg.models.neural.ngm.fitted import intervals
+from secagg.models.neural.ngm.fitted.sampling import Effort
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 from secagg.runs.simulate import simulate
 
 pytestmark = pytest.mark.neural
+
+
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "EFFORT", FEW)
+
+
 RUNS, RECORDS = 40, 300
+FEW = Effort(chains=10, warm_up=20, sweeps=40)
 _Z = np.linspace(-8, 8, 2001)
 _W = norm.pdf(_Z) / norm.pdf(_Z).sum()
 
@@ -65,7 +75,7 @@ def covered(spread: Callable[[Array], Array]) -> Array:
         run = FinishedNgmRun.of(job, simulate(job, tables, random=replayable_random(seed)))
         hits = []
         for given, of, truth in queries:
-            (row,) = run.query(given, [of], random=replayable_random(0))["columns"]
+            (row,) = run.query(given, [of], effort=FEW, random=replayable_random(0))["columns"]
             low, high = row["mean_interval"] if of == "y" else row["levels"][1]["interval"]
             hits.append(low <= truth <= high)
         found.append(hits)
