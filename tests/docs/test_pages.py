@@ -153,7 +153,7 @@ def test_the_page_on_own_studies_quotes_what_the_check_finds(tmp_path: Path) -> 
         next(each["quartiles"] for each in site["columns"] if each["name"] == "crp")
         for site in found
     )
-    told = re.search(r"quartiles\*\*: (.*) in Cork, but (.*) in Sligo:", page)
+    told = re.search(r"quartiles\*\*: of `crp`, (.*) in Cork, but (.*) in Sligo,", page)
     assert told is not None
     for numbers, quartiles in zip(told.groups(), (cork, sligo), strict=True):
         assert [float(each) for each in numbers.split(", ")] == pytest.approx(quartiles, rel=0.01)
@@ -187,7 +187,7 @@ def test_the_audit_of_the_page_on_own_studies_finds_what_the_page_says(tmp_path:
     found = audit_job(own_study(tmp_path, "data"))
     assert found.leaks == () and "Here it finds no leak" in read("own-study.md")
     unclear = {each.label for each in found.attacked if each.verdict is Verdict.INCONCLUSIVE}
-    assert unclear == set(re.findall(r"`(\w+)` is inconclusive", read("own-study.md")))
+    assert unclear == set(re.findall(r"`(\w+)`, is inconclusive", read("own-study.md")))
 
 
 def test_every_method_and_protocol_has_its_page_or_section_in_the_lists() -> None:
