@@ -27,7 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedlin_hm2": REGRESSION,
     "torch_module": {**BINARY, "module_settings": {"hidden": [3]}, "rounds": 30},
     "fedngm": {"hidden": [2], "rounds": 30, "edges": "all"},
-    "fedngr": {"hidden": [3], "rounds": 30},
+    "fedngr": {"hidden": [3], "rounds": 30, "refit_rounds": 30},
 }
 """Settings, over the columns of `tables`."""
 

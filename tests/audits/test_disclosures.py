@@ -38,7 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "torch_module": {"outcome": "x2", "predictors": ["x0", "x1"], "rounds": 3,
                      "module_settings": {"hidden": [3]}},
     "fedngm": {"hidden": [2], "rounds": 3, "edges": "all"},
-    "fedngr": {"hidden": [3], "rounds": 3},
+    "fedngr": {"hidden": [3], "rounds": 3, "refit_rounds": 3},
 }  # fmt: skip
 
 

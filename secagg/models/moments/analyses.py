@@ -20,7 +20,7 @@ data are read: a release cannot be undone, and an invalid setting would waste it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -31,6 +31,7 @@ from secagg.errors import JobError, UsageError
 from secagg.models.common.checks import require_number
 from secagg.models.common.coefficient_table import critical_value
 from secagg.models.common.pooled_moments import Moments, constant_column
+from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.variables import choose
 from secagg.models.graphs.golem import golem
 from secagg.models.graphs.job_result import check_truth, graph_result
@@ -140,7 +141,8 @@ class Ridge(_Regression):
         critical_value(self.level)
 
     def run(self, moments: Moments) -> Result:
-        return _regression(ridge(moments, self.outcome, self.predictors, self.penalty, self.level))
+        fit = ridge(moments, self.outcome, self.predictors, self.penalty, self.level)
+        return _shrunk(fit, "For estimates without this bias, use 'ols'.")
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,9 @@ class Lasso(_Regression):
         check_penalty(self.penalty, "bic")
 
     def run(self, moments: Moments) -> Result:
-        return _regression(lasso(moments, self.outcome, self.predictors, self.penalty))
+        fit = lasso(moments, self.outcome, self.predictors, self.penalty)
+        advice = "For estimates without this bias, use 'ols' with the selected predictors"
+        return _shrunk(fit, f"{advice}; its intervals ignore the selection.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,3 +325,8 @@ def _regression(fit: LinearFit | NoisyLinearFit | RidgeFit | LassoFit) -> Result
     estimates = np.array([term.estimate for term in fit.terms])
     errors = np.array([np.nan if t.std_error is None else t.std_error for t in fit.terms])
     return Result(fit.to_dict(), {"coefficients": estimates, "std_errors": errors})
+
+
+def _shrunk(fit: RidgeFit | LassoFit, advice: str) -> Result:
+    result = _regression(fit)
+    return replace(result, summary=marked_shrunk(result.summary, "slopes", advice))

@@ -44,7 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedlin_hm2": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "torch_module": {"outcome": "case", "module_settings": {"hidden": [3]}, "rounds": 4},
     "fedngm": {"hidden": [2], "rounds": 4},
-    "fedngr": {"hidden": [3], "rounds": 4},
+    "fedngr": {"hidden": [3], "rounds": 4, "refit_rounds": 4},
 }
 """Settings of every registered method, small, over the columns of `records`."""
 SITES = ("north", "south", "west")
