@@ -57,10 +57,13 @@ class ErrorLaw:
         inverse gamma prior
     records: n. With normal errors the records are replaced by columns with the same sums of squares
         and products about the means, and the constants are integrated out
+    heat: the power beta of each chain, (chains,), in (0, 1]; None: 1
+        (`secagg.models.sparse_bayes.tempering`)
     """
 
     degree: int
     records: int
+    heat: Array | None = None
 
     def size(self, errors: Array) -> Array:
         """Return S of errors (..., columns)."""
@@ -69,14 +72,19 @@ class ErrorLaw:
         return np.asarray((errors * errors).sum(axis=-1) / 2)
 
     @property
-    def determinants(self) -> int:
-        """The power of |det A|: the constants mu_k take one from n."""
-        return max(self.records - 1, 0)
+    def powers(self) -> Array:
+        """beta, of shape (chains,) or (1,)."""
+        return np.ones(1) if self.heat is None else self.heat
 
     @property
-    def power(self) -> float:
-        """The number that n adds to the shape of the prior of b^r."""
-        return self.records if self.degree == 1 else self.determinants / 2
+    def contrasts(self) -> int:
+        """nu, the power of |det A|: the constants mu_k take one from n."""
+        return max(self.records - 1, 0)
+
+    def shape(self, prior: NoisePrior) -> Array:
+        """Return the shape of b^r's inverse gamma law given its errors, (chains,) or (1,)."""
+        own = self.powers * (prior.shape + self.contrasts / self.degree)
+        return own + (self.degree == 1 and self.records > 0)  # of m, whose density b has
 
 
 def step_sizes(reach: Array, square: Array) -> Array:
@@ -116,7 +124,8 @@ def move_entries(
         exceed it
     """
     chains, p, _ = errors.shape
-    power, accepted = prior.shape + law.power, np.zeros(steps.shape[::-1], dtype=bool)
+    power, accepted = law.shape(prior), np.zeros(steps.shape[::-1], dtype=bool)
+    determinants = law.powers * law.contrasts
     sums, unit, full = np.empty((chains, p)), np.eye(p), steps.shape[1] == p * (p - 1)
     steps, threshold = np.ascontiguousarray(steps.T), np.ascontiguousarray(threshold.T)
     i = 0
@@ -136,8 +145,8 @@ def move_entries(
             larger = prior.scale + law.size(moved)
             shrunk = volume - step * g[h]
             gain = power * np.log(size / larger)
-            if law.determinants:
-                gain += law.determinants * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
+            if law.contrasts:
+                gain += determinants * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
             accept = gain > threshold[i]
             new_slack = slack - (np.abs(new) - np.abs(old)) * N[h]
             doubt = accept & (new_slack <= 0)

@@ -57,15 +57,21 @@ def rotate_rows(
     cosine, sine = np.cos(angles), np.sin(angles)
 
     def log_density(theta: Array, scale: Array, scaled: Array, two: Indices) -> Array:
-        size, r = law.size(scaled), law.degree
+        size, r, heat = law.size(scaled), law.degree, law.powers[:, None]
         prior_loss = np.log1p((theta - mean[:, two]) ** 2 / square[:, two]).sum(axis=-1)
-        terms = (p - r * prior.shape) * np.log(scale) - prior.scale / scale**r - size - prior_loss
+        terms = (p - heat * r * prior.shape) * np.log(scale)
+        terms -= heat * (prior.scale / scale**r + size) + prior_loss
         return np.asarray(terms.sum(axis=-1))
 
     for i, two in enumerate(pairs):
         theta, scale = graph[:, two], b[:, two]
         W = np.concatenate([unit[two] - theta, errors[:, two]], axis=-1) / scale[..., None]
         c, s = cosine[:, i, None], sine[:, i, None]
+        if i % 2:
+            # tangents of the two angles (2) exchanges
+            x = np.arctan(-theta[:, 0, two[1]] * scale[:, 1] / scale[:, 0])
+            y = np.arctan(-theta[:, 1, two[0]] * scale[:, 0] / scale[:, 1])
+            c, s = np.cos(x - y)[:, None], np.sin(x - y)[:, None]
         turned = np.stack([c * W[:, 0] - s * W[:, 1], s * W[:, 0] + c * W[:, 1]], axis=1)
         # A diagonal entry of 0 is rejected below.
         with np.errstate(divide="ignore", invalid="ignore"):
