@@ -21,6 +21,9 @@ import numpy as np
 from secagg.core.arrays import Array
 
 
+_FARTHEST = 230.0  # of the logarithm of c + S, beyond that of its least value
+
+
 class Locations:
     """The pieces of (1) for each row of x (..., n), n at least 1; c: above 0."""
 
@@ -70,7 +73,8 @@ class Locations:
 
         more, low, slope = q - 1, at_piece(self.low), at_piece(self.slopes)
         share = uniforms[1] * -np.expm1(-more * at_piece(self.ratio))
-        far = low * np.expm1(-np.log1p(-share) / more) / np.maximum(slope, 1.0)
+        log_rise = np.minimum(-np.log1p(-share) / more, _FARTHEST)
+        far = low * np.expm1(log_rise) / np.maximum(slope, 1.0)
         left, right = self.x[..., [0, *range(n)]], self.x[..., [*range(n), n - 1]]
         start, end = at_piece(left), at_piece(right)
         flat = start + uniforms[1] * (end - start)
