@@ -20,7 +20,6 @@ import numpy as np
 
 from secagg.core.arrays import Array
 
-
 _FARTHEST = 230.0  # of the logarithm of c + S, beyond that of its least value
 
 

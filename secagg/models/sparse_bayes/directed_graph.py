@@ -6,13 +6,15 @@ only, but causes and effects cannot be told apart (`secagg.models.sparse_bayes.n
 unless the order of the columns is known: `ordered` leaves out the entries with h after j.
 Each site has its own graph. A horseshoe prior shrinks these graphs towards a common graph, whose
 entries have a spike-and-slab prior. Results have the probability of the slab (PIP).
-`secagg.models.sparse_bayes.laplace_graph` computes a site's draws. The coordinator runs
-`secagg.models.sparse_bayes.collapsed_slabs`, then step
-`paper` of `secagg.models.sparse_bayes.spike_slab`. There is no `collapsed` step: Theta_k is not
-normal given the records and cannot be integrated out. So chains need more rounds (thousands) than
-those of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to the
-sums. The p (p - 1) entries are one family: one eta and one rho for the whole graph, as the paper
-has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
+`secagg.models.sparse_bayes.laplace_graph` computes a site's draws, and
+`secagg.models.sparse_bayes.directed_rounds` describes a round. There is no `collapsed` step:
+Theta_k is not normal given the records and cannot be integrated out. In its place the common graph
+and all sites' graphs also move together (`secagg.models.sparse_bayes.common_moves`), and copies of
+a chain in which the records count less carry it between graphs that explain the records about
+equally well (`secagg.models.sparse_bayes.tempering`). Chains still need more rounds (thousands)
+than those of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to
+the sums. The p (p - 1) entries are one family: one eta and one rho for the whole graph, as the
+paper has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
 (`secagg.models.sparse_bayes.markov_random_field.discoveries`) selects edges, each arrow separately.
 
 theta_jh is the change of j, before any feedback through a cycle, if an intervention sets h one unit
@@ -23,11 +25,15 @@ docs/math/laplace-graph.md. Each site has its own constants mu.
 
 What the transcript determines (Guarantees: only this)
     * The number of records and, with scale = "pooled", columns' pooled variances within sites.
-    * In each round, for each chain and entry, sums over sites of 1/l, d/l and d^2/l, where
+    * In each round, for each copy of a chain and entry, sums over sites of 1/l, d/l and d^2/l, with
       l = lambda_k^2 and d = theta_k - theta are the site's own random draws. Their distribution at
       a site depends on all of its records, not on a few moments. Over many rounds the sums
       therefore reveal more and more of the sites' likelihoods of Theta_k near their maxima, summed
       over sites.
+    * In each round, for each copy, the sum over sites of log likelihoods: of the sites' graphs, and
+      of alternatives to them, which differ from them by a matrix that the coordinator sent. These
+      sums have no random numbers of their own: only Theta_k is random. If t is near 0, Theta_k is
+      theta, and they are the likelihood of all records at a graph of the coordinator's choice.
       With normal errors they depend on the number of records and the scatter only, which all sums
       together therefore do not exceed. Under noise once at the site, these are the noisy ones.
     A site keeps to itself: Theta_k, b_k, lambda_k, step sizes, acceptance rates, and its number of
@@ -84,6 +90,7 @@ from secagg.models.sparse_bayes.normal_graph import (
     surrogate_result,
 )
 from secagg.models.sparse_bayes.result import (
+    ANY_STEP,
     LABELS,
     coefficient,
     draw_arrays,
@@ -138,8 +145,11 @@ class SparseDirected(DirectedRounds):
         return sampler_disclosure(
             "The number of records; with scale = 'pooled' each column's variance within sites; and "
             "in every round, for every chain, sums over sites of differences between each site's "
-            "own graph, drawn at random given its records, and the common graph. Over many rounds "
-            f"the draws average out. {_REVEALED[self.errors]}"
+            "own graph, drawn at random given its records, and the common graph, and of the "
+            "logarithm of the likelihood of these graphs and of alternatives to them. Over many "
+            f"rounds the draws average out. {_REVEALED[self.errors]}",
+            f"{ANY_STEP} For example, it can learn the likelihood of all records together at any "
+            "graph that it chooses, nearly without the noise of the sites' draws.",
         )
 
     @property
@@ -203,6 +213,13 @@ class SparseDirected(DirectedRounds):
         Matrices have [h, j] for h -> j, as for all graphs here. Draws have the entries in the order
         of `laplace_graph.entry_positions`, given by "targets" and "sources".
         """
+        found = self._result(state)
+        # the sampler's own: the powers of the copies after warmup
+        powers = np.sort(state["shared"]["heat"])[:: -self.chains].tolist()
+        sampler = {**found.summary["sampler"], "powers": powers}
+        return Result({**found.summary, "sampler": sampler}, found.arrays)
+
+    def _result(self, state: State) -> Result:
         if self._surrogate:
             return surrogate_result(self, state, self.level, self.fdr)
         draws, names = recorded_draws(state), state["columns"]
