@@ -50,7 +50,12 @@ TRUTHS: dict[str, list[tuple[int, int, float]]] = {
     "normal": [(0, 1, 0.8)],
 }
 SIZES = (150, 200, 150)
-CALIBRATED = {"slab_shape": 3.0, "slab_scale": 0.3, "noise_shape": 3.0, "noise_scale": 0.02}
+CALIBRATED: dict[str, Any] = {
+    "slab_shape": 3.0,
+    "slab_scale": 0.3,
+    "noise_shape": 3.0,
+    "noise_scale": 0.02,
+}
 BINS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0)
 
 
@@ -180,7 +185,9 @@ def run_unscaled(method: SparseDirected, parts: list[Array], seed: int) -> State
     while (sent := method.next_request(state)) is not None:
         answers = method.contribute_batched(*_call(sent, rows, memories, public, randoms))
         memories = [memory for _, memory in answers]
-        total = {name: sum(update[name] for update, _ in answers) for name in answers[0][0]}
+        total = {
+            name: np.sum([update[name] for update, _ in answers], axis=0) for name in answers[0][0]
+        }
         state = method.aggregate(state, total, len(parts))
     assert state[COLLECTED_DRAWS]
     return state
