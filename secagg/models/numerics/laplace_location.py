@@ -29,28 +29,29 @@ class Locations:
     def __init__(self, x: Array, c: float) -> None:
         n = x.shape[-1]
         self.x = np.sort(x, axis=-1)
-        self.slopes = np.abs(2.0 * np.arange(n + 1) - n)
-        gaps = np.diff(self.x, axis=-1)
-        rise = np.cumsum((2.0 * np.arange(1, n) - n) * gaps, axis=-1)
-        first = np.sum(self.x - self.x[..., :1], axis=-1, keepdims=True)
-        knots = c + np.maximum(np.concatenate([first, first + rise], axis=-1), 0.0)
-        lower, upper = knots[..., [0, *range(n)]], knots[..., [*range(n), n - 1]]
-        self.low = np.minimum(lower, upper)
-        self.ratio = np.log(np.maximum(lower, upper) / self.low)  # log(H / L)
-        self.ratio[..., 0] = self.ratio[..., -1] = np.inf
-        self.widths = gaps
-        self.falling = 2 * np.arange(n + 1) < n
+        self.gaps = np.diff(self.x, axis=-1)
+        self.slopes = 2.0 * np.arange(n + 1) - n
+        knots = np.empty_like(self.x)
+        knots[..., 0] = np.sum(self.x - self.x[..., :1], axis=-1)
+        np.cumsum(self.slopes[1:n] * self.gaps, axis=-1, out=knots[..., 1:])
+        knots[..., 1:] += knots[..., :1]
+        logs = np.log(c + np.maximum(knots, 0.0))  # below 0 by rounding only
+        half = (n + 1) // 2  # S falls in the pieces before it
+        self.log_low = np.concatenate([logs[..., :half], logs[..., half - 1 :]], axis=-1)
+        ratio = np.full(self.log_low.shape, np.inf)
+        np.abs(np.diff(logs, axis=-1), out=ratio[..., 1:-1])
+        self.log_ratio = ratio
 
     def _logs(self, q: Array) -> Array:
         """Return the logarithms of (2), (..., n + 1); q broadcasts against rows."""
-        more = q[..., None] - 1
+        more, n = q[..., None] - 1, self.x.shape[-1]
         with np.errstate(divide="ignore"):  # an empty piece
-            found = -more * np.log(self.low) + np.log(-np.expm1(-more * self.ratio))
-            found -= np.log(more * np.maximum(self.slopes, 1.0))
-            n = self.x.shape[-1]
+            found = np.log(-np.expm1(-more * self.log_ratio))
+            found -= more * self.log_low
+            found -= np.log(more * np.maximum(np.abs(self.slopes), 1.0))
             if n % 2 == 0:
-                middle = np.log(self.widths[..., n // 2 - 1])
-                found[..., n // 2] = middle - q * np.log(self.low[..., n // 2])
+                middle = np.log(self.gaps[..., n // 2 - 1])
+                found[..., n // 2] = middle - q * self.log_low[..., n // 2]
         return np.asarray(found)
 
     def log_integral(self, q: Array) -> Array:
@@ -68,14 +69,14 @@ class Locations:
         piece = np.minimum(reached, n)
 
         def at_piece(values: Array) -> Array:
-            return np.take_along_axis(np.broadcast_to(values, logs.shape), piece, axis=-1)[..., 0]
+            return np.take_along_axis(values, piece, axis=-1)[..., 0]
 
-        more, low, slope = q - 1, at_piece(self.low), at_piece(self.slopes)
-        share = uniforms[1] * -np.expm1(-more * at_piece(self.ratio))
-        log_rise = np.minimum(-np.log1p(-share) / more, _FARTHEST)
-        far = low * np.expm1(log_rise) / np.maximum(slope, 1.0)
-        left, right = self.x[..., [0, *range(n)]], self.x[..., [*range(n), n - 1]]
-        start, end = at_piece(left), at_piece(right)
+        more, slope = q - 1, self.slopes[piece[..., 0]]
+        share = uniforms[1] * -np.expm1(-more * at_piece(self.log_ratio))
+        rise = np.expm1(np.minimum(-np.log1p(-share) / more, _FARTHEST))
+        far = np.exp(at_piece(self.log_low)) * rise / np.maximum(np.abs(slope), 1.0)
+        start = np.take_along_axis(self.x, np.maximum(piece - 1, 0), axis=-1)[..., 0]
+        end = np.take_along_axis(self.x, np.minimum(piece, n - 1), axis=-1)[..., 0]
         flat = start + uniforms[1] * (end - start)
-        outward = np.where(at_piece(self.falling) > 0, end - far, start + far)
-        return np.asarray(np.where(slope > 0, outward, flat))
+        outward = np.where(slope < 0, end - far, start + far)
+        return np.asarray(np.where(slope == 0, flat, outward))

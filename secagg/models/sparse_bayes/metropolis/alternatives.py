@@ -52,12 +52,14 @@ def largest_score(p: int, rows: int, prior: NoisePrior) -> float:
     return 2 * (rows + prior.shape + 2) * p * _LARGEST_LOG
 
 
-def log_evidence(errors: Array, prior: NoisePrior, law: ErrorLaw) -> Array:
-    """Return log Z_j (chains, rows) of errors with m = 0, (chains, rows, n)."""
-    q = np.broadcast_to(law.shape(prior)[:, None], errors.shape[:2])
+def log_evidence(errors: Array, prior: NoisePrior, law: ErrorLaw, heats: Array) -> list[Array]:
+    """Return log Z_j (chains, rows) at each heat, of errors with m = 0, (chains, rows, n)."""
+    laws = [ErrorLaw(law.degree, law.records, heat) for heat in heats.T]
+    shapes = [np.broadcast_to(at.shape(prior)[:, None], errors.shape[:2]) for at in laws]
     if law.degree == 1 and law.records:
-        return Locations(errors, prior.scale).log_integral(q)
-    return np.asarray(-q * np.log(prior.scale + law.size(errors)))
+        pieces = Locations(errors, prior.scale)
+        return [pieces.log_integral(q) for q in shapes]
+    return [-q * np.log(prior.scale + law.size(errors)) for q in shapes]
 
 
 def score_alternatives(
@@ -87,9 +89,9 @@ def score_alternatives(
     stable = is_stable(made)
     volume = np.linalg.slogdet(unit - made)[1]
     scores = np.empty((chains, heats.shape[1], len(sets)))
-    for i, heat in enumerate(heats.T):
-        at = ErrorLaw(law.degree, law.records, heat)
-        Z = log_evidence(errors, prior, at)
+    for i, (heat, Z) in enumerate(
+        zip(heats.T, log_evidence(errors, prior, law, heats), strict=True)
+    ):
         gains = (Z[:, p:] - Z[:, rows]).reshape(chains, len(pairs), 2).sum(axis=-1)
         score = heat * law.contrasts * volume + Z[:, :p].sum(axis=-1) + sets @ gains.T
         scores[:, i] = np.where(stable, score, least).T

@@ -11,7 +11,7 @@ unchanged: with g the column j of A^-1 at the row's start, det A / (det A then) 
 over the row's moves so far, one product per move. A^-1 is recomputed for every row, so that
 rounding errors do not add up.
 
-Three tests check rho < 1, and only for moves that would otherwise be accepted.
+Four tests check rho < 1, and only for moves that would otherwise be accepted.
 
 1. rho(Theta) <= rho(|Theta|). Let X = |Theta|, X_0 the same with row j zero, and rho(X) < 1 at the
    row's start, which for X >= 0 is equivalent to (I - X)^-1 >= 0 (Berman and Plemmons, Nonnegative
@@ -21,7 +21,8 @@ Three tests check rho < 1, and only for moves that would otherwise be accepted.
    above 0. So rho(X') < 1 if and only if det(I - X') > 0, which is
    1 - SUM_h (change of |theta_jh|) N_h > 0 for N the column j of (I - X)^-1.
 2. rho(Theta)^16 = rho(Theta^16) <= |Theta^16|, the Frobenius norm, by four products.
-3. Otherwise the eigenvalues decide. Tests 2 and 3 are for graphs whose positive and negative cycles
+3. The same for powers up to 256, with |trace Theta^k| <= p rho(Theta)^k for the other side.
+4. Otherwise the eigenvalues decide. Tests 2 to 4 are for graphs whose positive and negative cycles
    cancel, including many with small entries.
 
 If rho(Theta) < 1, det(I - s Theta) > 0 for all s in [0, 1]: |det A| is det A, and a move to
@@ -46,6 +47,7 @@ _STRIDE = 2 / math.tan(math.pi * ACCEPTANCE / 2)
 """A random walk over a normal density with steps of this many standard deviations has that rate:
 (2 / pi) arctan(2 / stride) (Gelman, Roberts and Gilks 1996)."""
 
+_SQUARINGS = 4  # of a graph, for each of tests 2 and 3
 _MIN_DETERMINANT = 1e-300  # of a determinant, for its logarithm
 
 
@@ -166,12 +168,23 @@ def move_entries(
 
 
 def is_stable(graphs: Array) -> NDArray[np.bool_]:
-    """Return for each matrix (..., p, p) whether its spectral radius is below 1: tests 2 and 3."""
+    """Return for each matrix (..., p, p) whether its spectral radius is below 1: tests 2 to 4."""
     power = graphs
-    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are not below 1
-        for _ in range(4):
+    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite decide nothing
+        for _ in range(_SQUARINGS):
             power = power @ power
         small: NDArray[np.bool_] = np.sum(power * power, axis=(-2, -1)) < 1
-    if not small.all():
-        small[~small] = np.abs(np.linalg.eigvals(graphs[~small])).max(axis=-1) < 1
+        if small.all():
+            return small
+        unsure, power = np.argwhere(~small), power[~small]
+        for _ in range(_SQUARINGS):
+            power = power @ power
+            below = np.sum(power * power, axis=(-2, -1)) < 1
+            small[*unsure[below].T] = True
+            trace = np.abs(np.trace(power, axis1=-2, axis2=-1))
+            left = ~(below | ((trace > power.shape[-1]) & np.isfinite(trace)))
+            unsure, power = unsure[left], power[left]
+    if len(unsure):
+        at = tuple(unsure.T)
+        small[at] = np.abs(np.linalg.eigvals(graphs[at])).max(axis=-1) < 1
     return small
