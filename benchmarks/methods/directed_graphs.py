@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4000)
-    parser.add_argument("--copies", type=int, default=8)
+    parser.add_argument("--copies", type=int, default=6)
     given = parser.parse_args()
     cell, many = CELLS[given.table]
     done = []

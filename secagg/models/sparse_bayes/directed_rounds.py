@@ -79,7 +79,7 @@ _SCORE_BITS = 24
 _NEVER = -1e9  # logarithm of a weight
 _SUMS = ("one", "d", "dd")
 _STATE = ("theta", "b", "v", "other_theta", "other_v", "reach")
-_COPIES = 8  # of a chain with Laplace errors
+_COPIES = 6  # of a chain with Laplace errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class DirectedRounds(SparseModel):
     temperatures: int | None = None
     """Number of copies of each chain, in all but the first of which the records count less, so that
     chains pass between graphs that explain the records about equally well. 1: no such copies. If it
-    is not set: 8 with Laplace errors and an unknown order, otherwise 1."""
+    is not set: 6 with Laplace errors and an unknown order, otherwise 1."""
 
     @property
     def copies(self) -> int:
