@@ -3,6 +3,7 @@
 import configparser
 import json
 import math
+import pkgutil
 import re
 import runpy
 import shlex
@@ -18,8 +19,9 @@ from support.runs.checkout import ROOT
 from support.runs.reports import job, tables
 from typer.testing import CliRunner
 
+from secagg.audits.audit import audit_job
 from secagg.audits.catalogue import make_attacks
-from secagg.audits.contract import Limit
+from secagg.audits.contract import Limit, Verdict
 from secagg.audits.limits import read_limits
 from secagg.cli.main import app
 from secagg.compliance.form import read_form
@@ -28,7 +30,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, PROTOCOLS, make_method, make_protocol
 from secagg.models.moments.analyses import build_analysis
-from secagg.privacy.accounting.budget import Cap, Cost, affordable
+from secagg.privacy.accounting.composition import Cap, Cost, affordable
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.policy.site_policy import parse_policy
@@ -180,6 +182,14 @@ def test_the_numbers_of_the_page_on_own_studies_are_those_of_its_runs(tmp_path: 
         assert f"{100 * expected['error']:.0f}" == percent
 
 
+@pytest.mark.attack
+def test_the_audit_of_the_page_on_own_studies_finds_what_the_page_says(tmp_path: Path) -> None:
+    found = audit_job(own_study(tmp_path, "data"))
+    assert found.leaks == () and "Here it finds no leak" in read("own-study.md")
+    unclear = {each.label for each in found.attacked if each.verdict is Verdict.INCONCLUSIVE}
+    assert unclear == set(re.findall(r"`(\w+)` is inconclusive", read("own-study.md")))
+
+
 def test_every_method_and_protocol_has_its_page_or_section_in_the_lists() -> None:
     """README may leave out families of regressions."""
     readme = (ROOT / "README.md").read_text()
@@ -266,3 +276,14 @@ def test_the_reference_names_each_public_module_of_the_contract() -> None:
     page = read("reference/api.md")
     assert len(modules) > 20
     assert [name for name in modules if f"`{name}`" not in page and f"::: {name}" not in page] == []
+
+
+def test_every_part_of_the_code_that_a_page_names_is_there() -> None:
+    missing = []
+    for page in sorted(DOCS.rglob("*.md")):
+        for name in re.findall(r"`(secagg(?:\.\w+)+)[(`]", page.read_text(encoding="utf-8")):
+            try:
+                pkgutil.resolve_name(name)
+            except (ImportError, AttributeError):
+                missing.append((page.name, name))
+    assert not missing
