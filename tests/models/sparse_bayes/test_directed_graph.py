@@ -13,7 +13,9 @@ from secagg.core.randomness import seeded_random
 from secagg.errors import DataError, PeerError
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
-from secagg.models.sparse_bayes.laplace_graph import matrices
+from secagg.models.sparse_bayes.laplace_graph import entry_positions, matrices
+from secagg.models.sparse_bayes.metropolis.alternatives import pairs_of, score_alternatives
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 
 Array = NDArray[np.float64]
 
@@ -186,6 +188,36 @@ def test_constant_and_collinear_columns_give_finite_results(scale: Any) -> None:
     result, memories = fit(SparseDirected(rounds=60, chains=2, scale=scale, temperatures=2), parts)
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
     assert all(np.all(np.isfinite(memory["b"])) for memory in memories)
+
+
+def test_a_coordinator_with_its_own_t_reads_the_likelihood_of_all_records_at_its_graph() -> None:
+    """What `if_malicious` says: with t near 0, sites' graphs are those that the coordinator sends.
+
+    The control is a t as the method draws it: the sums are then of the sites' own graphs.
+    """
+    parts, graph, pairs = simulated(CYCLE, (40, 30)), np.zeros((4, 4)), pairs_of(4, 0)
+    graph[1, 0], graph[2, 1] = 0.5, 0.3
+    expected = 0.0
+    for part in parts:
+        Y, law = ((part - part.mean(axis=0)) * SCALE).T, ErrorLaw(1, len(part))
+        one = np.ones((1, 1))
+        scores = score_alternatives(Y, graph[None], graph[None], pairs, one, SMALL.noise, law, -1e9)
+        expected += float(scores[0, 0, 0])
+
+    def read(t: float) -> float:
+        """Return what is read of the alternative with all pairs, at the power 1."""
+        other = np.tile(graph[*entry_positions(4)], (4, 1))
+        message = {**REQUEST, "records": 70, "t": np.full(SHAPE, t), "other": other}
+        found = 0.0
+        for k, part in enumerate(parts):
+            random = seeded_random(bytes([k + 1]) * 32)
+            update, _ = SMALL.contribute(DRAWS, rows_of(part), message, {}, public_of(2), random)
+            found += float(update["scores"][0, 0, -1])
+        return found
+
+    # differences of some 1e-15, and a likelihood with a slope of some 100
+    assert read(1e-30) == pytest.approx(expected, abs=1e-9)
+    assert abs(read(0.1) - expected) > 0.1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.integrate import quad
+from scipy.stats import cauchy
+from scipy.stats import gamma as gamma_law
 
 from secagg.models.numerics.laplace_location import Locations
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
@@ -304,3 +306,54 @@ def test_step_sizes_reach_the_target_acceptance_rate() -> None:
     # leave log(reach) a deviation of about sqrt(0.016 / 2) = 0.09, the mean of 400 some 0.005.
     assert abs(float(np.mean(np.log(reach / 0.3)))) < 0.05
     assert abs(float(share.mean()) - ACCEPTANCE) < 0.01
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("beta", [1.0, 0.3])
+def test_sweeps_have_the_posterior_of_two_columns_at_every_power(beta: float) -> None:
+    """Against a grid of both effects, v integrated by a sum over quantiles of its prior.
+
+    The posterior has two modes, one for each direction.
+    """
+    rng, chains, n = np.random.default_rng(4), 400, 8
+    x = rng.laplace(size=n)
+    Y = np.array([x, 0.8 * x + 0.5 * rng.laplace(size=n)])
+    common, t = np.array([0.1, -0.2]), 0.3
+    even = np.linspace(-9, 9, 1201)
+    grid, width = np.sinh(even) / 4, np.cosh(even)  # up to 1000
+    v = 1 / gamma_law(0.5).ppf((np.arange(2000) + 0.5) / 2000)  # IG(1/2, 1)
+    scale = np.sqrt(2 * t / v)
+    prior = [cauchy(mean, scale).pdf(grid[:, None]).mean(axis=1) for mean in common]
+    q = np.full(len(grid), beta * (PRIOR.shape + n - 1) + 1)
+    first = Locations(Y[0] - grid[:, None] * Y[1], PRIOR.scale).log_integral(q)
+    second = Locations(Y[1] - grid[:, None] * Y[0], PRIOR.scale).log_integral(q)
+    both = np.multiply.outer(grid, grid)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log = first[:, None] + second + beta * (n - 1) * np.log(1 - both)
+        density = np.where(np.abs(both) < 1, np.exp(log - np.nanmax(log)), 0.0)
+    density *= np.multiply.outer(*(each * width for each in prior))
+    density /= density.sum()
+    law = ErrorLaw(1, n, np.full(chains, beta))
+    shape = (chains, 2)
+    draw = GraphDraw(np.zeros(shape), np.ones(shape), np.ones(shape), np.ones(shape))
+    theta, spread, reach = np.tile(common, (chains, 1)), np.full(shape, t), np.full(shape, 0.4)
+    seen = []
+    for i in range(600):
+        noise = draw_graph_noise(chains, 2, law, PRIOR, rng)
+        pairs = rotation_pairs(2, i, ordered=False)
+        draw, _, _ = sweep_graph(Y, draw, reach, theta, spread, PRIOR, law, noise, pairs)
+        if i >= 100:
+            seen.append(draw.theta)
+    draws = np.array(seen)
+    a, b = np.meshgrid(grid, grid, indexing="ij")
+    for found, exact in (
+        (np.tanh(draws[..., 0]), np.tanh(a)),
+        (np.tanh(draws[..., 1]), np.tanh(b)),
+        (np.abs(draws[..., 0]) > np.abs(draws[..., 1]), np.abs(a) > np.abs(b)),
+        (np.tanh(draws[..., 0] * draws[..., 1]), np.tanh(a * b)),
+    ):
+        means = found.mean(axis=0)  # of independent chains
+        error = means.std(ddof=1) / np.sqrt(chains)
+        # eight statistics; the grid has half of its diagonal in neither mode
+        gap = means.mean() - (density * exact).sum()
+        assert abs(gap) < 4.5 * error + 0.003, (beta, gap, error)
