@@ -67,6 +67,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
         "variables": list(NAMES),
         "errors": "laplace",
         "ordered": False,
+        "temperatures": 6,
         "fdr": FDR,
         **paper(settings),
     }
