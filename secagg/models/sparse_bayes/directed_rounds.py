@@ -61,7 +61,7 @@ from secagg.models.sparse_bayes.metropolis.alternatives import (
     pairs_of,
     score_alternatives,
 )
-from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, adapted
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, adapted, is_stable
 from secagg.models.sparse_bayes.normal_graph import partial_correlations, scatter_columns
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums
 from secagg.models.sparse_bayes.spike_slab import Common
@@ -76,6 +76,7 @@ from secagg.models.sparse_bayes.tempering import (
 )
 
 _SCORE_BITS = 24
+_MOST_COPIES = 64
 _NEVER = -1e9  # logarithm of a weight
 _SUMS = ("one", "d", "dd")
 _STATE = ("theta", "b", "v", "other_theta", "other_v", "reach")
@@ -117,6 +118,8 @@ class DirectedRounds(SparseModel):
         return entry_positions(p, ordered=self.ordered)
 
     def round_spec(self, public: PublicFacts) -> Spec:
+        if not 1 <= self.copies <= _MOST_COPIES:
+            raise JobError("method.temperatures", f"must be between 1 and {_MOST_COPIES}")
         if public.site_moments and self.copies > 1:
             raise JobError(
                 "method.temperatures", "must be 1 under noise once at the site",
@@ -132,7 +135,7 @@ class DirectedRounds(SparseModel):
     def describe_sum(self) -> str:
         return (
             f"{super().describe_sum()}; and the logarithm of the likelihood of the sites' graphs, "
-            "and of such alternatives"
+            "and of alternatives to them"
         )
 
     def begin_shared_state(self, public: PublicFacts) -> State:
@@ -223,7 +226,7 @@ class DirectedRounds(SparseModel):
 
     def _check_shared(self, shared: State) -> None:
         """Raise `PeerError` for powers out of range, which could isolate what a site sends."""
-        if np.any(shared["heat"] < MIN_HEAT) or np.any(shared["heat"] > 1):
+        if np.any(shared["heat"] < MIN_HEAT / 2) or np.any(shared["heat"] > 1):
             raise PeerError("message", "the coordinator's powers are not between 0 and 1")
         if any(not np.all(np.isin(shared[name], (0.0, 1.0))) for name in ("taken", "reversal")):
             raise PeerError("message", "the coordinator's choices are not 0 or 1")
@@ -256,6 +259,8 @@ class DirectedRounds(SparseModel):
             theta=np.where(changed, state["other_theta"], draw.theta),
             v=np.where(changed, state["other_v"], draw.v),
         )
+        if not is_stable(matrices(draw.theta, p)).all():
+            raise PeerError("message", "the coordinator chose a graph that has no likelihood here")
         if "latent" in sites[0]:
             law = replace(law, records=max(n, p + 1))
             latent, draw = self._move_latent(sites[0], draw, theta, t, law, now, rngs[0])

@@ -33,7 +33,8 @@ _FIRST_RATIO = 0.85  # of neighbouring powers
 
 def first_heats(chains: int, copies: int) -> Array:
     """Return beta of all copies of all chains, (chains * copies,)."""
-    return np.tile(_FIRST_RATIO ** np.arange(copies), chains)
+    ratio = max(_FIRST_RATIO, MIN_HEAT ** (1 / copies))
+    return np.tile(ratio ** np.arange(copies), chains)
 
 
 def ranks(heats: Array, chains: int) -> Indices:

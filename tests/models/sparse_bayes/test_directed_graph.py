@@ -1,5 +1,6 @@
 """Federated sparse directed graphs, with every step of a run called directly."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ from support.methods.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Result, State, Update, Variable
 from secagg.core.randomness import seeded_random
-from secagg.errors import DataError, PeerError
+from secagg.errors import DataError, JobError, PeerError
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.laplace_graph import entry_positions, matrices
@@ -218,6 +219,25 @@ def test_a_coordinator_with_its_own_t_reads_the_likelihood_of_all_records_at_its
     # differences of some 1e-15, and a likelihood with a slope of some 100
     assert read(1e-30) == pytest.approx(expected, abs=1e-9)
     assert abs(read(0.1) - expected) > 0.1
+
+
+def test_a_site_refuses_to_move_to_a_graph_without_likelihood() -> None:
+    _, memory = respond({**REQUEST, "other": np.full((4, 12), 1.5)})
+    with pytest.raises(PeerError) as refused:
+        respond({**REQUEST, "taken": np.ones((4, 2))}, memory)
+    assert refused.value.where == "message"
+
+
+@pytest.mark.parametrize("copies", [0, 65])
+def test_there_are_one_to_64_copies_and_one_under_noise_at_the_site(copies: int) -> None:
+    with pytest.raises(JobError) as refused:
+        replace(SMALL, temperatures=copies).stages(public_of(2))
+    assert refused.value.where == "method.temperatures"
+    noised = replace(public_of(2), site_moments=True)
+    with pytest.raises(JobError) as refused:
+        replace(SMALL, errors="gaussian").stages(noised)
+    assert refused.value.where == "method.temperatures"
+    assert replace(SMALL, errors="gaussian", temperatures=None).stages(noised)
 
 
 @pytest.mark.parametrize(
