@@ -254,13 +254,14 @@ class DirectedRounds(SparseModel):
         taken = repeated(now.shared["taken"]) > 0
         before = pairs_of(p, max(now.number - 1, 0))  # the first round has no choices yet
         changed = in_pairs(before, taken, p, ordered=self.ordered)
+        moved = np.where(changed, state["other_theta"], draw.theta)
+        # a graph without likelihood here is not made; by its score no such graph is chosen
+        changed &= is_stable(matrices(moved, p))[:, None]
         draw = replace(
             draw,
             theta=np.where(changed, state["other_theta"], draw.theta),
             v=np.where(changed, state["other_v"], draw.v),
         )
-        if not is_stable(matrices(draw.theta, p)).all():
-            raise PeerError("message", "the coordinator chose a graph that has no likelihood here")
         if "latent" in sites[0]:
             law = replace(law, records=max(n, p + 1))
             latent, draw = self._move_latent(sites[0], draw, theta, t, law, now, rngs[0])

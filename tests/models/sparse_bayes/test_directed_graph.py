@@ -221,11 +221,14 @@ def test_a_coordinator_with_its_own_t_reads_the_likelihood_of_all_records_at_its
     assert abs(read(0.1) - expected) > 0.1
 
 
-def test_a_site_refuses_to_move_to_a_graph_without_likelihood() -> None:
-    _, memory = respond({**REQUEST, "other": np.full((4, 12), 1.5)})
-    with pytest.raises(PeerError) as refused:
-        respond({**REQUEST, "taken": np.ones((4, 2))}, memory)
-    assert refused.value.where == "message"
+def test_a_site_moves_to_the_graph_that_was_chosen_unless_it_has_no_likelihood() -> None:
+    """With t near 0 a sweep moves a graph that is at theta by some 1e-15 only."""
+    still = {**REQUEST, "t": np.full(SHAPE, 1e-30)}
+    for effect, expected in ((0.2, 0.2), (1.5, 0.0)):
+        _, memory = respond({**still, "other": np.full((4, 12), effect)})
+        theta = np.full(SHAPE, expected)
+        _, memory = respond({**still, "theta": theta, "taken": np.ones((4, 2))}, memory)
+        np.testing.assert_allclose(memory["theta"], expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("copies", [0, 65])
