@@ -9,12 +9,12 @@ entries have a spike-and-slab prior. Results have the probability of the slab (P
 `secagg.models.sparse_bayes.laplace_graph` computes a site's draws, and
 `secagg.models.sparse_bayes.directed_rounds` describes a round. There is no `collapsed` step:
 Theta_k is not normal given the records and cannot be integrated out. In its place the common graph
-and all sites' graphs also move together (`secagg.models.sparse_bayes.common_moves`), and copies of
-a chain in which the records count less carry it between graphs that explain the records about
-equally well (`secagg.models.sparse_bayes.tempering`). Chains still need more rounds (thousands)
-than those of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to
-the sums. The p (p - 1) entries are one family: one eta and one rho for the whole graph, as the
-paper has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
+and all sites' graphs also move together (`secagg.models.sparse_bayes.joint.common_moves`), and
+copies of a chain in which the records count less carry it between graphs that explain the records
+about equally well (`secagg.models.sparse_bayes.joint.tempering`). Chains still need more rounds
+(thousands) than those of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`)
+applies to the sums. The p (p - 1) entries are one family: one eta and one rho for the whole graph,
+as the paper has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
 (`secagg.models.sparse_bayes.markov_random_field.discoveries`) selects edges, each arrow separately.
 
 theta_jh is the change of j, before any feedback through a cycle, if an intervention sets h one unit

@@ -5,8 +5,8 @@ In a round a site makes the moves of the last round that the coordinator chose, 
 draws the next theta and t, and to the scores of the alternatives of this round
 (`secagg.models.sparse_bayes.metropolis.alternatives`). The coordinator
 
-1. chooses alternatives (`secagg.models.sparse_bayes.common_moves`);
-2. exchanges the powers of tempered copies (`secagg.models.sparse_bayes.tempering`);
+1. chooses alternatives (`secagg.models.sparse_bayes.joint.common_moves`);
+2. exchanges the powers of tempered copies (`secagg.models.sparse_bayes.joint.tempering`);
 3. draws slabs and theta (`secagg.models.sparse_bayes.collapsed_slabs`), then step `paper` of
    `secagg.models.sparse_bayes.spike_slab`;
 4. proposes the alternatives of the next round.
@@ -32,14 +32,22 @@ from secagg.contracts import Field, Kind, NoisyMatrix, PublicFacts, Spec, State,
 from secagg.core.arrays import Array
 from secagg.errors import JobError, PeerError
 from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round, SparseModel
-from secagg.models.sparse_bayes.common_moves import (
+from secagg.models.sparse_bayes.horseshoe import SiteDraw
+from secagg.models.sparse_bayes.joint.common_moves import (
     Alternative,
     choose,
     exchange_places,
     in_pairs,
     propose,
 )
-from secagg.models.sparse_bayes.horseshoe import SiteDraw
+from secagg.models.sparse_bayes.joint.tempering import (
+    MIN_HEAT,
+    exchanged,
+    first_heats,
+    of_rank,
+    partners,
+    ranks,
+)
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     columns_of,
@@ -66,14 +74,6 @@ from secagg.models.sparse_bayes.normal_graph import partial_correlations, scatte
 from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums
 from secagg.models.sparse_bayes.spike_slab import Common
 from secagg.models.sparse_bayes.sums import paper_update
-from secagg.models.sparse_bayes.tempering import (
-    MIN_HEAT,
-    exchanged,
-    first_heats,
-    of_rank,
-    partners,
-    ranks,
-)
 
 _SCORE_BITS = 24
 _MOST_COPIES = 64

@@ -8,8 +8,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from secagg.models.sparse_bayes import common_moves
-from secagg.models.sparse_bayes.common_moves import (
+from secagg.models.sparse_bayes.horseshoe import NoisePrior
+from secagg.models.sparse_bayes.joint import common_moves
+from secagg.models.sparse_bayes.joint.common_moves import (
     Alternative,
     choose,
     exchange_places,
@@ -17,7 +18,13 @@ from secagg.models.sparse_bayes.common_moves import (
     log_prior,
     propose,
 )
-from secagg.models.sparse_bayes.horseshoe import NoisePrior
+from secagg.models.sparse_bayes.joint.tempering import (
+    exchanged,
+    first_heats,
+    of_rank,
+    partners,
+    ranks,
+)
 from secagg.models.sparse_bayes.laplace_graph import entry_positions, matrices
 from secagg.models.sparse_bayes.metropolis.alternatives import (
     MAX_PAIRS,
@@ -28,7 +35,6 @@ from secagg.models.sparse_bayes.metropolis.alternatives import (
 )
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
-from secagg.models.sparse_bayes.tempering import exchanged, first_heats, of_rank, partners, ranks
 
 Array = NDArray[np.float64]
 

@@ -24,8 +24,8 @@ from secagg.contracts import NoisyMatrix
 from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
-from secagg.models.sparse_bayes.common_moves import choose, exchange_places, in_pairs, propose
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw
+from secagg.models.sparse_bayes.joint.common_moves import choose, exchange_places, in_pairs, propose
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,

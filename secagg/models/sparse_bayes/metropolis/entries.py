@@ -60,7 +60,7 @@ class ErrorLaw:
     records: n. With normal errors the records are replaced by columns with the same sums of squares
         and products about the means, and the constants are integrated out
     heat: the power beta of each chain, (chains,), in (0, 1]; None: 1
-        (`secagg.models.sparse_bayes.tempering`)
+        (`secagg.models.sparse_bayes.joint.tempering`)
     """
 
     degree: int
