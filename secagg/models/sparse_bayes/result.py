@@ -41,7 +41,7 @@ _HONEST = (
     "and no site's number of records. A few records change the sums only a little. But there is no "
     "noise that hides the change by one record, and no proof of how small the change is.",
 )
-_ANY_STEP = (
+ANY_STEP = (
     f"{TRUSTED} A coordinator that sends other numbers determines on what the sums depend, and may "
     "isolate a single site's part in them. How much it learns is not bounded."
 )
@@ -55,7 +55,7 @@ _COLLAPSED_STEP = (
 
 
 def sampler_disclosure(
-    text: str, if_malicious: str = _ANY_STEP, attacks: tuple[str, ...] = ()
+    text: str, if_malicious: str = ANY_STEP, attacks: tuple[str, ...] = ()
 ) -> Disclosure:
     """Return what a sampler's sums reveal; text: what all rounds together determine."""
     return Disclosure(
@@ -78,7 +78,7 @@ def linear_disclosure(*, collapsed: bool) -> Disclosure:
         "if the coordinator sends what the method draws, and sites trust it to do so. If a column "
         "is constant at one site only, a coordinator that sends other numbers can make the parts "
         "of all other sites nearly pure noise, and so find this site's part in the sum.",
-        _COLLAPSED_STEP if collapsed else _ANY_STEP,
+        _COLLAPSED_STEP if collapsed else ANY_STEP,
         ("gibbs_sums", "sparse_invented") if collapsed else ("gibbs_sums",),
     )
 

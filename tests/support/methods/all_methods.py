@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "local_graphs": {"learner": "notears", "variables": ["x", "y"]},
     "sparse_regression": {"outcome": "z", "predictors": ["x", "y"], **SHORT_SAMPLER},
     "sparse_markov": {"variables": ["x", "y", "z"], **SHORT_SAMPLER},
-    "sparse_directed": {"variables": ["x", "y"], **SHORT_SAMPLER},
+    "sparse_directed": {"variables": ["x", "y"], "temperatures": 2, **SHORT_SAMPLER},
     "fedavg": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm1": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm2": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
