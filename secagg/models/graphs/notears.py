@@ -65,6 +65,7 @@ def notears(
     threshold: float = 0.3,
     tolerance: float = 1e-8,
     at_least: NDArray[np.float64] | float = 0.0,
+    few_records: bool = False,
 ) -> GraphFit:
     """Learn a DAG by linear NOTEARS.
 
@@ -74,14 +75,17 @@ def notears(
         paper
     tolerance: a fit with h(W) at most this counts as acyclic, above 0
     at_least: smallest penalties of single entries, (p, p), where `penalty` is smaller
+    few_records: accept no more records than variables, where the penalty alone chooses the fit
     diagnostics: h (before the last step), rounds, evaluations, rho. If the optimiser fails, the
     edges are those of W over the threshold, including cycles.
-    Raises `UsageError` as `graph_input` does, or on a setting out of range.
+    Raises `UsageError` as `graph_input` does, on a singular covariance (if one variable determines
+    another, no data tell which of them acts on a third), or on a setting out of range.
     """
     require_number("penalty", penalty, low=0)
     require_number("threshold", threshold, low=0)
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=standardise)
+    data.require_full_rank("NOTEARS", few_records=few_records)
     S, lambdas = data.matrix, np.maximum(penalty, at_least)
 
     W = np.zeros_like(S)

@@ -32,7 +32,7 @@ from secagg.errors import JobError, UsageError
 from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
-from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input
+from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input, singular
 from secagg.models.graphs.result import GraphFit
 
 BIDIRECTED_ON_CONFLICT = 1  # causal-learn's uc_priority; the others let column order decide
@@ -58,11 +58,7 @@ class PartialCorrelationTest:
         index = [x, y, *given]
         block = self.correlation[np.ix_(index, index)]
         if np.linalg.eigvalsh(block)[0] <= RANK_TOLERANCE:
-            raise UsageError(
-                "analysis",
-                "PC cannot test linearly dependent variables",
-                "Leave out variables that the others determine.",
-            )
+            raise singular("PC", self.n, len(self.correlation))
         precision = np.linalg.inv(block)
         partial = -precision[0, 1] / math.sqrt(precision[0, 0] * precision[1, 1])
         z = math.sqrt(freedom) * math.atanh(partial)
@@ -81,10 +77,12 @@ def pc(
     variables; where the tests contradict one another, Meek's rules still can.
     diagnostics: conflicts, the number of such edges.
     Raises `UsageError` as `graph_input` does; without causal-learn; on linearly dependent variables
-    in one test; on n <= 3, where no test has a degree of freedom; on a setting out of range.
+    (with no more records than variables: only if one test contains them); on n <= 3, where no test
+    has a degree of freedom; on a setting out of range.
     """
     require_number("alpha", alpha, low=np.finfo(float).tiny, below=1)
     data = graph_input(moments, variables, standardise=True)
+    data.require_full_rank("PC", few_records=True)
     if data.effective_n <= 3:
         raise UsageError("analysis", f"PC needs more than 3 records, not {data.effective_n}")
     with _quiet():

@@ -28,7 +28,10 @@ a constant column              the graph of the others; fewer than two others: a
 NOTEARS does not converge      abstains
 PC: n_k <= 3                   abstains: no test has a degree of freedom. For larger n_k, a test
                                without a degree of freedom counts as independence
-PC: dependent columns          abstains, if a test with degrees of freedom contains them
+NOTEARS, PC: n_k > p, and      abstains: the site's records do not tell their effects apart
+columns linearly dependent
+PC: the same with n_k <= p     abstains, if a test with degrees of freedom contains them
+NOTEARS: n_k <= p              the penalty chooses among the equally good graphs
 GES: singular correlations R,  GES with (n_k R + I) / (n_k + 1): one more record's worth of evidence
 as always if n_k <= p          that nothing is correlated
 =============================  ====================================================================
@@ -206,7 +209,7 @@ class Learner:
                     moments = Moments(moments.names, n, np.zeros(len(R)), n * R + np.eye(len(R)))
                 return ges(moments, **self.settings())
             case _:
-                return notears(moments, **self.settings())
+                return notears(moments, few_records=True, **self.settings())
 
     def _learn_with_noise(self, moments: Moments, noise: ScatterNoise) -> GraphFit:
         if self.algorithm in ("pc", "ges"):
@@ -215,7 +218,7 @@ class Learner:
             return self._learn(Moments(moments.names, n, moments.mean, scatter), None)
         settings = self.settings()
         size = noise.size(moments, standardise=self.standardise)
-        fit = notears(moments, at_least=size.penalty, **settings)
+        fit = notears(moments, at_least=size.penalty, few_records=True, **settings)
         assert fit.weights is not None
         clear = np.abs(fit.weights) > size.threshold(settings["penalty"], noise.level)
         return replace(fit, directed=fit.directed & clear)

@@ -105,7 +105,7 @@ from secagg.models.notears_admm.linear_noise import (
     raised_threshold,
     with_noise,
 )
-from secagg.models.notears_admm.linear_simulation import linear_fit
+from secagg.models.notears_admm.linear_simulation import linear_fit, refuse_singular
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.range import (
     CONSENSUS,
@@ -330,7 +330,9 @@ class NotearsAdmm:
         return advance(state, V, sites, graph, self.schedule)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return the graph, in the units analysed."""
+        """Return the graph, in the units analysed. Raises `UsageError` on a singular covariance."""
+        if not self.lags:
+            refuse_singular(state, state["records"])
         names, graph = self._names(public), raised_graph(self._graph(public), state)
         floor = raised_threshold(state, graph)
         fit = linear_fit(
