@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.common.checks import require_number
@@ -42,6 +43,7 @@ from secagg.models.graphs.acyclicity import (
     no_edge_note,
 )
 from secagg.models.graphs.inputs import graph_input
+from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.result import GraphFit
 from secagg.models.numerics.lbfgs import FinitePoint
 
@@ -85,6 +87,7 @@ def golem(
     penalty: float | None = None,
     dag_penalty: float = 5.0,
     threshold: float = 0.3,
+    knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a DAG by GOLEM-EV (equal_variances) or GOLEM-NV (default).
 
@@ -94,6 +97,7 @@ def golem(
     dag_penalty: weight of h, at least 0; 5 as in the paper
     threshold: edges with |B_ij| <= threshold, in the units analysed, are dropped; 0.3 as in the
         paper. If cycles remain, it is raised until none is left, with a note.
+    knowledge: about these variables; forbidden edges only
     diagnostics: h (not zero: the penalty is soft), evaluations, threshold (as applied). If the
     optimiser fails, the edges are those of B over the threshold, including cycles.
     Raises `UsageError` as `graph_input` does, on a singular covariance (the likelihood is then
@@ -107,13 +111,15 @@ def golem(
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("GOLEM")
     S = data.matrix
+    known = None if knowledge is None else knowledge.select(data.names)
+    zero = None if known is None else known.forbidden
 
     ev = golem_objective(S, equal_variances=True, dag_penalty=dag_penalty)
-    fit, failure = _minimise(ev, np.zeros_like(S), penalty if equal_variances else EV_PENALTY)
+    fit, failure = _minimise(ev, np.zeros_like(S), penalty if equal_variances else EV_PENALTY, zero)
     evaluations = fit.evaluations
     if not equal_variances:
         nv = golem_objective(S, equal_variances=False, dag_penalty=dag_penalty)
-        fit, failure = _minimise(nv, fit.x, penalty)
+        fit, failure = _minimise(nv, fit.x, penalty, zero)
         evaluations += fit.evaluations
 
     directed, applied, notes = graph_over_threshold(
@@ -141,21 +147,24 @@ def golem(
             "threshold": applied,
         },
         notes=notes,
+        knowledge=known,
     )
 
 
-def _minimise(objective: Objective, start: Array, penalty: float) -> tuple[FinitePoint, str | None]:
+def _minimise(
+    objective: Objective, start: Array, penalty: float, zero: NDArray[np.bool_] | None
+) -> tuple[FinitePoint, str | None]:
     """Minimise from `start`, then from the perturbed minimum until a restart gains too little.
 
     Returns the best minimum, with all evaluations counted, and why the search failed (None: it did
     not).
     """
-    best = minimise_sparse(objective, start, penalty)
+    best = minimise_sparse(objective, start, penalty, zero)
     evaluations, finite, converged = best.evaluations, best.finite, False
     for _ in range(MAX_RESTARTS):
         if converged or not finite:
             break
-        again = minimise_sparse(objective, break_ties(best.x), penalty)
+        again = minimise_sparse(objective, break_ties(best.x), penalty, zero)
         evaluations += again.evaluations
         finite = again.finite
         converged = finite and again.value >= best.value - MIN_GAIN

@@ -40,7 +40,7 @@ class GraphInput:
     full_rank: bool
 
     def require_full_rank(self, method: str, *, few_records: bool = False) -> None:
-        """Raise `UsageError` on a singular matrix, which does not tell the variables' effects apart.
+        """Raise `UsageError` on a singular matrix: it does not tell effects apart.
 
         few_records: accept it if there are no more records than variables. A method whose penalty
             or tests choose among the equally good fits can then go on; with more records, the

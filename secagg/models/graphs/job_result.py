@@ -13,11 +13,9 @@ from secagg.contracts import PublicFacts, Result
 from secagg.core.validation import did_you_mean
 from secagg.errors import JobError
 from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.knowledge import Edges
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.result import GraphFit
-
-Edges = tuple[tuple[str, str], ...]
-"""Pairs (cause, effect) of names."""
 
 SHRUNK_NOTE = (
     "Weights are shrunk towards zero by the penalty: to estimate the effects of a linear graph, "

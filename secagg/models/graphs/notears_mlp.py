@@ -40,6 +40,7 @@ from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import failure_advice, graph_over_threshold
 from secagg.models.graphs.inputs import graph_input
+from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.mlp import FlatObjective, Networks, squared_loss
 from secagg.models.graphs.notears import DECREASE, GROWTH, MAX_ROUNDS, RHO_MAX
 from secagg.models.graphs.proximal_newton import graph_constraint
@@ -76,6 +77,7 @@ def notears_mlp(
     threshold: float = 0.3,
     tolerance: float = 1e-8,
     seed: int = 0,
+    knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a DAG by NOTEARS-MLP.
 
@@ -86,6 +88,7 @@ def notears_mlp(
     threshold: edges with W_ij <= threshold are dropped, at least 0; 0.3 as in the paper
     tolerance: a fit with h at most this counts as acyclic, above 0
     seed: of the start, at least 0
+    knowledge: about these variables; forbidden edges only
     Weights are W. diagnostics: h, rounds, evaluations, rho, threshold (as applied). If the
     optimiser fails, the edges are those of W over the threshold, including cycles.
     Raises `UsageError` as `graph_input` does (fewer than two records or columns, a constant
@@ -99,27 +102,32 @@ def notears_mlp(
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     require_number("seed", seed, low=0)
 
-    networks = Networks(X.shape[1], hidden, penalty)
+    known = None if knowledge is None else knowledge.select(variables)
+    forbidden = None if known is None else known.forbidden
+    networks = Networks(X.shape[1], hidden, penalty, forbidden=forbidden)
     theta = networks.initial(np.random.default_rng(seed), random_inputs=True)
+    free = np.isfinite(networks.penalty)
+    theta = np.where(free, theta, 0)
     h, alpha, rho = np.inf, 0.0, 1.0
     rounds, evaluations, finite = 0, 0, True
     while finite and h > tolerance and rho < RHO_MAX and rounds < MAX_ROUNDS:
         rounds += 1
         while True:
             step = minimise_orthantwise(
-                penalised_loss(networks, X, ridge, alpha, rho),
-                theta,
-                networks.penalty,
+                _over(free, penalised_loss(networks, X, ridge, alpha, rho)),
+                theta[free],
+                networks.penalty[free],
                 decrease=_DECREASE,
                 slope=_SLOPE,
             )
             evaluations += step.evaluations
             finite = step.finite
-            step_h = graph_constraint(networks, step.x)[0]
+            x = _embedded(free, step.x)
+            step_h = graph_constraint(networks, x)[0]
             if not finite or step_h <= DECREASE * h or rho >= RHO_MAX:
                 break
             rho *= GROWTH
-        theta, h = step.x, step_h
+        theta, h = x, step_h
         alpha += rho * h
 
     failure = None
@@ -155,7 +163,25 @@ def notears_mlp(
             "threshold": applied,
         },
         notes=notes,
+        knowledge=known,
     )
+
+
+def _embedded(free: NDArray[np.bool_], x: Array) -> Array:
+    """Return theta with these free entries, and zeros."""
+    theta = np.zeros(len(free))
+    theta[free] = x
+    return theta
+
+
+def _over(free: NDArray[np.bool_], objective: FlatObjective) -> FlatObjective:
+    """Return the objective of the free entries of theta."""
+
+    def of_free(x: Array) -> tuple[float, Array]:
+        value, gradient = objective(_embedded(free, x))
+        return value, gradient[free]
+
+    return of_free
 
 
 def _table(

@@ -44,7 +44,7 @@ a W that is not finite             `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -77,6 +77,7 @@ from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import deviations, records_in
 from secagg.models.common.variables import halves
 from secagg.models.graphs.job_result import graph_result, note_indicators
+from secagg.models.graphs.knowledge import in_state
 from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.tables import other_table
 from secagg.models.notears_admm.coordinator import advance, begin
@@ -202,6 +203,7 @@ class NotearsMlpAdmm(MlpSettings):
             "columns": list(self.names(public)),
             "centre": np.zeros(networks.d),
             "scale": halves(public, self.chosen(public)),
+            **in_state(self.known(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -250,7 +252,7 @@ class NotearsMlpAdmm(MlpSettings):
             return self._noisy.aggregate(state, total)
         if state["status"] == "counting":
             return self._after_count(state, total)
-        networks = self.networks_of(len(state["columns"]), noised=False)
+        networks = self.networks_of(len(state["columns"]), state, noised=False)
         V = total["slopes"] * self.units(networks, state["scale"])
         return advance(state, V, sites, networks, self.schedule)
 
@@ -269,6 +271,7 @@ class NotearsMlpAdmm(MlpSettings):
             standardised=self.standardised,
             random_inputs=self.starts_random,
         )
+        fit = replace(fit, knowledge=self.known(public))
         result = note_indicators(graph_result(fit, self.truth, linear=False), public)
         result.summary["settings"] |= {
             "standardise": self.standardised,

@@ -83,6 +83,7 @@ from secagg.models.common.sampled_gradients import (
 )
 from secagg.models.common.variables import halves
 from secagg.models.graphs.acyclicity import break_ties
+from secagg.models.graphs.knowledge import in_state
 from secagg.models.graphs.mlp import Networks
 from secagg.models.graphs.proximal_newton import Multipliers, graph_constraint
 from secagg.models.notears_admm.mlp_gradients import (
@@ -185,6 +186,7 @@ class NoisyRounds:
             "alpha": 0.0,
             "rho": settings.rho1,
             "failed_steps": 0,
+            **in_state(settings.known(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -216,7 +218,7 @@ class NoisyRounds:
     def aggregate(self, state: State, total: Update) -> State:
         if state["status"] == UNITS:
             return _with_units(state, total)
-        networks = self.settings.networks_of(len(state["centre"]), noised=True)
+        networks = self.settings.networks_of(len(state["centre"]), state, noised=True)
         return self._after_step(state, total, networks)
 
     def result(self, state: State, public: PublicFacts) -> Result:

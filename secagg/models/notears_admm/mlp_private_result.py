@@ -74,6 +74,7 @@ def noisy_result(
             *notes,
         ),
         caution=caution,
+        knowledge=settings.known(public),
     )
     result = note_indicators(graph_result(fit, settings.truth, linear=False), public)
     del result.summary["converged"]

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secagg.contracts import PublicFacts
+from secagg.contracts import PublicFacts, State
 from secagg.errors import JobError
 from secagg.models.common.checks import check_halves, check_numbers
 from secagg.models.common.variables import choose, halves
-from secagg.models.graphs.job_result import Edges, check_truth
+from secagg.models.graphs.job_result import check_truth
+from secagg.models.graphs.knowledge import FORBIDDEN, Edges, Knowledge, KnowledgeSettings, in_state
 from secagg.models.graphs.mlp import Networks
 from secagg.models.notears_admm.coordinator import Schedule, Solver
 from secagg.models.notears_admm.mlp_simulation import MLP_PENALTY, MLP_RHO
@@ -24,7 +25,7 @@ _NOISY_PENALTY = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class MlpSettings:
+class MlpSettings(KnowledgeSettings):
     """How the networks are learned, with noise and without."""
 
     variables: tuple[str, ...] | None = None
@@ -123,16 +124,22 @@ class MlpSettings:
         if self.hidden > _MAX_HIDDEN:
             raise JobError("method.hidden", f"must be at most {_MAX_HIDDEN}")
         check_truth(self.truth, self.names(public), public)
+        self.known(public)
         check_halves(halves(public, self.chosen(public)), self.names(public))
 
-    def networks(self, public: PublicFacts) -> Networks:
-        return self.networks_of(len(self.chosen(public)), noised=public.clip is not None)
+    def known(self, public: PublicFacts) -> Knowledge | None:
+        return self.knowledge(self.names(public), public)
 
-    def networks_of(self, d: int, *, noised: bool) -> Networks:
-        """Return the layout for so many variables."""
+    def networks(self, public: PublicFacts) -> Networks:
+        state, d = in_state(self.known(public)), len(self.chosen(public))
+        return self.networks_of(d, state, noised=public.clip is not None)
+
+    def networks_of(self, d: int, state: State, *, noised: bool) -> Networks:
+        """Return the layout for so many variables; state: the coordinator's."""
         default = _NOISY_PENALTY if noised else MLP_PENALTY
         penalty = default if self.penalty is None else self.penalty
-        return Networks(d, self.hidden, penalty, self.zero_diagonal)
+        forbidden = state[FORBIDDEN] > 0 if FORBIDDEN in state else None
+        return Networks(d, self.hidden, penalty, self.zero_diagonal, forbidden)
 
     def names(self, public: PublicFacts) -> tuple[str, ...]:
         return tuple(public.variables[i].name for i in self.chosen(public))
