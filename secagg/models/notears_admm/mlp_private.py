@@ -144,7 +144,8 @@ class NoisyRounds:
         self._check(public)
         settings, networks = self.settings, self.settings.networks(public)
         rate, rows = settings.sampling_rate, public.max_rows
-        rounds = private_stage(GRADIENT, networks.size, settings.rounds, self.clip, rate, rows)
+        most = settings.in_force["rounds"]
+        rounds = private_stage(GRADIENT, networks.size, most, self.clip, rate, rows)
         if not settings.standardised:
             return (rounds,)
         d, bits = networks.d, exact_bits(rows, 1.0)
@@ -223,7 +224,7 @@ class NoisyRounds:
 
     def result(self, state: State, public: PublicFacts) -> Result:
         """Return the graph of the mean of W over the last rounds."""
-        last = _averaged(self.settings.rounds)
+        last = _averaged(self.settings.in_force["rounds"])
         return noisy_result(
             state | {"W": state["summed"] / last},
             self.settings,
@@ -235,7 +236,7 @@ class NoisyRounds:
 
     def _after_step(self, state: State, total: Update, networks: Networks) -> State:
         """Return the state after step (2)."""
-        t, W, rounds = state["rounds"] + 1, state["W"], self.settings.rounds
+        t, W, rounds = state["rounds"] + 1, state["W"], self.settings.in_force["rounds"]
         sizes = state["sizes"] + float(total["size"][0])
         gradient, _ = mean_gradient(total, self.clip, sizes, t)
         mean = _BETA_1 * state["mean"] + (1 - _BETA_1) * gradient

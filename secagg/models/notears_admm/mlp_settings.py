@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from secagg.models.graphs.job_result import check_truth
 from secagg.models.graphs.knowledge import FORBIDDEN, Edges, Knowledge, KnowledgeSettings, in_state
 from secagg.models.graphs.mlp import Networks
 from secagg.models.notears_admm.coordinator import Schedule, Solver
+from secagg.models.notears_admm.mlp_pooled import PENALTY, ROUNDS
 from secagg.models.notears_admm.mlp_simulation import MLP_PENALTY, MLP_RHO
 from secagg.models.notears_admm.variants import Variant, settings_in_force
 
@@ -34,14 +35,15 @@ class MlpSettings(KnowledgeSettings):
     """What holds for `solver`, `standardise` and `random_inputs` where the job does not set them.
     `"fast"`: our choice of these settings. `"paper"`: the paper's optimiser and schedule, columns
     in their own units, and random first layers."""
-    solver: Solver | None = None
-    """Without noise: how the coordinator computes the next networks. `"proximal"` (variant "fast"):
-    a proximal Newton step. It stops when the acyclicity constraint h is at most 1e-6 and the mean
-    consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
-    with its whole schedule of 176 rounds."""
+    solver: Solver | Literal["gradient"] | None = None
+    """Without noise: `"gradient"` is not ADMM. It learns NOTEARS-MLP on the records of all sites,
+    exactly, by one sum of gradients for each step. ADMM's coordinator computes the next networks by
+    `"proximal"` (variant "fast"), a proximal Newton step, until the acyclicity constraint h is at
+    most 1e-6 and the mean consensus residual at most 1e-8; or by `"subgradient"` (variant "paper"),
+    the paper's optimiser with its whole schedule of 176 rounds."""
     penalty: float | None = None
     """Factor of the sum of absolute weights in the first layers, at least 0. The default is the
-    paper's, 0.001; with noise, 0.01."""
+    paper's, 0.001; with noise and with `"gradient"`, 0.01."""
     hidden: int = 10
     """Number of hidden units of each network, from 1 to 1000."""
     threshold: float = 0.3
@@ -52,13 +54,13 @@ class MlpSettings(KnowledgeSettings):
     variant "paper"), columns keep their own units, and the middle of their bounds is
     subtracted."""
     zero_diagonal: bool = False
-    """Forbid from the start that a network uses its own variable. If false, as in the paper's
-    program, the acyclicity constraint prevents this. With true, more edges are found, right ones
-    and wrong ones."""
+    """Forbid from the start that a network uses its own variable (with `"gradient"`, always). If
+    false, as in the paper's program, the acyclicity constraint prevents this. With true, more edges
+    are found, right ones and wrong ones."""
     random_inputs: bool | None = None
     """Start with random weights in the first layers, as the paper's program does (true with variant
-    "paper"). If false (with variant "fast"), the search starts without edges and finds far fewer
-    wrong edges."""
+    "paper" and with `"gradient"`). If false (with variant "fast"), the search starts without edges,
+    and ADMM finds far fewer wrong edges."""
     acyclic: bool = False
     """If the graph has cycles, raise the threshold until no cycle is left. If false, cycles stay,
     and the result says so."""
@@ -72,9 +74,9 @@ class MlpSettings(KnowledgeSettings):
     """Without noise: factor by which `rho1` grows in each round, above 1 and at most 100."""
     gamma2: float = 1.25
     """Without noise: factor by which `rho2` grows in each round, above 1 and at most 100."""
-    rounds: int = 200
-    """Largest number of rounds, from 1 to 10000. With noise, all of them are run, and the budget is
-    divided among them."""
+    rounds: int | None = None
+    """Largest number of rounds, from 1 to 10000 (200; with `"gradient"` 2000). With noise, all of
+    them are run, and the budget is divided among them."""
     clip: float | None = None
     """With noise: the largest L2 norm of one record's gradient (default 2). A longer gradient is
     scaled down to it. The noise is proportional to it."""
@@ -92,8 +94,15 @@ class MlpSettings(KnowledgeSettings):
     @cached_property
     def schedule(self) -> Schedule:
         """How penalties grow without noise, and when the rounds end."""
-        solver = self.in_force["solver"]
-        return Schedule(solver, self.rho1, self.rho2, self.gamma1, self.gamma2, self.rounds)
+        solver: Solver = "proximal" if self.pooled else self.in_force["solver"]
+        return Schedule(
+            solver, self.rho1, self.rho2, self.gamma1, self.gamma2, self.in_force["rounds"]
+        )
+
+    @property
+    def pooled(self) -> bool:
+        """Whether sites send gradients of their losses, and solve no problem of their own."""
+        return self.solver == "gradient"
 
     @property
     def given(self) -> dict[str, Any]:
@@ -104,7 +113,9 @@ class MlpSettings(KnowledgeSettings):
     @cached_property
     def in_force(self) -> dict[str, Any]:
         """These settings, with the variant's values for those that the job leaves out."""
-        return settings_in_force(self.variant, self.given)
+        used = settings_in_force(self.variant, self.given)
+        own = {"rounds": ROUNDS, "random_inputs": True} if self.pooled else {}
+        return used | {name: own[name] for name in own if self.given[name] is None}
 
     @property
     def standardised(self) -> bool:
@@ -118,6 +129,8 @@ class MlpSettings(KnowledgeSettings):
     def check(self, public: PublicFacts) -> None:
         """Raise `JobError` for settings out of range, or that do not fit the columns."""
         self.schedule.check()
+        if self.pooled:
+            self._check_pooled()
         check_numbers(self, {"threshold": 0, "seed": 0, "hidden": 1})
         if self.penalty is not None:
             check_numbers(self, {"penalty": 0})
@@ -126,6 +139,16 @@ class MlpSettings(KnowledgeSettings):
         check_truth(self.truth, self.names(public), public)
         self.known(public)
         check_halves(halves(public, self.chosen(public)), self.names(public))
+
+    def _check_pooled(self) -> None:
+        """Raise `JobError` for a setting of ADMM, which has no effect."""
+        if self.variant == "paper":
+            what = "the paper's algorithm is ADMM"
+            raise JobError("method.variant", what, 'Leave it out, or solver = "gradient".')
+        for name in ("rho1", "rho2", "gamma1", "gamma2"):
+            if getattr(self, name) != MlpSettings.__dataclass_fields__[name].default:
+                what = 'has no effect with solver = "gradient"'
+                raise JobError(f"method.{name}", what, "Leave it out.")
 
     def known(self, public: PublicFacts) -> Knowledge | None:
         return self.knowledge(self.names(public), public)
@@ -136,10 +159,11 @@ class MlpSettings(KnowledgeSettings):
 
     def networks_of(self, d: int, state: State, *, noised: bool) -> Networks:
         """Return the layout for so many variables; state: the coordinator's."""
-        default = _NOISY_PENALTY if noised else MLP_PENALTY
+        default = _NOISY_PENALTY if noised else PENALTY if self.pooled else MLP_PENALTY
         penalty = default if self.penalty is None else self.penalty
         forbidden = state[FORBIDDEN] > 0 if FORBIDDEN in state else None
-        return Networks(d, self.hidden, penalty, self.zero_diagonal, forbidden)
+        zero_diagonal = self.zero_diagonal or self.pooled
+        return Networks(d, self.hidden, penalty, zero_diagonal, forbidden)
 
     def names(self, public: PublicFacts) -> tuple[str, ...]:
         return tuple(public.variables[i].name for i in self.chosen(public))

@@ -81,7 +81,8 @@ def test_no_dag_of_the_same_order_has_a_better_score(
     simulate, seed: int, p: int, equal_variances: bool
 ) -> None:
     S = simulate(seed, p, p, 300).moments.covariance
-    fit = golem(moments(S), standardise=False, equal_variances=equal_variances)
+    penalty = 0.02 if equal_variances else 0.002
+    fit = golem(moments(S), standardise=False, equal_variances=equal_variances, penalty=penalty)
     assert fit.converged
     edges, _ = acyclic_edges(fit.weights, 0.0)
     order = nx.topological_sort(nx.from_numpy_array(edges, create_using=nx.DiGraph))
@@ -131,6 +132,20 @@ def test_cycles_of_a_failed_search_are_not_removed(
     assert not fit.converged
     assert fit.notes[0].startswith("not converged")
     assert not is_acyclic(fit.directed)
+
+
+@pytest.mark.parametrize("n", [50, 10**6])
+@pytest.mark.parametrize("standardise", [True, False])
+@BOTH
+def test_the_default_penalty_is_the_universal_threshold(
+    simulate, equal_variances: bool, standardise: bool, n: int
+) -> None:
+    """root(2 log p / n), a quarter of it in own units, and at least the paper's."""
+    S = simulate(3, 5, 6, 300).moments.covariance
+    fit = golem(moments(S, n), equal_variances=equal_variances, standardise=standardise)
+    usual = np.sqrt(2 * np.log(5) / n) * (1.0 if standardise else 0.25)
+    paper = 0.02 if equal_variances else 0.002
+    assert fit.settings["penalty"] == pytest.approx(max(usual, paper), rel=1e-14)
 
 
 def test_unusable_moments_are_refused(simulate) -> None:
