@@ -31,12 +31,18 @@ from secagg.experiments.simulated_graphs import (
     erdos_renyi_dag,
     linear_gaussian_rows,
     mlp_rows,
+    split_rows,
 )
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.golem import golem
 from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.notears import notears
+from secagg.models.graphs.notears_mlp import notears_mlp
 from secagg.models.graphs.result import GraphFit
+from secagg.models.notears_admm.coordinator import Schedule
+from secagg.models.notears_admm.mlp_pooled import PENALTY, pooled_fit, pooled_search
+from secagg.models.notears_admm.mlp_simulation import learn
 
 Array = NDArray[np.float64]
 Cell = dict[str, Any]
@@ -80,6 +86,37 @@ GOLEM: Mapping[str, Callable[[Array, str], GraphFit]] = {
 }
 
 
+def admm(rows: Array, units: str, *, gamma1: float, gamma2: float, rho2: float = 0.1) -> GraphFit:
+    schedule = Schedule(rho1=0.1, rho2=rho2, gamma1=gamma1, gamma2=gamma2, rounds=500)
+    return learn(split_rows(rows, SITES), schedule=schedule)
+
+
+def by_gradients(rows: Array, units: str) -> GraphFit:
+    """Return what solver = "gradient" finds, without the rounding of its sums."""
+    networks = Networks(rows.shape[1], sparsity=PENALTY)
+    search, loss = pooled_search(networks), squared_loss(networks, rows, len(rows))
+    state = search.begin(networks.initial(np.random.default_rng(0), random_inputs=True))
+    while not state["done"]:
+        state = search.told(state, *loss(state["trial"]))
+    finished = {
+        "search": state, "status": "converged", "rounds": state["evaluations"],
+    }  # fmt: skip
+    names = [f"x{j}" for j in range(rows.shape[1])]
+    return pooled_fit(
+        finished, names, search, 0.3, acyclic=False, standardised=False, rounds=0
+    )[0]  # fmt: skip
+
+
+NETWORKS: Mapping[str, Callable[[Array, str], GraphFit]] = {
+    "ADMM, growth 1.75 and 1.25": partial(admm, gamma1=1.75, gamma2=1.25),
+    "ADMM, growth 1.3 and 1.1": partial(admm, gamma1=1.3, gamma2=1.1),
+    "solver = gradient": by_gradients,
+    "NOTEARS-MLP on all records": lambda rows, units: notears_mlp(rows, standardise=False),
+    "calibration rho2 = 0.02": partial(admm, gamma1=1.75, gamma2=1.25, rho2=0.02),
+    "calibration 1.15 and 1.05": partial(admm, gamma1=1.15, gamma2=1.05),
+}
+
+
 def linear_cell(d: int, n: int, seed: int, units: str) -> tuple[NDArray[np.bool_], Array]:
     rng = np.random.default_rng([41, d, n, seed])
     truth = erdos_renyi_dag(d, d, rng)
@@ -105,11 +142,11 @@ def measured(truth: NDArray[np.bool_], fit: GraphFit, seconds: float) -> dict[st
     }  # fmt: skip
 
 
-def cells(kind: str, seeds: range, only: str) -> Iterator[Cell]:
+def cells(kind: str, seeds: range, only: str, some: tuple[str, ...], most: int) -> Iterator[Cell]:
     sizes, rules = (LINEAR, GOLEM) if kind == "golem" else (NONLINEAR, NETWORKS)
-    for d, n in sizes:
+    for d, n in [size for size in sizes if size[0] <= most]:
         for seed in seeds:
-            for units in UNITS:
+            for units in some:
                 for rule in rules:
                     if only in rule and (only or "calibration" not in rule):
                         yield {"kind": kind, "d": d, "n": n, "units": units, "rule": rule,
@@ -143,22 +180,22 @@ def table(found: list[Cell]) -> str:
     return "\n".join(lines)
 
 
-NETWORKS: Mapping[str, Callable[[Array, str], GraphFit]] = {}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=("golem", "networks"))
     parser.add_argument("--seeds", default="100-129")
+    parser.add_argument("--units", choices=UNITS, help="only these; all if not set")
+    parser.add_argument("--most", type=int, default=20, help="the largest d")
     parser.add_argument("--only", default="", help="part of the settings' names")
     parser.add_argument("--cache", type=Path, required=True)
     given = parser.parse_args()
+    units = (given.units,) if given.units else UNITS
     low, high = map(int, given.seeds.split("-"))
     lines = given.cache.read_text().splitlines() if given.cache.exists() else []
     done = [json.loads(line) for line in lines]
     keys = ("kind", "d", "n", "units", "rule", "seed")
     known = {tuple(cell[key] for key in keys) for cell in done}
-    wanted = list(cells(given.kind, range(low, high + 1), given.only))
+    wanted = list(cells(given.kind, range(low, high + 1), given.only, units, given.most))
     with given.cache.open("a") as file:
         for cell in wanted:
             if tuple(cell[key] for key in keys) not in known:

@@ -63,12 +63,16 @@ def test_local_optima_in_clear_are_solved_for_eight_records() -> None:
 
 
 @pytest.mark.attack
-def test_a_masked_sum_over_few_records_is_solved_and_one_over_more_is_not() -> None:
-    few = inverted(MLP, 3, "masked")
+@pytest.mark.parametrize("more", [{}, {"solver": "gradient", "rounds": 60}], ids=["admm", "pooled"])
+def test_a_masked_sum_over_few_records_is_solved_and_one_over_more_is_not(
+    more: dict[str, Any],
+) -> None:
+    method = MLP | more
+    few = inverted(method, 3, "masked")
     assert few.verdict is Verdict.LEAK and few.finding is not None
     assert few.finding.details["errors"].keys() == {"all sites"} and few.finding.value < 1e-6
-    more = inverted(MLP, 5, "masked")  # ten together: nothing is tried
-    assert more.verdict is Verdict.NOT_APPLICABLE and "8 records or fewer" in more.why
+    many = inverted(method, 5, "masked")  # ten together: nothing is tried
+    assert many.verdict is Verdict.NOT_APPLICABLE and "8 records or fewer" in many.why
 
 
 @pytest.mark.neural

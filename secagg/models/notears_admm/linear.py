@@ -334,7 +334,7 @@ class NotearsAdmm(KnowledgeSettings):
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, in the units analysed. Raises `UsageError` if S is singular."""
         if not self.lags:
-            refuse_singular(state, state["records"])
+            refuse_singular(state, len(public.sites))
         names, graph = self._names(public), graph_in_force(self._graph(public), state)
         floor = raised_threshold(state, graph)
         fit = linear_fit(

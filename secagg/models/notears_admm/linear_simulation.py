@@ -79,14 +79,18 @@ def learn(
     )
 
 
-def refuse_singular(state: State, records: int) -> None:
+def refuse_singular(state: State, sites: int) -> None:
     """Raise `UsageError` if the pooled covariance S of a converged static graph is singular.
+
+    With no more records than variables, after `sites` means are subtracted, it always is; the
+    penalty then chooses, as in `secagg.models.graphs.notears` with `few_records`.
 
     There all B_k are W, so the last sum is S (I - W). It is off by at most a few consensus
     residuals, 1e-8 each. With an unexplained share of a variance below 1e-6, S counts as singular.
     A column without variance (in own units only) is left out.
     """
-    if state["status"] != "converged":
+    records = state["records"]
+    if state["status"] != "converged" or records - sites < len(state["W"]):
         return
     S = state["total"] @ np.linalg.inv(np.eye(len(state["W"])) - state["W"])
     deviation = np.sqrt(np.maximum(np.diagonal(S), 0))

@@ -84,6 +84,7 @@ from secagg.models.graphs.tables import other_table
 from secagg.models.notears_admm.coordinator import advance, begin
 from secagg.models.notears_admm.mlp_pooled import (
     after_round,
+    begin_pooled,
     loss_unit,
     pooled_answer,
     pooled_fit,
@@ -241,7 +242,7 @@ class NotearsMlpAdmm(MlpSettings):
             "centre": np.zeros(networks.d),
             "scale": halves(public, self.chosen(public)),
             **in_state(self.known(public)),
-            **({"search": pooled_search(networks).begin(start)} if self.pooled else {}),
+            **(begin_pooled(networks, start) if self.pooled else {}),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:

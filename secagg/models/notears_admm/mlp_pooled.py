@@ -53,6 +53,12 @@ def pooled_search(networks: Networks) -> MlpSearch:
     return MlpSearch(networks, RIDGE, TOLERANCE, STOPPING)
 
 
+def begin_pooled(networks: Networks, start: Array) -> State:
+    """Return what the coordinator's state has beside that of ADMM."""
+    search = pooled_search(networks).begin(start)
+    return {"search": search, "W": search["trial"]}
+
+
 def pooled_spec(networks: Networks, units: Array, scale: Array) -> Spec:
     """Return the fields: loss and slopes, divided by `units` and `loss_unit`."""
     largest = max(float(np.max(units)), loss_unit(scale))
