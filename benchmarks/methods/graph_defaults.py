@@ -41,8 +41,9 @@ from secagg.models.graphs.notears import notears
 from secagg.models.graphs.notears_mlp import notears_mlp
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import Schedule
-from secagg.models.notears_admm.mlp_pooled import PENALTY, pooled_fit, pooled_search
-from secagg.models.notears_admm.mlp_simulation import learn
+from secagg.models.notears_admm.mlp_pooled import pooled_fit, pooled_search
+from secagg.models.notears_admm.mlp_simulation import MLP_RHO, learn
+from secagg.models.notears_admm.variants import variant_settings
 
 Array = NDArray[np.float64]
 Cell = dict[str, Any]
@@ -86,14 +87,24 @@ GOLEM: Mapping[str, Callable[[Array, str], GraphFit]] = {
 }
 
 
-def admm(rows: Array, units: str, *, gamma1: float, gamma2: float, rho2: float = 0.1) -> GraphFit:
-    schedule = Schedule(rho1=0.1, rho2=rho2, gamma1=gamma1, gamma2=gamma2, rounds=500)
-    return learn(split_rows(rows, SITES), schedule=schedule)
+def admm(rows: Array, units: str, *, without: str = "") -> GraphFit:
+    """Return ADMM with the settings of variant "fast"; without: one that is the paper's instead."""
+    used = variant_settings("fast", networks=True)
+    papers = variant_settings("paper", networks=True)
+    growth = ("gamma1", "gamma2")
+    changed = {"all": used, "growth": growth}.get(without, (without,)) if without else ()
+    used |= {name: papers[name] for name in changed if name in _OF_NETWORKS}
+    schedule = Schedule(rho1=MLP_RHO, rho2=used["rho2"], gamma1=used["gamma1"],
+                        gamma2=used["gamma2"])  # fmt: skip
+    return learn(
+        split_rows(rows, SITES), schedule=schedule, penalty=used["penalty"], ridge=used["ridge"],
+        zero_diagonal=used["zero_diagonal"],
+    )  # fmt: skip
 
 
 def by_gradients(rows: Array, units: str) -> GraphFit:
     """Return what solver = "gradient" finds, without the rounding of its sums."""
-    networks = Networks(rows.shape[1], sparsity=PENALTY)
+    networks = Networks(rows.shape[1], sparsity=0.01)
     search, loss = pooled_search(networks), squared_loss(networks, rows, len(rows))
     state = search.begin(networks.initial(np.random.default_rng(0), random_inputs=True))
     while not state["done"]:
@@ -107,14 +118,15 @@ def by_gradients(rows: Array, units: str) -> GraphFit:
     )[0]  # fmt: skip
 
 
+_OF_NETWORKS = ("gamma1", "gamma2", "rho2", "penalty", "ridge", "zero_diagonal")
 NETWORKS: Mapping[str, Callable[[Array, str], GraphFit]] = {
-    "ADMM, growth 1.75 and 1.25": partial(admm, gamma1=1.75, gamma2=1.25),
-    "ADMM, growth 1.3 and 1.1": partial(admm, gamma1=1.3, gamma2=1.1),
+    "ADMM": admm,
+    "ADMM, before: the paper's numbers": partial(admm, without="all"),
     "solver = gradient": by_gradients,
     "NOTEARS-MLP on all records": lambda rows, units: notears_mlp(rows, standardise=False),
-    "calibration rho2 = 0.02": partial(admm, gamma1=1.75, gamma2=1.25, rho2=0.02),
-    "calibration 1.15 and 1.05": partial(admm, gamma1=1.15, gamma2=1.05),
-}
+    **{f"ablation: {name} of the paper": partial(admm, without=name)
+       for name in ("growth", "rho2", "penalty", "ridge", "zero_diagonal")},
+}  # fmt: skip
 
 
 def linear_cell(d: int, n: int, seed: int, units: str) -> tuple[NDArray[np.bool_], Array]:
@@ -143,14 +155,15 @@ def measured(truth: NDArray[np.bool_], fit: GraphFit, seconds: float) -> dict[st
 
 
 def cells(kind: str, seeds: range, only: str, some: tuple[str, ...], most: int) -> Iterator[Cell]:
-    sizes, rules = (LINEAR, GOLEM) if kind == "golem" else (NONLINEAR, NETWORKS)
+    sizes, every = (LINEAR, GOLEM) if kind == "golem" else (NONLINEAR, NETWORKS)
+    shown = ("GOLEM", "NOTEARS", "ADMM", "solver")
+    rules = [rule for rule in every if (only in rule if only else rule.startswith(shown))]
     for d, n in [size for size in sizes if size[0] <= most]:
         for seed in seeds:
             for units in some:
                 for rule in rules:
-                    if only in rule and (only or "calibration" not in rule):
-                        yield {"kind": kind, "d": d, "n": n, "units": units, "rule": rule,
-                               "seed": seed}  # fmt: skip
+                    yield {"kind": kind, "d": d, "n": n, "units": units, "rule": rule,
+                           "seed": seed}  # fmt: skip
 
 
 def compute(cell: Cell) -> Cell:

@@ -88,7 +88,7 @@ class MlpSearch:
             }  # fmt: skip
             if not finite:
                 return {**state, "done": True, "failed": "no finite step could be made"}
-            if h <= self.tolerance or rho >= RHO_MAX or state["problems"] == MAX_ROUNDS:
+            if h <= self.tolerance or rho >= RHO_MAX or state["problems"] >= MAX_ROUNDS:
                 failed = "" if h <= self.tolerance else f"h stayed at {h:.3g}"
                 return {**state, "done": True, "failed": failed}
         search = begin_search(theta[self._free])

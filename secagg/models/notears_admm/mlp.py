@@ -217,7 +217,7 @@ class NotearsMlpAdmm(MlpSettings):
                 Stage(RECORDS, tuple(count), 1, sees),
                 Stage(GRADIENT, spec, self.schedule.rounds, told),
             )
-        bits = bits_for(float(np.max(self.units(networks, half))), self.rho2)
+        bits = bits_for(float(np.max(self.units(networks, half))), self.schedule.rho2)
         slopes = (Field("slopes", (networks.size,), FIELD_BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(RECORDS, tuple(count), 1, sees),
@@ -298,10 +298,11 @@ class NotearsMlpAdmm(MlpSettings):
         networks = self.networks_of(len(state["columns"]), state, noised=False)
         if self.pooled:
             units, unit = self._units(networks, state["scale"])
-            search = pooled_search(networks)
+            search = pooled_search(networks, self.in_force["ridge"])
             return after_round(state, total, search, units, unit, self.schedule.rounds)
         V = total["slopes"] * self.units(networks, state["scale"])
-        return advance(state, V, sites, networks, self.schedule)
+        ridge = networks.ridge(self.in_force["ridge"])
+        return advance(state, V, sites, networks, self.schedule, ridge)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, and the networks in the units analysed."""
@@ -309,8 +310,9 @@ class NotearsMlpAdmm(MlpSettings):
             return self._noisy.result(state, public)
         networks = self.networks(public)
         if self.pooled:
+            search = pooled_search(networks, self.in_force["ridge"])
             fit, theta = pooled_fit(
-                state, self.names(public), pooled_search(networks), self.threshold,
+                state, self.names(public), search, self.threshold,
                 acyclic=self.acyclic, standardised=self.standardised, rounds=self.schedule.rounds,
             )  # fmt: skip
         else:
@@ -321,6 +323,7 @@ class NotearsMlpAdmm(MlpSettings):
                 networks,
                 self.schedule,
                 self.threshold,
+                ridge=self.in_force["ridge"],
                 acyclic=self.acyclic,
                 standardised=self.standardised,
                 random_inputs=self.starts_random,

@@ -45,12 +45,11 @@ TOLERANCE = 1e-8  # of h
 STOPPING = Stopping(decrease=1e-4, slope=1e-3)
 """Coarser than that of `notears_mlp`, with a quarter of the evaluations; in simulations the graphs
 are equally good (docs/math/measured-methods.md)."""
-PENALTY = 0.01  # of the authors' program
 ROUNDS = 2000
 
 
-def pooled_search(networks: Networks) -> MlpSearch:
-    return MlpSearch(networks, RIDGE, TOLERANCE, STOPPING)
+def pooled_search(networks: Networks, ridge: float = RIDGE) -> MlpSearch:
+    return MlpSearch(networks, ridge, TOLERANCE, STOPPING)
 
 
 def begin_pooled(networks: Networks, start: Array) -> State:

@@ -111,7 +111,7 @@ _RATES = (1e-6, 1.0)  # of learning
 _MIN_VARIANCE = 1e-6  # in units of the bounds
 _MAX_SCALE = 1e3 + 1  # 1 / root(_MIN_VARIANCE), and rounding
 _MAX_HALF = MAX_INPUT / 2  # of bounds, in own units
-_ONLY_ADMM = ("solver", "rho2", "gamma1", "gamma2")
+_ONLY_ADMM = ("solver", "rho2", "gamma1", "gamma2", "ridge")
 _ONLY_NOISE = ("clip", "learning_rate", "sampling_rate")
 
 

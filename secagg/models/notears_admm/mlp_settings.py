@@ -17,8 +17,8 @@ from secagg.models.graphs.job_result import check_truth
 from secagg.models.graphs.knowledge import FORBIDDEN, Edges, Knowledge, KnowledgeSettings, in_state
 from secagg.models.graphs.mlp import Networks
 from secagg.models.notears_admm.coordinator import Schedule, Solver
-from secagg.models.notears_admm.mlp_pooled import PENALTY, ROUNDS
-from secagg.models.notears_admm.mlp_simulation import MLP_PENALTY, MLP_RHO
+from secagg.models.notears_admm.mlp_pooled import ROUNDS
+from secagg.models.notears_admm.mlp_simulation import MLP_RHO
 from secagg.models.notears_admm.variants import Variant, settings_in_force
 
 _MAX_HIDDEN = 1000
@@ -42,8 +42,11 @@ class MlpSettings(KnowledgeSettings):
     most 1e-6 and the mean consensus residual at most 1e-8; or by `"subgradient"` (variant "paper"),
     the paper's optimiser with its whole schedule of 176 rounds."""
     penalty: float | None = None
-    """Factor of the sum of absolute weights in the first layers, at least 0. The default is the
-    paper's, 0.001; with noise and with `"gradient"`, 0.01."""
+    """Factor of the sum of absolute weights in the first layers, at least 0 (0.01; with variant
+    "paper" 0.001)."""
+    ridge: float | None = None
+    """Without noise: factor of half the sum of squared weights, at least 0 (0.01; with variant
+    "paper" 0)."""
     hidden: int = 10
     """Number of hidden units of each network, from 1 to 1000."""
     threshold: float = 0.3
@@ -53,10 +56,9 @@ class MlpSettings(KnowledgeSettings):
     with variant "fast"). With noise, they are estimated from one more noisy sum. If false (with
     variant "paper"), columns keep their own units, and the middle of their bounds is
     subtracted."""
-    zero_diagonal: bool = False
-    """Forbid from the start that a network uses its own variable (with `"gradient"`, always). If
-    false, as in the paper's program, the acyclicity constraint prevents this. With true, more edges
-    are found, right ones and wrong ones."""
+    zero_diagonal: bool | None = None
+    """Forbid from the start that a network uses its own variable (true; false with variant "paper",
+    where the acyclicity constraint prevents it, and with noise)."""
     random_inputs: bool | None = None
     """Start with random weights in the first layers, as the paper's program does (true with variant
     "paper" and with `"gradient"`). If false (with variant "fast"), the search starts without edges,
@@ -67,13 +69,15 @@ class MlpSettings(KnowledgeSettings):
     rho1: float = MLP_RHO
     """First value of the penalty on h, which measures cycles (with noise, the last one is 1e5 times
     this), from 1e-12 to 1e16."""
-    rho2: float = MLP_RHO
+    rho2: float | None = None
     """Without noise: first value of the penalty on differences between the sites' solutions, from
-    1e-12 to 1e16."""
-    gamma1: float = 1.75
-    """Without noise: factor by which `rho1` grows in each round, above 1 and at most 100."""
-    gamma2: float = 1.25
-    """Without noise: factor by which `rho2` grows in each round, above 1 and at most 100."""
+    1e-12 to 1e16 (0.02; with variant "paper" 0.1)."""
+    gamma1: float | None = None
+    """Without noise: factor by which `rho1` grows in each round, above 1 and at most 100 (1.5; with
+    variant "paper" 1.75)."""
+    gamma2: float | None = None
+    """Without noise: factor by which `rho2` grows in each round, above 1 and at most 100 (1.15;
+    with variant "paper" 1.25)."""
     rounds: int | None = None
     """Largest number of rounds, from 1 to 10000 (200; with `"gradient"` 2000). With noise, all of
     them are run, and the budget is divided among them."""
@@ -95,9 +99,8 @@ class MlpSettings(KnowledgeSettings):
     def schedule(self) -> Schedule:
         """How penalties grow without noise, and when the rounds end."""
         solver: Solver = "proximal" if self.pooled else self.in_force["solver"]
-        return Schedule(
-            solver, self.rho1, self.rho2, self.gamma1, self.gamma2, self.in_force["rounds"]
-        )
+        used = (self.in_force[name] for name in ("rho2", "gamma1", "gamma2", "rounds"))
+        return Schedule(solver, self.rho1, *used)
 
     @property
     def pooled(self) -> bool:
@@ -107,13 +110,16 @@ class MlpSettings(KnowledgeSettings):
     @property
     def given(self) -> dict[str, Any]:
         """The settings that have other values in other variants."""
-        names = ("solver", "standardise", "random_inputs", "gamma1", "gamma2", "rounds")
+        names = (
+            "solver", "standardise", "random_inputs", "gamma1", "gamma2", "rounds", "rho2",
+            "penalty", "ridge", "zero_diagonal",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     @cached_property
     def in_force(self) -> dict[str, Any]:
         """These settings, with the variant's values for those that the job leaves out."""
-        used = settings_in_force(self.variant, self.given)
+        used = settings_in_force(self.variant, self.given, networks=True)
         own = {"rounds": ROUNDS, "random_inputs": True} if self.pooled else {}
         return used | {name: own[name] for name in own if self.given[name] is None}
 
@@ -132,8 +138,9 @@ class MlpSettings(KnowledgeSettings):
         if self.pooled:
             self._check_pooled()
         check_numbers(self, {"threshold": 0, "seed": 0, "hidden": 1})
-        if self.penalty is not None:
-            check_numbers(self, {"penalty": 0})
+        for name in ("penalty", "ridge"):
+            if getattr(self, name) is not None:
+                check_numbers(self, {name: 0})
         if self.hidden > _MAX_HIDDEN:
             raise JobError("method.hidden", f"must be at most {_MAX_HIDDEN}")
         check_truth(self.truth, self.names(public), public)
@@ -159,11 +166,13 @@ class MlpSettings(KnowledgeSettings):
 
     def networks_of(self, d: int, state: State, *, noised: bool) -> Networks:
         """Return the layout for so many variables; state: the coordinator's."""
-        default = _NOISY_PENALTY if noised else PENALTY if self.pooled else MLP_PENALTY
-        penalty = default if self.penalty is None else self.penalty
+        used = self.in_force
+        if noised:  # not ADMM: its own defaults
+            given = {name: value for name, value in self.given.items() if value is not None}
+            used = {"penalty": _NOISY_PENALTY, "zero_diagonal": False, **given}
         forbidden = state[FORBIDDEN] > 0 if FORBIDDEN in state else None
-        zero_diagonal = self.zero_diagonal or self.pooled
-        return Networks(d, self.hidden, penalty, zero_diagonal, forbidden)
+        zero_diagonal = used["zero_diagonal"] or self.pooled
+        return Networks(d, self.hidden, used["penalty"], zero_diagonal, forbidden)
 
     def names(self, public: PublicFacts) -> tuple[str, ...]:
         return tuple(public.variables[i].name for i in self.chosen(public))
