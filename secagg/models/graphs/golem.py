@@ -60,6 +60,9 @@ from secagg.models.numerics.lbfgs import FinitePoint
 
 EV_PENALTY, NV_PENALTY = 0.02, 0.002  # lambda_1 of the paper's experiments
 OWN_UNITS_SHARE = 0.25  # of the universal threshold, where columns keep their units
+MIN_RECORDS = {True: 1.1, False: 1.5}
+"""Records for each variable from which graphs with the default penalty have fewer errors than a
+graph without edges, in simulations (docs/math/measured-methods.md); by `standardise`."""
 MIN_GAIN = 1e-7  # of the objective; a restart that gains less ends the search
 MAX_RESTARTS = 50
 
@@ -140,6 +143,7 @@ def golem(
         fit, failure = _minimise(nv, fit.x, penalty, zero)
         evaluations += fit.evaluations
 
+    caution = _caution(data.effective_n / len(S), standardise=standardise)
     directed, applied, notes = graph_over_threshold(
         fit.x, threshold, failure, failure_advice(standardised=standardise)
     )
@@ -164,8 +168,20 @@ def golem(
             "evaluations": evaluations,
             "threshold": applied,
         },
-        notes=notes,
+        notes=(caution, *notes) if caution else notes,
+        caution=caution,
         knowledge=known,
+    )
+
+
+def _caution(records: float, *, standardise: bool) -> str:
+    """Return that so few records for each variable give no useful graph; "" if there are more."""
+    least = MIN_RECORDS[standardise]
+    if records >= least:
+        return ""
+    return (
+        f"{records:.2g} records for each variable: in simulations with fewer than {least:g}, graphs "
+        "by GOLEM have more errors than a graph without edges"
     )
 
 

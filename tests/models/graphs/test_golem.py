@@ -148,6 +148,16 @@ def test_the_default_penalty_is_the_universal_threshold(
     assert fit.settings["penalty"] == pytest.approx(max(usual, paper), rel=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("n", "standardise", "warned"), [(7, False, True), (9, False, False), (7, True, False)]
+)
+def test_too_few_records_give_a_caution(simulate, n: int, standardise: bool, warned: bool) -> None:
+    """Five variables: below 1.5 records for each in own units, 1.1 on standardised columns."""
+    fit = golem(simulate(3, 5, 6, n).moments, standardise=standardise)
+    assert bool(fit.caution) == warned
+    assert (fit.caution in fit.notes) == warned
+
+
 def test_unusable_moments_are_refused(simulate) -> None:
     with pytest.raises(UsageError):
         golem(simulate(5, 8, 8, 6).moments)  # 6 records, 8 variables
