@@ -180,8 +180,8 @@ def _caution(records: float, *, standardise: bool) -> str:
     if records >= least:
         return ""
     return (
-        f"{records:.2g} records for each variable: in simulations with fewer than {least:g}, graphs "
-        "by GOLEM have more errors than a graph without edges"
+        f"{records:.2g} records for each variable: in simulations with fewer than {least:g}, "
+        "graphs by GOLEM have more errors than a graph without edges"
     )
 
 

@@ -4,10 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.methods.all_methods import SITES, job
+from support.methods.all_methods import records as site_records
 from support.methods.playing import Played, play, rows_of
 
+import secagg
 from secagg.contracts import DisclosureKind, PublicFacts, Result, State, Variable
-from secagg.core.randomness import system_random
+from secagg.core.randomness import seeded_random, system_random
 from secagg.errors import JobError
 from secagg.experiments.simulated_graphs import erdos_renyi_dag, mlp_rows
 from secagg.models.graphs.metrics import compare_graphs
@@ -103,3 +106,17 @@ def test_settings_of_admm_are_refused(wrong: dict[str, Any]) -> None:
 def test_sums_tell_of_the_pooled_records_only() -> None:
     assert NotearsMlpAdmm(solver="gradient").disclosure.kind is DisclosureKind.POOLED
     assert NotearsMlpAdmm().disclosure.kind is DisclosureKind.SITES
+
+
+def test_all_protocols_give_the_same_bits() -> None:
+    sites = {site: site_records(i, 40 + i) for i, site in enumerate(SITES)}
+    settings = {"solver": "gradient", "rounds": 3, "tiers": [["x"], ["y"]]}
+    found = [
+        secagg.run(job("notears_mlp_admm", protocol, **settings), sites, random=random).result
+        for protocol, random in (
+            ("plain", seeded_random(bytes(32))), ("masked", seeded_random(bytes(31) + b"1")),
+        )
+    ]  # fmt: skip
+    assert found[0].summary == found[1].summary
+    for name, array in found[0].arrays.items():
+        np.testing.assert_array_equal(array, found[1].arrays[name])
