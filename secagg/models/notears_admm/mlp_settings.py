@@ -32,9 +32,8 @@ class MlpSettings(KnowledgeSettings):
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     variant: Variant = "fast"
-    """What holds for `solver`, `standardise` and `random_inputs` where the job does not set them.
-    `"fast"`: our choice of these settings. `"paper"`: the paper's optimiser and schedule, columns
-    in their own units, and random first layers."""
+    """What holds for settings that the job leaves out. `"fast"`: our choice. `"paper"`: the paper's
+    optimiser, penalties and schedule, columns in their own units, and random first layers."""
     solver: Solver | Literal["gradient"] | None = None
     """Without noise: `"gradient"` is not ADMM. It learns NOTEARS-MLP on the records of all sites,
     exactly, by one sum of gradients for each step. ADMM's coordinator computes the next networks by
