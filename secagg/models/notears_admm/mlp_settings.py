@@ -69,14 +69,14 @@ class MlpSettings(KnowledgeSettings):
     """First value of the penalty on h, which measures cycles (with noise, the last one is 1e5 times
     this), from 1e-12 to 1e16."""
     rho2: float | None = None
-    """Without noise: first value of the penalty on differences between the sites' solutions, from
-    1e-12 to 1e16 (0.02; with variant "paper" 0.1)."""
+    """Without noise: first value of the penalty on differences between the sites' solutions (0.02;
+    with variant "paper" 0.1), from 1e-12 to 1e16."""
     gamma1: float | None = None
-    """Without noise: factor by which `rho1` grows in each round, above 1 and at most 100 (1.5; with
-    variant "paper" 1.75)."""
+    """Without noise: factor by which `rho1` grows in each round (1.5; with variant "paper" 1.75),
+    above 1 and at most 100."""
     gamma2: float | None = None
-    """Without noise: factor by which `rho2` grows in each round, above 1 and at most 100 (1.15;
-    with variant "paper" 1.25)."""
+    """Without noise: factor by which `rho2` grows in each round (1.15; with variant "paper" 1.25),
+    above 1 and at most 100."""
     rounds: int | None = None
     """Largest number of rounds, from 1 to 10000 (200; with `"gradient"` 2000). With noise, all of
     them are run, and the budget is divided among them."""
