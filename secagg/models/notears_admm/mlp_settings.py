@@ -78,7 +78,7 @@ class MlpSettings(KnowledgeSettings):
     """Without noise: factor by which `rho2` grows in each round (1.15; with variant "paper" 1.25),
     above 1 and at most 100."""
     rounds: int | None = None
-    """Largest number of rounds, from 1 to 10000 (200; with `"gradient"` 2000). With noise, all of
+    """Largest number of rounds, from 1 to 10000 (200; with `"gradient"` 4000). With noise, all of
     them are run, and the budget is divided among them."""
     clip: float | None = None
     """With noise: the largest L2 norm of one record's gradient (default 2). A longer gradient is
