@@ -56,7 +56,8 @@ def test_slopes_of_each_record_add_up_to_those_of_the_loss() -> None:
 
 @pytest.mark.attack
 def test_local_optima_in_clear_are_solved_for_eight_records() -> None:
-    papers = {"zero_diagonal": False, "penalty": 0.001, "ridge": 0.0, "rho2": 0.1, "gamma2": 1.25}
+    growth = {"rho2": 0.1, "gamma1": 1.75, "gamma2": 1.25}
+    papers = {"zero_diagonal": False, "penalty": 0.001, "ridge": 0.0, **growth}
     found = inverted(MLP | papers, 8)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert set(found.finding.details["errors"]) == {"s0", "s1"}
