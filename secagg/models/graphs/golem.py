@@ -63,6 +63,8 @@ OWN_UNITS_SHARE = 0.25  # of the universal threshold, where columns keep their u
 MIN_RECORDS = {True: 1.1, False: 1.5}
 """Records for each variable from which graphs with the default penalty have fewer errors than a
 graph without edges, in simulations (docs/math/measured-methods.md); by `standardise`."""
+MAX_RECORDS_EV = 30.0
+"""Records for each variable up to which that holds for EV on standardised columns."""
 MIN_GAIN = 1e-7  # of the objective; a restart that gains less ends the search
 MAX_RESTARTS = 50
 
@@ -143,7 +145,9 @@ def golem(
         fit, failure = _minimise(nv, fit.x, penalty, zero)
         evaluations += fit.evaluations
 
-    caution = _caution(data.effective_n / len(S), standardise=standardise)
+    caution = _caution(
+        data.effective_n / len(S), standardise=standardise, equal_variances=equal_variances
+    )
     directed, applied, notes = graph_over_threshold(
         fit.x, threshold, failure, failure_advice(standardised=standardise)
     )
@@ -174,15 +178,24 @@ def golem(
     )
 
 
-def _caution(records: float, *, standardise: bool) -> str:
-    """Return that so few records for each variable give no useful graph; "" if there are more."""
+def _caution(records: float, *, standardise: bool, equal_variances: bool) -> str:
+    """Return why a graph may be worse than none; "" if there is no such reason.
+
+    records: for each variable
+    """
     least = MIN_RECORDS[standardise]
-    if records >= least:
-        return ""
-    return (
-        f"{records:.2g} records for each variable: in simulations with fewer than {least:g}, "
-        "graphs by GOLEM have more errors than a graph without edges"
-    )
+    if records < least:
+        return (
+            f"{records:.2g} records for each variable: in simulations with fewer than {least:g}, "
+            "graphs by GOLEM have more errors than a graph without edges"
+        )
+    if standardise and equal_variances and records > MAX_RECORDS_EV:
+        return (
+            "errors of standardised columns hardly have equal variances: in simulations with many "
+            "records, such graphs have no fewer errors than a graph without edges. Set "
+            "equal_variances = false, or standardise = false if all columns have the same unit"
+        )
+    return ""
 
 
 def _minimise(

@@ -149,11 +149,19 @@ def test_the_default_penalty_is_the_universal_threshold(
 
 
 @pytest.mark.parametrize(
-    ("n", "standardise", "warned"), [(7, False, True), (9, False, False), (7, True, False)]
-)
-def test_too_few_records_give_a_caution(simulate, n: int, standardise: bool, warned: bool) -> None:
-    """Five variables: below 1.5 records for each in own units, 1.1 on standardised columns."""
-    fit = golem(simulate(3, 5, 6, n).moments, standardise=standardise)
+    ("n", "standardise", "equal_variances", "warned"),
+    [(7, False, False, True), (9, False, False, False), (7, True, False, False),
+     (140, True, True, False), (160, True, True, True), (160, False, True, False)],
+)  # fmt: skip
+def test_where_no_graph_is_as_good_the_result_has_a_caution(
+    simulate, n: int, standardise: bool, equal_variances: bool, warned: bool
+) -> None:
+    """Five variables: below 1.5 records for each in own units, 1.1 on standardised columns; and
+    with errors of equal variance on standardised columns above 30.
+    """
+    fit = golem(
+        simulate(3, 5, 6, n).moments, standardise=standardise, equal_variances=equal_variances
+    )
     assert bool(fit.caution) == warned
     assert (fit.caution in fit.notes) == warned
 
