@@ -27,10 +27,10 @@ both variants.
 Networks. With the paper's settings, ADMM ends far from NOTEARS-MLP on all records. Three causes
 (docs/math/measured-methods.md). A variable's own value explains it without error, as long as h
 allows that; by the time it does not, rho2 holds all other weights: `zero_diagonal`. In a round the
-networks move by (sum of slopes) / (K rho2), and rho2 grows by a factor, so the way that is left is
-bounded: rho2 has to begin near the curvature of the loss. And the smaller penalty keeps wrong
-edges, once weights fit. The ridge is that of NOTEARS-MLP; it saves the sites a quarter of their time
-and changes no mean. All numbers were chosen on simulated seeds that no table contains.
+networks move by (sum of slopes) / (K rho2), and rho2 grows by a factor, so the way left is bounded:
+rho2 has to begin near the curvature of the loss. And the smaller penalty keeps wrong edges, once
+weights fit. The ridge is that of NOTEARS-MLP; it saves the sites a quarter of their time, and in
+the calibration it changed no mean. All numbers were chosen on simulated seeds that no table has.
 
 Linear. The paper does not simulate time
 series. With its growth of penalties, weights of such models stop far from an optimum
