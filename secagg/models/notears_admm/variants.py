@@ -32,12 +32,12 @@ rho2 has to begin near the curvature of the loss. And the smaller penalty keeps 
 weights fit. The ridge is that of NOTEARS-MLP; it saves the sites a quarter of their time, and in
 the calibration it changed no mean. All numbers were chosen on simulated seeds that no table has.
 
-Linear. The paper does not simulate time
-series. With its growth of penalties, weights of such models stop far from an optimum
-(`tests/statistical/test_notears_admm_quality.py`), so "fast" lets them grow more slowly. On
-standardised columns, directions within a step are right only by chance. On one scale for all
-columns, they are mostly right if all columns have the same unit, and else worse in other respects
-(docs/methods/notears_admm.md). So "fast" has no default for time series, and the job must choose.
+Linear. The paper does not simulate time series. With its growth of penalties, weights of such
+models stop far from an optimum (`tests/statistical/test_notears_admm_quality.py`), so "fast" lets
+them grow more slowly. On standardised columns, directions within a step are right only by chance.
+On one scale for all columns, they are mostly right if all columns have the same unit, and else
+worse in other respects (docs/methods/notears_admm.md). So "fast" has no default for time series,
+and the job must choose.
 """
 
 from __future__ import annotations
