@@ -32,14 +32,16 @@ class MlpSettings(KnowledgeSettings):
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     variant: Variant = "fast"
-    """What holds for settings that the job leaves out. `"fast"`: our choice. `"paper"`: the paper's
-    optimiser, penalties and schedule, columns in their own units, and random first layers."""
+    """Sets the defaults of settings that the job leaves out. `"fast"`: our choice. `"paper"`: the
+    paper's optimiser, penalties and schedule, columns in their own units, and random first
+    layers."""
     solver: Solver | Literal["gradient"] | None = None
     """Without noise: `"gradient"` is not ADMM. It learns NOTEARS-MLP on the records of all sites,
     exactly, by one sum of gradients for each step. ADMM's coordinator computes the next networks by
-    `"proximal"` (variant "fast"), a proximal Newton step, until the acyclicity constraint h is at
-    most 1e-6 and the mean consensus residual at most 1e-8; or by `"subgradient"` (variant "paper"),
-    the paper's optimiser with its whole schedule of 176 rounds."""
+    `"proximal"` (variant "fast"), a proximal Newton step, or by `"subgradient"` (variant "paper"),
+    the paper's optimiser with its whole schedule of 176 rounds. The first stops when h, which is 0
+    if there is no cycle, is at most 1e-6, and the mean difference between the sites' solutions (the
+    consensus residual) is at most 1e-8."""
     penalty: float | None = None
     """Factor of the sum of absolute weights in the first layers, at least 0 (0.01; with variant
     "paper" 0.001)."""
