@@ -52,6 +52,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
             schedule=schedule(SOLVERS[method], MLP_RHO),
             penalty=penalty,
             hidden=HIDDEN,
+            ridge=0.0,
             zero_diagonal=False,
             # The paper's program starts from random weights; the fast variant starts without edges.
             random_inputs=method == "mlp-admm",

@@ -14,11 +14,9 @@ from secagg.core.validation import did_you_mean
 from secagg.errors import JobError
 from secagg.models.common.shrinkage import marked_shrunk, shrunk_note
 from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.knowledge import Edges
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.result import GraphFit
-
-Edges = tuple[tuple[str, str], ...]
-"""Pairs (cause, effect) of names."""
 
 _REFIT = (
     "To estimate the effects of a linear graph, refit each variable on its parents without a "

@@ -296,7 +296,10 @@ def schedule_of(solver: Solver, rho: float, *, slower: bool = False) -> Schedule
 
 
 ADMM = {"penalty": 0.01, "lags": 0, "zero_diagonal": False, "threshold": 0.3}
-MLP_ADMM = {"penalty": 0.001, "hidden": 10, "zero_diagonal": False, "threshold": 0.3, "seed": 0}
+MLP_ADMM = {
+    "penalty": 0.001, "ridge": 0.0, "hidden": 10, "zero_diagonal": False, "threshold": 0.3,
+    "seed": 0,
+}  # fmt: skip
 MLP = {
     "hidden": 10, "standardise": False, "penalty": 0.01, "ridge": 0.01, "threshold": 0.3,
     "tolerance": 1e-8, "seed": 0,
@@ -340,7 +343,7 @@ def test_every_learner_setting_is_set_explicitly(
 ) -> None:
     """No cell rests on a default, but for names, the penalty of lags, and least values under noise.
 
-    There are neither lags nor noise.
+    There are neither lags nor noise, no knowledge, and more records than variables.
 
     A parameter that a learner gets in future has to be decided here.
     """
@@ -359,7 +362,7 @@ def test_every_learner_setting_is_set_explicitly(
     with pytest.raises(Called) as raised:
         task.compute(chosen)
     found = dict(raised.value.args[0])
-    unused = {"names", "variables", "lag_penalty", "at_least"}
+    unused = {"names", "variables", "lag_penalty", "at_least", "knowledge", "few_records"}
     assert found.keys() == signature.parameters.keys() - unused
     records = {"sites", "rows", "moments", "fits"}
     assert {name: value for name, value in found.items() if name not in records} == given
