@@ -82,9 +82,8 @@ class Target:
         by_beta = 2 * (left @ Sigma)[:, rows, columns]
         by_log_D = np.diagonal(left @ inverse, axis1=1, axis2=2) * D
         half = by_beta * beta[:, rows, columns] / 2  # derivative by log D_j, and minus log psi_i
-        np.add.at(by_log_D, (slice(None), rows), half)
-        by_log_psi = by_log_D.copy()
-        np.subtract.at(by_log_psi, (slice(None), columns), half)
+        by_log_D = by_log_D + half @ np.eye(d)[rows]
+        by_log_psi = by_log_D - half @ np.eye(d)[columns]
         gradient = np.empty_like(at)
         gradient[:, :d] = -by_log_D + shape - np.exp(log_g)
         gradient[:, d : 2 * d] = -by_log_psi - 0.5 + rate * np.exp(-log_a)

@@ -59,9 +59,8 @@ from secagg.contracts import (
 )
 from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
-from secagg.errors import JobError, UsageError
-from secagg.models.common.checks import check_numbers
-from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.errors import UsageError
+from secagg.models.fedlin.base import FINISH, ROUNDS
 from secagg.models.fedlin.descriptions import SOLVED_BY_CHOICE, seen_by_subtraction
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
@@ -73,6 +72,7 @@ from secagg.models.fedlin.full.posterior import (
     weights_of,
 )
 from secagg.models.fedlin.full.result import full_result, full_site_result
+from secagg.models.fedlin.full.settings import MIN_SITES, FullSettings
 from secagg.models.fedlin.full.site_sums import (
     agreement_sums,
     coefficient_draws,
@@ -87,43 +87,19 @@ from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
 AGREEMENT, POINTS = "agreement", "points"
 """Names of the stages between the rounds and the end."""
-_MIN_SITES = 3
-_MIN_POINTS = 64
-_MAX_MESSAGE_VALUES = 2**22  # 32 MiB to each site
 _FIRST_VARIANCE = 0.25  # of each coefficient between sites, times A^2
 _MIN_EIGENVALUE = 1e-10  # of SUM A_k with unit diagonal
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinFull(FedLinModel):
+class FedLinFull(FullSettings):
     """Linear regressions drawn from one normal distribution with a full covariance matrix."""
-
-    rounds: int = 30
-    """Largest number of rounds. Usually five to ten are needed."""
-    tolerance: float = 0.001
-    """Rounds end if no entry of Sigma moves by more, relative to the estimates' variances between
-    sites."""
-    sd_scale: float = 1.0
-    """Scale of the half-t prior of each coefficient's standard deviation between sites, in the
-    units analysed. The prior has 2 degrees of freedom; correlations are uniform."""
-    points: int = 0
-    """Number of draws, at least 64, usually 1000, at which sites add their exact likelihoods. 0
-    takes all sites' designs for equal in the posterior, which reveals less."""
-    draws: int = 1000
-    """Number of draws of the shared parameters that sites get, and of each site's coefficients, at
-    least 100."""
-    level: float = 0.95
-    """Probability of all intervals, between 0 and 1."""
-    seed: int = 0
-    """Seed of the coordinator's random draws, which all sites see anyway. The sites' own draws use
-    the operating system's random numbers."""
 
     name: ClassVar[str] = "fedlin_full"
     title: ClassVar[str] = "FedLin regression with a full covariance between sites"
     short: ClassVar[str] = "full"
     last_sees: ClassVar[str] = "how many sites include each coefficient"
     placements: ClassVar[Placements] = Placements.site_moments("holdout or degree")
-    needs_noise: ClassVar[bool] = True
 
     @property
     def disclosure(self) -> Disclosure:
@@ -135,7 +111,7 @@ class FedLinFull(FedLinModel):
         )
 
     def round_stage(self, public: PublicFacts) -> Stage:
-        self._check(public)
+        self.check_full(public)
         d = self.layout(public).d
         entries = d * (d + 1) // 2
         spec = (
@@ -221,9 +197,9 @@ class FedLinFull(FedLinModel):
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Match the likelihood of equal sites to the sums, and go to its mode."""
         used = round(float(total["used"][0]))
-        if used < _MIN_SITES:
+        if used < MIN_SITES:
             what = f"the records of only {used} sites tell of coefficients"
-            raise UsageError("analysis", what, f"At least {_MIN_SITES} are required.")
+            raise UsageError("analysis", what, f"At least {MIN_SITES} are required.")
         d = len(state["mu"])
         _check_rank(symmetric(total["precision"], d))
         Sigma, spread = symmetric(state["Sigma"], d), symmetric(state["spread"], d)
@@ -238,7 +214,7 @@ class FedLinFull(FedLinModel):
             **state,
             **fitted.state(),
             "mu": fitted.mean,
-            "spread": triangle(G),
+            "spread": triangle(np.asarray(G, dtype=np.float64)),
             "Sigma": triangle(new),
             "distance": distance,
             "arrived": arrived,
@@ -293,23 +269,6 @@ class FedLinFull(FedLinModel):
 
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         return full_site_result(self, memory, public)
-
-    def _check(self, public: PublicFacts) -> None:
-        check_numbers(self, {"rounds": 2, "tolerance": 0, "draws": 100, "points": 0, "seed": 0})
-        if not 1e-6 <= self.sd_scale <= 1e6:
-            raise JobError("method.sd_scale", "must be from 1e-6 to 1e6")
-        if not 0 < self.level < 1:
-            raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
-        if self.points and not _MIN_POINTS <= self.points:
-            raise JobError("method.points", f"must be 0, or at least {_MIN_POINTS}")
-        if len(public.sites) < _MIN_SITES:
-            what = f"has {len(public.sites)} sites, and {self.name} needs {_MIN_SITES}"
-            raise JobError("sites", what, "With two, each site's sums would show the other's.")
-        size = row_size(self.layout(public).d)
-        for name in ("points", "draws"):
-            if getattr(self, name) * size > _MAX_MESSAGE_VALUES:
-                what = f"with {size} numbers each is more than a message may hold"
-                raise JobError(f"method.{name}", what, f"Take at most {_MAX_MESSAGE_VALUES // size}.")
 
 
 def _check_rank(P: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,16 +13,14 @@ from secagg.models.common.posterior_summary import MAX_R_HAT, number
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.hypothesis_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.full.posterior import SharedDraws
+from secagg.models.fedlin.full.settings import FullSettings
 from secagg.models.fedlin.result import joined, own_summary, summary
 from secagg.models.fedlin.shared_result import Shared, in_words
-
-if TYPE_CHECKING:
-    from secagg.models.fedlin.full.method import FedLinFull
 
 _MIN_EFFECTIVE = 100  # effective sample size, for the ends of 95 % intervals
 
 
-def full_result(method: FedLinFull, state: State, public: PublicFacts) -> Result:
+def full_result(method: FullSettings, state: State, public: PublicFacts) -> Result:
     """Return the coordinator's result; see docs/methods/fedlin_full.md for its keys."""
     layout, scale, found = method.layout(public), state["scale"], summary(method, state, public)
     included = state["finished"]["included"].astype(int).tolist()
@@ -56,7 +54,7 @@ def full_result(method: FedLinFull, state: State, public: PublicFacts) -> Result
     return Result(found, arrays)
 
 
-def _converged(method: FedLinFull, state: State) -> dict[str, Any]:
+def _converged(method: FullSettings, state: State) -> dict[str, Any]:
     """Return whether rounds and chains converged, how the posterior was computed, and notes."""
     notes, effective, r_hat = list[str](), state.get("effective"), state["r_hat"]
     if not state["arrived"]:
@@ -85,39 +83,39 @@ def _converged(method: FedLinFull, state: State) -> dict[str, Any]:
 
 
 def _shared_rows(
-    method: FedLinFull, shared: SharedDraws, noise: float, terms: tuple[str, ...]
+    method: FullSettings, shared: SharedDraws, noise: float, terms: tuple[str, ...]
 ) -> tuple[list[Shared], list[dict[str, Any]]]:
     """Return mu, variances between sites and the error variance; and correlations between sites."""
     values = shared.quantities()
     d, tail = len(terms), (1 - method.level) / 2
-    low, median, high = np.quantile(values, [tail, 0.5, 1 - tail], axis=0)
-    mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
+    low, median, high = np.quantile(values, [tail, 0.5, 1 - tail], axis=0).tolist()
+    mean, sd = values.mean(axis=0).tolist(), values.std(axis=0, ddof=1).tolist()
     pairs = list(combinations(range(d), 2))
     rows = []
     kinds = [("mu", term) for term in terms] + [("log tau", term) for term in terms]
     for j, (kind, term) in enumerate(kinds):
-        numbers = (mean[j], median[j], low[j], high[j], sd[j])
-        rows.append(Shared(kind, term, *map(float, numbers)))
+        rows.append(Shared(kind, term, mean[j], median[j], low[j], high[j], sd[j]))
     if method.variance == "pooled" and method.noise_sd is None:
-        numbers = np.array([mean[-1], median[-1], low[-1], high[-1]]) + np.log(noise)
-        rows.append(Shared("log sigma^2", "", *map(float, numbers), float(sd[-1])))
+        at = float(np.log(noise))
+        ends = (at + mean[-1], at + median[-1], at + low[-1], at + high[-1])
+        rows.append(Shared("log sigma^2", "", *ends, sd[-1]))
     correlations = []
     for (i, k), j in zip(pairs, range(2 * d, 2 * d + len(pairs)), strict=True):
         correlations.append(
             {
                 "name": f"correlation of {terms[i]} and {terms[k]} between sites",
-                "estimate": float(median[j]),
-                "low": float(low[j]),
-                "high": float(high[j]),
+                "estimate": median[j],
+                "low": low[j],
+                "high": high[j],
                 "component": f"correlation[{terms[i]}, {terms[k]}]",
-                "mean": float(mean[j]),
-                "sd": float(sd[j]),
+                "mean": mean[j],
+                "sd": sd[j],
             }
         )
     return rows, correlations
 
 
-def full_site_result(method: FedLinFull, memory: State, public: PublicFacts) -> Result | None:
+def full_site_result(method: FullSettings, memory: State, public: PublicFacts) -> Result | None:
     """Return a site's own posterior, which only that site sees."""
     result = own_summary(method, memory, public)
     if result is None:

@@ -72,9 +72,7 @@ def precision(known: SufficientStatistics, Sigma: Array) -> tuple[Array, Array]:
     return (A + A.T) / 2, R.T @ gain[:, d]
 
 
-def log_likelihoods(
-    known: SufficientStatistics, mu: Array, Sigma: Array, ratio: Array
-) -> Array:
+def log_likelihoods(known: SufficientStatistics, mu: Array, Sigma: Array, ratio: Array) -> Array:
     """Return log N(b_k; mu, Sigma + r C_k) at draws, up to a constant (draws,).
 
     mu (draws, d); Sigma (draws, d, d); ratio (draws,): r
