@@ -107,7 +107,7 @@ class EqualSites:
         Sigma (n, d, d); ratio (n,): r, with C replaced by r C. Values are up to a constant.
         """
         T = Sigma + ratio[:, None, None] * self.C
-        inverse = np.linalg.inv(T)
+        inverse = _inverses(T)
         inverse = (inverse + np.swapaxes(inverse, 1, 2)) / 2
         _, log_det = np.linalg.slogdet(T)
         left = self.sites - 1
@@ -147,3 +147,14 @@ def _positive(matrix: Array, unit: Array) -> Array:
     values = np.maximum(values, _LEAST_SHARE * max(float(values[-1]), 1.0))
     half = root @ vectors * np.sqrt(values)
     return np.asarray(half @ half.T, dtype=np.float64)
+
+
+def _inverses(matrices: Array) -> Array:
+    """Return the inverses (n, d, d); NaN for a matrix that is singular in float64."""
+    try:
+        return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        singular = np.linalg.matrix_rank(matrices) < matrices.shape[1]
+        usable = np.where(singular[:, None, None], np.eye(matrices.shape[1]), matrices)
+        found = np.asarray(np.linalg.inv(usable), dtype=np.float64)
+        return np.where(singular[:, None, None], np.nan, found)

@@ -14,7 +14,8 @@ A chain's position has the log g_j, log a_j, z_ji, and log r: the errors' varian
 estimate, with r ~ f / chi^2_f for an estimate with f degrees of freedom (r = 1 if it is known).
 
 Steps are adapted during warmup only: their size to an acceptance rate of 0.8, and their relative
-sizes to the spread of all chains. A trajectory that leaves the range of float64 is rejected.
+sizes to the spread of all chains. Logarithms beyond 40 (variances of 10^-17 and 10^17 times the
+prior's) are left out, so that matrices stay regular in float64.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from secagg.models.fedlin.full.equal_sites import NU, EqualSites
 from secagg.models.numerics.gaussian_draws import transpose
 
 CHAINS = 16
-_WARMUP, _KEPT = 300, 300
+_MAX_WARMUP = 300
 _MIN_STEPS, _MAX_STEPS = 8, 16
+_RANGE = 40.0
 _ACCEPTANCE, _FIRST_STEP, _RATE = 0.8, 0.1, 0.2
 
 
@@ -66,8 +68,10 @@ class Target:
         return parts[-1], self._ratio(at)
 
     def log_density(self, at: Array) -> tuple[Array, Array]:
-        """Return the log density (n,) and its gradient (n, size), -inf where it is not finite."""
+        """Return the log density (n,) and its gradient (n, size), -inf and 0 beyond the range."""
         d = len(self.likelihood.mean)
+        inside = np.all(np.abs(at) <= _RANGE, axis=1)
+        at = np.where(inside[:, None], at, 0.0)
         rows, columns = np.tril_indices(d, -1)
         log_g, log_a, z = at[:, :d], at[:, d : 2 * d], at[:, 2 * d : -1]
         psi, D, beta, inverse, Sigma = self._parts(at)
@@ -94,7 +98,7 @@ class Target:
         else:  # a coordinate that nothing depends on
             value -= at[:, -1] ** 2 / 2
             gradient[:, -1] = -at[:, -1]
-        usable = np.isfinite(value) & np.all(np.isfinite(gradient), axis=1)
+        usable = inside & np.isfinite(value) & np.all(np.isfinite(gradient), axis=1)
         return np.where(usable, value, -np.inf), np.where(usable[:, None], gradient, 0.0)
 
     def _ratio(self, at: Array) -> Array:
@@ -114,19 +118,20 @@ class Target:
         return psi, D, beta, inverse, (inverse * D[:, None, :]) @ transpose(inverse)
 
 
-def draw_covariances(target: Target, rng: np.random.Generator) -> CovarianceDraws:
-    """Run the chains and return the draws after warmup."""
+def draw_covariances(target: Target, kept: int, rng: np.random.Generator) -> CovarianceDraws:
+    """Run the chains and return so many draws of each, after warmup."""
     with np.errstate(all="ignore"):  # positions beyond float64 are rejected
-        return _run(target, rng)
+        return _run(target, kept, rng)
 
 
-def _run(target: Target, rng: np.random.Generator) -> CovarianceDraws:
+def _run(target: Target, keep: int, rng: np.random.Generator) -> CovarianceDraws:
+    warmup = min(keep, _MAX_WARMUP)
     at = target.first(CHAINS, rng)
     value, slope = target.log_density(at)
     step, unit = _FIRST_STEP, np.ones(target.size)
     kept, accepted = list[Array](), 0.0
     recent = list[Array]()
-    for number in range(_WARMUP + _KEPT):
+    for number in range(warmup + keep):
         momentum = rng.standard_normal(at.shape)
         e = step * rng.uniform(0.8, 1.2) * unit
         to, force, p = at, slope, momentum + e * slope / 2
@@ -140,13 +145,13 @@ def _run(target: Target, rng: np.random.Generator) -> CovarianceDraws:
         moves = rng.random(CHAINS) < chance
         at = np.where(moves[:, None], to, at)
         value, slope = np.where(moves, reached, value), np.where(moves[:, None], force, slope)
-        if number >= _WARMUP:
+        if number >= warmup:
             kept.append(at)
-            accepted += float(chance.mean()) / _KEPT
+            accepted += float(chance.mean()) / keep
             continue
         step *= float(np.exp(_RATE * (chance.mean() - _ACCEPTANCE)))
         recent.append(at)
-        if number + 1 in (_WARMUP // 4, _WARMUP // 2, 3 * _WARMUP // 4):
+        if number + 1 in (warmup // 4, warmup // 2, 3 * warmup // 4):
             later = np.array(recent[len(recent) // 2 :]).reshape(-1, target.size)
             unit, recent, step = later.std(axis=0), [], _FIRST_STEP
     positions = np.array(kept)

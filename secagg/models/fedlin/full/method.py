@@ -229,7 +229,7 @@ class FedLinFull(FullSettings):
         rng = np.random.default_rng([self.seed, 0])
         freedom = float(total["freedom"][0]) if estimated else 0.0
         target = Target(fitted, self.sd_scale, freedom)
-        shared = SharedDraws.of(draw_covariances(target, rng), fitted, rng)
+        shared = SharedDraws.of(draw_covariances(target, self.draws, rng), fitted, rng)
         worst = float(np.nanmax(agreement_of_chains(shared).r_hat))
         state = {**state, "agreement": total, "r_hat": worst}
         if self.points:
@@ -248,11 +248,11 @@ class FedLinFull(FullSettings):
         """Draw theta_k given each draw of mu, Sigma and r."""
         shared = SharedDraws.read(now.sent["draws"], now.layout.d)
         known = self._statistics(site, now)
-        theta = coefficient_draws(known, shared.mu, shared.Sigma, shared.ratio, now.rng)
+        theta, mean = coefficient_draws(known, shared.mu, shared.Sigma, shared.ratio, now.rng)
         drawn = PosteriorDraws(theta, shared.mu)
         posterior = site_posterior(drawn, now.noise * shared.ratio, site, now, self.level, 0.0)
         del posterior["null"]
-        return {"theta": theta.mean(axis=0), "posterior": posterior}
+        return {"theta": mean, "posterior": posterior}
 
     def last_fields(self, public: PublicFacts) -> Spec:
         """How many sites include each coefficient."""

@@ -32,8 +32,8 @@ class FullSettings(FedLinModel):
     """Number of draws, at least 64, usually 1000, at which sites add their exact likelihoods. 0
     takes all sites' designs for equal in the posterior, which reveals less."""
     draws: int = 1000
-    """Number of draws of the shared parameters that sites get, and of each site's coefficients, at
-    least 100."""
+    """Number of draws of each chain, of the shared parameters that sites get, and of each site's
+    coefficients, at least 100."""
     level: float = 0.95
     """Probability of all intervals, between 0 and 1."""
     seed: int = 0
