@@ -18,13 +18,15 @@ What the transcript determines (Guarantees: only this)
       estimates; the sums that all FedLin methods have.
     * In each round of `fit`, SUM A_k, SUM A_k b_k and SUM a_k a_k' of `full.site_sums`, at mu and
       Sigma that differ from round to round. These are d (d + 2) equations for K d (d + 3) / 2
-      numbers. So a few rounds are as many equations as there are numbers in X'X and X'y of few
-      sites. Sigma moves little after two rounds, and equations become nearly the same.
+      numbers, and the agreement sums are d (d + 3) / 2 + 3 d + 1 more. For three sites with two
+      coefficients, an honest run determines X'X and X'y of every site (attack `full_sums`), without
+      telling which site is which. Sigma moves little after two rounds, so that rounds become nearly
+      the same equations. Assume that the coordinator knows these matrices if there are few sites.
     * With points, one more equation for each point.
-    Not revealed: a site's coefficients and its posterior, which its own result has.
-Not protected: a dishonest coordinator that chooses Sigma obtains X'X and X'y of every site if there
-are few sites (attack `full_invented`). Two sites' scatter would be one site's contrast, so at least
-three sites with records are required.
+    Not revealed: a site's own posterior and draws, and which site has which X'X.
+Not protected: a dishonest coordinator that chooses Sigma has equations for as many sites as its
+rounds allow (attack `full_invented`). With two sites, one site's numbers and the sums would be the
+other's, so at least three sites with records are required.
 
 ==============================  ====================================================================
 site                            contribution
@@ -103,12 +105,10 @@ class FedLinFull(FullSettings):
 
     @property
     def disclosure(self) -> Disclosure:
-        kind = DisclosureKind.SOLVABLE if self.points else DisclosureKind.SITES
         other = seen_by_subtraction(self.intercept)
         attacks = ("full_sums", "full_invented")
-        return Disclosure(
-            kind, _disclosed(self.points), SOLVED_BY_CHOICE, other_runs=other, attacks=attacks
-        )
+        text, kind = _disclosed(self.points), DisclosureKind.SOLVABLE
+        return Disclosure(kind, text, SOLVED_BY_CHOICE, other_runs=other, attacks=attacks)
 
     def round_stage(self, public: PublicFacts) -> Stage:
         self.check_full(public)
@@ -281,16 +281,13 @@ def _check_rank(P: Array) -> None:
 
 
 def _disclosed(points: int) -> str:
-    weighed = (
-        f"Then sums of log likelihoods at {points} values of the shared parameters. They can be "
-        "solved for every single site's cross products if there are few sites, without knowing "
-        "which site is which. "
-    )
+    weighed = f"Then sums of log likelihoods at {points} values of the shared parameters. "
     return (
         "The pooled cross products within sites; for each coefficient, how far the sites' own "
         "estimates scatter; in each round, sums over sites of the precisions of their estimates "
         "and of their scatter, at means and covariances that change from round to round. With few "
-        "sites, these may be as many equations as the sites' cross products have numbers. "
+        "sites and predictors, all these can be solved for every single site's cross products and "
+        "regression, without knowing which site is which. "
         f"{weighed if points else ''}At the end, sums over sites of posterior means, of their "
         "squares, and of prediction errors; and for each coefficient, at how many sites its "
         "interval excludes 0."
