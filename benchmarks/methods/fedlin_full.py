@@ -8,6 +8,8 @@ Sites have coefficients theta_k (d = 8) and standard normal predictors. Cases:
 
     low         theta_k ~ N(mu, L L') with L (8, 2) normal: rank 2; 20 records each, noise 1
     unequal     the same, with 12 to 200 records, evenly spaced in logarithms
+    spread      theta_k ~ N(mu, Sigma) with full rank: standard deviations from 0.2 to 1, and the
+                correlations of d + 4 normal vectors; 20 records each, noise 1
     alike       theta_k = mu: Sigma = 0; 20 records each, noise 1
     I to IV     records as in table 1 of Yue, Al Kontar and Estrada Gomez (2022), in these
                 proportions of the sites: I: half 20, half 200, d = 5, noise 0.224, Omega with
@@ -44,7 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "hm1": {"name": "fedlin_hm1"},
     "hm2": {"name": "fedlin_hm2"},
 }
-CASES = ("low", "unequal", "alike", "I", "II", "III", "IV")
+CASES = ("low", "unequal", "alike", "I", "II", "III", "IV", "spread")
 LEVEL = 0.95
 
 
@@ -57,11 +59,14 @@ class Data:
         self.noise = {"I": 0.224, "II": 0.1, "III": 0.1, "IV": 0.1}.get(case, 1.0)
         self.Sigma: Array | None = None
         self.mu = np.zeros(d)
-        if case in ("low", "unequal", "alike"):
+        if case in ("low", "unequal", "alike", "spread"):
             self.mu = rng.standard_normal(d)
-            L = rng.standard_normal((d, 2)) * (case != "alike") / np.sqrt(2)
+            rank = d + 4 if case == "spread" else 2
+            L = rng.standard_normal((d, rank)) * (case != "alike") / np.sqrt(2)
+            if case == "spread":
+                L *= (rng.uniform(0.2, 1, d) / np.linalg.norm(L, axis=1))[:, None]
             self.Sigma = L @ L.T
-            self.theta = self.mu + rng.standard_normal((sites, 2)) @ L.T
+            self.theta = self.mu + rng.standard_normal((sites, rank)) @ L.T
         else:
             omega = _omega(case, sites, rng)
             self.theta = np.linalg.cholesky(omega) @ rng.standard_normal((sites, d))

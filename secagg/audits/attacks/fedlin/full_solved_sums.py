@@ -74,7 +74,8 @@ class FullEquations:
         rng, best = np.random.default_rng(0), None
 
         def misfits(unknown: Array) -> Array:
-            return (self.sums(*self._sites(unknown, sites)) - self.seen) / self.unit
+            off = self.sums(*self._sites(unknown, sites)) - self.seen
+            return np.asarray(off / self.unit, dtype=np.float64)
 
         for _ in range(_STARTS):
             fit = least_squares(
