@@ -21,8 +21,10 @@ prior's) are left out, so that matrices stay regular in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.full.equal_sites import NU, EqualSites
@@ -58,6 +60,11 @@ class Target:
         d = len(self.likelihood.mean)
         return 2 * d + d * (d - 1) // 2 + 1
 
+    @cached_property
+    def _below(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows j and columns i of z_ji."""
+        return np.tril_indices(len(self.likelihood.mean), -1)
+
     def first(self, chains: int, rng: np.random.Generator) -> Array:
         """Return dispersed first positions (chains, size)."""
         return rng.standard_normal((chains, self.size))
@@ -72,7 +79,7 @@ class Target:
         d = len(self.likelihood.mean)
         inside = np.all(np.abs(at) <= _RANGE, axis=1)
         at = np.where(inside[:, None], at, 0.0)
-        rows, columns = np.tril_indices(d, -1)
+        rows, columns = self._below
         log_g, log_a, z = at[:, :d], at[:, d : 2 * d], at[:, 2 * d : -1]
         psi, D, beta, inverse, Sigma = self._parts(at)
         ratio = self._ratio(at)
@@ -106,8 +113,7 @@ class Target:
 
     def _parts(self, at: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Return psi, D (n, d), beta, B^-1 and Sigma (n, d, d)."""
-        d = len(self.likelihood.mean)
-        rows, columns = np.tril_indices(d, -1)
+        d, (rows, columns) = len(self.likelihood.mean), self._below
         psi = 2 * NU * np.exp(-at[:, d : 2 * d])
         D = psi / 2 * np.exp(-at[:, :d])
         beta = np.zeros((len(at), d, d))
