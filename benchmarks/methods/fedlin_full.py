@@ -41,8 +41,8 @@ from secagg.runs.simulate import simulate_sites
 
 Array = NDArray[np.float64]
 METHODS: dict[str, dict[str, Any]] = {
-    "full": {"name": "fedlin_full"},
-    "points": {"name": "fedlin_full", "points": 1000},
+    "full": {"name": "fedlin_full", "draws": 500},
+    "points": {"name": "fedlin_full", "draws": 500, "points": 1000},
     "hm1": {"name": "fedlin_hm1"},
     "hm2": {"name": "fedlin_hm2"},
 }

@@ -13,9 +13,9 @@ IW(nu + d - 1, diag(psi)) is (Bartlett's decomposition)
 A chain's position has the log g_j, log a_j, z_ji, and log r: the errors' variance is r times its
 estimate, with r ~ f / chi^2_f for an estimate with f degrees of freedom (r = 1 if it is known).
 
-Steps are adapted during warmup only: their size to an acceptance rate of 0.8, and their relative
-sizes to the spread of all chains. Logarithms beyond 40 (variances of 10^-17 and 10^17 times the
-prior's) are left out, so that matrices stay regular in float64.
+Steps are adapted during warmup only: their size to an acceptance rate of 0.8, and their directions
+to the covariance matrix of all chains' positions. Logarithms beyond 40 (variances of 10^-17 and
+10^17 times the prior's) are left out, so that matrices stay regular in float64.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from secagg.models.numerics.gaussian_draws import transpose
 
 CHAINS = 16
 _MAX_WARMUP = 300
-_MIN_STEPS, _MAX_STEPS = 8, 16
-_RANGE = 40.0
+_MIN_STEPS, _MAX_STEPS = 16, 32
+_RANGE, _DISPERSION = 40.0, 0.5
 _ACCEPTANCE, _FIRST_STEP, _RATE = 0.8, 0.1, 0.2
 
 
@@ -65,9 +65,16 @@ class Target:
         """Rows j and columns i of z_ji."""
         return np.tril_indices(len(self.likelihood.mean), -1)
 
-    def first(self, chains: int, rng: np.random.Generator) -> Array:
-        """Return dispersed first positions (chains, size)."""
-        return rng.standard_normal((chains, self.size))
+    def first(self, Sigma: Array, chains: int, rng: np.random.Generator) -> Array:
+        """Return first positions (chains, size), dispersed about Sigma (d, d)."""
+        d, (rows, columns) = len(Sigma), self._below
+        L = np.linalg.cholesky(Sigma)
+        D, beta = np.diagonal(L) ** 2, np.eye(d) - np.linalg.inv(L / np.diagonal(L))
+        a = NU * np.diagonal(np.linalg.inv(Sigma)) + self.scale**-2.0
+        psi = 2 * NU / a
+        z = beta[rows, columns] * np.sqrt(psi[columns] / D[rows])
+        middle = np.concatenate([np.log(psi / (2 * D)), np.log(a), z, [0.0]])
+        return middle + _DISPERSION * rng.standard_normal((chains, self.size))
 
     def covariances(self, at: Array) -> tuple[Array, Array]:
         """Return Sigma and r at positions (n, size)."""
@@ -124,28 +131,30 @@ class Target:
         return psi, D, beta, inverse, (inverse * D[:, None, :]) @ transpose(inverse)
 
 
-def draw_covariances(target: Target, kept: int, rng: np.random.Generator) -> CovarianceDraws:
-    """Run the chains and return so many draws of each, after warmup."""
+def draw_covariances(
+    target: Target, start: Array, kept: int, rng: np.random.Generator
+) -> CovarianceDraws:
+    """Run the chains and return so many draws of each, after warmup; start: Sigma (d, d)."""
     with np.errstate(all="ignore"):  # positions beyond float64 are rejected
-        return _run(target, kept, rng)
+        return _run(target, start, kept, rng)
 
 
-def _run(target: Target, keep: int, rng: np.random.Generator) -> CovarianceDraws:
+def _run(target: Target, start: Array, keep: int, rng: np.random.Generator) -> CovarianceDraws:
     warmup = min(keep, _MAX_WARMUP)
-    at = target.first(CHAINS, rng)
+    at = target.first(start, CHAINS, rng)
     value, slope = target.log_density(at)
-    step, unit = _FIRST_STEP, np.ones(target.size)
+    step, root = _FIRST_STEP, np.eye(target.size)
     kept, accepted = list[Array](), 0.0
     recent = list[Array]()
     for number in range(warmup + keep):
         momentum = rng.standard_normal(at.shape)
-        e = step * rng.uniform(0.8, 1.2) * unit
-        to, force, p = at, slope, momentum + e * slope / 2
+        e = step * rng.uniform(0.8, 1.2)
+        to, force, p = at, slope, momentum + e / 2 * slope @ root
         steps = int(rng.integers(_MIN_STEPS, _MAX_STEPS + 1))
         for i in range(steps):
-            to = to + e * p
+            to = to + e * p @ root.T
             reached, force = target.log_density(to)
-            p = p + e * force / (1 if i + 1 < steps else 2)
+            p = p + e / (1 if i + 1 < steps else 2) * force @ root
         gain = reached - value + ((momentum**2).sum(axis=1) - (p**2).sum(axis=1)) / 2
         chance = np.where(np.isfinite(gain), np.exp(np.minimum(gain, 0.0)), 0.0)
         moves = rng.random(CHAINS) < chance
@@ -158,9 +167,19 @@ def _run(target: Target, keep: int, rng: np.random.Generator) -> CovarianceDraws
         step *= float(np.exp(_RATE * (chance.mean() - _ACCEPTANCE)))
         recent.append(at)
         if number + 1 in (warmup // 4, warmup // 2, 3 * warmup // 4):
-            later = np.array(recent[len(recent) // 2 :]).reshape(-1, target.size)
-            unit, recent, step = later.std(axis=0), [], _FIRST_STEP
+            root, recent, step = _root(np.array(recent[len(recent) // 2 :])), [], _FIRST_STEP
     positions = np.array(kept)
     Sigma, ratio = target.covariances(positions.reshape(-1, target.size))
     shape = positions.shape[:2]
     return CovarianceDraws(Sigma.reshape(*shape, *Sigma.shape[1:]), ratio.reshape(shape), accepted)
+
+
+def _root(positions: Array) -> Array:
+    """Return a root of the covariance matrix of positions (draws, chains, size), shrunk to its
+    diagonal: successive draws count as a quarter, and there may be fewer than coordinates.
+    """
+    flat = positions.reshape(-1, positions.shape[-1])
+    share = len(flat) / 4 / (len(flat) / 4 + flat.shape[1])
+    covariance = np.cov(flat.T)
+    shrunk = share * covariance + (1 - share) * np.diag(np.diagonal(covariance))
+    return np.asarray(np.linalg.cholesky(shrunk), dtype=np.float64)

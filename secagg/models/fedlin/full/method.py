@@ -229,7 +229,8 @@ class FedLinFull(FullSettings):
         rng = np.random.default_rng([self.seed, 0])
         freedom = float(total["freedom"][0]) if estimated else 0.0
         target = Target(fitted, self.sd_scale, freedom)
-        shared = SharedDraws.of(draw_covariances(target, self.draws, rng), fitted, rng)
+        start = symmetric(state["Sigma"], len(state["mu"]))
+        shared = SharedDraws.of(draw_covariances(target, start, self.draws, rng), fitted, rng)
         worst = float(np.nanmax(agreement_of_chains(shared).r_hat))
         state = {**state, "agreement": total, "r_hat": worst}
         if self.points:

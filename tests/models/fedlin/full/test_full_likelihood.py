@@ -101,7 +101,7 @@ def test_the_sampler_has_the_gradient_of_its_density() -> None:
     fitted, _ = at([statistics(X, y, 1.0) for X, y in data], np.zeros(D), np.eye(D), SIGMA)
     for freedom in (0.0, 30.0):
         target = Target(fitted, 0.7, freedom)
-        place = target.first(4, np.random.default_rng(1))
+        place = target.first(SIGMA, 4, np.random.default_rng(1))
         _, slope = target.log_density(place)
         for i, step in enumerate(1e-6 * np.eye(target.size)):
             ends = target.log_density(place + step)[0], target.log_density(place - step)[0]
