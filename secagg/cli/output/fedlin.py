@@ -15,6 +15,7 @@ from secagg.reports.fedlin import (
     shared_in_words,
     shared_table,
     sites_table,
+    tests_table,
 )
 from secagg.reports.results import Block
 
@@ -26,6 +27,9 @@ def show_sites(out: Console, block: Block) -> None:
     if rows:
         caption = shared_in_words(analysis)
         out.print(_table(f"{name}, of {outcome}: what sites share", head, rows, caption))
+    head, rows_of_tests = tests_table(analysis)
+    if rows_of_tests:
+        out.print(_table("tests", head, rows_of_tests))
     title = "sites' own estimates" if rows else f"{name}, of {outcome}"
     of_estimates, of_errors = noise_in_words(analysis)
     out.print(_table(title, *sites_table(analysis), coefficients_in_words(analysis)))

@@ -43,7 +43,7 @@ from secagg.models.numerics.natural_gaussian import symmetric
 
 NU = 2.0
 """Degrees of freedom of the half-t priors; correlations are uniform for this value only."""
-_EM_STEPS, _EM_TOLERANCE = 2000, 1e-9
+_EM_STEPS, _EM_TOLERANCE = 2000, 1e-12
 _LEAST_SHARE = 1e-12  # eigenvalues of S and C below this share of the largest are raised to it
 
 

@@ -54,6 +54,7 @@ from secagg.contracts import (
     PublicFacts,
     RecordCount,
     Result,
+    ResultTable,
     Spec,
     Stage,
     State,
@@ -63,7 +64,11 @@ from secagg.contracts.noise import Placements
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.fedlin.base import FINISH, ROUNDS
-from secagg.models.fedlin.descriptions import SOLVED_BY_CHOICE, seen_by_subtraction
+from secagg.models.fedlin.descriptions import (
+    SOLVED_BY_CHOICE,
+    seen_by_subtraction,
+    sites_table,
+)
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
 from secagg.models.fedlin.full.posterior import (
@@ -89,6 +94,11 @@ from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
 AGREEMENT, POINTS = "agreement", "points"
 """Names of the stages between the rounds and the end."""
+_LABELS = {
+    "distance": ("change of Sigma in the last round", "relative to the estimates' variances"),
+    "largest_r_hat": ("largest R-hat", "1 if the chains agree; it should be at most 1.01"),
+    "shared_how": ("posterior of what sites share", ""),
+}
 _FIRST_VARIANCE = 0.25  # of each coefficient between sites, times A^2
 _MIN_EIGENVALUE = 1e-10  # of SUM A_k with unit diagonal
 
@@ -109,6 +119,9 @@ class FedLinFull(FullSettings):
         attacks = ("full_sums", "full_invented")
         text, kind = _disclosed(self.points), DisclosureKind.SOLVABLE
         return Disclosure(kind, text, SOLVED_BY_CHOICE, other_runs=other, attacks=attacks)
+
+    def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
+        return (sites_table(self.title, _LABELS),)
 
     def round_stage(self, public: PublicFacts) -> Stage:
         self.check_full(public)
