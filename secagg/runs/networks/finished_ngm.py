@@ -29,7 +29,7 @@ from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
-from secagg.models.common.posterior_summary import MAX_R_HAT
+from secagg.models.common.posterior_summary import chains_agree
 from secagg.models.neural.ngm.fitted.conditionals import Conditional
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.fitted.modes import column_mode, joint_mode, log_pseudo_likelihood
@@ -170,8 +170,7 @@ class FinishedNgmRun:
                 self.cells.levels(answer.number), *map(np.ndarray.tolist, shares), strict=True
             )
             found["levels"] = [{"level": n, "probability": p, "error": e} for n, p, e in levels]
-        exact = answer.r_hat is None
-        agree = exact or (answer.r_hat or 0) <= MAX_R_HAT
+        exact, agree = answer.r_hat is None, chains_agree(answer.r_hat)
         return found | {
             "exact": exact, "r_hat": answer.r_hat, "ess": answer.ess, "chains_agree": agree
         }  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from secagg.contracts import PublicFacts, Result, State
 from secagg.core.arrays import Array
-from secagg.models.common.posterior_summary import MAX_R_HAT, number
+from secagg.models.common.posterior_summary import MAX_R_HAT, chains_agree, number
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.hypothesis_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.full.posterior import SharedDraws
@@ -62,7 +62,7 @@ def _converged(method: FullSettings, state: State) -> dict[str, Any]:
             f"The rounds ended before Sigma converged: in the last round it moved by "
             f"{state['distance']:.2g} of the estimates' variances. Take more method.rounds."
         )
-    if r_hat > MAX_R_HAT:
+    if not chains_agree(r_hat):
         notes.append(
             f"The chains of the shared parameters disagree: R-hat is {r_hat:.3f}, and should be "
             f"at most {MAX_R_HAT}."
@@ -77,9 +77,8 @@ def _converged(method: FullSettings, state: State) -> dict[str, Any]:
                 f"The effective sample size of {method.points} points is only {effective:.0f}: the "
                 "sites' designs differ much. Take more method.points."
             )
-    agree = state["arrived"] and r_hat <= MAX_R_HAT
     told = {"distance": state["distance"], "largest_r_hat": r_hat, "shared_how": how}
-    return {"converged": agree, **told, **points, "notes": notes}
+    return {"converged": state["arrived"] and chains_agree(r_hat), **told, **points, "notes": notes}
 
 
 def _shared_rows(
