@@ -79,8 +79,8 @@ class FedLin(Estimator):
 
         Sets job_, result_, own_ (each site's own result, meant only for that site), coef_ (sites x
         terms, in own units), across_sites_ and errors_ (data frames). With "hm2" and "full" also
-        intervals_ (sites and terms x mean, sd, low, high, in own units, at the level of the settings)
-        and shared_ (the parameters that sites share: estimate, low, high).
+        intervals_ (sites and terms x mean, sd, low, high, in own units, at the level of the
+        settings) and shared_ (the parameters that sites share: estimate, low, high).
         """
         job = self._job(tables)
         result, own = self._fit(job, tables)
