@@ -58,7 +58,7 @@ def what_sums_tell(place: str) -> str:
         "All sums together determine, if they have noise": says.text_noised,
         "What a dishonest coordinator can learn": says.if_malicious,
         "What a dishonest coordinator can learn if all sums have noise": says.if_malicious_noised,
-        "What this run and other runs on the same records reveal together": says.other_runs,
+        "Together with other runs on the same records, this run can reveal more": says.other_runs,
     }
     questions = [part.replace("? ", "?** ", 1) for part in says.if_honest]
     texts = [f"**{head}:** {text}" for head, text in parts.items() if text]

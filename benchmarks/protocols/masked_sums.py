@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import timed
 from secagg.contracts import Body, Context, Field, Kind, PhaseRequest, State, Total
-from secagg.core import encoding as wire_encoding
+from secagg.core import canonical_encoding as wire_encoding
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import system_random
 from secagg.protocols.masked.graph import GraphPlan

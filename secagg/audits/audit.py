@@ -22,6 +22,7 @@ sites, so its files are private.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
@@ -92,6 +93,19 @@ class Attacked:
         return self.outcome.control
 
     @property
+    def severity(self) -> float:
+        """How far a leak is beyond its limit: 0 at the limit, 1 where the planted leak is.
+
+        1, too, if no control says how large the number can be.
+        """
+        assert self.finding is not None and self.limit is not None
+        limit, control = self.limit, self.control
+        if control is None or not limit.exceeded_by(control.value):
+            return 1.0
+        at = abs(self.finding.value - limit.number) / abs(control.value - limit.number)
+        return min(at, 1.0) if math.isfinite(at) else 1.0
+
+    @property
     def metric(self) -> str:
         """The name of the number."""
         return self.rate or self.attack.metric
@@ -123,8 +137,9 @@ class Audit:
 
 
 def leaks(attacked: Sequence[Attacked]) -> tuple[Attacked, ...]:
-    """Return those that found a leak."""
-    return tuple(each for each in attacked if each.verdict is Verdict.LEAK)
+    """Return those that found a leak, the worst first."""
+    found = (each for each in attacked if each.verdict is Verdict.LEAK)
+    return tuple(sorted(found, key=lambda each: -each.severity))
 
 
 def audit_job(

@@ -26,7 +26,7 @@ from secagg.audits.audited_run import AuditedRun
 from secagg.audits.contract import Attack, Finding, Limit, Verdict
 from secagg.audits.views import View, Who
 from secagg.contracts.findings import judge
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.private_files import read_checked, write_checked
 from secagg.core.threads import single_threaded_blas
 from secagg.errors import EvidenceError, UsageError
@@ -171,7 +171,9 @@ class Outcomes:
         Raises `UsageError` if the folder cannot be written.
         """
         records = [[[name, table.to_csv()] for name, table in each.items()] for each in tables]
-        about = encoding.digest([_code(), _libraries(), job.model_dump_json(), records, seed])
+        about = canonical_encoding.digest(
+            [_code(), _libraries(), job.model_dump_json(), records, seed]
+        )
         try:
             for place in (folder.parent, folder):
                 place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -194,7 +196,7 @@ class Outcomes:
             raise UsageError(str(self.folder), f"cannot be written ({error.strerror})") from None
 
     def _file(self, name: str, who: Who) -> Path:
-        return self.folder / encoding.digest([self.about, name, who.value])[:16].hex()
+        return self.folder / canonical_encoding.digest([self.about, name, who.value])[:16].hex()
 
 
 @cache

@@ -22,7 +22,7 @@ the attack (`secagg.audits.contract`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -37,7 +37,7 @@ from secagg.core.identity import Role
 from secagg.errors import EvidenceError, PeerError, ProtocolAbort
 from secagg.evidence.released_sums import ReleasedSum
 from secagg.evidence.run_folder import RunFolder
-from secagg.evidence.transcript_file import MESSAGES_FILE, Message, read_messages
+from secagg.evidence.transcript_file import MESSAGES_FILE, Message
 from secagg.sessions.fixed_point import decode
 from secagg.sessions.planned_job import Planned
 from secagg.sessions.rounds import COHORT
@@ -184,9 +184,7 @@ def coordinator_view(folder: RunFolder, planned: Planned) -> View:
 
     Raises `EvidenceError` if a file is malformed or a message was changed.
     """
-    kept = (folder.path / MESSAGES_FILE).exists()
-    messages = tuple(read_messages(folder.path)) if kept else ()
-    parts = _readable_parts(folder, messages, planned)
+    parts = _readable_parts(folder, planned)
     method, rounds = planned.method, list[SeenRound]()
     state = method.initial_state(planned.public)
     sites = tuple(sorted(folder.cohort))
@@ -195,7 +193,8 @@ def coordinator_view(folder: RunFolder, planned: Planned) -> View:
             continue
         rounds.append(_seen(planned, item, method.next_request(state), parts))
         state = method.aggregate(state, rounds[-1].total, len(sites))
-    return View(Who.COORDINATOR, planned, sites, tuple(rounds), folder.result, messages=messages)
+    seen, messages = tuple(rounds), folder.messages
+    return View(Who.COORDINATOR, planned, sites, seen, folder.result, messages=messages)
 
 
 def _seen(
@@ -220,16 +219,14 @@ def _read(plan: SumPlan, vector: ring.RingVector) -> Update:
         return {field.name: np.full(field.shape, np.nan) for field in fields}
 
 
-def _readable_parts(
-    folder: RunFolder, messages: Sequence[Message], planned: Planned
-) -> dict[int, dict[str, ring.RingVector]]:
+def _readable_parts(folder: RunFolder, planned: Planned) -> dict[int, dict[str, ring.RingVector]]:
     """Return by round and site what is in a frame to the coordinator and looks like numbers."""
     sites = set(folder.roster.with_role(Role.SITE))
     contributing = {phase.name for phase in planned.protocol.phases if phase.contributes}
     items = planned.plans.message_items(len(folder.roster.parties))
     stages = {item.round: item.stage for item in folder.sums}
     found: dict[int, dict[str, ring.RingVector]] = {}
-    for message in messages:
+    for message in folder.messages:
         if message.sender not in sites or message.phase not in contributing:
             continue
         plan = planned.plans.of(stages.get(message.round))

@@ -76,15 +76,14 @@ def audit(
     from secagg.audits.limits import read_limits  # noqa: PLC0415
     from secagg.cli.output.audit import (  # noqa: PLC0415
         check_folder,
+        named,
         show,
         working,
         write_audit,
     )
-    from secagg.core import encoding  # noqa: PLC0415
-    from secagg.evidence.numbers import typeset  # noqa: PLC0415
+    from secagg.core import canonical_encoding  # noqa: PLC0415
     from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
     from secagg.jobs.job import read_job  # noqa: PLC0415
-    from secagg.reports.audits.page import number  # noqa: PLC0415
 
     chosen = {} if limits is None else read_limits(limits)
     views, attacks = [_view(name) for name in view or ()], attack or ()
@@ -93,7 +92,7 @@ def audit(
     if job.is_dir():
         about = str(RunFolder.open_finished(job).facts.get("session"))
     else:
-        about = encoding.digest(read_job(job, overrides).model_dump_json()).hex()
+        about = canonical_encoding.digest(read_job(job, overrides).model_dump_json()).hex()
     if out is not None:
         check_folder(out, about)
     with working(quiet=as_json) as progress:
@@ -127,13 +126,9 @@ def audit(
     if as_json:
         print_json(content)
     else:
-        show(found)
-    for leak in found.leaks:
-        assert leak.finding is not None
-        limit = typeset(str(leak.limit))
-        text = f"{leak.metric} is {number(leak.finding.value)}, and the limit is {limit}"
-        say(f"secagg: leak: {leak.attack.name}, as {leak.who.value}: {text}", error=True)
+        show(found, out)
     if found.leaks:
+        say(f"secagg: leak: {', '.join(named(found.leaks))}", error=True)
         raise typer.Exit(LEAK)
 
 

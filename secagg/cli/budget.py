@@ -52,7 +52,7 @@ def budget_set(
     """Set the cap of a data set, before its first run or later; earlier caps stay on record."""
     from secagg.cli import output  # noqa: PLC0415
     from secagg.contracts.noise import Adjacency  # noqa: PLC0415
-    from secagg.privacy.accounting.budget import Cap  # noqa: PLC0415
+    from secagg.privacy.accounting.composition import Cap  # noqa: PLC0415
     from secagg.runs import budgets  # noqa: PLC0415
 
     cap = Cap(epsilon, delta, days, Adjacency(adjacency))

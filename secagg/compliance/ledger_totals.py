@@ -19,8 +19,8 @@ from secagg.contracts.noise import Adjacency
 from secagg.errors import EvidenceError, UsageError
 from secagg.evidence.claims.guarantee import percent_right
 from secagg.evidence.numbers import ADJACENCIES, listing, moment, probability, rounded_up
-from secagg.privacy.accounting.budget import FREE, Cost
 from secagg.privacy.accounting.calibration import epsilon_at
+from secagg.privacy.accounting.composition import FREE, Cost
 from secagg.privacy.accounting.events import Event, times
 from secagg.privacy.ledger.records import RECORD
 from secagg.runs.budgets import exact_releases

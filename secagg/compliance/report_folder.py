@@ -22,10 +22,12 @@ from typing import Any
 from secagg.compliance.again import measure_again
 from secagg.compliance.document import SCHEMA, build
 from secagg.compliance.evidence import FOLDER, MOST_BYTES, AllEvidence, digests, gather, well_formed
+from secagg.compliance.sections.proof import verify_runs
 from secagg.compliance.signatures import Signed, read_signatures
 from secagg.core.browser import print_pdf
 from secagg.core.private_files import write_private
 from secagg.errors import EvidenceError, UsageError
+from secagg.evidence.integrity import Verified
 from secagg.evidence.run_files import file_digest
 from secagg.reports.compliance.page import compliance_page
 
@@ -39,13 +41,14 @@ class VerifiedReport:
     """What was checked.
 
     digest: SHA-256 of report.json as it was checked, in hexadecimal
+    runs_not_checked: what of which run could not be computed again here
     statements: how many were built again; signed: by whom; unchecked: files that nothing checks
     again: what was run anew, or why not (`secagg.compliance.again`); empty if it was not asked for
     """
 
     digest: str
-
     runs: int
+    runs_not_checked: tuple[str, ...]
     statements: int
     files: int
     signed: tuple[Signed, ...]
@@ -75,7 +78,7 @@ def write_report(
     scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         gather(scratch, runs, audits, experiments, ledgers, form)
-        report = _built(scratch)[1]
+        *_, report = _built(scratch)
         write_private(scratch / "report.html", compliance_page(report).encode())
         if pdf:
             print_pdf(scratch / "report.html", scratch / _PDF)
@@ -95,13 +98,14 @@ def _make_private(folder: Path) -> None:
         path.chmod(0o700 if path.is_dir() else 0o600)
 
 
-def _built(folder: Path) -> tuple[AllEvidence, dict[str, Any]]:
-    """Return the evidence in a report's folder, and the report. Raises `EvidenceError`."""
+def _built(folder: Path) -> tuple[AllEvidence, dict[str, Verified], dict[str, Any]]:
+    """Return a report's evidence, its runs verified, and the report. Raises `EvidenceError`."""
     with well_formed(""):
         evidence = AllEvidence.read(folder)
-        report = build(evidence)
+        verified = verify_runs(evidence)
+        report = build(evidence, verified)
         as_bytes(report)  # of text and finite numbers only
-        return evidence, report
+        return evidence, verified, report
 
 
 def as_bytes(report: dict[str, Any]) -> bytes:
@@ -137,7 +141,7 @@ def verify_report(folder: Path, again: Sequence[Path] | None = None) -> Verified
         raise UsageError("report.json", what, f"This version reads {SCHEMA!r}.")
     _compare_files(known, digests(folder / FOLDER))
     _check_empty(folder / FOLDER)
-    evidence, built = _built(folder)
+    evidence, verified, built = _built(folder)
     if (folder / _PDF).exists():
         built |= {"pdf": file_digest(folder / _PDF)}
     if built["pdf"] != stated.get("pdf"):
@@ -153,9 +157,17 @@ def verify_report(folder: Path, again: Sequence[Path] | None = None) -> Verified
     signed = read_signatures(folder / "signatures", "signatures", digest, runs)
     statements = sum(len(section["statements"]) for section in built["sections"])
     unchecked = tuple(name for name in _UNCHECKED if (folder / name).exists())
+    left_out = tuple(f"{part} of run {n}" for n, of in verified.items() for part in of.unchecked)
     measured = () if again is None else tuple(measure_again(evidence, again))
     return VerifiedReport(
-        digest.hex(), len(evidence.runs), statements, len(known), signed, unchecked, measured
+        digest.hex(),
+        len(evidence.runs),
+        left_out,
+        statements,
+        len(known),
+        signed,
+        unchecked,
+        measured,
     )
 
 

@@ -9,9 +9,9 @@ There are three interfaces:
 * An `Engine` carries messages between the parties, which are the sites and the coordinator.
 
 Methods and protocols neither read nor write files, and they keep no hidden state. Each step is a
-function (state, inputs) -> (state, outputs). The state is plain data that `secagg.core.encoding`
-can encode. So a run can be stopped between any two steps and resumed there, and a test can repeat
-any step.
+function (state, inputs) -> (state, outputs). The state is plain data, which
+`secagg.core.canonical_encoding` can encode. So a run can be stopped between any two steps and
+resumed there, and a test can repeat any step.
 
 Every secure sum follows these steps, whatever the method and the protocol::
 

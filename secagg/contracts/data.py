@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from secagg.contracts.noise import Clip, Noise, Sensitivity
 
 State = dict[str, Any]
-"""The state of one party between two steps: plain data that `secagg.core.encoding` can encode."""
+"""The state of one party between two steps: plain data (`secagg.core.canonical_encoding`)."""
 
 ProtocolState = Mapping[str, Any]
 """The state of one party in a protocol. Each protocol declares its keys as a `TypedDict`."""

@@ -1,7 +1,7 @@
 """What a method must say about itself. The rules of sites and all audits rest on these facts.
 
-Every method has one `MethodFacts`. A fact on which security rests has no default, so a method that
-leaves one out cannot be built; `secagg.contracts.facts_of` refuses it, and also a method without
+Every method has one `MethodFacts`. A fact on which security rests has no default: building
+`MethodFacts` without it raises an error. `secagg.contracts.facts_of` refuses a method without
 facts. The contract tests (tests/contracts) compare the facts with what the method does.
 
 Threat model: authors of methods make mistakes. A false fact of a malicious author is not detected;
@@ -36,13 +36,13 @@ from secagg.core.randomness import RandomBytes
 # --- how much a record weighs in a sum ------------------------------------------------------------
 
 RecordWeights = Callable[[SiteRecords, Body, PublicFacts], Sequence[NDArray[np.float64]]]
-"""From a site's records and a message that `contribute` has accepted to the weights of the records,
-shape (records,) and not negative, in each part of the sum. A record's part of the sum is its weight
+"""Maps a site's records and a message that `contribute` has accepted to weights: for each part of
+the sum one array, shape (records,), not negative. A record contributes to this part its weight
 times a function of the record that does not depend on the message."""
 
 WeightedColumns = Callable[[SiteRecords, PublicFacts], NDArray[np.float64]]
-"""From a site's records to the columns that the weights multiply, with a column of ones, shape
-(records, columns): a sum has the entries sum_i w_i z_ij, or also sum_i w_i z_ij z_ik."""
+"""Maps a site's records to the columns z that the weights w multiply, shape (records, columns),
+with a column of ones. The sum has the entries sum_i w_i z_ij, and perhaps sum_i w_i z_ij z_ik."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ChosenWeights:
 
     A site with a policy answers exact rounds of such a method only if the policy names the method.
 
-    reason: what can weigh records, as a sentence
+    reason: what lets a message weigh records unequally, as a sentence
     """
 
     reason: str
@@ -76,11 +76,12 @@ class MomentsOnly:
 
     Two tables with equal sums of z z', z = (1, x), then give contributions that are equal up to
     rounding, in every round and for every message. So all rounds together release at most these
-    moments. A test that mixes the records of a site checks it.
+    moments. A test checks this: it replaces a site's records by others with the same moments.
 
     noise_at_site: whether, under differential privacy, sites work with moments to which they added
         noise once (`secagg.sessions.site_moments`). If false, the method adds its noise itself
-    knows_noise: whether intervals and probabilities then include this noise (`SiteRecords.noisy`)
+    knows_noise: whether intervals and probabilities then account for this noise
+        (`SiteRecords.noisy`)
     """
 
     noise_at_site: bool = True
@@ -146,12 +147,13 @@ class EdgeRule:
     """When a graph of linear effects has an edge, in units of standardised columns.
 
     columns: names of the columns or variables of the graph; None for all
-    penalty, threshold: an edge's correlation has to be beyond their sum, if the two columns are
-        related to no other. 0 for a method that tests edges, or computes their probability
+    penalty, threshold: for two columns that are unrelated to all others, an edge is found if
+        |correlation| > penalty + threshold. Both are 0 for a method that tests edges, or computes
+        their probability
     pooled: whether the sites' moments decide together; if not, sites learn alone
     vote: whether an edge needs more than half of the sites
-    level: two-sided level of the test of one edge; None for one at which all tests together seldom
-        find an edge between unrelated columns
+    level: two-sided level of the test of one edge. None: the level is chosen so that all tests
+        together seldom find a false edge
     """
 
     columns: frozenset[str] | None
@@ -168,7 +170,7 @@ IntegerNoise = Callable[[int], NDArray[np.int64]]
 """`noise(n)` returns n independent integers from the noise of a stage."""
 
 SiteResult = Callable[[State, PublicFacts], Result | None]
-"""From a site's memory after its last `contribute` to a result that only this site sees."""
+"""Maps a site's memory after its last `contribute` to a result that only this site sees."""
 
 
 class Train(Protocol):
@@ -217,17 +219,18 @@ class MethodFacts:
 
     derivation: the module whose docstring derives what all sums together determine. The attacks
         that carry it out are named in `Disclosure.attacks`
-    weights: the weights of records in a sum; or why no message can make them unequal; or what can
+    weights: a function that returns the weights of records in a sum; else `EqualWeights` (why they
+        are equal) or `ChosenWeights` (what makes them unequal)
     weighted_columns: with weights of records, the columns that they multiply; else None
     reads: what contributions are functions of. It decides how many exact numbers a run releases
         (`secagg.privacy.policy.exact_numbers`)
     windows: whether records are windows of series
-    named_code: the names, as `package.module:function`, of code that the settings name, that every
-        party imports and runs, and that does not come with secagg
+    named_code: third-party code named in the settings, which every party imports and runs; as
+        `package.module:function`
     network: whether sites train a neural network, or contribute gradients of one
     regression: the regression that the result is; None if it is none, or several
-    edge_rule: when the graph of linear effects that the result is has an edge; a text that says why
-        this is not known; None if the result is no such graph
+    edge_rule: if the result is a graph of linear effects: the rule for an edge, or a text that says
+        why the rule is not known. Otherwise None
     title_under_noise: what replaces `Method.title` under differential privacy, if the method is
         then another algorithm
     """

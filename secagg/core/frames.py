@@ -29,7 +29,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import SMALL_HEADER, Identity, Roster
 from secagg.errors import PeerError
 
@@ -60,7 +60,7 @@ class Header:
     def to_bytes(self) -> bytes:
         """Return the canonical bytes that are signed."""
         fields = (self.session, self.round, self.phase, self.sender, self.recipient)
-        return encoding.dumps([FRAME_VERSION, *fields, dict(self.note), self.body_digest])
+        return canonical_encoding.dumps([FRAME_VERSION, *fields, dict(self.note), self.body_digest])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
@@ -69,7 +69,7 @@ class Header:
 
 
 def _read_header(data: bytes) -> Header:
-    match encoding.loads(data, _HEADER_ITEMS):
+    match canonical_encoding.loads(data, _HEADER_ITEMS):
         case [
             version,
             bytes(session),
@@ -107,11 +107,15 @@ def write_frame(
     round_: int,
     phase: str,
     recipient: str,
-    body: Mapping[str, Any] | encoding.Pieces,
+    body: Mapping[str, Any] | canonical_encoding.Pieces,
     note: Mapping[str, Any] | None = None,
 ) -> bytes:
     """Return a signed frame from `identity` to `recipient`; `body` may already be encoded."""
-    content = body if isinstance(body, encoding.Pieces) else encoding.Pieces(dict(body))
+    content = (
+        body
+        if isinstance(body, canonical_encoding.Pieces)
+        else canonical_encoding.Pieces(dict(body))
+    )
     header = Header(
         session,
         round_,
@@ -121,7 +125,7 @@ def write_frame(
         note or {},
         content.digest(),
     ).to_bytes()
-    return encoding.dumps([header, identity.sign(header), content])
+    return canonical_encoding.dumps([header, identity.sign(header), content])
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def read_frame(
 ) -> Frame:
     """Return the frame in `data` after checking its form, signature, body, recipient and session.
 
-    items: the largest number of items in the body (`secagg.core.encoding.loads`)
+    items: the largest number of items in the body (`secagg.core.canonical_encoding.loads`)
     key_phases: the phases in which parties send keys, whose integers have more than 64 bits
     Raises `PeerError` if a check fails. The caller must check round and phase.
     """
@@ -155,8 +159,8 @@ def read_frame(
     if not hmac.compare_digest(hashlib.sha256(content).digest(), header.body_digest):
         raise PeerError(header.sender, "the body of a message does not match its signature")
     is_key = header.phase in key_phases
-    size = encoding.LONG_INTEGER_BYTES if is_key else encoding.INTEGER_BYTES
-    body = encoding.loads(content, items, size)
+    size = canonical_encoding.LONG_INTEGER_BYTES if is_key else canonical_encoding.INTEGER_BYTES
+    body = canonical_encoding.loads(content, items, size)
     if not isinstance(body, dict):
         raise PeerError(header.sender, "malformed message: the body is not a mapping")
     return Frame(header, body, (header_bytes, signature))
@@ -213,7 +217,9 @@ def open_frame(
 
 
 def _seal_context(session: bytes, round_: int, phase: str, sender: str, recipient: str) -> bytes:
-    return encoding.dumps(["secagg envelope 1", session, round_, phase, sender, recipient])
+    return canonical_encoding.dumps(
+        ["secagg envelope 1", session, round_, phase, sender, recipient]
+    )
 
 
 def peek_header(data: bytes) -> tuple[int, str]:
@@ -224,7 +230,7 @@ def peek_header(data: bytes) -> tuple[int, str]:
 
 def _split(data: bytes) -> tuple[bytes, bytes, memoryview]:
     """Return header, signature and body of a frame; the body is a view because it may be large."""
-    match encoding.split(data, "a frame"):
+    match canonical_encoding.split(data, "a frame"):
         case [header, signature, content]:
             return bytes(header), bytes(signature), content
     raise PeerError("wire", "malformed message: not a frame")

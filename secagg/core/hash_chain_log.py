@@ -94,17 +94,22 @@ def entry_hash(entry: Mapping[str, Any]) -> str:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the entries of a log. Raises `EvidenceError` naming the first invalid line."""
-    entries: list[dict[str, Any]] = []
-    head = GENESIS_HASH
     try:
         data = path.read_bytes()
     except OSError as error:
         raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None
+    return parse_log(path.name, data)
+
+
+def parse_log(name: str, data: bytes) -> list[dict[str, Any]]:
+    """Return the entries in the bytes of a log. Raises as `read_log`."""
+    entries: list[dict[str, Any]] = []
+    head = GENESIS_HASH
     if data and not data.endswith(b"\n"):
         last = data.count(b"\n") + 1
-        raise EvidenceError(f"{path.name} line {last}", "the line is incomplete")
+        raise EvidenceError(f"{name} line {last}", "the line is incomplete")
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
-        where = f"{path.name} line {number}"
+        where = f"{name} line {number}"
         try:
             entry = json.loads(line)
             is_canonical = line == canonical_json(entry)

@@ -48,7 +48,7 @@ from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.curve25519 import is_seal_key, is_verify_key
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
@@ -177,7 +177,9 @@ class Roster:
 
         nonce: random bytes that no other session uses
         """
-        return encoding.digest(["secagg session 1", self.to_plain(), agreement_digest, nonce])[:16]
+        return canonical_encoding.digest(
+            ["secagg session 1", self.to_plain(), agreement_digest, nonce]
+        )[:16]
 
     def verify(self, sender: str, message: bytes, signature: bytes) -> None:
         """Raise `PeerError` if `signature` is not the sender's signature of this frame header."""
@@ -252,7 +254,7 @@ def _folded(name: str) -> str:
 
 
 def _report_message(name: str, role: str, digest: bytes) -> bytes:
-    return _REPORT_CONTEXT + encoding.digest([name, role, digest])
+    return _REPORT_CONTEXT + canonical_encoding.digest([name, role, digest])
 
 
 def is_report_signature(

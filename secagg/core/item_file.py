@@ -1,6 +1,7 @@
 """Private files to which whole items are appended, so that an interrupted run loses none.
 
-Each item has its length in 8 little-endian bytes, and then its encoding (`secagg.core.encoding`).
+Each item has its length in 8 little-endian bytes, and then its encoding
+(`secagg.core.canonical_encoding`).
 Nothing here detects a forged item. The reader of a file compares it with digests in a log.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.private_files import RESTART_ADVICE, open_private
 from secagg.errors import EvidenceError, PeerError
 
@@ -28,7 +29,7 @@ class ItemFile:
 
     def append(self, items: Sequence[Any]) -> None:
         """Write items, which are plain data, at the end. Raises `OSError`."""
-        blocks = [encoding.dumps(item) for item in items]
+        blocks = [canonical_encoding.dumps(item) for item in items]
         with open_private(self.path, os.O_APPEND) as file:
             file.write(b"".join(len(b).to_bytes(_PREFIX, "little") + b for b in blocks))
             file.flush()
@@ -47,21 +48,20 @@ class ItemFile:
             os.truncate(self.path, ends[count])
 
 
-def read_items(path: Path) -> Iterator[Any]:
-    """Return the items of a file one by one. Raises `EvidenceError` where it is malformed."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise EvidenceError(path.name, f"cannot be read ({error.strerror})") from None
+def read_items(name: str, data: bytes) -> Iterator[Any]:
+    """Return the items of a file one by one. Raises `EvidenceError` where it is malformed.
+
+    data: its content, so that what is read is what a caller compared with a digest
+    """
     start = 0
     for end in _ends(data):
         try:
-            yield encoding.loads(memoryview(data)[start + _PREFIX : end])
+            yield canonical_encoding.loads(memoryview(data)[start + _PREFIX : end])
         except PeerError:
-            raise EvidenceError(path.name, "is malformed") from None
+            raise EvidenceError(name, "is malformed") from None
         start = end
     if start != len(data):
-        raise EvidenceError(path.name, "is malformed")
+        raise EvidenceError(name, "is malformed")
 
 
 def _ends(data: bytes) -> Iterator[int]:

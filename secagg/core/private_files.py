@@ -1,7 +1,8 @@
-"""Private files: only the owner can read them, and a crash never leaves a half-written file.
+"""Private files: only the owner can read them, and their content survives a crash.
 
-To replace a file, the new content is written to a temporary file, flushed to disk, and renamed. A
-rename is atomic (POSIX), so after a crash the file has either the old content or the new. Files
+A replaced file is never half written: the new content is written to a temporary file, flushed to
+disk, and renamed. A rename is atomic (POSIX), so after a crash the file has either the old content
+or the new. In an appended file (`AppendOnlyFile`), bytes after the checkpoint are ignored. Files
 have mode 0600, so other users of the computer cannot read them. Folders have mode 0700, so other
 users cannot list them.
 
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import EvidenceError, InternalError, PeerError, UsageError
 
 RESTART_ADVICE: Final = "Start again with secagg run --overwrite; it keeps the log of releases."
@@ -58,8 +59,10 @@ def write_private(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 def write_checked(path: Path, value: Any, *, sync: bool = True) -> None:
     """Write plain data with a checksum, which detects damage but not forgery. Raises `OSError`."""
-    content = encoding.dumps(value)
-    write_private(path, encoding.dumps([hashlib.sha256(content).digest(), content]), sync=sync)
+    content = canonical_encoding.dumps(value)
+    write_private(
+        path, canonical_encoding.dumps([hashlib.sha256(content).digest(), content]), sync=sync
+    )
 
 
 def read_checked(path: Path) -> Any:
@@ -68,9 +71,9 @@ def read_checked(path: Path) -> Any:
     Raises `EvidenceError` if the file is missing or damaged.
     """
     try:
-        match encoding.loads(path.read_bytes()):
+        match canonical_encoding.loads(path.read_bytes()):
             case [bytes(checksum), bytes(content)] if hashlib.sha256(content).digest() == checksum:
-                return encoding.loads(content)
+                return canonical_encoding.loads(content)
     except (OSError, PeerError):
         pass
     raise EvidenceError(str(path), "is missing or damaged", RESTART_ADVICE)
@@ -122,7 +125,7 @@ class AppendOnlyFile:
         if len(items) < self._items:
             raise InternalError(str(self.path), "items of an append-only list were removed")
         if len(items) > self._items:
-            new = encoding.dumps([to_plain(item) for item in items[self._items :]])
+            new = canonical_encoding.dumps([to_plain(item) for item in items[self._items :]])
             block = len(new).to_bytes(8, "little") + new
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
             with os.fdopen(os.open(self.path, flags, 0o600), "wb") as file:
@@ -151,7 +154,7 @@ class AppendOnlyFile:
             if len(content) == size and hasher.digest() == digest:
                 while at < size:
                     end = at + 8 + int.from_bytes(content[at : at + 8], "little")
-                    items += encoding.loads(content[at + 8 : end])
+                    items += canonical_encoding.loads(content[at + 8 : end])
                     at = end
                 self._items, self._size, self._digest = count, size, hasher
                 return items

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import PublicIdentity, Role, Roster, parties_fault, party_fault
 from secagg.errors import UsageError
 
@@ -114,7 +114,7 @@ def make_roster(parties: list[PublicIdentity], where: str) -> Roster:
 
 def fingerprint(roster: Roster) -> str:
     """Return the fingerprint of a roster, in groups of four hexadecimal digits."""
-    content = encoding.dumps(["secagg roster 1", roster.to_plain()])
+    content = canonical_encoding.dumps(["secagg roster 1", roster.to_plain()])
     digits = hashlib.sha256(content).hexdigest()[:_DIGITS]
     return " ".join(digits[i : i + _GROUP] for i in range(0, _DIGITS, _GROUP))
 

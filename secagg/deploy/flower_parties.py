@@ -1,15 +1,15 @@
 """A job on Flower (1.41): the coordinator's calls over its messages, and a party's answers.
 
 A run on Flower sends an app bundle to every party, and Flower's own programs run the code in it. So
-none of them runs here: `secagg.deploy.flower_worker` takes their place, with the code that each
-party has installed. It answers messages without memory of earlier ones:
+Flower's own programs do not run at a party: `secagg.deploy.flower_worker` takes their place, with
+the code that each party has installed. It answers messages without memory of earlier ones:
 
 * A party's state is in its home. Each message opens it anew, and at the end every lock is released,
   so runs may alternate, and a worker may die at any time.
 * `PartyNode` handles a request only in a session that it has opened. So each request travels with
   the opening of its session, and both are answered in turn. The opening is signed by the
-  coordinator, and the party checks it each time: keys, approval, name of the session. The other
-  way, to keep on disk what opened a session, would be a second record of what is allowed.
+  coordinator, and the party checks it each time: keys, approval, name of the session. The opening
+  is not kept on disk, because that would be a second record of what is allowed.
 * A repeated request gets the stored reply, as on any engine.
 
 Which node is which party: Flower's node ids only route. Each node is asked for its name, and the
@@ -18,8 +18,8 @@ frames inside prove who speaks.
 Threat model: that of `secagg.sessions.engines.site_node`. Also, everyone who reaches the port
 of the SuperLink can submit a run: Flower checks identities only with an account service of its own.
 
-Not protected: the operator of the SuperLink can read the coordinator's key and home. That operator
-is the coordinator, for every promise of secagg.
+Not protected: the operator of the SuperLink can read the coordinator's key and home. Treat that
+operator as the coordinator when you read secagg's guarantees.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.deploy.noted_run import run_noted
 from secagg.sessions.engines.site_node import PartyNode
 from secagg.sessions.homes.home import Home
@@ -48,7 +48,7 @@ def answer(home: Home, message: Message) -> Message:
     try:
         found = answer_each(home, message.content[_RECORD][_MESSAGES])
     except Exception:  # no text of it may be sent
-        found = encoding.dumps(["refused", "peer"])
+        found = canonical_encoding.dumps(["refused", "peer"])
     return Message(RecordDict({_RECORD: ConfigRecord({_ANSWER: found})}), reply_to=message)
 
 
@@ -66,7 +66,7 @@ def answer_each(home: Home, messages: Sequence[bytes]) -> bytes:
 
 
 def coordinate(home: Home, grid: Grid, config: Mapping[str, Any]) -> None:
-    """Run the job in a run's configuration. Raises `RunFailed`."""
+    """Run the job that the configuration names. Raises `RunFailed`."""
     calls, name = NodeCalls(grid), str(config["name"])
     try:
         run_noted(home, str(config["job"]), calls, "flower", name)
@@ -88,12 +88,15 @@ class NodeCalls:
         self._openings: dict[tuple[str, bytes], bytes] = {}
 
     def __call__(self, party: str, message: bytes, seconds: float) -> bytes:
-        """Return the party's answer. Raises `TimeoutError`, or `ConnectionError` for an error."""
+        """Return the party's answer.
+
+        Raises `TimeoutError`, or `ConnectionError` if Flower reports an error.
+        """
         began = time.monotonic()
         until = began + seconds
         node, greeting = self._find(party, until)
         messages = [message]
-        match encoding.loads(message):
+        match canonical_encoding.loads(message):
             case ["hello"]:
                 return greeting
             case ["open", bytes(session), bytes()]:
@@ -127,11 +130,11 @@ class NodeCalls:
     def _greet(self) -> None:
         """Ask nodes that are new for their names, and take the names that have arrived."""
         for node in set(self._grid.get_node_ids()) - self._greetings.keys():
-            self._greetings[node] = self._send(node, [encoding.dumps(["hello"])])
+            self._greetings[node] = self._send(node, [canonical_encoding.dumps(["hello"])])
         known = {node for node, _ in self._found.values()}
         asked = {sent: node for node, sent in self._greetings.items() if node not in known}
         for sent, found in self._receive(asked).items():
-            match encoding.loads(found or encoding.dumps(None)):
+            match canonical_encoding.loads(found or canonical_encoding.dumps(None)):
                 case ["hello", _, str(name), *_]:
                     assert found is not None
                     self._found[name] = asked[sent], found

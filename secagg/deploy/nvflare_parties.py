@@ -26,7 +26,7 @@ from pathlib import Path
 
 from nvflare.collab import collab
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import COORDINATOR
 from secagg.core.printable import printable
 from secagg.deploy.noted_run import AGAIN, run_noted
@@ -60,7 +60,7 @@ class PartyObject:
             sys.stderr.write(f"secagg: {printable(error.line())}\n")
         except Exception:  # its text may quote anything
             sys.stderr.write("secagg: an internal error, without a home to note it in\n")
-        return encoding.dumps(["refused", "usage"])
+        return canonical_encoding.dumps(["refused", "usage"])
 
 
 class LeadObject:

@@ -3,7 +3,8 @@
 The checks, in this order:
 
 1. run.json has exactly the bytes that secagg writes.
-2. The hash chain of the log holds line by line, and no line is missing at the end.
+2. The hash chain of the log holds line by line, and no line is missing at the end
+   (`secagg.core.hash_chain_log`).
 3. run.json and every other file match the digests in the log, and there is no other file.
    The folder `transcript` may have been taken away.
 4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this
@@ -13,8 +14,9 @@ The checks, in this order:
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
    it answered (`secagg.evidence.log_end`, `secagg.sessions.countersignatures`).
-8. The result follows, bit for bit, from the released sums, and what run.json states of method,
-   protocol and guarantee follows from the job (`secagg.evidence.recomputation`).
+8. What run.json states of method, protocol and guarantee follows from the job
+   (`secagg.evidence.planned_facts`).
+9. The result follows, bit for bit, from the released sums (`secagg.evidence.recomputation`).
 
 What each check excludes:
 
@@ -28,9 +30,11 @@ What each check excludes:
   these signatures. So a folder in which one is missing passes only with `head`. Nobody signs a line
   after the signed one, nor the time of the line `countersigned`. `Verified.unsigned_lines` counts
   such lines; only `head` shows that they are genuine.
-* Check 8 is for a coordinator that computes a false result from true sums, or states a guarantee or
-  a protocol that its job does not have. It is left out if the sums are not in the folder, or where
-  this computer would compute other bits (`Verified.not_recomputed` says why).
+* Check 8 is for a coordinator that states a guarantee or a protocol that its job does not have. It
+  is left out where this version of secagg plans the job differently.
+* Check 9 is for a coordinator that computes a false result from true sums. It is left out if the
+  sums are not in the folder, or where this computer would compute other bits. `Verified.unchecked`
+  names what was left out: such a folder is not called intact.
 
 The log of a failed run has no countersignature. A person who can write the folder can cut back the
 log of a successful run and add a line that says that it failed. Only `head` detects that.
@@ -58,20 +62,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from secagg.contracts import Result
 from secagg.core.identity import Role
 from secagg.errors import EvidenceError, PeerError, UsageError
 from secagg.evidence.log_end import LogEnd, check_countersignatures, read_end, unsigned_lines
-from secagg.evidence.recomputation import Recomputed, check_sums
+from secagg.evidence.planned_facts import Checked, check_claims
+from secagg.evidence.recomputation import check_sums
 from secagg.evidence.recomputation import recompute as recompute_result
 from secagg.evidence.released_sums import SUMS_FILE
-from secagg.evidence.run_files import facts_digest, file_digest, release_counts
+from secagg.evidence.run_files import facts_digest, release_counts
 from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
 from secagg.evidence.transcript_file import MESSAGES_FILE, TRANSCRIPT
-from secagg.jobs.job import parse_job
+from secagg.jobs.job import Job, parse_job
 from secagg.jobs.registry import make_protocol
 from secagg.sessions.attestations import check_consent, read_attestations
 from secagg.sessions.planned_job import may_be_sites, roster_fault, session_name
 
+_RESULT = ("arrays.npz", "result.json")
 _FILES = ("arrays.npz", "report.html", "result.json")
 _RECORDS = ("log.jsonl", "run.json", SUMS_FILE)
 _AGREEMENT_KEYS = ("secagg", "evidence", "job", "method", "protocol", "plan", "tolerance")
@@ -90,11 +97,12 @@ class Verified:
     evidence: version of the evidence; 1 has no countersignatures
         (`secagg.sessions.countersignatures.EVIDENCE`)
     countersigned, unsigned: the sites of the run with and without a valid countersignature
+    claims_checked: whether method, protocol and guarantee are those of the job; if that was not
+        tried, claims_not_checked says why
     recomputed: whether the result follows from the released sums; if that was not tried,
         not_recomputed says why
     failed: the error code of a run that failed and left only a log; None for a finished run
     unsigned_lines: lines of the log that the countersignatures do not cover, without the last one
-    sums_missing: whether the file with the released sums was taken from the folder of the run
     """
 
     lines: int
@@ -105,11 +113,18 @@ class Verified:
     evidence: int
     countersigned: tuple[str, ...] = ()
     unsigned: tuple[str, ...] = ()
+    claims_checked: bool = False
+    claims_not_checked: str = ""
     recomputed: bool = False
     not_recomputed: str = ""
     failed: str | None = None
     unsigned_lines: int = 0
-    sums_missing: bool = False
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """What of a finished run was not computed again, in words."""
+        parts = ((self.claims_checked, "the claims of privacy"), (self.recomputed, "the result"))
+        return tuple(part for done, part in parts if not done and self.failed is None)
 
 
 def verify_folder(
@@ -152,19 +167,42 @@ def verify_folder(
     if evidence > 1 and unsigned and head is None:
         what = f"{', '.join(unsigned)} did not countersign the log, so its end could be rewritten"
         raise EvidenceError("log.jsonl", what, f"Pass it: --head. {_HEAD_ADVICE}")
-    recomputed = Recomputed(False, "the folder was written by an earlier version of secagg")
+    with run.well_formed("log or run.json"):
+        claims = check_claims(run)
+    recomputed = Checked(False, "the folder was written by an earlier version of secagg")
     if evidence > 1:
-        recomputed = Recomputed(False, "this was not requested")
+        recomputed = Checked(False, "this was not requested")
         with run.well_formed("log, run.json or sums"):
             if recompute:
-                recomputed = recompute_result(run)
+                recomputed = recompute_result(run, claims)
             elif run.has_sums:
                 check_sums(run)
     return Verified(
         len(entries), entries[-1]["hash"], files, len(run.releases), signatures + len(signed),
-        evidence, signed, unsigned, recomputed.done, recomputed.why, unsigned_lines=uncovered,
-        sums_missing=evidence > 1 and not run.has_sums,
+        evidence, signed, unsigned, claims.done, claims.why, recomputed.done, recomputed.why,
+        unsigned_lines=uncovered,
     )  # fmt: skip
+
+
+def checked_result(run: RunFolder) -> tuple[Job, Result]:
+    """Return a run's job and result, if the log has their digests: checks 1 to 3 of the module.
+
+    This excludes damaged and exchanged files before a result is used, and takes no time. It does
+    not read the other files, and it is no evidence against forgers: that is `verify_folder`.
+    Raises `EvidenceError`.
+    """
+    try:
+        facts, entries = run.facts, run.events
+        _check_length(facts["log"], entries)
+        with run.well_formed("log or run.json"):
+            bound = read_end(entries, entries[0].get("evidence", 1) > 1).result
+            _check_facts(run, bound)
+            for name in _RESULT:
+                _check_file(run, name, bound["files"])
+        return run.job, run.result
+    except EvidenceError as error:
+        advice = f"Restore the file from the run, then check it: secagg verify {run.path}"
+        raise EvidenceError(error.where, error.what, advice) from error
 
 
 def _verify_failed(run: RunFolder, head: str | None) -> Verified:
@@ -239,34 +277,38 @@ def _check_files(run: RunFolder, end: LogEnd) -> tuple[str, ...]:
     for path in sorted(folder.iterdir()):
         if path.name not in known:
             raise EvidenceError(path.name, "was added: a run does not write such a file")
-    _check_transcript(folder, written)
+    _check_transcript(run, written)
     drawn = end.countersigned is None or "why" not in end.report
     for name in _FILES:
         if name == "report.html" and not drawn and name not in written:
-            if (folder / name).exists():
+            if run.has(name):
                 raise EvidenceError(name, "was added: the run could not draw a report")
             continue
-        if not (folder / name).is_file():
-            raise EvidenceError(name, "is missing")
-        if run.digest(name) != written[name]:
-            raise EvidenceError(name, "was changed after the run")
+        _check_file(run, name, written)
     return tuple(name for name in _FILES if name in written)
 
 
-def _check_transcript(folder: Path, written: Mapping[str, str]) -> None:
+def _check_file(run: RunFolder, name: str, written: Mapping[str, str]) -> None:
+    if not run.has(name):
+        raise EvidenceError(name, "is missing")
+    if run.digest(name) != written[name]:
+        raise EvidenceError(name, "was changed after the run")
+
+
+def _check_transcript(run: RunFolder, written: Mapping[str, str]) -> None:
     """Check the messages, unless they were taken from the folder: nobody else needs them."""
-    if not (folder / TRANSCRIPT).exists():
+    kept, place = run.has(MESSAGES_FILE), run.path / TRANSCRIPT
+    if not kept and not place.exists():
         return
-    if not (folder / TRANSCRIPT).is_dir():
+    if not place.is_dir():
         raise EvidenceError(TRANSCRIPT, "is no folder: it was changed after the run")
-    for path in sorted((folder / TRANSCRIPT).iterdir()):
-        if path != folder / MESSAGES_FILE:
+    for path in sorted(place.iterdir()):
+        if path != run.path / MESSAGES_FILE:
             where = f"{TRANSCRIPT}/{path.name}"
             raise EvidenceError(where, "was added: a run does not write such a file")
-    if not (folder / MESSAGES_FILE).is_file():
+    if not kept:
         raise EvidenceError(MESSAGES_FILE, "is missing", f"Or remove {TRANSCRIPT}/, too.")
-    if file_digest(folder / MESSAGES_FILE) != written[MESSAGES_FILE]:
-        raise EvidenceError(MESSAGES_FILE, "was changed after the run")
+    _check_file(run, MESSAGES_FILE, written)
 
 
 def _check_session(run: RunFolder) -> None:

@@ -8,9 +8,7 @@ coordinator's part, and compares
 2. each request that follows from the sums before it with the digest of the request that the sites
    signed when they contributed;
 3. result.json and arrays.npz with the result, bit for bit. `simulation` in result.json is left out:
-   each site's own estimates do not follow from the sums;
-4. in run.json, title, method, protocol and guarantee with what follows from the job, because all
-   claims of privacy rest on them (`secagg.evidence.planned_facts`).
+   each site's own estimates do not follow from the sums.
 
 The second check binds every sum but the last to the sites' signatures, for methods whose messages
 depend on all earlier sums. Not checked: that a sum in the file is the one that was opened, if no
@@ -19,7 +17,7 @@ and computed its result from that, is not detected here.
 
 Floating-point bits depend on the versions of the libraries and on the processor. run.json names the
 versions and has a fingerprint of the arithmetic (`secagg.core.arithmetic`). Where one of them
-differs from here, nothing is recomputed and `Recomputed.why` says so: a difference of the results
+differs from here, nothing is recomputed and `Checked.why` says so: a difference of the results
 would prove nothing.
 """
 
@@ -27,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,9 +35,9 @@ from secagg.core.arithmetic import arithmetic_fingerprint
 from secagg.core.identity import COORDINATOR, Identity, Role
 from secagg.core.randomness import system_random
 from secagg.core.threads import single_threaded_blas
-from secagg.errors import EvidenceError, SecaggError, UsageError
+from secagg.errors import EvidenceError, SecaggError
 from secagg.evidence.log_end import asked_in
-from secagg.evidence.planned_facts import planned_facts
+from secagg.evidence.planned_facts import Checked
 from secagg.evidence.released_sums import SUMS_FILE
 from secagg.evidence.run_files import json_bytes
 from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
@@ -48,47 +46,35 @@ from secagg.sessions.attestations import digest_request
 from secagg.sessions.coordinator_state import CoordinatorState, Status
 from secagg.sessions.countersignatures import extend_requests, sum_digest
 from secagg.sessions.parties import make_coordinator
-from secagg.sessions.planned_job import Planned, session_of
 from secagg.sessions.rounds import COHORT
 
 _UNLESS = "Or its arithmetic differs from this computer's: verify it on the computer of the run."
 
 
-@dataclass(frozen=True)
-class Recomputed:
-    """Whether the result was recomputed with equal bits; if not, why it was not tried."""
-
-    done: bool
-    why: str = ""
-
-
-def recompute(run: RunFolder) -> Recomputed:
+def recompute(run: RunFolder, claims: Checked) -> Checked:
     """Recompute the result of a run whose log has valid signatures, where this is possible.
 
+    claims: from `secagg.evidence.planned_facts.check_claims`: if they can be checked, the job has
+        the same plan here
     Raises `EvidenceError` if a sum is not the one in the log, or another result follows.
     """
     if not run.has_sums:
-        return Recomputed(False, f"{SUMS_FILE} is not in the folder")
+        return Checked(False, f"{SUMS_FILE} is not in the folder")
     check_sums(run)
     if why := _other_software(run.facts):
-        return Recomputed(False, why)
-    try:
-        planned = run.planned
-    except UsageError as error:
-        return Recomputed(False, error.what)
-    if session_of(planned, run.roster, bytes.fromhex(run.facts["nonce"])) != run.session_bytes:
-        return Recomputed(False, "this version of secagg plans the job differently")
-    _check_facts(run, planned)
+        return Checked(False, why)
+    if not claims.done:
+        return claims
     try:
         with single_threaded_blas():
             state = _replay(run)
-            result = result_of(planned, state)
+            result = result_of(run.planned, state)
     except EvidenceError:
         raise
     except (SecaggError, ArithmeticError, *MALFORMED_ERRORS) as error:
         raise EvidenceError(SUMS_FILE, "no result follows from its sums", _UNLESS) from error
     _compare(result, run.result)
-    return Recomputed(True)
+    return Checked(True)
 
 
 def check_sums(run: RunFolder) -> None:
@@ -116,14 +102,6 @@ def _other_software(facts: Mapping[str, Any]) -> str:
     if facts["arithmetic"] != arithmetic_fingerprint():
         return "this computer rounds floating-point numbers differently"
     return ""
-
-
-def _check_facts(run: RunFolder, planned: Planned) -> None:
-    """Raise `EvidenceError` if the facts state something else than follows from the job."""
-    facts = planned_facts(planned, run.events[0], len(run.cohort))
-    for key, expected in json.loads(json_bytes(facts)).items():
-        if run.facts[key] != expected:
-            raise EvidenceError("run.json", f"{key!r} does not follow from the job", _UNLESS)
 
 
 def _replay(run: RunFolder) -> CoordinatorState:

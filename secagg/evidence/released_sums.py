@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from secagg.core.item_file import ItemFile, read_items
@@ -41,11 +40,11 @@ def append_sum(file: ItemFile, item: ReleasedSum) -> None:
     file.append([[item.round, item.stage, item.salt, item.total]])
 
 
-def read_sums(path: Path) -> Iterator[ReleasedSum]:
+def read_sums(data: bytes) -> Iterator[ReleasedSum]:
     """Return the sums in the file one by one. Raises `EvidenceError` where it is malformed."""
-    for item in read_items(path):
+    for item in read_items(SUMS_FILE, data):
         match item:
             case [int(round_), str(stage), bytes(salt), total]:
                 yield ReleasedSum(round_, stage, salt, total)
             case _:
-                raise EvidenceError(path.name, "is malformed")
+                raise EvidenceError(SUMS_FILE, "is malformed")

@@ -1,8 +1,8 @@
 """Reads a run folder that anybody may have written: no file in it is trusted.
 
-Each file is read once, when it is first needed. So reports, audits and predictions use the same
-bytes that `secagg.evidence.integrity` checked. Reading the log checks its hash chain
-(`secagg.core.hash_chain_log.read_log`).
+Each file is read once, when it is first needed, and a missing file stays missing. So reports,
+audits and predictions use the same bytes that `secagg.evidence.integrity` checked. Reading the log
+checks its hash chain (`secagg.core.hash_chain_log`).
 
 ==========================================  ======================================================
 case                                        outcome
@@ -16,13 +16,14 @@ a job of another version of secagg          `UsageError` from `job` and `method`
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,12 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import Method, Result
-from secagg.core.hash_chain_log import read_log
+from secagg.core.hash_chain_log import parse_log
 from secagg.core.identity import PublicIdentity, Role, Roster, parties_fault
 from secagg.errors import EvidenceError, UsageError
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.evidence.released_sums import SUMS_FILE, ReleasedSum, read_sums
 from secagg.evidence.run_files import json_bytes, log_facts
+from secagg.evidence.transcript_file import MESSAGES_FILE, Message, read_messages
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
 from secagg.sessions.planned_job import Planned, plan_sites
@@ -46,7 +48,7 @@ MALFORMED_ERRORS = (LookupError, TypeError, ValueError, AttributeError, Recursio
 """Errors that reading malformed data can raise."""
 
 _BAD_ARCHIVE = (
-    EOFError, MemoryError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error
+    EOFError, MemoryError, OSError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error
 )  # fmt: skip
 
 
@@ -55,7 +57,9 @@ class RunFolder:
     """A run folder; the table of the module lists what its properties raise."""
 
     path: Path
-    _read: dict[str, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _read: dict[str, bytes | OSError] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -73,7 +77,7 @@ class RunFolder:
     def open_finished(cls, path: str | Path) -> Self:
         """Return the folder of a run that has a result. Raises `UsageError`."""
         folder = cls.open(path)
-        if not (folder.path / "run.json").exists():
+        if not folder.has("run.json"):
             what = "is not the folder of a finished run"
             raise UsageError(str(path), what, "Give the --out of a run.")
         return folder
@@ -89,7 +93,7 @@ class RunFolder:
     @property
     def failed(self) -> bool:
         """Whether the run ended without a result and only its log was kept."""
-        return not (self.path / "run.json").exists() and (self.path / "log.jsonl").is_file()
+        return not self.has("run.json") and self.has("log.jsonl")
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -113,7 +117,7 @@ class RunFolder:
     @cached_property
     def events(self) -> list[dict[str, Any]]:
         """The events of the log, whose hash chain is intact."""
-        return read_log(self.path / "log.jsonl")
+        return parse_log("log.jsonl", self._content("log.jsonl"))
 
     @property
     def releases(self) -> list[dict[str, Any]]:
@@ -150,12 +154,18 @@ class RunFolder:
     @property
     def has_sums(self) -> bool:
         """Whether the folder still has its released sums."""
-        return (self.path / SUMS_FILE).exists()
+        return self.has(SUMS_FILE)
 
     @cached_property
     def sums(self) -> tuple[ReleasedSum, ...]:
         """Every released sum of the folder, in order."""
-        return tuple(read_sums(self.path / SUMS_FILE))
+        return tuple(read_sums(self._content(SUMS_FILE)))
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Every message of the run, in order; none if the folder has no transcript."""
+        kept = self.has(MESSAGES_FILE)
+        return tuple(read_messages(self._content(MESSAGES_FILE))) if kept else ()
 
     @cached_property
     def session(self) -> str:
@@ -192,12 +202,27 @@ class RunFolder:
     def read(self, name: str) -> bytes:
         """Return the content of a file, read once. Raises `OSError`."""
         if name not in self._read:
-            self._read[name] = (self.path / name).read_bytes()
-        return self._read[name]
+            place = self.path / name
+            try:
+                if place.exists() and not place.is_file():  # a pipe, on which reading would wait
+                    raise IsADirectoryError(errno.EISDIR, "not a file")
+                self._read[name] = place.read_bytes()
+            except OSError as error:
+                self._read[name] = error
+        content = self._read[name]
+        if isinstance(content, OSError):
+            raise content
+        return content
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a file, although it may be impossible to read."""
+        with suppress(OSError):
+            self.read(name)
+        return not isinstance(self._read[name], FileNotFoundError | NotADirectoryError)
 
     def digest(self, name: str) -> str:
-        """Return the SHA-256 of a file, in hexadecimal. Raises `OSError`."""
-        return hashlib.sha256(self.read(name)).hexdigest()
+        """Return the SHA-256 of a file, in hexadecimal. Raises `EvidenceError`."""
+        return hashlib.sha256(self._content(name)).hexdigest()
 
     def _fact(self, key: str) -> Any:
         try:
@@ -205,12 +230,17 @@ class RunFolder:
         except KeyError:
             raise EvidenceError(str(self.path / "run.json"), f"has no {key!r}") from None
 
+    def _content(self, name: str) -> bytes:
+        try:
+            return self.read(name)
+        except OSError as error:
+            what = f"cannot be read ({error.strerror})"
+            raise EvidenceError(str(self.path / name), what) from None
+
     def _summary(self) -> dict[str, Any]:
         path = self.path / "result.json"
         try:
-            summary = json.loads(self.read("result.json"))
-        except OSError as error:
-            raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None
+            summary = json.loads(self._content("result.json"))
         except (ValueError, RecursionError):
             raise EvidenceError(str(path), "is not JSON") from None
         if not isinstance(summary, dict):
@@ -220,10 +250,9 @@ class RunFolder:
     def _arrays(self) -> dict[str, NDArray[Any]]:
         path = self.path / "arrays.npz"
         try:
-            with np.load(io.BytesIO(self.read("arrays.npz")), allow_pickle=False) as arrays:
+            content = io.BytesIO(self._content("arrays.npz"))
+            with np.load(content, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except OSError as error:
-            raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None
         except (*MALFORMED_ERRORS, *_BAD_ARCHIVE):
             raise EvidenceError(str(path), "is malformed") from None
 

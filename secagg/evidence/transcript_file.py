@@ -50,9 +50,9 @@ def append_message(file: ItemFile, delivery: Delivery, frame: bytes) -> None:
     file.append([[*about, frame]])
 
 
-def read_messages(folder: Path) -> Iterator[Message]:
-    """Return the messages of a run one by one. Raises `EvidenceError` where one is malformed."""
-    for item in read_items(folder / MESSAGES_FILE):
+def read_messages(data: bytes) -> Iterator[Message]:
+    """Return the messages in the file one by one. Raises `EvidenceError` where it is malformed."""
+    for item in read_items(MESSAGES_FILE, data):
         match item:
             case [int(round_), str(phase), str(sender), str(recipient), bytes(frame)]:
                 yield Message(round_, phase, sender, recipient, frame)

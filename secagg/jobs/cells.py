@@ -65,12 +65,14 @@ class ColumnValues:
 
     variables: shape (rows, k). k is the number of levels minus 1 for a categorical column, and 1
         for any other. A missing value is NaN
+    values: as they are, before they are clipped; of levels, their positions
     values_outside: the values outside the bounds, before they were clipped
     unreadable_rows: the rows of unreadable cells, which count as missing
     rows_outside: for each row, whether its value is outside the bounds
     """
 
     variables: NDArray[np.float64]
+    values: NDArray[np.float64]
     values_outside: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     unreadable_rows: tuple[int, ...] = ()
     rows_outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
@@ -124,11 +126,13 @@ def read_column(
             outside = (values < column.low) | (values > column.high)
         clipped = np.clip(values, column.low, column.high)
         numbers = np.log(clipped) if column.transform == "log" else clipped
-        return ColumnValues(numbers[:, np.newaxis], values[outside], tuple(unreadable), outside)
+        return ColumnValues(
+            numbers[:, np.newaxis], values, values[outside], tuple(unreadable), outside
+        )
     indicators = (values[:, np.newaxis] == np.arange(1, len(column.levels))).astype(np.float64)
     indicators[np.isnan(values)] = np.nan
     none = np.zeros(len(cells), dtype=np.bool_)
-    return ColumnValues(indicators, unreadable_rows=tuple(unreadable), rows_outside=none)
+    return ColumnValues(indicators, values, unreadable_rows=tuple(unreadable), rows_outside=none)
 
 
 def _reader(column: Column) -> Callable[[object], float]:

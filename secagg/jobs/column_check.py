@@ -8,8 +8,8 @@ so they bias the result. What is found is for the site's own eyes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -31,8 +31,9 @@ class ColumnCheck:
     missing, unreadable: numbers of cells
     outside: share of the values that are outside the job's bounds; values_outside: their number
     constant: whether all values are equal after those outside are set to the bound
-    quartiles: of a continuous column, in its own unit; a value outside the bounds counts as the
-        bound. Empty if there are no values.
+    quartiles: of the numbers as they are in the table, also those outside the bounds. Empty if
+        there are none, and for a column with levels
+    levels: for a column with levels, the number of cells with each, as declared
     note: what the site should look at, in a few words; remarks: the same in sentences
     """
 
@@ -45,6 +46,7 @@ class ColumnCheck:
     note: str = ""
     remarks: tuple[str, ...] = ()
     quartiles: tuple[float, ...] = ()
+    levels: Mapping[str, int] = field(default_factory=dict)
 
 
 def check_column(
@@ -66,9 +68,15 @@ def check_column(
     remarks = _unreadable(name, read.unreadable_rows, place)
     strange: list[str] = []
     quartiles: tuple[float, ...] = ()
+    levels: dict[str, int] = {}
+    values = read.values[present]
     if isinstance(column, Number):
         strange = _strange(name, column, read.values_outside)
-        quartiles = _quartiles(column, there[:, 0])
+        if len(values):
+            quartiles = tuple(map(float, np.quantile(values, [0.25, 0.5, 0.75])))
+    else:
+        numbers = np.bincount(values.astype(np.intp), minlength=len(column.levels)).tolist()
+        levels = dict(zip(column.levels, numbers, strict=True))
     note = ""
     if constant:
         note = _constant(column, read.values_outside, share)
@@ -86,15 +94,9 @@ def check_column(
         note,
         (*remarks, *strange),
         quartiles,
+        levels,
     )
     return check, present
-
-
-def _quartiles(column: Number, values: NDArray[np.float64]) -> tuple[float, ...]:
-    if not len(values):
-        return ()
-    cuts = np.quantile(values, [0.25, 0.5, 0.75])
-    return tuple(map(float, np.exp(cuts) if column.transform == "log" else cuts))
 
 
 def _constant(column: Column, outside: NDArray[np.float64], share: float) -> str:

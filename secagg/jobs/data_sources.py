@@ -26,7 +26,7 @@ from secagg.jobs.site_tables import (
     SharedTablePart,
     SiteTable,
 )
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import ANY_PROTOCOL, SitePolicy, policy_of, read_policy
 

@@ -65,7 +65,7 @@ class FileTable:
         """Return the file's table of cells."""
         if self.noised is None:
             return read_file(self.path)
-        return read_records(self.path, self.noised)
+        return read_file_under_noise(self.path, self.noised)
 
     def header(self) -> list[str]:
         return read_header(self.path, one_line=self.noised is not None)
@@ -90,7 +90,7 @@ class SharedTable:
         """Return the names of the sites. This reads only the column that names the sites."""
         if self.noised is None:
             return list(self._split(read_file(self.path, only=self.column)))
-        return list(self._split(read_records(self.path, (self.column,))))
+        return list(self._split(read_file_under_noise(self.path, (self.column,))))
 
     @cached_property
     def header(self) -> list[str]:
@@ -101,7 +101,7 @@ class SharedTable:
         """The tables of all sites, by name. The file is read only once."""
         if self.noised is None:
             return self._split(read_file(self.path))
-        return self._split(read_records(self.path, (self.column, *self.noised)))
+        return self._split(read_file_under_noise(self.path, (self.column, *self.noised)))
 
     def _split(self, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         column = self.column
@@ -193,7 +193,7 @@ def read_file(path: Path, only: str | None = None) -> pd.DataFrame:
     return cells.iloc[1:].set_axis(names, axis="columns").reset_index(drop=True)
 
 
-def read_records(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+def read_file_under_noise(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     """Return a file's records for a job with noise, each read alone. Raises `DataError`.
 
     columns: of a Parquet file, only these are read
@@ -243,7 +243,7 @@ def is_parquet(path: Path) -> bool:
 def _place_in_file(path: Path, row: int, *, by_line: bool = False) -> str:
     """Return the line of a CSV file in which a record begins; otherwise the record's number.
 
-    by_line: whether the file was read by `read_records`
+    by_line: whether the file was read by `read_file_under_noise`
     """
     number = f"{record_number(row)} of {path.name}"
     if is_parquet(path):

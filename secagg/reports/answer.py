@@ -106,9 +106,7 @@ def _of_regression(block: Block, columns: Mapping[str, Any]) -> str:
         f", {written.share(block.summary['level'])} intervals" if "level" in block.summary else ""
     )
     start = f"{kind} of {what}{f' in {unit}' if unit else ''}{level}, {order}"
-    differ = [each.term for each in site_agreement.agreements(block) if each.differ]
-    sites = f" Sites differ in {written.listing(differ)}." if differ else ""
-    return f"{_line(start, texts, len(terms))}{sites}"
+    return f"{_line(start, texts, len(terms))} {site_agreement.in_short(block)}".strip()
 
 
 def _of_posterior(block: Block, columns: Mapping[str, Any]) -> str:

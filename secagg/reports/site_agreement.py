@@ -111,6 +111,15 @@ def in_words(each: Agreement) -> str:
     return f"{text}, Q {written.fixed(each.q, 1)} on {each.df} df, p {p if '<' in p else '= ' + p}"
 
 
+def in_short(block: Block) -> str:
+    """Return in which terms sites differ, for the first lines of a report; "" if in none."""
+    differ = [each.term for each in agreements(block) if each.differ]
+    if not differ:
+        return ""
+    caution = f" {OVERDISPERSED}" if _may_be_overdispersed(block) else ""
+    return f"Sites differ in {written.listing(differ)}.{caution}"
+
+
 def sentences(block: Block) -> list[str]:
     """Return whether sites agree: a sentence for each term that differs, one for all others."""
     if not block.alone:
@@ -129,7 +138,7 @@ def sentences(block: Block) -> list[str]:
         others = "other tested term" if differ else "tested term"
         found = [*differ, f"No {others} is found to differ between sites by more than chance "
                  f"({basis})."]  # fmt: skip
-    if differ and block.effect == "rate":
+    if differ and _may_be_overdispersed(block):
         found = [*found, OVERDISPERSED]
     if not left_out:
         return found
@@ -156,6 +165,11 @@ def _sentence(block: Block, each: Agreement) -> str:
     if each.opposite:
         found += f"; effect in the opposite direction: {written.listing(each.opposite)}"
     return f"{found}. {in_words(each)}."
+
+
+def _may_be_overdispersed(block: Block) -> bool:
+    """Whether errors assume that counts vary as their mean: no dispersion was estimated."""
+    return block.effect == "rate" and "dispersion" not in block.summary
 
 
 def _sites_terms(block: Block, name: str) -> dict[str, Summary]:

@@ -18,7 +18,7 @@ from secagg.contracts.noise import Adjacency
 from secagg.errors import UsageError
 from secagg.jobs.data_sources import find_sites, ledger_folder, ledger_name
 from secagg.jobs.job import load_job
-from secagg.privacy.accounting.budget import FREE, Cap, Cost, affordable, spent_epsilon
+from secagg.privacy.accounting.composition import FREE, Cap, Cost, affordable, spent_epsilon
 from secagg.privacy.accounting.events import curve, rdp_epsilon, zcdp_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import RECORD

@@ -15,8 +15,7 @@ from secagg.core.identity import COORDINATOR, Role
 from secagg.evidence.planned_facts import planned_facts, privacy_facts
 from secagg.evidence.run_files import log_facts, release_counts
 from secagg.evidence.session_result import versions
-from secagg.runs import budgets
-from secagg.runs import ledger_facts as ledger_facts_module
+from secagg.runs import budgets, ledger_facts
 from secagg.runs.feasibility.facts import prospect
 from secagg.sessions.coordinator_state import CoordinatorState
 from secagg.sessions.engines.memory import MemoryEngine
@@ -72,7 +71,7 @@ def facts(
         "consented": sorted({s for e in events if e["event"] == "consent" for s in e["claims"]}),
         "release_counts": release_counts(logged["releases"]),
         "feasibility": feasibility_facts(planned),
-        "ledger": ledger_facts(session),
+        "ledger": ledger_section(session),
         "sites": site_facts(session),
         "traffic": traffic_by_role(session),
         "phases": traffic_by_phase(session),
@@ -89,14 +88,14 @@ def feasibility_facts(planned: Planned) -> dict[str, Any] | None:
     return None if facts is None else prospect(planned, facts)
 
 
-def ledger_facts(session: Session) -> dict[str, Any]:
+def ledger_section(session: Session) -> dict[str, Any]:
     """Return whether ledgers are kept in files, and the coordinator's account of all runs."""
     path = None if session.ledger is None else session.ledger.path
     if path is None:
         return {"kept": False, "coordinator": None, "spent": None}
     with closing(open_ledger(path)) as ledger:
         delta = session.planned.job.privacy.delta
-        spent = ledger_facts_module.spent_budget(ledger, ALL_SITES, session.session.hex(), delta)
+        spent = ledger_facts.spent_budget(ledger, ALL_SITES, session.session.hex(), delta)
     return {"kept": True, "coordinator": budgets.show(path)[0], "spent": spent}
 
 
@@ -107,7 +106,7 @@ def site_facts(session: Session) -> list[dict[str, Any]] | None:
     """
     if not isinstance(session.engine, MemoryEngine):
         return None
-    return ledger_facts_module.of_sites(session.planned, session.session.hex())
+    return ledger_facts.of_sites(session.planned, session.session.hex())
 
 
 def engine_facts(session: Session, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from secagg.contracts.noise import Adjacency
 from secagg.jobs.data_sources import SiteSource, as_policy
-from secagg.privacy.accounting.budget import Cost, spent_epsilon
+from secagg.privacy.accounting.composition import Cost, spent_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.store import Line
 from secagg.privacy.policy.site_policy import policy_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.identity import COORDINATOR
-from secagg.privacy.accounting.budget import FREE, Cap, Cost, spent_epsilon
+from secagg.privacy.accounting.composition import FREE, Cap, Cost, spent_epsilon
 from secagg.privacy.ledger.records import VOID
 from secagg.privacy.ledger.store import Line
 from secagg.runs.budgets import DELTA, exact_releases, opened_ledgers

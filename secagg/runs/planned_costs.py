@@ -28,8 +28,8 @@ from typing import Any
 
 from secagg.contracts.noise import Placement
 from secagg.core.identity import COORDINATOR
-from secagg.privacy.accounting.budget import Cap, Cost, spent_epsilon
 from secagg.privacy.accounting.calibration import EXACT
+from secagg.privacy.accounting.composition import Cap, Cost, spent_epsilon
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.runs.budgets import cap_status
 from secagg.sessions.parties import open_coordinator_ledger

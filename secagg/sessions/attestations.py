@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import is_whole, verify_header
 from secagg.core.identity import Role, Roster
 from secagg.errors import PeerError
@@ -65,7 +65,7 @@ def digest_request(
     """
     request = [stage, list(cohort), records, dict(message)]
     named = ["secagg request 2", before] if before else ["secagg request 1"]
-    return encoding.digest([*named, *request])
+    return canonical_encoding.digest([*named, *request])
 
 
 def read_attestation(

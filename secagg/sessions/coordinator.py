@@ -26,7 +26,7 @@ from secagg.contracts import (
     SecureSum,
     Total,
 )
-from secagg.core.encoding import Pieces
+from secagg.core.canonical_encoding import Pieces
 from secagg.core.frames import MAX_COUNT, write_frame
 from secagg.core.identity import Identity, Roster
 from secagg.core.randomness import RandomBytes
@@ -51,7 +51,7 @@ from secagg.sessions.countersignatures import (
     sum_salt,
 )
 from secagg.sessions.fixed_point import decode
-from secagg.sessions.replies import Replies, collect, collect_signed
+from secagg.sessions.received_frames import Replies, collect, collect_signed
 from secagg.sessions.rounds import COHORT, CONSENT, COUNTERSIGN, SETUP_SHAPE, StagePlans
 
 Events = tuple[dict[str, Any], ...]

@@ -39,7 +39,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import verify_header
 from secagg.core.identity import Identity, Roster
 from secagg.core.ring import RingVector
@@ -55,13 +55,13 @@ _DIGEST_BYTES: Final = 32
 
 def sum_salt(identity: Identity, session: bytes, round_: int) -> bytes:
     """Return the salt of a sum; only the coordinator can compute it."""
-    context = encoding.dumps(["secagg sum salt 1", session, round_])
+    context = canonical_encoding.dumps(["secagg sum salt 1", session, round_])
     return hmac.digest(identity.signing_key, context, hashlib.sha256)
 
 
 def sum_digest(session: bytes, round_: int, stage: str, salt: bytes, total: RingVector) -> bytes:
     """Return the digest of a released sum."""
-    return encoding.digest(["secagg sum 1", session, round_, stage, salt, total])
+    return canonical_encoding.digest(["secagg sum 1", session, round_, stage, salt, total])
 
 
 def extend_requests(before: bytes, request: bytes) -> bytes:
@@ -69,7 +69,7 @@ def extend_requests(before: bytes, request: bytes) -> bytes:
 
     request: digest of the last request (`secagg.sessions.attestations.digest_request`)
     """
-    return encoding.digest(["secagg requests 1", before, request])
+    return canonical_encoding.digest(["secagg requests 1", before, request])
 
 
 @dataclass(frozen=True)

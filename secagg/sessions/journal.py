@@ -5,7 +5,7 @@ with the number of lines in the log so far. A coordinator that is killed at any 
 
 1. it writes those events of the step that the log does not have yet;
 2. it sends the requests of the step, byte for byte the same. A party that has answered repeats its
-   reply (`secagg.sessions.engines.stored_party`); any other party answers now.
+   reply (`secagg.sessions.engines.crash_safe_party`); any other party answers now.
 
 Every message that was sent belongs to a step in the journal. What a killed coordinator had computed
 after that step may therefore be computed again, with new randomness.

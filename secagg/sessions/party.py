@@ -44,7 +44,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from secagg.contracts import Body, Context, Phase, Result, SecureSum
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import Frame, Header, read_frame, write_frame
 from secagg.core.identity import Identity, Roster
 from secagg.core.randomness import RandomBytes
@@ -105,11 +105,11 @@ class Party:
 
     def first_state(self) -> bytes:
         """Return the state before any request."""
-        return encoding.dumps(PartyState().to_plain())
+        return canonical_encoding.dumps(PartyState().to_plain())
 
     def handle(self, request: bytes, state_bytes: bytes) -> Handled:
         """Answer one frame of the coordinator; an error is in `Handled.error` and is not raised."""
-        state = PartyState.from_plain(encoding.loads(state_bytes))
+        state = PartyState.from_plain(canonical_encoding.loads(state_bytes))
         round_ = max(state.round, 0)
         try:
             items = self.plans.message_items(len(self.roster.parties))
@@ -122,10 +122,10 @@ class Party:
         except SecaggError as error:
             return Handled(self._refusal(round_, error.code), state_bytes, error)
         except RefusedError as refused:
-            new_state = encoding.dumps(refused.state.to_plain())
+            new_state = canonical_encoding.dumps(refused.state.to_plain())
             return Handled(self._refusal(round_, refused.code), new_state, refused.error)
         reply = self._frame(round_, phase.name, answer.body, answer.note)
-        new_state = encoding.dumps(answer.state.to_plain())
+        new_state = canonical_encoding.dumps(answer.state.to_plain())
         return Handled(reply, new_state, site_result=self._site_result(phase, answer.state))
 
     def _admit(self, header: Header, state: PartyState) -> Phase:

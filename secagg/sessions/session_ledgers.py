@@ -18,7 +18,7 @@ from typing import Any
 
 from secagg.contracts import ChosenWeights, MethodFacts, SiteRecords, Stage
 from secagg.contracts.noise import SITE_MOMENTS, Placement
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.identity import Roster
 from secagg.core.randomness import RandomBytes, system_random
@@ -120,7 +120,9 @@ def contribution_request(
 
 def planned_numbers(job: Job, facts: MethodFacts, stages: Sequence[Stage]) -> PlannedNumbers:
     """Return the exact numbers of a job beyond moments. stages: those of the method."""
-    asks = encoding.digest([query_digest(job, None), canonical_json(job.agreed["method"])])
+    asks = canonical_encoding.digest(
+        [query_digest(job, None), canonical_json(job.agreed["method"])]
+    )
     return PlannedNumbers.of(facts, stages, asks.hex())
 
 
@@ -162,7 +164,7 @@ def request_before_data(
 
 def job_digest(job: Job) -> str:
     """Return a digest of the agreed job, in hexadecimal: what an exact job asks of the records."""
-    return encoding.digest(canonical_json(job.agreed)).hex()
+    return canonical_encoding.digest(canonical_json(job.agreed)).hex()
 
 
 def query_digest(job: Job, private: Calibrated | None) -> bytes:
@@ -186,7 +188,7 @@ def query_digest(job: Job, private: Calibrated | None) -> bytes:
     if private is not None and private.terms.unit == "event":
         unit.append(["event", private.terms.records])
     name = "" if _once_at_site(private) else job.method.name
-    return encoding.digest([name, columns, unit])
+    return canonical_encoding.digest([name, columns, unit])
 
 
 def _once_at_site(private: Calibrated | None) -> bool:
@@ -281,7 +283,7 @@ class CoordinatorLedger:
             cost=EXACT if self.private is None else self.private.cost(paid),
             delta=privacy.delta or 0.0,
             cohort=cohort,
-            records=encoding.digest(total).hex(),
+            records=canonical_encoding.digest(total).hex(),
             variance=0 if noise is None else noise.variance,
             fraction_bits=stage.spec[0].fraction_bits,
             adjacency=privacy.adjacency if self.private is not None else None,

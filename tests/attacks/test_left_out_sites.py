@@ -16,7 +16,7 @@ from support.crashes.consortium import remote_job
 from support.protocols.world import STAGE, SumNumbers, World, run_until
 
 from secagg.contracts import Context, SecureSum
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header, read_frame, write_frame
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.differencing import exposed
@@ -100,7 +100,9 @@ def secrets_of_a_site(
         claims = {s: state.claims[s] for s in survivors}
         body = {"contributors": survivors, "claims": claims, "statements": statements}
         shown[site] = ask(site, "unmask", body).get("shares")
-    held = {s: encoding.loads(world.engine.states[s])["protocol"]["held"] for s in colluding}
+    held = {
+        s: canonical_encoding.loads(world.engine.states[s])["protocol"]["held"] for s in colluding
+    }
     points = {name: i + 1 for i, name in enumerate(names)}
     own, first = (
         {points[s]: held[s][victim][kind] for s in colluding} for kind in ("self", "first")
@@ -194,7 +196,7 @@ def decrypted_alone(n: int, threshold: int | None, *, named: bool) -> list[float
     answers = {}
     for site in present[-protocol.max_colluding(n) :]:
         index = present.index(site) + 1
-        share = encoding.loads(world.engine.states[site])["protocol"]["share"]
+        share = canonical_encoding.loads(world.engine.states[site])["protocol"]["share"]
         answers[index] = partially_decrypt(KeyShare(public, m, index, share), ciphertexts)
     try:
         plaintexts = combine(public, m, answers, ciphertexts)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from secagg.audits.epsilon.one_run import one_run_epsilon
 from secagg.core.randomness import replayable_random
-from secagg.evidence.released_sums import SUMS_FILE, read_sums
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.runs.run import run
 from secagg.sessions.fixed_point import decode
@@ -81,7 +81,7 @@ def test_sums_of_noisy_gradients_stay_below_the_claim(
     raw = job(data, IN_THE_SUM, "round", epsilon)
     run(raw, data, out=tmp_path / "run", random=replayable_random(5))
     planned, scores = plan_job(parse_job(raw), data), np.zeros(len(inside))
-    for item in read_sums(tmp_path / "run" / SUMS_FILE):
+    for item in RunFolder(tmp_path / "run").sums:
         if item.stage == "train":
             fields, _ = decode(planned.plans.of(item.stage), item.total)
             scores -= fields["change"][: len(inside)]  # the prediction is below the canaries' y

@@ -132,3 +132,11 @@ def test_small_sites_beside_a_large_one_are_not_exposed_by_its_size(seed: int) -
     found = audited((2000, 15, 12), "last_site", seed=seed)["coalition"]
     assert found.verdict is Verdict.NO_LEAK_FOUND and found.finding is not None
     assert found.finding.value == 2  # all other sites
+
+
+def test_an_attacker_that_knows_the_sites_draws_shows_no_leak() -> None:
+    """Sampled contributions have draws that only the site knows, which the derivatives ignore."""
+    sampler = {"name": "sparse_regression", "outcome": "x2", "rounds": 12, "chains": 2}
+    found = audited((40, 40, 40), method=sampler)["coordinator"]
+    assert found.finding is not None and found.finding.value < 0.1 and found.finding.bound
+    assert found.verdict is Verdict.INCONCLUSIVE

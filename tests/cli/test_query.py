@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import secagg
 from secagg.cli.main import app
 from secagg.cli.output.query import show_query
-from secagg.errors import DataError, SecaggError, UsageError
+from secagg.errors import DataError, EvidenceError, SecaggError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,15 @@ def test_json_has_the_columns_asked_for(folder: Path) -> None:
     assert [row["column"] for row in answer["columns"]] == ["y"]
     assert answer["columns"][0]["mode"] == pytest.approx(np.exp(MEANS[1, 1]))
     assert answer["given"] == {"x": 10, "g": "mild"} and answer["clipped"] == ["x"]
+
+
+def test_a_changed_result_is_not_used(tmp_path: Path) -> None:
+    folder = ngm_folder(tmp_path / "r")
+    path = folder / "arrays.npz"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = CliRunner().invoke(app, ["query", str(folder)])
+    assert isinstance(done.exception, EvidenceError) and done.exception.where == "arrays.npz"
+    assert "secagg verify" in done.exception.advice
 
 
 def test_without_of_all_other_columns_are_shown(folder: Path) -> None:

@@ -173,7 +173,6 @@ def test_equal_sites_share_a_line(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("plan refused.toml", "will be refused"),
         ("site check logistic.toml", "would take part"),
         ("verify linear", "linear: intact"),
-        ("audit linear", "no number is beyond its limit"),
         ("run logistic.toml --out again --overwrite", "complete"),
     ],
 )

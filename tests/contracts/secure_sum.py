@@ -12,7 +12,7 @@ from support.protocols.mutations import resigned, with_odd_values
 from support.protocols.world import SumNumbers, World
 
 from secagg.contracts import Context, SecureSum, Shape
-from secagg.core import encoding, ring
+from secagg.core import canonical_encoding, ring
 from secagg.core.frames import Header, peek_header, write_frame
 from secagg.errors import InternalError, JobError, PolicyRefusal, ProtocolAbort, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy
@@ -293,8 +293,8 @@ class SecureSumContract:
 
 def opened(frame: bytes) -> tuple[Header, dict[str, Any]]:
     """Return header and body of a frame, unverified."""
-    header, _, content = encoding.loads(frame)
-    return Header.from_bytes(header), encoding.loads(content)
+    header, _, content = canonical_encoding.loads(frame)
+    return Header.from_bytes(header), canonical_encoding.loads(content)
 
 
 def silence(name: str, phase: str, round_: int) -> Any:

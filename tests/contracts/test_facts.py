@@ -29,7 +29,7 @@ from secagg.contracts import (
     Update,
     facts_of,
 )
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.errors import PolicyRefusal, SecaggError
@@ -153,7 +153,7 @@ def repeats(play_: Played) -> bool:
                 asked.stage.name, play_.rows[i], asked.message, memories[i], play_.public,
                 seeded_random(bytes(30) + b"77"),
             )  # fmt: skip
-            if encoding.dumps(again) != encoding.dumps(update):
+            if canonical_encoding.dumps(again) != canonical_encoding.dumps(update):
                 return False
     return True
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.protocols.parties import Parties
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import (
     FRAME_VERSION,
     MAX_ROUND,
@@ -44,14 +44,16 @@ def read(data: bytes, recipient: str = "coordinator", session: bytes = SESSION) 
 
 def resigned(parts: list[Any], identity: Any = ALICE, content: bytes | None = None) -> bytes:
     """A frame with these header fields and a valid signature."""
-    header = encoding.dumps(parts)
-    return encoding.dumps([header, identity.sign(header), content or encoding.dumps(BODY)])
+    header = canonical_encoding.dumps(parts)
+    return canonical_encoding.dumps(
+        [header, identity.sign(header), content or canonical_encoding.dumps(BODY)]
+    )
 
 
 def header_parts(**changed: Any) -> list[Any]:
     fields = {"version": FRAME_VERSION, "session": SESSION, "round": 3, "phase": "share",
               "sender": "alice", "recipient": "coordinator", "note": {},
-              "digest": hashlib.sha256(encoding.dumps(BODY)).digest()}  # fmt: skip
+              "digest": hashlib.sha256(canonical_encoding.dumps(BODY)).digest()}  # fmt: skip
     return list((fields | changed).values())
 
 
@@ -82,14 +84,17 @@ INVALID_HEADERS: list[dict[str, Any]] = [
         frame(recipient="bob"),
         *(resigned(header_parts(**changed)) for changed in INVALID_HEADERS),
         resigned(header_parts(), P.keys["bob"]),
-        resigned(header_parts(), content=encoding.dumps({"x": 2})),
+        resigned(header_parts(), content=canonical_encoding.dumps({"x": 2})),
         resigned(header_parts()[:-1]),
         resigned([*header_parts(), None]),
         resigned(
-            header_parts(digest=hashlib.sha256(encoding.dumps([1])).digest()),
-            content=encoding.dumps([1]),
+            header_parts(digest=hashlib.sha256(canonical_encoding.dumps([1])).digest()),
+            content=canonical_encoding.dumps([1]),
         ),
-        *(encoding.dumps(value) for value in ([], {}, [b""] * 3, [b""] * 4, [b"", b"", "text"])),
+        *(
+            canonical_encoding.dumps(value)
+            for value in ([], {}, [b""] * 3, [b""] * 4, [b"", b"", "text"])
+        ),
         b"",
     ],
 )
@@ -128,7 +133,7 @@ def test_headers_survive_a_round_trip() -> None:
 @example(1.0)
 @example(None)
 def test_a_round_is_an_integer_within_its_bounds(number: object) -> None:
-    data = encoding.dumps(header_parts(round=number))
+    data = canonical_encoding.dumps(header_parts(round=number))
     if type(number) is int and 0 <= number <= MAX_ROUND:
         assert Header.from_bytes(data).round == number
         assert is_whole(number, MAX_ROUND)
@@ -177,7 +182,7 @@ def repacked(context: tuple[Any, ...], **inner: Any) -> bytes:
         **({"identity": ALICE, "session": SESSION, "round_": 3, "phase": "share",
             "recipient": "holder", "body": BODY} | inner)
     )  # fmt: skip
-    aad = encoding.dumps(["secagg envelope 1", session, round_, phase, sender, recipient])
+    aad = canonical_encoding.dumps(["secagg envelope 1", session, round_, phase, sender, recipient])
     return ROSTER.seal(recipient, content, aad)
 
 
@@ -197,9 +202,9 @@ def test_a_sealed_frame_must_match_its_envelope(inner: dict[str, Any]) -> None:
 
 def test_sealing_needs_a_signature() -> None:
     """Anyone can seal to a public key; what is inside must be signed by the named sender."""
-    aad = encoding.dumps(["secagg envelope 1", *HERE])
-    header = encoding.dumps(header_parts(recipient="holder"))
-    unsigned = encoding.dumps([header, bytes(64), encoding.dumps(BODY)])
+    aad = canonical_encoding.dumps(["secagg envelope 1", *HERE])
+    header = canonical_encoding.dumps(header_parts(recipient="holder"))
+    unsigned = canonical_encoding.dumps([header, bytes(64), canonical_encoding.dumps(BODY)])
     with pytest.raises(PeerError):
         opened(ROSTER.seal("holder", unsigned, aad))
 

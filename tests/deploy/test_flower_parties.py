@@ -19,7 +19,7 @@ import pytest
 from support.crashes.consortium import Consortium
 from support.runs.jobs import SITES
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import COORDINATOR
 from secagg.deploy.flower_job import write_app_folder
 from secagg.deploy.noted_run import RunFailed
@@ -155,7 +155,7 @@ def test_no_text_of_an_exception_is_sent(parties: Any, tmp_path: Path, content: 
     home = made.homes[SITES[0]]
     reply = parties.answer(home, Message(content)).content["secagg"]
     assert list(reply) == ["answer"]
-    assert encoding.loads(reply["answer"]) == ["refused", "peer"]
+    assert canonical_encoding.loads(reply["answer"]) == ["refused", "peer"]
 
 
 def test_a_request_after_a_refused_opening_is_unknown_and_the_locks_are_released(
@@ -163,9 +163,12 @@ def test_a_request_after_a_refused_opening_is_unknown_and_the_locks_are_released
 ) -> None:
     made = Consortium.of(tmp_path)
     home, session = made.homes[SITES[0]], b"s" * 32
-    asked = [encoding.dumps(["open", session, b"x"]), encoding.dumps(["handle", session, b"y"])]
-    assert encoding.loads(parties.answer_each(home, asked)) == ["unknown"]
-    assert encoding.loads(parties.answer_each(home, asked[:1])) == ["refused", "peer"]
+    asked = [
+        canonical_encoding.dumps(["open", session, b"x"]),
+        canonical_encoding.dumps(["handle", session, b"y"]),
+    ]
+    assert canonical_encoding.loads(parties.answer_each(home, asked)) == ["unknown"]
+    assert canonical_encoding.loads(parties.answer_each(home, asked[:1])) == ["refused", "peer"]
 
 
 def test_the_app_folder_has_the_job_and_no_code(tmp_path: Path) -> None:

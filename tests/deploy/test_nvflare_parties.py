@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import COORDINATOR, Role
 from secagg.core.randomness import system_random
 from secagg.sessions.homes.home import Home
 
 pytestmark = pytest.mark.nvflare
-HELLO = encoding.dumps(["hello"])
+HELLO = canonical_encoding.dumps(["hello"])
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def kit_of(folder: Path, home: str) -> None:
 def test_a_client_answers_from_the_home_that_its_kit_names(parties: Any, tmp_path: Path) -> None:
     kit_of(tmp_path, "north")
     party = parties.PartyObject()
-    assert encoding.loads(party.answer(HELLO))[::2] == ["hello", "north", Home.open(
+    assert canonical_encoding.loads(party.answer(HELLO))[::2] == ["hello", "north", Home.open(
         tmp_path / "north").identity.public.seal_key]  # fmt: skip
     party._node.close()
 
@@ -48,7 +48,7 @@ def test_a_client_without_its_own_home_refuses_and_tells_its_officer_only(
 ) -> None:
     if home:
         kit_of(tmp_path, home)
-    assert encoding.loads(parties.PartyObject().answer(HELLO)) == ["refused", "usage"]
+    assert canonical_encoding.loads(parties.PartyObject().answer(HELLO)) == ["refused", "usage"]
     assert str(tmp_path) in capfd.readouterr().err
 
 
@@ -61,7 +61,7 @@ def test_the_text_of_an_unforeseen_error_goes_nowhere(
     monkeypatch.setattr(parties, "_home", fail)
     answer = parties.PartyObject().answer(HELLO)
     said = capfd.readouterr()
-    assert encoding.loads(answer) == ["refused", "usage"] and said.err
+    assert canonical_encoding.loads(answer) == ["refused", "usage"] and said.err
     assert "SECRET-4711" not in said.err + said.out
 
 

@@ -3,6 +3,7 @@
 import configparser
 import json
 import math
+import pkgutil
 import re
 import runpy
 import shlex
@@ -18,8 +19,9 @@ from support.runs.checkout import ROOT
 from support.runs.reports import job, tables
 from typer.testing import CliRunner
 
+from secagg.audits.audit import audit_job
 from secagg.audits.catalogue import make_attacks
-from secagg.audits.contract import Limit
+from secagg.audits.contract import Limit, Verdict
 from secagg.audits.limits import read_limits
 from secagg.cli.main import app
 from secagg.compliance.form import read_form
@@ -28,7 +30,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, PROTOCOLS, make_method, make_protocol
 from secagg.models.moments.analyses import build_analysis
-from secagg.privacy.accounting.budget import Cap, Cost, affordable
+from secagg.privacy.accounting.composition import Cap, Cost, affordable
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.policy.site_policy import parse_policy
@@ -151,7 +153,7 @@ def test_the_page_on_own_studies_quotes_what_the_check_finds(tmp_path: Path) -> 
         next(each["quartiles"] for each in site["columns"] if each["name"] == "crp")
         for site in found
     )
-    told = re.search(r"quartiles\*\*: (.*) in Cork, but (.*) in Sligo:", page)
+    told = re.search(r"quartiles\*\*: of `crp`, (.*) in Cork, but (.*) in Sligo,", page)
     assert told is not None
     for numbers, quartiles in zip(told.groups(), (cork, sligo), strict=True):
         assert [float(each) for each in numbers.split(", ")] == pytest.approx(quartiles, rel=0.01)
@@ -178,6 +180,14 @@ def test_the_numbers_of_the_page_on_own_studies_are_those_of_its_runs(tmp_path: 
         done_plan = CliRunner().invoke(app, ["plan", str(path), *settings, "--json"])
         expected = json.loads(done_plan.stdout)["differential_privacy"]["feasibility"]
         assert f"{100 * expected['error']:.0f}" == percent
+
+
+@pytest.mark.attack
+def test_the_audit_of_the_page_on_own_studies_finds_what_the_page_says(tmp_path: Path) -> None:
+    found = audit_job(own_study(tmp_path, "data"))
+    assert found.leaks == () and "Here it finds no leak" in read("own-study.md")
+    unclear = {each.label for each in found.attacked if each.verdict is Verdict.INCONCLUSIVE}
+    assert unclear == set(re.findall(r"`(\w+)`, is inconclusive", read("own-study.md")))
 
 
 def test_every_method_and_protocol_has_its_page_or_section_in_the_lists() -> None:
@@ -266,3 +276,14 @@ def test_the_reference_names_each_public_module_of_the_contract() -> None:
     page = read("reference/api.md")
     assert len(modules) > 20
     assert [name for name in modules if f"`{name}`" not in page and f"::: {name}" not in page] == []
+
+
+def test_every_part_of_the_code_that_a_page_names_is_there() -> None:
+    missing = []
+    for page in sorted(DOCS.rglob("*.md")):
+        for name in re.findall(r"`(secagg(?:\.\w+)+)[(`]", page.read_text(encoding="utf-8")):
+            try:
+                pkgutil.resolve_name(name)
+            except (ImportError, AttributeError):
+                missing.append((page.name, name))
+    assert not missing

@@ -9,7 +9,7 @@ import pytest
 from support.protocols.parties import Parties
 from support.runs.run_folders import REPORT, RESULT, bad, chain, facts, log, rewrite, save_facts
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import write_frame
 from secagg.errors import EvidenceError, PeerError
 from secagg.evidence.run_files import facts_digest, release_counts
@@ -127,7 +127,7 @@ def test_consent_with_one_changed_fact_is_detected() -> None:
         frame = write_frame(
             parties.keys[by], parties.session, round_, phase, "coordinator", {}, note
         )
-        header, signature, _ = encoding.loads(frame)
+        header, signature, _ = canonical_encoding.loads(frame)
         check_consent("alice", [header, signature], sites, parties.roster, parties.session)
 
     check()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 from support.runs.jobs import small_job, tables
 
+from secagg.audits.views import coordinator_view
 from secagg.core.identity import Role
 from secagg.errors import EvidenceError, UsageError
 from secagg.evidence.integrity import verify_folder
 from secagg.evidence.released_sums import SUMS_FILE
 from secagg.evidence.run_files import json_bytes
 from secagg.evidence.run_folder import RunFolder
+from secagg.evidence.transcript_file import MESSAGES_FILE, TRANSCRIPT
 from secagg.runs.run import run
 
 READ: dict[str, Callable[[RunFolder], Any]] = {
@@ -31,7 +34,7 @@ READ: dict[str, Callable[[RunFolder], Any]] = {
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "out"
-    run(small_job(), tables(), out=out)
+    run(small_job(), tables(), out=out, transcript=True)
     return out
 
 
@@ -133,11 +136,15 @@ def test_what_was_verified_is_what_is_used(folder: Path) -> None:
     read, changed = RunFolder.open_finished(folder), RunFolder.open_finished(folder)
     verified = verify_folder(read)
     (folder / "result.json").write_text("{}")
+    (folder / MESSAGES_FILE).write_bytes(b"")
+    (folder / SUMS_FILE).write_bytes(b"")
     assert verify_folder(read) == verified
     assert read.result.summary["records"] > 0
+    view = coordinator_view(read, read.planned)
+    assert len(view.messages) == read.facts["transcript"] > 0 and view.rounds
     with pytest.raises(EvidenceError) as caught:
         verify_folder(changed)
-    assert caught.value.where == "result.json"
+    assert caught.value.where == MESSAGES_FILE
 
 
 def test_the_parties_and_the_sums_are_read_with_the_run(folder: Path) -> None:
@@ -149,5 +156,22 @@ def test_the_parties_and_the_sums_are_read_with_the_run(folder: Path) -> None:
     assert [item.stage for item in read.sums] == [r["stage"] for r in read.releases]
     assert list(read.planned.public.sites) == read.cohort and not read.planned.sources
     assert read.claims.sums == {r["stage"]: 1 for r in read.releases}
+
+
+def test_a_file_that_was_missing_when_the_run_was_verified_is_not_read_later(folder: Path) -> None:
+    aside = Path(shutil.copytree(folder, folder.parent / "aside"))
     (folder / SUMS_FILE).unlink()
-    assert read.has_sums is False
+    shutil.rmtree(folder / TRANSCRIPT)
+    read = RunFolder.open_finished(folder)
+    assert not verify_folder(read).recomputed
+    shutil.copytree(aside, folder, dirs_exist_ok=True)
+    assert read.has_sums is False and read.messages == ()
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_pipe_in_place_of_a_file_is_not_waited_on(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(EvidenceError) as caught:
+        verify_folder(folder)
+    assert name in caught.value.where

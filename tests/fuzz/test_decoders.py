@@ -17,7 +17,7 @@ from support.protocols.vectors import shared_key
 from support.protocols.world import SumNumbers, World, run_until
 
 from secagg.contracts import Context, Field, Kind
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import Header, open_frame, peek_header, read_frame, seal_frame
 from secagg.core.identity import Roster
 from secagg.core.randomness import replayable_random
@@ -46,19 +46,21 @@ def samples() -> tuple[World, dict[str, bytes]]:
     upload = twin.engine.exchange(run_until(twin, "mask").requests)[1]
     return world, {
         "frame": frame,
-        "header": encoding.loads(frame)[0],
+        "header": canonical_encoding.loads(frame)[0],
         "envelope": sealed,
-        "directory": encoding.dumps(encoding.loads(encoding.loads(frame)[2])["directory"]),
-        "claim": encoding.dumps(encoding.loads(upload)[:2]),
-        "roster": encoding.dumps(world.roster.to_plain()),
-        "shares": encoding.dumps(
+        "directory": canonical_encoding.dumps(
+            canonical_encoding.loads(canonical_encoding.loads(frame)[2])["directory"]
+        ),
+        "claim": canonical_encoding.dumps(canonical_encoding.loads(upload)[:2]),
+        "roster": canonical_encoding.dumps(world.roster.to_plain()),
+        "shares": canonical_encoding.dumps(
             {str(k): v for k, v in shamir.split(bytes(32), 2, [1, 2, 3], world.random).items()}
         ),
         "ciphertexts": cryptosystem.ciphertexts_to_bytes(
             shared_key().public,
             cryptosystem.encrypt(shared_key().public, [1, 2], replayable_random(1)),
         ),
-        "total": encoding.dumps(np.zeros((4, 1), dtype="<u8")),
+        "total": canonical_encoding.dumps(np.zeros((4, 1), dtype="<u8")),
     }
 
 
@@ -70,12 +72,12 @@ def context(world: World) -> Context:
 
 
 def _directory(world: World, data: bytes) -> Any:
-    statements = encoding.loads(data)
+    statements = canonical_encoding.loads(data)
     return isinstance(statements, dict) and masks.read_directory(statements, context(world))
 
 
 def _shares(world: World, data: bytes) -> Any:
-    shares = encoding.loads(data)
+    shares = canonical_encoding.loads(data)
     if isinstance(shares, dict) and all(k.isdecimal() and k.isascii() for k in shares):
         by_point = {int(k): v for k, v in shares.items() if isinstance(v, bytes)}
         return by_point and shamir.combine(by_point)
@@ -88,13 +90,13 @@ def _ciphertexts(world: World, data: bytes) -> Any:
 
 
 def _total(world: World, data: bytes) -> Any:
-    vector = encoding.loads(data)
+    vector = canonical_encoding.loads(data)
     return is_vector(vector, PLAN.length, PLAN.ring_bits) and decode(PLAN, vector)
 
 
 DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
-    "wire.loads": ("frame", lambda _, data: encoding.loads(data)),
-    "wire.split": ("frame", lambda _, data: encoding.split(data, "a frame")),
+    "wire.loads": ("frame", lambda _, data: canonical_encoding.loads(data)),
+    "wire.split": ("frame", lambda _, data: canonical_encoding.split(data, "a frame")),
     "header": ("header", lambda _, data: Header.from_bytes(data)),
     "peek": ("frame", lambda _, data: peek_header(data)),
     "frame": ("frame", lambda w, data: read_frame(data, w.roster, "site_0", w.session)),
@@ -110,10 +112,12 @@ DECODERS: dict[str, tuple[str, Callable[[World, bytes], Any]]] = {
     ),
     "claim": (
         "claim",
-        lambda w, data: read_attestation("site_1", encoding.loads(data), 0, w.roster, w.session),
+        lambda w, data: read_attestation(
+            "site_1", canonical_encoding.loads(data), 0, w.roster, w.session
+        ),
     ),
     "directory": ("directory", _directory),
-    "roster": ("roster", lambda _, data: Roster.from_plain(encoding.loads(data))),
+    "roster": ("roster", lambda _, data: Roster.from_plain(canonical_encoding.loads(data))),
     "shares": ("shares", _shares),
     "ciphertexts": ("ciphertexts", _ciphertexts),
     "total": ("total", _total),
@@ -146,7 +150,7 @@ def altered(draw: Any, good: bytes) -> bytes:
             return draw(st.binary(max_size=200))
         case "content":
             try:
-                return encoding.dumps(mutated(draw, encoding.loads(good)))
+                return canonical_encoding.dumps(mutated(draw, canonical_encoding.loads(good)))
             except SecaggError:  # not plain data: alter its bytes instead
                 pass
     changed = bytearray(good)

@@ -86,15 +86,21 @@ def test_unreadable_cells_are_named_and_counted() -> None:
     ("cells", "declared", "quartiles"),
     [
         ([100, 110, 120, 130, 999], PRESSURE, (110, 120, 130)),
-        (["1", "", "10", "100"], STAY, (10**0.5, 10, 10**1.5)),  # quartiles of the logarithms
+        ([10, 20, 30, 300, 400], PRESSURE, (20, 30, 300)),  # all but one outside the bounds
+        (["1", "", "10", "100"], STAY, (5.5, 10, 55)),  # and not of the logarithms
         (["", ""], PRESSURE, ()),
     ],
 )
-def test_quartiles_are_shown_in_the_columns_unit(
+def test_quartiles_are_of_the_values_as_they_are(
     cells: list[Any], declared: dict[str, Any], quartiles: tuple[float, ...]
 ) -> None:
     assert checked(cells, declared).quartiles == pytest.approx(quartiles)
 
 
-def test_levels_have_no_quartiles() -> None:
-    assert checked(["0", "1", "1"], {"type": "binary"}).quartiles == ()
+def test_levels_are_counted_as_declared() -> None:
+    found = checked(["0", "1.0", "1", "", "2"], {"type": "binary"})
+    assert found.quartiles == () and found.levels == {"0": 1, "1": 2}
+    assert (found.missing, found.unreadable) == (1, 1)
+    drug = {"type": "categorical", "levels": ["none", "statin", "other"]}
+    assert checked(["none", "other", "none"], drug).levels == {"none": 2, "statin": 0, "other": 1}
+    assert checked([120]).levels == {}

@@ -1,8 +1,10 @@
 """The first three lines of a page, and whether sites agree: each number is the result's."""
 
+import io
 import json
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +23,13 @@ from support.runs.reports import (
     written,
 )
 
+from secagg.cli.output.analyses import show_analysis
+from secagg.cli.output.terminal import SafeConsole
 from secagg.reports import site_agreement
+from secagg.reports.fedlin import opposite_in_words
 from secagg.reports.page import render
 from secagg.reports.regression import effect
-from secagg.reports.results import blocks
+from secagg.reports.results import Block, blocks
 from secagg.runs.run import Run
 
 RUNS = {
@@ -62,6 +67,14 @@ def logistic(**changed: tuple[float, float]) -> tuple[Any, Any]:
     return facts, result
 
 
+def on_terminal(block: Block) -> str:
+    """Return what `secagg run` prints of an analysis, in one line."""
+    out = SafeConsole(file=io.StringIO(), width=80, highlight=False)
+    show_analysis(out, block, block.alone, {}, noised=False)
+    assert isinstance(out.file, io.StringIO)
+    return " ".join(out.file.getvalue().split())
+
+
 class TestAnswer:
     @pytest.mark.parametrize("name", RUNS)
     def test_every_page_begins_with_data_result_and_guarantee(self, name: str) -> None:
@@ -81,6 +94,11 @@ class TestAnswer:
         result.summary["converged"] = True  # few rounds are enough for a table
         found = lines(render(facts, result))
         assert re.search(r"\d", found["Result"]) and "None" not in found["Result"]
+        if method == "fedlin_hm2":
+            result.summary["across_sites"][-1] |= {"mean": 0.1, "sd": 9.0}
+            (block,) = blocks(facts, result.summary)
+            differ = opposite_in_words(block.summary)
+            assert differ and differ in on_terminal(block)
 
     def test_the_clearest_terms_stand_with_their_intervals(self) -> None:
         run = small_run("logistic", "additive")
@@ -141,12 +159,19 @@ class TestSitesAgree:
         x = next(each for each in site_agreement.agreements(block) if each.term == "x")
         assert x.differ and "site 2" in x.against and x.opposite == ("site 2",)
         page = render(facts, result)
-        assert "Sites differ in x" in lines(page)["Result"]
+        short = site_agreement.in_short(block)
+        assert "Sites differ in x" in short and lines(page)["Result"].endswith(short)
+        assert short in on_terminal(block)
         first, *others = site_agreement.sentences(block)
         assert site_agreement.OVERDISPERSED not in others
         as_rates = json.loads(json.dumps(result.summary).replace('"odds_', '"rate_'))
         (rates,) = blocks(facts, as_rates)
         assert site_agreement.OVERDISPERSED in site_agreement.sentences(rates)
+        assert site_agreement.OVERDISPERSED in site_agreement.in_short(rates)
+        assert site_agreement.OVERDISPERSED not in short
+        dispersed = replace(rates, summary={**rates.summary, "dispersion": 2.0})
+        assert site_agreement.OVERDISPERSED not in site_agreement.sentences(dispersed)
+        assert site_agreement.OVERDISPERSED not in site_agreement.in_short(dispersed)
         assert first in Page(page).text and "site 2" in first and "site 0" in first
 
     def test_sites_that_agree_are_not_called_different(self) -> None:
@@ -154,6 +179,7 @@ class TestSitesAgree:
         (block,) = blocks(*logistic(**same)[:1], logistic(**same)[1].summary)
         x = next(each for each in site_agreement.agreements(block) if each.term == "x")
         assert not x.differ and x.q == pytest.approx(0, abs=1e-12) and not x.opposite
+        assert site_agreement.in_short(block) == ""
         (only,) = site_agreement.sentences(block)
         assert only.startswith("No tested term is found to differ") and "other" not in only
 

@@ -30,6 +30,7 @@ from secagg.evidence.claims.guarantee import (
     right_guesses,
 )
 from secagg.evidence.claims.privacy import PrivacyClaims, sees_in_words
+from secagg.evidence.numbers import typeset
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import PROTOCOLS, make_protocol
 from secagg.reports.expected_utility import expected, fewer_records_than_expected
@@ -215,8 +216,8 @@ class TestExpected:
     def test_the_plans_verdict_is_shown_with_its_assumptions(self) -> None:
         page, text = self.judged()
         assert statuses(page)["Is the result exact enough for its purpose?"] == "needs a person"
-        for number in ("17.6 %", "30 %", "10 %", "ε of at least 4.2", "483 records", "650 expect"):
-            assert number in text
+        for part in ("amber: and so on", "30 %", "10 %", "650 expect"):
+            assert part in text
         assert banners(page) == []
 
     def test_the_assumptions_in_own_units_are_shown(self) -> None:
@@ -224,27 +225,20 @@ class TestExpected:
         assert "The verdict assumes standard deviations of 9 mmHg." in text
         assert "9 mmHg" in Page(page).text
 
-    def test_a_graphs_verdict_is_about_edges_and_quotes_the_plans_weight(self) -> None:
+    def test_a_graphs_verdict_is_about_edges(self) -> None:
         edges = {"smallest_edge": 0.481, "without_noise": 0.4, "majority": None, "verdict": "amber"}
         page, text = self.judged(**edges)
         shown = Page(page).text
         assert "Expected before the run: amber, large effects are likely to be found, but" in shown
         assert "directions and large effects are visible" not in shown
-        assert "An edge is likely to be found if its weight is about 0.48 standard" in text
-        assert "coefficient" not in text
-        _, text = self.judged(**edges | {"majority": (3, 4)})
-        assert "likely to be found by 3 of 4 sites if its weight is about 0.48" in text
-        hopeless = {"smallest_edge": 1.03, "verdict": "red", "majority": [3, 4]}
-        page, text = self.judged(**edges | hopeless)
-        assert "Hardly any edge is likely to be found by 3 of 4 sites: its weight would" in text
+        assert "amber: and so on" in text and "coefficient" not in text
+        page, text = self.judged(**edges | {"smallest_edge": 1.03, "verdict": "red"})
         ((_, title),) = banners(page)
         assert title == "The planned noise can hide even large effects"
 
     def test_a_red_verdict_is_a_banner(self) -> None:
-        page, text = self.judged(verdict="red", error=1.0)
-        assert len(banners(page)) == 1 and "error is 100 %." in text
-        _, text = self.judged(verdict="red", error=0.9, least_epsilon=None, least_records=None)
-        assert "No ε is enough" in text and "method.rounds" in text
+        page, _ = self.judged(verdict="red", error=1.0)
+        assert len(banners(page)) == 1
 
     @pytest.mark.parametrize(
         ("records", "error", "warned"),
@@ -283,7 +277,10 @@ class TestExpected:
         planned = plan_run(plan_job(parse_job(raw), tables(4, 150)))
         judged = planned["differential_privacy"]["feasibility"]
         assert judged["verdict"] in ("green", "amber", "red")
-        assert noised_run("sum", expected_records=900).facts["feasibility"] == judged
+        finished = noised_run("sum", expected_records=900)
+        assert finished.facts["feasibility"] == judged
+        shown = Page(page_of(finished)).text  # the plan's own words, with the signs of a page
+        assert typeset(judged["words"]).replace("epsilon", "ε") in shown
 
 
 def test_the_first_line_counts_the_answers_to_the_questions() -> None:

@@ -27,7 +27,7 @@ from secagg.contracts.noise import Placement
 from secagg.evidence.claims.ledgers import NO_BOUND
 from secagg.evidence.claims.warnings import EXACT_BEFORE
 from secagg.evidence.numbers import significant, typeset
-from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.composition import Cost
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon
 from secagg.privacy.ledger.ledger import Ledger

@@ -8,15 +8,12 @@ import pytest
 from support.methods.all_methods import CASES
 from support.runs.reports import Page, copied, noised_run, page_of, small_run, void_run
 
+from secagg.evidence.claims.disclosure import UNCHECKED
 from secagg.evidence.claims.limitations import unprotected
 from secagg.evidence.claims.privacy import PrivacyClaims
 from secagg.jobs.job import Named
 from secagg.jobs.registry import METHODS, make_method
 
-UNCHECKED = (
-    "secagg does not check what the sums of this run and of other runs over the same sites "
-    "determine together"
-)
 BOUNDED = f"{UNCHECKED}; if all of them have noise, their total cost bounds it."
 
 

@@ -16,8 +16,8 @@ from secagg.cli.output import terminal
 from secagg.contracts.noise import Adjacency
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, UsageError
-from secagg.privacy.accounting.budget import FREE, Cap
 from secagg.privacy.accounting.calibration import EXACT
+from secagg.privacy.accounting.composition import FREE, Cap
 from secagg.runs import budgets, ledger_history
 from secagg.sessions.session_ledgers import open_ledger
 

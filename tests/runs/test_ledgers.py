@@ -16,7 +16,7 @@ from secagg.core.key_file import make_key
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import PolicyRefusal
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.runs import budgets, ledger_history
 from secagg.sessions.coordinator import Coordinator

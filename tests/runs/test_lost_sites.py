@@ -9,7 +9,7 @@ from support.crashes.consortium import Consortium, remote_job
 from support.runs.jobs import COLUMNS, table
 
 import secagg
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header
 from secagg.core.private_files import exclusive_lock
 from secagg.errors import PolicyRefusal, ProtocolAbort, SitesLost, UsageError
@@ -206,7 +206,7 @@ def test_a_site_that_is_lost_in_the_first_sum_is_no_reason_for_another_sum(
     contributing = {p.name for p in make_protocol(made.job.protocol).phases if p.contributes}
 
     def before(consortium: Consortium, party: str, message: bytes) -> bytes:
-        body = encoding.loads(message)
+        body = canonical_encoding.loads(message)
         asked = body[0] == "handle" and peek_header(body[2])[1] in contributing
         if party == "bea" and (asked or (made.folder / "gone").exists()):
             (made.folder / "gone").touch()
@@ -229,7 +229,7 @@ def test_a_site_that_is_ready_each_time_and_then_lost_stops_the_run(tmp_path: Pa
     lost = []
 
     def before(consortium: Consortium, party: str, message: bytes) -> bytes:
-        body = encoding.loads(message)
+        body = canonical_encoding.loads(message)
         if party == "bea" and body[0] == "handle" and peek_header(body[2])[1] == "mask":
             lost.append(body[1])
             consortium.let_the_deadline_pass()

@@ -11,12 +11,14 @@ from support.runs.jobs import TOML, raw_job, table
 from typer.testing import CliRunner
 
 from secagg.cli.main import app
+from secagg.cli.output import show_plan
 from secagg.contracts.noise import Adjacency
 from secagg.core.key_file import make_key
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
+from secagg.evidence.claims.disclosure import UNCHECKED
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.runs import budgets
 from secagg.runs.plan import plan_run
 from secagg.sessions.planned_job import plan_job
@@ -264,6 +266,17 @@ def test_the_plan_command_prints_each_refusal_on_one_line(tmp_path: Path) -> Non
     assert refused.endswith(f"{refusals(data, protocol={'name': 'plain'})[0]}")
     (left,) = [line for line in out if line.startswith("epsilon left at a: ")]
     assert left.endswith("of a cap of epsilon 3 at delta 10⁻⁶ for ever (add_remove)")
+
+
+@pytest.mark.parametrize(("privacy", "said"), [({}, 1), (noised(), 0)])
+def test_the_plan_says_once_that_exact_results_tell_more_together(
+    privacy: dict[str, Any], said: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = plan(folder_with(tmp_path), privacy=privacy)
+    show_plan(planned)
+    found = [line for line in capsys.readouterr().out.splitlines() if UNCHECKED in line]
+    assert len(found) == said
+    assert all(line.endswith(planned["disclosure"]["other_runs"]) for line in found)
 
 
 @pytest.mark.parametrize(("epsilon", "expected", "warned"), [

@@ -11,7 +11,7 @@ from support.methods.short_chains import short_chains
 from support.runs.jobs import raw_job, table, tables
 
 import secagg
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import JobError
 from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import parse_job
@@ -155,5 +155,5 @@ def test_the_key_of_a_draw_has_the_limit_for_a_person() -> None:
         [name, column.model_dump(mode="json", exclude={"unit"})]
         for name, column in job.columns.items()
     ]
-    before = encoding.digest(["moments", columns, [None, "id", 3]])
+    before = canonical_encoding.digest(["moments", columns, [None, "id", 3]])
     assert query_digest(job, None) == before

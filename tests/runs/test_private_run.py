@@ -21,7 +21,7 @@ from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import CapabilityError, DataError, JobError
 from secagg.jobs.job import parse_job
 from secagg.models.common.clipped_moments import CONSTANT
-from secagg.models.common.site_levels import POOLED_NOISED_NOTE
+from secagg.models.common.site_confounding import POOLED_NOISED_NOTE
 from secagg.models.moments.method import PooledMoments
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.sessions import fixed_point

@@ -11,7 +11,7 @@ from support.privacy.ledger_runs import noised
 from support.runs.jobs import SITES, tables
 
 import secagg
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import COORDINATOR, Role, Roster
 from secagg.core.private_files import exclusive_lock
 from secagg.core.randomness import system_random
@@ -269,9 +269,9 @@ def test_another_version_of_secagg_is_named(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path)
 
     def old(consortium: Consortium, party: str, answer: bytes) -> bytes:
-        match encoding.loads(answer):
+        match canonical_encoding.loads(answer):
             case ["hello", _, *rest] if party == "south":
-                return encoding.dumps(["hello", "0.0.9", *rest])
+                return canonical_encoding.dumps(["hello", "0.0.9", *rest])
         return answer
 
     made.after = old
@@ -291,7 +291,9 @@ def test_a_party_that_refuses_the_greeting_is_named_and_adds_no_line(
     tmp_path: Path, answer: list[Any], kind: type[SecaggError]
 ) -> None:
     made = Consortium.of(tmp_path)
-    made.after = lambda _, party, said: encoding.dumps(answer) if party == "south" else said
+    made.after = lambda _, party, said: (
+        canonical_encoding.dumps(answer) if party == "south" else said
+    )
     error = refused(made, kind, "south")
     assert type(error) is kind and error.line().isprintable()
 
@@ -392,7 +394,7 @@ def test_a_run_waits_for_the_process_of_the_job_that_was_ended(tmp_path: Path) -
     quiet = made.before
 
     def die(consortium: Consortium, party: str, message: bytes) -> bytes:
-        if encoding.loads(message)[0] == "handle":
+        if canonical_encoding.loads(message)[0] == "handle":
             raise KeyboardInterrupt
         return message
 

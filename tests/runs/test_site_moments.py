@@ -21,7 +21,7 @@ from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.notears_admm.linear import NotearsAdmm
 from secagg.models.sparse_bayes.normal_graph import NOT_DETERMINED
 from secagg.privacy.accounting import calibration
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.runs import budgets
 from secagg.runs.checks.site_check import check_sites
 from secagg.runs.plan import plan

@@ -1,7 +1,7 @@
 """The folder `transcript`: every message as it arrived, bound by the log, on request only."""
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from support.runs.run_folders import bad, facts
 from secagg.core.frames import peek_header
 from secagg.errors import EvidenceError, UsageError
 from secagg.evidence.integrity import verify_folder
-from secagg.evidence.transcript_file import MESSAGES_FILE, TRANSCRIPT, Message, read_messages
+from secagg.evidence.run_folder import RunFolder
+from secagg.evidence.transcript_file import MESSAGES_FILE, TRANSCRIPT, Message
 from secagg.runs.run import resume, run
 
 APART = {"engine.name": '"processes"'}
@@ -24,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def about(messages: list[Message]) -> list[tuple[int, str, str, str]]:
+def about(messages: Sequence[Message]) -> list[tuple[int, str, str, str]]:
     return [(m.round, m.phase, m.sender, m.recipient) for m in messages]
 
 
@@ -39,7 +40,7 @@ def test_a_request_without_a_folder_is_refused() -> None:
 
 
 def test_it_has_every_message_until_the_result_and_is_private(folder: Path) -> None:
-    messages = list(read_messages(folder))
+    messages = RunFolder(folder).messages
     assert len(messages) == facts(folder)["transcript"]
     counted = [row["messages"] for row in facts(folder)["phases"]]
     assert len(messages) == sum(counted)
@@ -55,7 +56,7 @@ def test_changed_messages_are_found_and_messages_may_be_taken_away(folder: Path)
     path.write_bytes(content[:-1])
     assert bad(folder).where == MESSAGES_FILE
     with pytest.raises(EvidenceError):
-        list(read_messages(folder))
+        _ = RunFolder(folder).messages
     path.write_bytes(content)
     (folder / TRANSCRIPT / "more").touch()
     assert bad(folder).where == f"{TRANSCRIPT}/more"
@@ -89,5 +90,5 @@ def test_parties_in_processes_and_a_run_that_stops_have_the_same_messages(tmp_pa
         run(job, out=out, transcript=True, overrides=overrides, progress=stop)
     resume(out)
     verify_folder(out)
-    apart, memory = (sorted(about(list(read_messages(f)))) for f in (out, tmp_path / "memory"))
+    apart, memory = (sorted(about(RunFolder(f).messages)) for f in (out, tmp_path / "memory"))
     assert apart == memory

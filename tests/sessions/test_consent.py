@@ -15,7 +15,7 @@ from secagg.core.frames import peek_header, read_frame
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal, SecaggError
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.protocols.additive import Additive
 from secagg.protocols.plain import Plain

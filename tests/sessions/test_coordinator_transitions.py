@@ -9,7 +9,7 @@ from support.protocols.vectors import PaillierOfVectors
 from support.protocols.world import STAGE, SumNumbers, World, reopened
 
 from secagg.contracts import SecureSum
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header
 from secagg.errors import InternalError
 from secagg.protocols.additive import Additive
@@ -89,7 +89,9 @@ def test_a_session_passes_through_the_expected_events(
             assert state.released == (state.status is Status.CONFIRMING)
         assert (state.total is not None) == (state.status is Status.RELEASED)
         assert bool(step.requests) == (state.status is not Status.RELEASED)
-        assert encoding.dumps(reopened(state).to_plain()) == encoding.dumps(state.to_plain())
+        assert canonical_encoding.dumps(reopened(state).to_plain()) == canonical_encoding.dumps(
+            state.to_plain()
+        )
         step = w.coordinator.advance(reopened(state), w.engine.exchange(step.requests))
     asks = [event for event in happened if event is not Event.ASK]
     assert asks == [
@@ -106,6 +108,6 @@ def test_a_session_passes_through_the_expected_events(
 def test_the_coordinators_state_is_plain_data() -> None:
     state = CoordinatorState(Status.SUM, ("a", "b"), {"x": [1]}, asked=("a",), stage=STAGE,
                              claims={"a": [b"1", b"2"]}, checked={"a": 2})  # fmt: skip
-    plain = encoding.loads(encoding.dumps(state.to_plain()))
+    plain = canonical_encoding.loads(canonical_encoding.dumps(state.to_plain()))
     assert list(plain) == sorted(field.name for field in fields(CoordinatorState))
     assert CoordinatorState.from_plain(plain) == state

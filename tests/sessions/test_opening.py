@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.protocols.world import SumNumbers, World, run_until
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import read_frame, write_frame
 from secagg.errors import PeerError, PolicyRefusal
 from secagg.privacy.policy.release_rules import ReleasePolicy
@@ -57,7 +57,7 @@ def contribution_header(
     data = write_frame(
         w.identities[site], session or w.session, round_, "share", "coordinator", {}, note
     )
-    header, signature, _ = encoding.split(data, "a frame")
+    header, signature, _ = canonical_encoding.split(data, "a frame")
     return [bytes(header), bytes(signature)]
 
 
@@ -76,7 +76,9 @@ def test_the_protocol_itself_opens_a_sum_only_once() -> None:
     w = world()
     body = about_to_open(w)
     opened = ask(w, 0, body)
-    forgetful = encoding.dumps({**encoding.loads(opened.state), "handled": [], "cohort": None})
+    forgetful = canonical_encoding.dumps(
+        {**canonical_encoding.loads(opened.state), "handled": [], "cohort": None}
+    )
     second = ask(w, 0, over(body, "abc"), forgetful)
     assert isinstance(second.error, PolicyRefusal) and second.error.where == ME
 
@@ -94,7 +96,7 @@ def test_a_first_release_over_fewer_sites_fixes_the_cohort() -> None:
     body = about_to_open(w)
     first = ask(w, 0, over(body, "cab"))
     assert first.error is None
-    assert encoding.loads(first.state)["cohort"] == ["a", "b", "c"]
+    assert canonical_encoding.loads(first.state)["cohort"] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from support.protocols.world import STAGE, SumNumbers, World, run_until
 
 from secagg.contracts import SiteRecords
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import MAX_COUNT, read_frame, write_frame
 from secagg.errors import DataError, InternalError, PeerError, PolicyRefusal, SecaggError
 from secagg.privacy.policy.release_rules import ReleasePolicy
@@ -105,7 +105,7 @@ def test_requests_are_answered_once_and_in_order() -> None:
         refusal(w, again, PeerError, later.state)
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", encoding.dumps([b"", b"", b""])])
+@pytest.mark.parametrize("data", [b"", b"junk", canonical_encoding.dumps([b"", b"", b""])])
 def test_junk_frames_are_refused(data: bytes) -> None:
     w = world()
     party = w.engine.parties["a"]

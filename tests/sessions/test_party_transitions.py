@@ -10,7 +10,7 @@ import pytest
 from support.protocols.world import STAGE, SumNumbers, World
 
 from secagg.contracts import SecureSum
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import read_frame, write_frame
 from secagg.errors import DataError, PolicyRefusal
 from secagg.protocols.additive import Additive
@@ -120,9 +120,11 @@ def honest_run(w: World) -> Iterator[Transition]:
         for name, data in step.requests.items():
             frame = read_frame(data, w.roster, name, w.session)
             stage = frame.body.get("stage")
-            plain = [encoding.loads(each) for each in (before[name], w.engine.states[name])]
+            plain = [
+                canonical_encoding.loads(each) for each in (before[name], w.engine.states[name])
+            ]
             states = [PartyState.from_plain(each) for each in plain]
-            assert [encoding.dumps(state.to_plain()) for state in states] == [
+            assert [canonical_encoding.dumps(state.to_plain()) for state in states] == [
                 before[name], w.engine.states[name],
             ]  # fmt: skip
             request = RequestKind.of(phases[frame.header.phase], stage)
@@ -143,8 +145,8 @@ def test_an_honest_run_follows_the_transition_table(protocol: SecureSum) -> None
         assert reaches(TRANSITIONS[one.request][before], after), (one.request, before)
         changed = {
             f.name for f in fields(PartyState)
-            if encoding.dumps(getattr(one.before, f.name))
-            != encoding.dumps(getattr(one.after, f.name))
+            if canonical_encoding.dumps(getattr(one.before, f.name))
+            != canonical_encoding.dumps(getattr(one.after, f.name))
         }  # fmt: skip
         assert changed - {"round", "handled"} <= MEMORY[one.request], one.request
         assert one.after.handled[-1:] and not one.after.over
@@ -181,8 +183,8 @@ def ask(w: World, party: Party, request: RequestKind, state: PartyState) -> tupl
             "records": None if counting else 9, "message": {}}  # fmt: skip
     phase = "consent" if consent else "submit"
     frame = write_frame(w.identities["coordinator"], w.session, 5, phase, "a", body)
-    handled = party.handle(frame, encoding.dumps(state.to_plain()))
-    return handled.error, PartyState.from_plain(encoding.loads(handled.state))
+    handled = party.handle(frame, canonical_encoding.dumps(state.to_plain()))
+    return handled.error, PartyState.from_plain(canonical_encoding.loads(handled.state))
 
 
 SITE_REQUESTS = (*COUNTS, RequestKind.CONSENT_TO_STAGE, RequestKind.CONTRIBUTE)
@@ -292,8 +294,8 @@ def test_a_partys_state_is_plain_data_with_stable_bytes() -> None:
         3, ("share", "agree"), True, 7, {"cohort": 1}, ("numbers",), ("a", "b"),
         {"key": b"x"}, {"memory": np.zeros(2)},
     )  # fmt: skip
-    plain = encoding.loads(encoding.dumps(state.to_plain()))
+    plain = canonical_encoding.loads(canonical_encoding.dumps(state.to_plain()))
     assert list(plain) == sorted(field.name for field in fields(PartyState))
     again = PartyState.from_plain(plain)
-    assert encoding.dumps(again.to_plain()) == encoding.dumps(state.to_plain())
+    assert canonical_encoding.dumps(again.to_plain()) == canonical_encoding.dumps(state.to_plain())
     assert replace(again, method={}) == replace(state, method={})

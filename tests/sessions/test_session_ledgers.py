@@ -13,7 +13,7 @@ from secagg.contracts.noise import Adjacency
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal, SecaggError
 from secagg.jobs.job import parse_job
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.runs import budgets, ledger_history
 from secagg.sessions.coordinator import Step
 from secagg.sessions.planned_job import plan_job

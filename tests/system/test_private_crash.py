@@ -34,7 +34,7 @@ from secagg.core.randomness import seeded_random, system_random
 from secagg.evidence.integrity import verify_folder
 from secagg.evidence.session_result import counted
 from secagg.jobs.job import load_job
-from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.composition import Cost
 from secagg.privacy.accounting.events import epsilon_of
 from secagg.privacy.accounting.gaussian_dp import gaussian_epsilon, gaussian_mu
 from secagg.privacy.sampling.sampler import sample_weighted

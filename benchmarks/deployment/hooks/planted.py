@@ -66,7 +66,7 @@ def plant(victim, place, party):
             nvflare_parties.PartyObject.answer = answer
         return
     from secagg.sessions import site_steps
-    from secagg.sessions.engines import site_node, stored_party
+    from secagg.sessions.engines import crash_safe_party, site_node
 
     match place:
         case "hello":
@@ -74,6 +74,6 @@ def plant(victim, place, party):
         case "open":
             site_node.check_approved = fail
         case "records":
-            stored_party.read_records = fail
+            crash_safe_party.read_records = fail
         case "contribution":
             site_steps.encode = fail

@@ -47,7 +47,7 @@ def _install(folder: Path, party: str) -> None:
 
     from secagg.core.frames import peek_header
     from secagg.core.randomness import seeded_random
-    from secagg.sessions.engines import remote, stored_party
+    from secagg.sessions.engines import crash_safe_party, remote
 
     def maybe_die(request: bytes, when: str) -> None:
         try:
@@ -58,7 +58,7 @@ def _install(folder: Path, party: str) -> None:
             (folder / "kill").unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    make_party, handle = stored_party.make_party, stored_party.StoredParty.handle
+    make_party, handle = crash_safe_party.make_party, crash_safe_party.CrashSafeParty.handle
     exchange = remote.RemoteEngine.exchange
 
     def made(planned, identity, roster, session, random, method_random):
@@ -91,8 +91,8 @@ def _install(folder: Path, party: str) -> None:
         import planted
 
         planted.plant(*json.loads((folder / "planted").read_bytes()), party)
-    stored_party.make_party = made
-    stored_party.StoredParty.handle = handled
+    crash_safe_party.make_party = made
+    crash_safe_party.CrashSafeParty.handle = handled
     remote.RemoteEngine.exchange = exchanged
 
 

@@ -45,7 +45,7 @@ from secagg.contracts import (
     Update,
 )
 from secagg.contracts.noise import Noise, Placement, Placements
-from secagg.core import encoding, ring
+from secagg.core import canonical_encoding, ring
 from secagg.core.arrays import Array
 from secagg.core.frames import peek_header, read_frame
 from secagg.core.identity import COORDINATOR, Role
@@ -211,7 +211,7 @@ def _repeated(
 ) -> Planned:
     """Return the plan of `runs` runs, with the noise that was calibrated for one."""
     planned, stage = with_records(planned, data, ledgers), method_stage(planned)
-    script = tuple(encoding.dumps(message).hex() for message in messages)
+    script = tuple(canonical_encoding.dumps(message).hex() for message in messages)
     noise = {
         name: _long_noise(each, planned.plans.stages[name], runs)
         for name, each in planned.public.noise.items()
@@ -331,7 +331,7 @@ class _Scripted:
         done: int = state["rounds"]
         if done == len(self.messages):
             return None
-        return self.stage, encoding.loads(bytes.fromhex(self.messages[done]))
+        return self.stage, canonical_encoding.loads(bytes.fromhex(self.messages[done]))
 
     def contribute(
         self,

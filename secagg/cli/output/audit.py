@@ -1,8 +1,12 @@
-"""What `secagg audit` prints: one line an attack, with its number, control and verdict."""
+"""What `secagg audit` prints: first what leaked, then a line for each number.
+
+What the numbers mean, and why other attacks do not apply, is in audit.html and audit.json.
+"""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from secagg.audits.audit import Attacked, Audit, Progress
+from secagg.audits.audit import Attacked, Audit, Progress, leaks
 from secagg.audits.contract import Verdict
 from secagg.audits.folder_audit import FolderAudit
 from secagg.cli.output.tables import Table
@@ -27,12 +31,17 @@ from secagg.reports.audits.page import audit_page, interval, number, remark
 
 _FILES = {"audit.json", "audit.html", "cache"}
 _HEADS = ("attack", "view", "number", "guess", "limit", "control", "verdict")
+_COMPARISONS = {"guess", "control"}
+_WIDE = 105  # columns of a terminal on which all fit
 _COLOURS = {
     Verdict.LEAK: "bold red",
-    Verdict.NO_LEAK_FOUND: "green",
     Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NO_LEAK_FOUND: "green",
     Verdict.NOT_APPLICABLE: "dim",
 }
+"""In the order in which they are shown."""
+_NAMED = 3  # leaks in the answer
+_REASON = 100  # characters of a refusal in the answer
 
 
 @contextmanager
@@ -55,16 +64,67 @@ def working(*, quiet: bool) -> Iterator[Progress]:
         )  # fmt: skip
 
 
-def show(audit: Audit | FolderAudit) -> None:
-    """Print the findings."""
+def show(audit: Audit | FolderAudit, folder: Path | None) -> None:
+    """Print the answer, a table of all numbers, and why some show nothing.
+
+    folder: that has the full list, if it was written
+    """
+    out = standard_output()
+    for text, style in answer(audit):
+        out.print(escape(text), style=style)
+    out.print()
+    _show_job(audit.job)
     if isinstance(audit, Audit):
-        _show_job_audit(audit)
+        out.print(
+            f"{counted(len(audit.sites), 'site')}, {counted(audit.records, 'record')}; "
+            f"{count(audit.set_aside)} set aside for comparison; seed {audit.seed}"
+        )
+        heads = [h for h in _HEADS if h not in _COMPARISONS or out.width >= _WIDE]
     else:
-        _show_folder_audit(audit)
-    if not audit.leaks:  # a leak is the error that the command ends with
-        found = Counter(each.verdict.value for each in audit.attacked)
-        listed = ", ".join(f"{count(number)} {verdict}" for verdict, number in found.items())
-        standard_output().print(f"no number is beyond its limit: {listed}", style="bold")
+        transcript = "with" if audit.with_messages else "without"
+        sites = counted(len(audit.sites), "site")
+        out.print(f"{sites}; session {audit.session[:8]}, {transcript} transcript")
+        heads = [h for h in _HEADS if h not in _COMPARISONS]
+    _show_attacks(audit.attacked, heads)
+    where = "--out FOLDER writes" if folder is None else f"{escape(str(folder))} has"
+    out.print(f"What each number means, and why attacks do not apply: {where} audit.html.")
+
+
+def answer(audit: Audit | FolderAudit) -> list[tuple[str, str]]:
+    """Return the answer with its styles: leaks by name, a refusal, and numbers of verdicts.
+
+    At 80 columns it has at most six lines, whatever was found.
+    """
+    found = Counter(each.verdict for each in audit.attacked)
+    numbers = ", ".join(
+        f"{verdict} {count(found[verdict])}"
+        for verdict in _COLOURS
+        if found[verdict] and verdict is not Verdict.LEAK
+    )
+    names = named(audit.leaks)
+    worst = ", worst first" if len(names) > 1 else ""
+    leaked = f"{counted(found[Verdict.LEAK], 'leak')}{worst}: {', '.join(names[:_NAMED])}"
+    if len(names) > _NAMED:
+        leaked += f" and {count(len(names) - _NAMED)} more"
+    refusals = audit.refusals if isinstance(audit, Audit) else ()
+    refused = [
+        f"a run would be refused: {textwrap.shorten(why, _REASON, placeholder=' ...')}"
+        + (f" (and {count(len(refusals) - 1)} more)" if refusals[1:] else "")
+        for why in refusals[:1]
+    ]
+    return [
+        *([(leaked, "bold red")] if names else []),
+        *((text, "bold red") for text in refused),
+        *([(f"{'' if names else 'no limit is exceeded: '}{numbers}", "bold")] if numbers else []),
+    ]
+
+
+def named(attacked: Sequence[Attacked]) -> list[str]:
+    """Return each attack once, with its views."""
+    views = dict[str, list[str]]()
+    for each in attacked:
+        views.setdefault(each.label, []).append(each.who.value)
+    return [f"{label} ({', '.join(whose)})" for label, whose in views.items()]
 
 
 def check_folder(folder: Path, about: str) -> None:
@@ -101,33 +161,6 @@ def write_audit(content: Mapping[str, Any], folder: Path) -> None:
         raise UsageError(str(folder), f"cannot be written ({error.strerror})") from None
 
 
-def _show_job_audit(audit: Audit) -> None:
-    out = standard_output()
-    for why in audit.refusals:
-        out.print(f"a run would be refused: {escape(why)}", style="bold red")
-    _show_job(audit.job)
-    out.print(
-        f"{counted(len(audit.sites), 'site')}, {counted(audit.records, 'record')}; "
-        f"{count(audit.set_aside)} set aside for "
-        f"comparison; seed {audit.seed}"
-    )
-    _show_attacks(audit.attacked, _HEADS)
-    out.print(
-        "guess: the same without the run. control: the same attack where the leak is certain, for "
-        "example on this job in clear and without noise."
-    )
-
-
-def _show_folder_audit(audit: FolderAudit) -> None:
-    out = standard_output()
-    _show_job(audit.job)
-    transcript = "with" if audit.with_messages else "without"
-    out.print(
-        f"{counted(len(audit.sites), 'site')}; session {audit.session[:8]}, {transcript} transcript"
-    )
-    _show_attacks(audit.attacked, [head for head in _HEADS if head not in {"guess", "control"}])
-
-
 def _show_job(job: Job) -> None:
     noise = "" if job.privacy.epsilon is None else f", epsilon {declared(job.privacy.epsilon)}"
     text = f"[bold]{escape(job.title)}[/]: {job.method.name} under {job.protocol.name}{noise}"
@@ -135,36 +168,37 @@ def _show_job(job: Job) -> None:
 
 
 def _show_attacks(attacked: Sequence[Attacked], heads: Sequence[str]) -> None:
+    """Print a row for each number, leaks first, and what explains leaks and inconclusive ones."""
     out, table = standard_output(), Table()
     for head in heads:
         left = head in {"attack", "view", "verdict"}
         table.add_column(head, justify="left" if left else "right", no_wrap=head != "view")
-    tried = {each.attack.name for each in attacked if each.finding is not None}
-    meanings, missing = dict[str, None](), dict[str, dict[str, None]]()
-    for each in attacked:
-        attack = each.attack
-        if each.finding is None:
-            name = each.label if attack.name not in tried else f"{each.label} ({each.who.value})"
-            missing.setdefault(f"{each.verdict.value} ({each.why})", {})[name] = None
-            continue
+    order = list(_COLOURS)
+    shown = [each for each in attacked if each.finding is not None]
+    others = [each for each in shown if each.verdict is not Verdict.LEAK]
+    others.sort(key=lambda each: order.index(each.verdict))
+    for each in (*leaks(shown), *others):
         row = _row(each)
         table.add_row(*(row[head] for head in heads))
-        own = each.outcome.limit
-        if own is not None and own != each.limit:
-            meanings[f"{each.label}: the program's own limit is {typeset(str(own))}."] = None
-        meanings[
-            f"{attack.name}: {attack.metric} = {attack.meaning}. The attacker knows {attack.knows}."
-        ] = None
-        if text := remark(vars(each.finding)):
-            meanings[f"{each.label}: {text}"] = None
-        if each.why:
-            meanings[f"{each.label} ({each.who.value}) is {each.verdict.value}: {each.why}."] = None
     if table.row_count:
         out.print(table)
-    for text in meanings:
+    explained, reasons = dict[str, None](), dict[str, list[Attacked]]()
+    for each in attacked:
+        own = each.outcome.limit
+        if own is not None and own != each.limit:
+            explained[f"{each.label}: the program's own limit is {typeset(str(own))}."] = None
+        if each.verdict is Verdict.INCONCLUSIVE:
+            reasons.setdefault(each.why, []).append(each)
+    worst = dict[str, Attacked]()
+    for leak in leaks(shown):
+        worst.setdefault(leak.label, leak)
+    for leak in worst.values():
+        if leak.finding is not None and (text := remark(vars(leak.finding))):
+            explained[f"{leak.label} ({leak.who.value}): {text}"] = None
+    for text in explained:
         out.print(escape(text))
-    for why, names in missing.items():
-        out.print(f"[dim]{', '.join(names)}: {escape(why)}[/]")
+    for why, having in reasons.items():
+        out.print(escape(f"inconclusive, {why}: {', '.join(named(having))}"))
 
 
 def _row(each: Attacked) -> dict[str, str]:

@@ -11,7 +11,7 @@ from secagg.cli.output import terminal
 from secagg.cli.output.tables import Table
 from secagg.contracts.noise import Adjacency
 from secagg.evidence.numbers import epsilon_or_no_bound, probability, typeset
-from secagg.privacy.accounting.budget import rounded_down
+from secagg.privacy.accounting.composition import rounded_down
 from secagg.runs import ledger_history
 
 

@@ -12,6 +12,7 @@ from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
     noise_in_words,
+    opposite_in_words,
     shared_in_words,
     shared_table,
     sites_table,
@@ -35,6 +36,8 @@ def show_sites(out: Console, block: Block) -> None:
     out.print(_table(title, *sites_table(analysis), coefficients_in_words(analysis)))
     if of_estimates:
         out.print(escape(of_estimates))
+    if differ := opposite_in_words(analysis):
+        out.print(escape(differ), style="yellow")
     out.print(_table("root mean squared errors of predictions", *errors_table(block)))
     if of_errors:
         out.print(escape(of_errors))

@@ -17,6 +17,7 @@ from secagg.cli.output.terminal import (
     show_heading,
     show_warnings,
 )
+from secagg.evidence.claims.disclosure import other_runs
 from secagg.evidence.claims.noise import noise_exhausted
 from secagg.evidence.numbers import (
     any_setting,
@@ -30,7 +31,7 @@ from secagg.evidence.numbers import (
     size,
     typeset,
 )
-from secagg.privacy.accounting.budget import rounded_down
+from secagg.privacy.accounting.composition import rounded_down
 
 _MANY_ROUNDS = 1000  # from here on a line warns of their running time
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red", None: "dim"}
@@ -58,6 +59,9 @@ def show_plan(plan: Mapping[str, Any], *, at_home: bool = False) -> None:
         _show_usefulness(out, guarantee, plan["protocol"])
     show_heading(out, "What the sums reveal")
     show_disclosure(out, plan["stages"][0]["sees"], plan["disclosure"], noised=noised)
+    if not noised:
+        together = other_runs(plan["disclosure"])
+        out.print(f"Two results over the same records can tell more than each alone: {together}")
     if plan["exact_numbers"] is not None:
         _show_numbers(out, plan["exact_numbers"])
     show_heading(out, "Rules and budgets")

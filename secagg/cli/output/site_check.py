@@ -14,8 +14,8 @@ from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import alike
 from secagg.evidence.numbers import count, counted, listing, percent, significant
 from secagg.jobs.column_check import ColumnCheck
-from secagg.runs.checks.folder_check import FolderCheck
 from secagg.runs.checks.home_check import HomeCheck
+from secagg.runs.checks.input_files_check import FolderCheck
 from secagg.runs.checks.site_check import SiteCheck
 
 
@@ -38,15 +38,16 @@ def show_site_checks(
             title += f", {counted(check.persons, 'person')}"
         table = Table(title=title)
         table.add_column("column")
-        for name in ("missing", "unreadable", "out of bounds", "quartiles"):
+        for name in ("missing", "unreadable", "out of bounds"):
             table.add_column(name, justify="right")
+        table.add_column("quartiles, or levels")
         noted = any(column.note for column in check.columns)
         if noted:
             table.add_column("note")
         for column in check.columns:
-            quartiles = ", ".join(significant(x, 3) for x in column.quartiles)
-            numbers = count(column.missing), count(column.unreadable), _outside(column), quartiles
-            table.add_row(escape(column.name), *numbers, *([column.note] if noted else []))
+            numbers = count(column.missing), count(column.unreadable), _outside(column)
+            note = [column.note] if noted else []
+            table.add_row(escape(column.name), *numbers, escape(_values(column)), *note)
         out.print(table)
         if check.surplus:
             out.print(
@@ -93,6 +94,13 @@ def _show_verdict(out: Console, checks: Sequence[SiteCheck], together: FolderChe
         out.print("each site would take part, but no run would end well", style="bold red")
     else:
         out.print(f"would take part: {escape(listing(taking_part))}", style="bold green")
+
+
+def _values(column: ColumnCheck) -> str:
+    """Return the quartiles of a column of numbers, or how many cells have each level."""
+    if column.levels:
+        return ", ".join(f"{level}={count(number)}" for level, number in column.levels.items())
+    return ", ".join(significant(x, 3) for x in column.quartiles)
 
 
 def _outside(column: ColumnCheck) -> str:

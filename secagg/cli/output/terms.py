@@ -17,6 +17,7 @@ from secagg.cli.output.tables import Table
 from secagg.evidence.numbers import p_value, share
 from secagg.reports.regression import effect, per_sd
 from secagg.reports.results import Block
+from secagg.reports.site_agreement import in_short
 
 
 def show_terms(
@@ -50,6 +51,8 @@ def show_terms(
         out.print()
         out.print(table)
         left = left[number:]
+    if differ := in_short(block):
+        out.print(escape(differ), style="yellow")
 
 
 _Cells = Mapping[str, Sequence[tuple[str, str]]]

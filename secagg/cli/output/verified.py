@@ -26,7 +26,7 @@ def show_verified(folder: Path, found: Verified, with_head: bool) -> None:
         f"{counted(found.releases, 'release')}, "
         f"{counted(found.signatures, 'valid signature')}"
     )
-    for line in (_end_of_log(found, with_head), _result(found)):
+    for line in (_end_of_log(found, with_head), _claims(found), _result(found)):
         if line:
             say(line)
     say(f"head {found.head}")
@@ -42,7 +42,8 @@ def _verdict(found: Verified, with_head: bool) -> str:
     if found.failed is not None:
         return f"the run failed ({found.failed}) and has no result. Its log is consistent"
     if with_head or (found.evidence > 1 and not found.unsigned and not found.unsigned_lines):
-        return "consistent, but sums.bin is missing" if found.sums_missing else "intact"
+        left_out = " and ".join(found.unchecked)
+        return f"consistent, but not checked: {left_out}" if left_out else "intact"
     return "consistent, but nothing shows that it was not rewritten"
 
 
@@ -70,6 +71,12 @@ def _end_of_log(found: Verified, with_head: bool) -> str:
             f"with the log head that the run printed{_NOTED}."
         )
     return f"{signed}."
+
+
+def _claims(found: Verified) -> str:
+    if found.claims_checked:
+        return "The claims of privacy rest on facts that follow from the job."
+    return "" if found.failed else f"The claims were not checked: {found.claims_not_checked}."
 
 
 def _result(found: Verified) -> str:
@@ -108,12 +115,13 @@ def _show_report(folder: Path, checked: VerifiedReport) -> None:
     _show_signed(checked.signed, "no roster of these runs has it")
     for line in checked.again:
         say(line)
-    if checked.unchecked:
-        say(f"not checked: {', '.join(checked.unchecked)}")
+    if unchecked := (*checked.runs_not_checked, *checked.unchecked):
+        say(f"not checked: {', '.join(unchecked)}")
     if not checked.signed:
         say("not signed: anybody who can write the folder could have made it anew")
+    runs = "consistent" if checked.runs_not_checked else "intact"
     say(
-        f"{folder}: {counted(checked.runs, 'run')} intact; {checked.statements} statements follow "
+        f"{folder}: {counted(checked.runs, 'run')} {runs}; {checked.statements} statements follow "
         f"from {counted(checked.files, 'file')} of evidence"
     )
 

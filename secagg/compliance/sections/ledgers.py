@@ -1,4 +1,4 @@
-"""What the ledgers say of all runs on each data set, whether this report has them or not."""
+"""What the ledgers say of all runs on each data set, including runs that are not in this report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from secagg.compliance.statements import Evidence, Statement, Status, Table
 from secagg.contracts.noise import Adjacency
 from secagg.core.identity import COORDINATOR
 from secagg.evidence.numbers import ADJACENCIES, counted, listing, probability, rounded_up
-from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.composition import Cost
 from secagg.privacy.ledger.records import RECORD
 
 _FEW = 5  # sessions that a sentence names
@@ -91,7 +91,9 @@ def _no_bound_or(epsilon: float) -> str:
 
 
 def all_runs_together(evidence: AllEvidence, adjacency: str) -> str:
-    """Return for the first page what the ledgers say of all runs; "" if they lack one.
+    """Return for the first page what the ledgers say of all runs.
+
+    It is "" if the ledgers lack a run of this report.
 
     A record is at one site, so the largest total of a site bounds all runs, if each site's ledger
     is complete. Otherwise, and for persons, who may be at several sites, all releases of all

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from secagg.compliance.evidence import AllEvidence, RunEvidence
 from secagg.compliance.statements import Section, Statement, Status, Table
 from secagg.evidence.integrity import Verified, verify_folder
@@ -30,7 +32,7 @@ def reproducibility(evidence: AllEvidence) -> Section:
     return Section(11, "Reproducibility", "SLSA provenance; CycloneDX", tuple(found), tuple(shown))
 
 
-def integrity(evidence: AllEvidence, verified: dict[str, Verified]) -> Section:
+def integrity(evidence: AllEvidence, verified: Mapping[str, Verified]) -> Section:
     """Return section 12. verified: what `verify_runs` returned"""
     found = [_of_run(run, verified[run.name]) for run in evidence.runs]
     text = (
@@ -58,10 +60,15 @@ def _of_run(run: RunEvidence, verified: Verified) -> Statement:
     if verified.unsigned:
         text += f"{listing(verified.unsigned)} did not. "
     text += (
+        "What run.json states of method, protocol and guarantee follows from the job. "
+        if verified.claims_checked
+        else f"Its claims were not checked: {verified.claims_not_checked}. "
+    )
+    text += (
         "The result was computed again from the released sums, bit for bit."
         if verified.recomputed
         else f"The result was not computed again: {verified.not_recomputed}."
     )
-    whole = not verified.unsigned and verified.recomputed
+    whole = not verified.unsigned and not verified.unchecked
     status = Status.ATTACHED if whole else Status.PERSON
     return run.says("log", text, status, "log/head", run.line("countersigned"))

@@ -15,6 +15,11 @@ from secagg.contracts import DisclosureKind
 MAY_REVEAL = "The sums together may reveal single sites"
 SOLVABLE = "The sums together can be solved for the contributions of single sites"
 
+UNCHECKED = (
+    "secagg does not check what the sums of this run and of other runs over the same sites "
+    "determine together"
+)
+
 
 def disclosure_kind(facts: Mapping[str, Any]) -> DisclosureKind:
     """Return what the run's method declares."""
@@ -33,6 +38,11 @@ def determined(text: str, *, noised: bool) -> str:
     """Return what a method's sums together determine. text: of its disclosure"""
     with_noise = ", up to their noise" if noised else ""
     return f"The method's sums together determine{with_noise}: {text}"
+
+
+def other_runs(disclosure: Mapping[str, Any]) -> str:
+    """Return what exact sums of several runs over the same sites may tell together."""
+    return f"{UNCHECKED}. {disclosure['other_runs']}".strip()
 
 
 def record_counts(facts: Mapping[str, Any], *, single_sites: bool) -> str:

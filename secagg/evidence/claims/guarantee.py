@@ -8,7 +8,7 @@ the same records, which is computed from ledger lines.
 A site writes the cost of a release to its ledger before anything leaves it
 (`secagg.privacy.policy.guard`). The coordinator writes it when it has the sum, before the sum is
 stored (`secagg.runs.session_loop`). A cost has one event for each adjacency, and a distance
-(`secagg.privacy.accounting.budget.Cost`). `events_of` returns those of all releases of the run.
+(`secagg.privacy.accounting.composition.Cost`). `events_of` returns those of all the releases.
 
 Epsilon is explained in two ways. The first is its definition, a bound on a factor: e^epsilon. The
 second is a guess. Suppose that somebody guesses, from all releases of a run, which of two

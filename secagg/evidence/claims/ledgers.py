@@ -26,7 +26,7 @@ from secagg.evidence.numbers import (
     significant,
     typeset,
 )
-from secagg.privacy.accounting.budget import rounded_down
+from secagg.privacy.accounting.composition import rounded_down
 
 Facts = Mapping[str, Any]
 NOT_IN_LEDGERS = (

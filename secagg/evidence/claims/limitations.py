@@ -8,7 +8,12 @@ from typing import Any
 
 from secagg.contracts import DisclosureKind
 from secagg.evidence.claims.claim import Claim, Status, as_sentence
-from secagg.evidence.claims.disclosure import determined, disclosure_kind
+from secagg.evidence.claims.disclosure import (
+    UNCHECKED,
+    determined,
+    disclosure_kind,
+    other_runs,
+)
 from secagg.evidence.claims.guarantee import limit
 from secagg.evidence.claims.ledgers import NOT_IN_LEDGERS
 from secagg.evidence.claims.parties import where_it_ran
@@ -116,14 +121,10 @@ def _other_runs(facts: Facts, claims: PrivacyClaims) -> list[str]:
 
 def _same_sites(facts: Facts, claims: PrivacyClaims) -> str:
     """Return what rules on the sites of a sum cannot check: several sums over the same sites."""
-    text = (
-        "secagg does not check what the sums of this run and of other runs over the same sites "
-        "determine together"
-    )
-    if claims.noised:
-        bound = "; if all of them have noise, their total cost bounds it" if claims.holds else ""
-        return f"{text}{bound}."
-    return " ".join(filter(None, [f"{text}.", facts["method"]["disclosure"]["other_runs"]]))
+    if not claims.noised:
+        return other_runs(facts["method"]["disclosure"])
+    bound = "; if all of them have noise, their total cost bounds it" if claims.holds else ""
+    return f"{UNCHECKED}{bound}."
 
 
 def _one_computer(facts: Facts) -> str:

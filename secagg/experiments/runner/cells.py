@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.experiments.runner.types import Numbers, Plain, Settings
 
@@ -88,7 +88,7 @@ def cell(task: str, seconds: float, **settings: Plain) -> Cell:
 
 def key(cell: Cell) -> str:
     """Return the key of the cell's result: 32 hexadecimal digits."""
-    return encoding.digest([dict(cell.settings), code_version(cell.task)])[:16].hex()
+    return canonical_encoding.digest([dict(cell.settings), code_version(cell.task)])[:16].hex()
 
 
 def compute(cell: Cell, code: str) -> Outcome:
@@ -138,7 +138,7 @@ def code_version(name: str) -> str:
     imports = sorted(
         [bound, name, code_version(module)] for bound, name, module in stripper.imported
     )
-    return encoding.digest([ast.dump(tree), imports]).hex()
+    return canonical_encoding.digest([ast.dump(tree), imports]).hex()
 
 
 def _source(name: str) -> Path | None:

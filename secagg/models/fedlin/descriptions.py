@@ -11,9 +11,9 @@ from secagg.models.fedlin.design import Intercept
 
 SOLVED_BY_CHOICE: Final = (
     f"{TRUSTED} A dishonest coordinator can choose its messages so that the sums become equations. "
-    "If there are few sites and predictors, it can solve these equations after some tens of "
-    "rounds, and obtains the regressions and cross products of single sites. An honest coordinator "
-    "could have sent the same messages, so no check can detect this."
+    "After some tens of rounds it can solve them, and obtains the regressions and cross products "
+    "of single sites. This was shown in small cases, and may be possible in larger ones. An honest "
+    "coordinator could have sent the same messages, so no check can detect this."
 )
 """`Disclosure.if_malicious` of HM1 and HM2: `secagg.audits.attacks` has the attack."""
 

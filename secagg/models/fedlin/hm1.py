@@ -98,7 +98,7 @@ class FedLinHm1(LocalSteps):
     weight: Literal["posterior", "steps"] = "posterior"
     """How strongly a round shrinks coefficients. `"posterior"`: so strongly that they converge to
     nearly the posterior mean given Omega. `"steps"`: by 2 eta_k sigma_k^2 T, for T steps of size
-    eta_k and noise variance sigma_k^2."""
+    eta_k and residual variance sigma_k^2."""
     tolerance: float = 0.0
     """If the coefficients change by less than this in a round, relative to their size, the rounds
     end."""
@@ -113,12 +113,14 @@ class FedLinHm1(LocalSteps):
     def disclosure(self) -> Disclosure:
         return Disclosure(
             DisclosureKind.SOLVABLE,
-            "In each round, sums over sites of products of their coefficients with those of "
-            "earlier rounds. The sums of two rounds can be solved for every single site's "
-            "coefficients, and those of further rounds for its least squares and cross products. "
-            "They do not show which site is which. If there are not many sites, assume that the "
-            "coordinator knows these numbers. At the end, sums over sites of coefficients, of "
-            "their squares if there are more than two sites, and of prediction errors.",
+            "Each round releases sums over the sites. Their terms are products of a site's "
+            "coefficients now with its own in earlier rounds. After enough rounds (about as many "
+            "as sites divided by coefficients), the sums of two successive rounds can be solved "
+            "for every single site's coefficients, and those of further rounds for its least "
+            "squares and cross products. They do not show which site is which. If there are not "
+            "many sites, assume that the coordinator knows these numbers. The end releases sums "
+            "over sites of coefficients, of their squares if there are more than two sites, and of "
+            "prediction errors.",
             SOLVED_BY_CHOICE,
             other_runs=seen_by_subtraction(self.intercept),
             attacks=("identified_share", "hm1_sums", "hm1_invented"),

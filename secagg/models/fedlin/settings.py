@@ -46,15 +46,16 @@ class FedLinSettings(ABC):
     """`"pooled"`: columns are divided by their pooled standard deviations, which are released.
     `"own"`: columns keep their own units, as in the paper."""
     variance: Literal["pooled", "site"] = "pooled"
-    """If the method needs the noise variance: one variance pooled over sites (`"pooled"`), or one
-    for each site (`"site"`). With `"site"`, it is shrunk to the pooled variance as if by four more
-    records."""
+    """The residual variance that `fedlin_hm1`, and `fedlin_hm2` with prior `"normal"`, estimate
+    before the fit: one for all sites (`"pooled"`), or one for each site (`"site"`). With `"site"`,
+    it is shrunk to the pooled variance as if by four more records."""
     noise_sd: float | None = None
-    """Standard deviation of the noise in the outcome's unit, above 0, if it is known. If it is not
+    """The residual standard deviation in the outcome's unit, above 0, if it is known. If it is not
     set, it is estimated."""
     holdout: float = 0.0
     """Share of each site's records that is held out to measure prediction errors, from 0 to below
-    1. If it is above 0, a site with at least two records holds out at least one."""
+    1. If it is above 0, a site with at least two records holds out at least one. Without noise, a
+    site's rules may require more."""
     holdout_rows: HoldoutRule = "random"
     """Which records are held out: drawn at random by each site, or the last of its file."""
 
@@ -113,7 +114,7 @@ class FedLinSettings(ABC):
             raise JobError("method.noise_sd", "must be positive, from 1e-9 to 1e9")
         for name, unset in (("noise_sd", None), ("variance", "pooled")):
             if not uses_noise and getattr(self, name) != unset:
-                what = "is not used: the noise's variance is not estimated here, or not by itself"
+                what = "is not used: this method does not estimate a residual variance beforehand"
                 raise JobError(f"method.{name}", what, "Leave it out.")
         if self.intercept == "none" and self.scale == "pooled":
             what = 'is "none", and "pooled" units have the pooled mean for their origin'

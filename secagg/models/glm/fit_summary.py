@@ -12,9 +12,13 @@ from scipy.special import chdtrc
 from secagg.contracts import Family, Label, Outcome, State, Variable
 from secagg.core.arrays import Array
 from secagg.models.common.coefficient_table import INTERCEPT, Term
-from secagg.models.common.site_levels import POOLED_FIT_NOTE, POOLED_ROUNDS_NOTE
+from secagg.models.common.site_confounding import POOLED_FIT_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.numerics.precision import ROUNDING
 
+NO_DEVIATIONS_NOTE = (
+    "Effects per standard deviation (SD) are left out: with an exposure, no sum of the run gives "
+    "the standard deviations of the predictors."
+)
 _NEARLY_SEPARATED = 5.0  # for one standard deviation: an odds ratio of about 150
 _LABELS: Mapping[str, Label] = {
     "log_likelihood": ("log-likelihood", ""),
@@ -102,30 +106,30 @@ def predictor_deviations(
     ]
 
 
-def caution(status: str, terms: Sequence[Term], effect: str) -> dict[str, str]:
-    """Return a caution if one standard deviation of a predictor has an enormous effect.
-
-    effect: of the family
-    """
+def caution(status: str, terms: Sequence[Term], family: Family) -> dict[str, str]:
+    """Return a caution if one standard deviation of a predictor has an enormous effect."""
     scaled = [(term.term, term.per_sd.estimate) for term in terms if term.per_sd is not None]
     near = [name for name, estimate in scaled if abs(estimate) > _NEARLY_SEPARATED]
-    if status != "converged" or not near or not effect:
+    if status != "converged" or not near or not family.effect:
         return {}
+    changes = f"one standard deviation changes the {family.effect} more than 148 times"
+    if family.outcome is Outcome.NUMBER:  # nothing separates: an estimate always exists
+        return {"caution": f"of {', '.join(near)}, {changes}: check its unit and its bounds"}
     return {
-        "caution": f"the outcomes are nearly separated by {', '.join(near)} (one standard "
-        f"deviation changes the {effect} more than 148 times), so Wald intervals and p-values are "
-        "unreliable (Hauck & Donner 1977): use the likelihood ratio test"
+        "caution": f"the outcomes are nearly separated by {', '.join(near)} ({changes}), so Wald "
+        "intervals and p-values are unreliable (Hauck & Donner 1977): use the likelihood ratio test"
     }
 
 
-def notes(state: State, family: Family) -> list[str]:
-    """Return what to know about the end of a fit."""
+def notes(state: State, family: Family, exposed: Sequence[Variable] = ()) -> list[str]:
+    """Return what to know about the end of a fit. exposed: predictors, if there is an exposure"""
     match state["status"]:
         case "converged":
             binary = family.outcome is Outcome.BINARY
             pooled = POOLED_ROUNDS_NOTE if binary else POOLED_FIT_NOTE
             assumed = [family.assumption] if family.assumption else []
-            return [*assumed, *([pooled] if state["sites"] > 1 else [])]
+            unscaled = [] if all(each.indicator for each in exposed) else [NO_DEVIATIONS_NOTE]
+            return [*assumed, *([pooled] if state["sites"] > 1 else []), *unscaled]
         case "separated":
             separating = ", ".join(state["separated"])
             why = f"the outcomes are separated by {separating}"

@@ -70,7 +70,7 @@ from secagg.errors import JobError, PeerError
 from secagg.models.common.clipped_sums import exact_bits, gradient_sensitivity
 from secagg.models.common.coefficient_table import INTERCEPT, Term, plain_terms
 from secagg.models.common.gaussian import GAUSSIAN
-from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
+from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.common.variables import choose, outcome_index
 from secagg.models.glm.clipped_gradients import residuals, site_sums
 from secagg.models.glm.logistic import BINOMIAL

@@ -35,6 +35,14 @@ from secagg.models.numerics.precision import ROUNDING
 
 SUFFICIENT_INCREASE = 1e-4  # Armijo's constant; values in (0, 1/2) converge (Boyd, section 9.2)
 DECREMENT_TOLERANCE = 5e-5  # in standard errors; below root(TOLERANCE) / 2, see `diverging`
+_CONCENTRATED = (
+    "the search for estimates cannot go on: a few records have nearly all the weight, so the "
+    "others no longer count"
+)
+_CONCENTRATED_ADVICE = (
+    "Look for outcomes far larger than all others (typing errors, codes for missing values), and "
+    "for levels of a predictor without any event."
+)
 _MAX_BETA_NORM = 1e300  # limit of sum |beta_j|: keeps every x'beta finite
 
 
@@ -127,7 +135,12 @@ def _check(family: Family, X: Array, y: Array, beta: Array) -> None:
 
 
 def newton_direction(
-    gradient: Array, hessian: Array, names: Sequence[str], tolerance: float = TOLERANCE
+    gradient: Array,
+    hessian: Array,
+    names: Sequence[str],
+    tolerance: float = TOLERANCE,
+    *,
+    later: bool = False,
 ) -> Array:
     """Return d = H^-1 g of (4), shape (p,), by Cholesky with unit diagonal.
 
@@ -137,9 +150,10 @@ def newton_direction(
         separation, which `diverging` detects from the direction; then pass ROUNDING, which only
         requires one correct digit of the direction. If the entries have an absolute error e (fixed
         point), neither may be below about p e / (smallest diagonal entry).
+    later: whether the Hessian at beta = 0 had full rank, so that a loss of rank is one of weights
     Raises UsageError that names the column most collinear with those before it.
     """
-    lower, root = _unit_factor(hessian, names, tolerance)
+    lower, root = _unit_factor(hessian, names, tolerance, later=later)
     return np.asarray(cho_solve((lower, True), gradient / root)) / root
 
 
@@ -250,7 +264,7 @@ def covariance(
 
     hessian: at the estimate; transform: T of `units_matrix`; errors as in `newton_direction`
     """
-    lower, root = _unit_factor(hessian, names, tolerance)
+    lower, root = _unit_factor(hessian, names, tolerance, later=True)
     # with A = T D^-1 L'^-1, D the roots, the result is AA': its diagonal has sums of squares
     A = solve_triangular(lower, (transform / root).T, lower=True).T
     return A @ A.T
@@ -281,11 +295,19 @@ def inference(
     return terms if deviations is None else per_sd(terms, deviations)
 
 
-def _unit_factor(hessian: Array, names: Sequence[str], tolerance: float) -> tuple[Array, Array]:
+def _unit_factor(
+    hessian: Array, names: Sequence[str], tolerance: float, *, later: bool = False
+) -> tuple[Array, Array]:
     """Return (L, root) with hessian = diag(root) L L' diag(root).
 
-    A column that depends on the intercept alone is named as a constant one.
+    A column that depends on the intercept alone is named as a constant one; but if `later`, it
+    is not constant: one outcome of 10^9 among zeros, for example, has all the weight.
     """
+    if later:
+        try:
+            return _unit_factor(hessian, names, tolerance)
+        except UsageError:
+            raise UsageError("analysis", _CONCENTRATED, _CONCENTRATED_ADVICE) from None
     root = _diagonal_root(hessian, names)
     correlation = hessian / root[:, None] / root[None, :]
     if names[0] == INTERCEPT:

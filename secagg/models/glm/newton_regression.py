@@ -278,7 +278,7 @@ class NewtonRegression:
         state |= {"beta": state["trial"], "value": value, "hessian": hessian}
         if state["status"] == "last":
             return {**state, "status": "converged"}
-        direction = newton_direction(gradient, hessian, names, error)
+        direction = newton_direction(gradient, hessian, names, error, later=state["rounds"] > 1)
         decrement = newton_decrement(gradient, direction)
         longest, length = self.family.longest_step, float(np.sum(np.abs(direction)))
         step = longest / length if length > longest else 1.0
@@ -351,7 +351,7 @@ class NewtonRegression:
             beta, state["hessian"], transform, names, self.level, error, deviations,
             fit.dispersion, fit.degrees_of_freedom,
         )  # fmt: skip
-        warned = caution(state["status"], terms, self.family.effect)
+        warned = caution(state["status"], terms, self.family)
         summary = {
             "method": self.name,
             "outcome": public.variables[self._outcome(public)].name,
@@ -364,7 +364,7 @@ class NewtonRegression:
             **self._events(state),
             "terms": plain_terms(terms, self.family.effect),
             **fit.statistics(),
-            "notes": [*warned.values(), *notes(state, self.family)],
+            "notes": [*warned.values(), *notes(state, self.family, chosen if exposure else ())],
             **warned,
         }
         arrays = {

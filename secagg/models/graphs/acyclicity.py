@@ -10,8 +10,9 @@ This module avoids two failures of the published programs.
   no others. The objective is then symmetric in W_ij and W_ji. A gradient method that starts from
   zero keeps W_ij = W_ji. With this restriction, the graph is acyclic only if both weights are zero.
   So even the strongest correlation in the data would give no edge, and h would indicate success.
-  `break_ties` changes the weights by up to 1/1000 in a fixed way, so that the search finds a true
-  minimum nearby. Which of two equally good directions it finds is arbitrary.
+  `break_ties` multiplies each weight by a fixed factor within 1 +- 1/1000, once the weights are no
+  longer zero. The search then finds a true minimum nearby. Which of two equally good directions it
+  finds is arbitrary.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def acyclicity(W: Array) -> tuple[float, Array]:
     """Return h(W) and its gradient exp(W o W)' o 2W; both may be inf or NaN for large W.
 
     h has a relative error of a few units in the last place, even near zero, unless only long cycles
-    remain. A cycle of k edges of weight w adds w^2k / (k - 1)!. For w = 0.3 that is 2.5e-7 at k = 5
-    and 1e-16 at k = 10, and truncation may drop it (`secagg.models.numerics.matrix_exponential`). A
-    small h, even h = 0, therefore does not exclude a cycle of edges of 0.3. To test for cycles,
-    apply `is_acyclic` to the edges over a threshold.
+    remain. A cycle of k edges of weight w adds w^(2k) / (k - 1)!. For w = 0.3 that is 2.5e-7 at
+    k = 5 and 1e-16 at k = 10, and truncation may drop it
+    (`secagg.models.numerics.matrix_exponential`). A small h, even h = 0, therefore does not exclude
+    a cycle of edges of 0.3. To test for cycles, apply `is_acyclic` to the edges over a threshold.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         exponential = exponential_minus_identity(W * W)
@@ -53,8 +54,10 @@ def minimise_sparse(objective: Objective, start: Array, penalty: float) -> Finit
     """Minimise objective(W) + penalty * sum |W_ij| over W with a zero diagonal, by L-BFGS-B.
 
     W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
-    in the program of Zheng et al. objective returns the value and the gradient, (p, p).
-    Returns a point whose x is W and whose value contains the penalty.
+    in the program of Zheng and others. Return a point whose x is W and whose value contains the
+    penalty.
+
+    objective: returns the value and the gradient, shape (p, p)
     """
     free = ~np.eye(len(start), dtype=bool)
 
@@ -124,7 +127,10 @@ RAISED_BY_NOISE: Final = (
 
 
 def no_edge_note(W: Array, names: Sequence[str], threshold: float, *, raised: bool = False) -> str:
-    """Return a note on why a learner's graph has no edge; raised: did noise raise its penalty."""
+    """Return a note on why a learner's graph has no edge.
+
+    raised: whether noise raised its penalty
+    """
     if np.any(between_variables(W)):
         return f"no edge: {largest_weight(W, names, f'threshold {threshold:g}')}"
     if raised:

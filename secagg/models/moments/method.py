@@ -53,7 +53,7 @@ from secagg.models.common.clipped_moments import CONSTANT, moments_sensitivity, 
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE, noisy_moments, repaired
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.common.site_levels import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
+from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
 from secagg.models.moments.analyses import Analysis, Describe, Graph, Ols, build_analysis
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update

@@ -59,7 +59,7 @@ from fractions import Fraction
 from secagg.contracts import Stage
 from secagg.contracts.noise import Adjacency, Noise, Placement, Placements
 from secagg.errors import JobError
-from secagg.privacy.accounting.budget import FREE, Cost, rounded_down
+from secagg.privacy.accounting.composition import FREE, Cost, rounded_down
 from secagg.privacy.accounting.discretisation import distance
 from secagg.privacy.accounting.events import (
     Event,

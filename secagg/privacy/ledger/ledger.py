@@ -4,7 +4,7 @@ Each site has a private ledger, and so has the coordinator. A release is a sum, 
 a sum. `record_release` writes a release to disk before the release leaves the party, so a release
 without an entry has not left. Entries are kept after the run, under the name that the owner gave
 to the data set. So the costs of all jobs on one data set count together
-(`secagg.privacy.accounting.budget`).
+(`secagg.privacy.accounting.composition`).
 
 If a release is repeated, it gets the same noise again, which is computed from the stored seed. With
 new noise it would be one more release, because someone could average releases of the same numbers.
@@ -68,11 +68,11 @@ from typing import Any, Final, Self
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import RandomBytes
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal
-from secagg.privacy.accounting.budget import Cap, Cost, check_caps
+from secagg.privacy.accounting.composition import Cap, Cost, check_caps
 from secagg.privacy.ledger import store
 from secagg.privacy.ledger.answers import Answers, answer, read_answers
+from secagg.privacy.ledger.cost_counts import PaidCosts
 from secagg.privacy.ledger.numbers import ReleasedNumbers, Reservation, read_numbers
-from secagg.privacy.ledger.paid_costs import PaidCosts
 from secagg.privacy.ledger.records import (
     PER_RELEASE_FIELDS,
     AskedQuestion,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.privacy.ledger.store import Line
 
 RULE: Final = "exact_numbers"
@@ -128,7 +128,7 @@ class NumberCount:
         """
         known = self.known
         first = "" if self.repeatable else self.session
-        self._chain = encoding.digest([self._chain, first, self.job, *answer]).hex()[:32]
+        self._chain = canonical_encoding.digest([self._chain, first, self.job, *answer]).hex()[:32]
         if self._chain in known.rounds:
             return
         used = self._used + numbers

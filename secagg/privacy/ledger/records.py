@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from secagg.contracts.noise import Adjacency, Placement
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import InternalError
-from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.composition import Cost
 
 VOID: Final = "void (replayable noise)"
 
@@ -91,9 +91,11 @@ class Release:
                 raise InternalError("ledger", "placement 'site' needs a digest of the records")
             content = self.content()
             what = [[n, v] for n, v in content.items() if n not in (*PER_RELEASE_FIELDS, "dataset")]
-            return hashlib.sha256(encoding.dumps(["site", self.records, what])).hexdigest()
+            return hashlib.sha256(
+                canonical_encoding.dumps(["site", self.records, what])
+            ).hexdigest()
         answer = ["round", self.party, self.session, self.round]
-        return hashlib.sha256(encoding.dumps(answer)).hexdigest()
+        return hashlib.sha256(canonical_encoding.dumps(answer)).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import EvidenceError, InternalError, SecaggError, UsageError
 
 _APPLICATION: Final = 0x5345434C
@@ -307,7 +307,7 @@ def _check(db: sqlite3.Connection, where: str) -> None:
 
 
 def _hash(before: bytes, row: list[Value]) -> bytes:
-    return hashlib.sha256(encoding.dumps([before, row])).digest()
+    return hashlib.sha256(canonical_encoding.dumps([before, row])).digest()
 
 
 def _value(db: sqlite3.Connection, query: str) -> Value:

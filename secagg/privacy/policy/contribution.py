@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from secagg.contracts import Body, Spec
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 
 
 @dataclass(frozen=True)
@@ -50,4 +50,4 @@ class PlannedRelease:
 def release_query(query: bytes, spec: Spec, message: Body) -> str:
     """Return the digest of all that determines a release: of `Guard.query`, fields and message."""
     fields = [[f.name, list(f.shape), f.bound, f.fraction_bits, f.kind.value] for f in spec]
-    return encoding.digest([query, fields, message]).hex()
+    return canonical_encoding.digest([query, fields, message]).hex()

@@ -35,11 +35,11 @@ from typing import Any
 
 from secagg.contracts import Body, PublicFacts, SiteRecords, Spec
 from secagg.contracts.noise import Placement
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PolicyRefusal, SecaggError
-from secagg.privacy.accounting.budget import Cap, Cost
 from secagg.privacy.accounting.calibration import EXACT, Calibrated
+from secagg.privacy.accounting.composition import Cap, Cost
 from secagg.privacy.ledger.answers import Answers
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.numbers import NumberCount
@@ -143,7 +143,7 @@ class Guard:
         With noise there are none: see `secagg.privacy.policy.evaluation`.
         """
         if not self._records:
-            self._records = encoding.digest(rows.values).hex()
+            self._records = canonical_encoding.digest(rows.values).hex()
         self._note_share(rows.persons_count, request.total)
         if self.calibrated is not None or request.facts == self._checked:
             return
@@ -228,7 +228,7 @@ class Guard:
         rest = self._rest(answers[-1].request)
         if self.placement is Placement.SITE and not self._records:
             with suppress(SecaggError):  # errors in the records are reported in the sum
-                self._records = encoding.digest(load().values).hex()
+                self._records = canonical_encoding.digest(load().values).hex()
         with self._write_refusal(answers[0].request, "budget"):
             if self.placement is Placement.SITE and not self._records:  # then no noise is re-used
                 costs, job = [*(self._cost(a.request.stage) for a in answers), *rest], self.template
@@ -268,7 +268,7 @@ class Guard:
         """Return a digest of what an exact job asks: after the count, also about the total."""
         if request.total is None:
             return self.job.hex()
-        return encoding.digest([self.job, request.total]).hex()
+        return canonical_encoding.digest([self.job, request.total]).hex()
 
     def _release(self, answer: PlannedRelease) -> Release:
         request = answer.request

@@ -19,7 +19,7 @@ from pydantic import (
 
 from secagg.contracts.noise import Adjacency
 from secagg.core.curve25519 import is_verify_key
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Names = tuple[Annotated[str, Field(min_length=1)], ...]

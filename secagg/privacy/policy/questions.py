@@ -67,7 +67,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 
 LARGEST_MINIMUM = 11
 """The largest `min_records` of a convention (`secagg.privacy.policy.site_policy`). That a site has
@@ -113,7 +113,9 @@ class Question:
     def records(self) -> str:
         """A text that is equal for questions about the same columns in the same order."""
         columns = self.plain()["columns"]
-        return encoding.digest(columns if self.person is None else [columns, self.person]).hex()
+        return canonical_encoding.digest(
+            columns if self.person is None else [columns, self.person]
+        ).hex()
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Question:

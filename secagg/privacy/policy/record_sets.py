@@ -75,7 +75,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import SiteRecords
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import SecaggError
 from secagg.privacy.ledger.records import AskedQuestion, Decision
 from secagg.privacy.policy.differencing import exposed
@@ -242,7 +242,7 @@ def compare_records(
 
 def _changed(earlier: AskedQuestion, then: ReadQuestion, new: ReadQuestion) -> str | None:
     """Return why records that changed since an earlier question forbid the new one (rule 3)."""
-    if not earlier.same_records(encoding.digest(then.rows.values).hex()):
+    if not earlier.same_records(canonical_encoding.digest(then.rows.values).hex()):
         return (
             "since an earlier exact job, records were corrected, removed or put in another order, "
             "or were added elsewhere than at the end of the file. Undo the change, and add records "

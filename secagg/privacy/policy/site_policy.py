@@ -68,7 +68,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_valid
 
 from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.policy.policy_tables import (
     Budget,
     Columns,

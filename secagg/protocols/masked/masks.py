@@ -45,7 +45,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from secagg.contracts import Context
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import read_frame, write_frame
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
@@ -94,7 +94,7 @@ def commit(self_secret: bytes) -> bytes:
 
     The digest hides the secret, because nobody can try 2^256 values.
     """
-    return encoding.digest(["secagg self secret 1", self_secret])
+    return canonical_encoding.digest(["secagg self secret 1", self_secret])
 
 
 # --- statements: signed once, shown to all parties -----------------------------------------------
@@ -163,7 +163,7 @@ def _are_keys(*keys: bytes) -> bool:
 def directory_digest(directory: Directory) -> bytes:
     """Return the digest that all sites must agree on."""
     plain = {site: keys.to_plain() for site, keys in directory.items()}
-    return encoding.digest(["secagg key directory 1", plain])
+    return canonical_encoding.digest(["secagg key directory 1", plain])
 
 
 # --- secrets and seeds ---------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def pair_keys(
             secret = own.exchange(X25519PublicKey.from_public_bytes(key))
         except ValueError:  # the shared secret would be zero
             raise PeerError(peer, "advertised an invalid key (of small order)") from None
-        info = encoding.dumps(["secagg pair key 1", kind, sorted((me, peer))])
+        info = canonical_encoding.dumps(["secagg pair key 1", kind, sorted((me, peer))])
         keys[peer] = HKDF(hashes.SHA256(), SEED_BYTES, salt=session, info=info).derive(secret)
     return keys
 
@@ -200,7 +200,7 @@ def label(
     previous: digest of the key directory, or the label of the previous sum
     masking: the sites that mask their contributions
     """
-    return encoding.digest(
+    return canonical_encoding.digest(
         ["secagg masks 1", session, round_, previous, sorted(masking), request_digest]
     )
 
@@ -236,12 +236,12 @@ def open_shares(pair: bytes, sealed: bytes, sender: str, recipient: str) -> byte
 
 
 def _sealing_key(pair: bytes, sender: str, recipient: str) -> bytes:
-    return seed(pair, encoding.digest(["secagg sealed shares 1", sender, recipient]))
+    return seed(pair, canonical_encoding.digest(["secagg sealed shares 1", sender, recipient]))
 
 
 def survivors_digest(label_: bytes, survivors: Sequence[str]) -> bytes:
     """Return the digest of the survivors' names, which each survivor signs before unmasking."""
-    return encoding.digest(["secagg survivors 1", label_, sorted(survivors)])
+    return canonical_encoding.digest(["secagg survivors 1", label_, sorted(survivors)])
 
 
 def mask(vector: RingVector, me: str, pair_seeds: Mapping[str, bytes], own: bytes | None) -> None:

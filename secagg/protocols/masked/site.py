@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Iterable, Mapping, Sequence
 
 from secagg.contracts import Body, Context
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.ring import RingVector
 from secagg.errors import PeerError, PolicyRefusal
 from secagg.protocols.masked import masks, shamir
@@ -65,11 +65,13 @@ def share(
     held = {context.me: dealt.pop(context.me)}
     pairs = _pairs(own, "shares", directory, dealt, context)
     sealed = {
-        site: masks.seal_shares(pairs[site], encoding.dumps(both), context.me, site, context.random)
+        site: masks.seal_shares(
+            pairs[site], canonical_encoding.dumps(both), context.me, site, context.random
+        )
         for site, both in dealt.items()
     }
     # One value is faster than many, because every phase decodes and encodes the state.
-    plain = encoding.dumps({site: keys.to_plain() for site, keys in directory.items()})
+    plain = canonical_encoding.dumps({site: keys.to_plain() for site, keys in directory.items()})
     return {**state, "directory": plain, "near": near, "held": held}, {"envelopes": sealed}
 
 
@@ -137,7 +139,7 @@ def _later_masks(
     """
     cohort = sorted(body["cohort"])  # `Party` has checked the rules on it, and that it is fixed
     session = state.get("session") or _begin_session(state, cohort, plan, context)
-    if session["cohort"] != encoding.dumps(cohort):
+    if session["cohort"] != canonical_encoding.dumps(cohort):
         raise PolicyRefusal(context.me, "the sites changed after the first sum")
     label = masks.label(
         context.session, context.round, session["label"], cohort, context.request_digest
@@ -168,7 +170,7 @@ def _begin_session(
     peer_keys = b"".join(
         key + cohort.index(site).to_bytes(_INDEX_BYTES, "little") for site, key in pairs.items()
     )
-    return {"cohort": encoding.dumps(cohort), "label": state["label"], "peers": peer_keys}
+    return {"cohort": canonical_encoding.dumps(cohort), "label": state["label"], "peers": peer_keys}
 
 
 def _split(peers: bytes) -> list[bytes]:
@@ -306,7 +308,7 @@ def _pairs(
 def _open_shares(site: str, sealed: object, pair: bytes, context: Context) -> dict[str, bytes]:
     if not isinstance(sealed, bytes):
         raise PeerError(context.roster.coordinator, f"did not relay the shares of {site}")
-    match encoding.loads(masks.open_shares(pair, sealed, site, context.me)):
+    match canonical_encoding.loads(masks.open_shares(pair, sealed, site, context.me)):
         case {"first": bytes(first), "self": bytes(self_share), **rest} if not rest and {
             len(first),
             len(self_share),
@@ -337,7 +339,7 @@ def _own_keys(own: OwnSecrets) -> PublicKeys:
 def _directory(state: SiteState, context: Context) -> Directory:
     if "directory" not in state:
         raise PeerError(context.roster.coordinator, "asks to mask before keys were shared")
-    plain = encoding.loads(state["directory"])
+    plain = canonical_encoding.loads(state["directory"])
     return {site: PublicKeys(**keys) for site, keys in plain.items()}
 
 

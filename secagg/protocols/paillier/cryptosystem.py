@@ -10,8 +10,8 @@ must learn nothing about any single plaintext. This property (semantic security,
 depends on these assumptions:
 
 * DCR, the decisional composite residuosity assumption (Paillier, section 2): random n-th residues
-  modulo n^2 cannot be distinguished from random units. For keys without h_s, whose randomisers are
-  r^n, this is enough.
+  modulo n^2 cannot be distinguished from random units. Keys that secagg makes have h_s, a public
+  n-th residue (see `keys`). For keys without h_s, whose randomisers are r^n, DCR is enough.
 * For keys with h_s, in addition: factoring is hard. The randomiser is h_s^a, where a is uniform but
   has only ceil(bits/2) bits (Damgård-Jurik-Nielsen, section 4.1). The literature refers to
   Goldreich and Rosen ("On the security of modular exponentiation with application to the
@@ -28,9 +28,10 @@ Not protected:
   possible. So a key holder must decrypt only sums that its policy allows.
 * The result, if a site encrypts a value out of range.
 * The number of ciphertexts, which is public.
-* Timing. The time of the computations depends on secrets (see `fixed_base`), also in GMP's power
-  with exponent p - 1. Only the kernels' power takes constant time (see power.c). Attackers on the
-  same computer are out of scope, and callers must not reveal how long a decryption takes.
+* Timing. The time of the computations depends on secrets (see `fixed_base`), including GMP's
+  modular exponentiation with the secret exponent p - 1. Only the kernels' exponentiation takes
+  constant time (see power.c). Attackers on the same computer are out of scope, and callers must not
+  reveal how long a decryption takes.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def multiply(key: PublicKey, columns: Sequence[Sequence[int]]) -> Integers:
     """Return the ciphertexts of the sums: the elementwise product of all columns.
 
     columns: one vector of ciphertexts for each site, all of the same length
-    Raises `PeerError` with the number of the column (from 0) if a column has another length, or if
-    a number is not a unit or not between 0 and n^2. Raises `UsageError` if there are no columns.
+    Raises `PeerError` with the number of the column (from 0) if its length is not that of column 0,
+    or if a number is not a unit or not between 0 and n^2. Raises `UsageError` without columns.
     """
     if not columns:
         raise UsageError("paillier", "no ciphertexts to add")
@@ -129,7 +130,7 @@ def decrypt(key: PrivateKey, ciphertexts: Sequence[int]) -> Integers:
     """Return the plaintexts, in [0, n).
 
     Paillier's decryption modulo p and q (section 7): c^(p-1) = 1 + m (p-1) n modulo p^2, because
-    the order of the randomiser divides p - 1 there; and (p-1) n = -n modulo p^2, so
+    modulo p^2 the order of the randomiser divides p - 1. And (p-1) n = -n modulo p^2. So
     m = -((c^(p-1) mod p^2) - 1)/p * q^-1 modulo p.
     Raises `PeerError` for a number that is not a unit or not between 0 and n^2.
     """

@@ -71,7 +71,7 @@ from secagg.contracts import (
     Shape,
     Total,
 )
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import Header
 from secagg.core.identity import Role
 from secagg.core.randomness import RandomBytes
@@ -214,7 +214,7 @@ class ThresholdPaillier(PaillierPhases):
         columns: list[Integers] = []
         for site in body["contributors"]:
             attested = Header.from_bytes(body["claims"][site][0])
-            digest = encoding.digest(_contribution(sent.get(site), share.public))
+            digest = canonical_encoding.digest(_contribution(sent.get(site), share.public))
             if not hmac.compare_digest(digest, attested.body_digest):
                 raise PeerError(
                     context.roster.coordinator, f"did not relay the ciphertexts that {site} sent"
@@ -317,7 +317,7 @@ def _contribution(ciphertexts: object, public: PublicKey) -> Body:
 
 
 def _key_digest(public: PublicKey) -> bytes:
-    return encoding.digest([public.n, public.h_s])
+    return canonical_encoding.digest([public.n, public.h_s])
 
 
 def _plain(share: KeyShare) -> Body:

@@ -26,6 +26,7 @@ _VIEWS = {
 }
 _FLOOR = 1e-3  # of an axis of rates
 _STATISTICS = ("means", "covariances")
+_NONE = 1e-3  # at most: a share of the means that a sum within sites determines, by rounding
 
 
 def audit_page(audit: Mapping[str, Any]) -> str:
@@ -92,10 +93,13 @@ def remark(found: Mapping[str, Any]) -> str:
     reference = found["details"].get("one_sum_of_moments")
     if not reference:
         return ""
-    shares = " and ".join(f"{percent(reference[name])} of their {name}" for name in _STATISTICS)
+    what = "One sum of moments"
+    shares = [f"{percent(reference[name])} of their {name}" for name in _STATISTICS]
+    if reference["means"] < _NONE:
+        what, shares = f"{what} within sites", ["none of their means", *shares[1:]]
     return (
-        f"One sum of moments, which every linear analysis needs, already determines {shares}, on "
-        "average over the sites; the number is what this run adds to that."
+        f"{what}, which every linear analysis needs, already determines {' and '.join(shares)}, "
+        "on average over the sites; the number is what this run adds to that."
     )
 
 

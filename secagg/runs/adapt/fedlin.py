@@ -26,6 +26,7 @@ from secagg.contracts import Result
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import UsageError
+from secagg.evidence.integrity import checked_result
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
@@ -81,8 +82,8 @@ class FinishedHm2Run:
 
     @classmethod
     def read(cls, run: RunFolder) -> FinishedHm2Run:
-        """Read a run's folder. Raises `UsageError` for another method."""
-        job, result = run.job, run.result
+        """Read a run's folder. Raises `UsageError` for another method, `EvidenceError`."""
+        job, result = checked_result(run)
         with run.well_formed("result"):
             return cls.of(job, result)
 

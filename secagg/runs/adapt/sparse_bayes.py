@@ -21,6 +21,7 @@ from secagg.contracts import PublicFacts
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
+from secagg.evidence.integrity import checked_result
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Continuous, Job
@@ -68,8 +69,8 @@ class FinishedSparseRun:
 
     @classmethod
     def read(cls, run: RunFolder) -> FinishedSparseRun:
-        """Read a run's folder. Raises `UsageError` for another method."""
-        job, method, result = run.job, run.method, run.result
+        """Read a run's folder. Raises `UsageError` for another method, `EvidenceError`."""
+        (job, result), method = checked_result(run), run.method
         if not isinstance(method, SparseRegression):
             raise UsageError(str(run.path), f"is a run of {method.name!r}")
         with run.well_formed("result"):

@@ -4,7 +4,7 @@
 site's records stay at the site.
 
 Not protected: the result may contain the values of single records of this site in recognisable
-form. It belongs to the site. Nothing here is noisy, also after a run with noise.
+form. It belongs to the site. This step adds no noise, even if the run itself had noise.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class FinishedNetworks:
 
     @classmethod
     def of(cls, job: Job, result: Result, session: str = "") -> Self:
-        """Return the run of a result in memory. Raises `UsageError` as `read` does."""
+        """Return the parts of a run whose result is in memory. Raises `UsageError` as `read`."""
         finished = FinishedNgmRun.of(job, result)
         names, arrays = finished.cells.names, result.arrays
         columns = {name: column for name, column in job.columns.items() if name in names}

@@ -17,8 +17,8 @@ from secagg.contracts.noise import Placement
 from secagg.core.identity import COORDINATOR
 from secagg.errors import PolicyRefusal, UsageError
 from secagg.jobs.data_sources import SiteSource, as_policy
-from secagg.privacy.accounting.budget import Cap
 from secagg.privacy.accounting.calibration import EXACT
+from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation

@@ -20,6 +20,7 @@ import pandas as pd
 from secagg.contracts import PublicFacts, Result
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
+from secagg.evidence.integrity import checked_result
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Continuous, Job, Number
@@ -59,8 +60,8 @@ class FinishedModuleRun:
 
     @classmethod
     def read(cls, run: RunFolder) -> FinishedModuleRun:
-        """Read a run's folder. Raises `UsageError` for another method."""
-        job, result = run.job, run.result
+        """Read a run's folder. Raises `UsageError` for another method, `EvidenceError`."""
+        job, result = checked_result(run)
         with run.well_formed("result"):
             return cls.of(job, result)
 

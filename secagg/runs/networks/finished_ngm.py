@@ -25,6 +25,7 @@ from secagg.contracts import Result
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import DataError, UsageError
+from secagg.evidence.integrity import checked_result
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
@@ -91,8 +92,8 @@ class FinishedNgmRun:
 
     @classmethod
     def read(cls, run: RunFolder) -> FinishedNgmRun:
-        """Read a run's folder. Raises `UsageError` for another method."""
-        job, result = run.job, run.result
+        """Read a run's folder. Raises `UsageError` for another method, `EvidenceError`."""
+        job, result = checked_result(run)
         with run.well_formed("result"):
             return cls.of(job, result)
 

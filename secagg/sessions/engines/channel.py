@@ -1,7 +1,7 @@
 """The connection between the coordinator and one party on the same computer: framing and greeting.
 
-A message is plain data in the encoding of `secagg.core.encoding`, after its length in 4 big-endian
-bytes. It has at most `LIMIT` bytes, and at most `GREETING_LIMIT` before the greeting is
+A message is plain data, encoded by `secagg.core.canonical_encoding`, after its length in 4
+big-endian bytes. It has at most `LIMIT` bytes, and at most `GREETING_LIMIT` before the greeting is
 complete. The coordinator accepts only as many bytes as a message of the run can have by its plan
 (`secagg.sessions.rounds.StagePlans`). A greater length, more items than such a message has, or
 bytes that the encoding does not accept, raise `PeerError`, before they are read or decoded.
@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import MAX_ITEMS
 from secagg.core.identity import PublicIdentity
 from secagg.core.randomness import RandomBytes
@@ -50,7 +50,7 @@ _PREFIX: Final = 4
 
 def pack(message: Any) -> bytes:
     """Return a message after its length. Raises `CapabilityError` if the message is too long."""
-    body = encoding.dumps(message)
+    body = canonical_encoding.dumps(message)
     if len(body) > LIMIT:
         raise CapabilityError(
             "engine", f"a message has {len(body)} bytes, and the limit is {LIMIT}"
@@ -67,7 +67,7 @@ def _length(prefix: bytes, limit: int) -> int:
 
 def proof(token: bytes, role: str, first: bytes, second: bytes, name: str) -> bytes:
     """Return the answer to these two challenges, which requires the token."""
-    return hmac.digest(token, encoding.dumps([role, first, second, name]), hashlib.sha256)
+    return hmac.digest(token, canonical_encoding.dumps([role, first, second, name]), hashlib.sha256)
 
 
 async def receive(reader: asyncio.StreamReader, limit: int = LIMIT) -> Any:
@@ -76,7 +76,7 @@ async def receive(reader: asyncio.StreamReader, limit: int = LIMIT) -> Any:
     A frame is one item of such a message and is decoded later, outside the event loop.
     """
     length = _length(await reader.readexactly(_PREFIX), limit)
-    return encoding.loads(await reader.readexactly(length), _REPLY_ITEMS)
+    return canonical_encoding.loads(await reader.readexactly(length), _REPLY_ITEMS)
 
 
 async def greet_party(
@@ -160,7 +160,9 @@ class Line:
 
     def receive(self, limit: int = LIMIT) -> Any:
         """Return the next message. Raises `PeerError`, `EOFError` or `OSError`."""
-        return encoding.loads(self._exactly(_length(self._exactly(_PREFIX), limit)), MAX_ITEMS)
+        return canonical_encoding.loads(
+            self._exactly(_length(self._exactly(_PREFIX), limit)), MAX_ITEMS
+        )
 
     def _exactly(self, size: int) -> bytes:
         parts = bytearray()

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import Role
 from secagg.core.randomness import system_random
 from secagg.jobs.job import Job
-from secagg.sessions.engines.stored_party import read_seconds
+from secagg.sessions.engines.crash_safe_party import read_seconds
 
 _CLOSE_SECONDS = 2.0
 """Seconds in which a process must end before it is killed."""
@@ -73,7 +73,7 @@ class Launcher:
         }  # fmt: skip
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the process has ended; the caller will notice
-            process.stdin.write(encoding.dumps(setup))
+            process.stdin.write(canonical_encoding.dumps(setup))
             process.stdin.close()
 
     def kill(self, name: str) -> None:

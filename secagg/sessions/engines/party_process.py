@@ -6,7 +6,7 @@ own records, keeps its own state, and answers the coordinator over one connectio
 ends, so no process is left over. A process that is started again on the same folder continues where
 the last one stopped; the coordinator sees only a slow answer.
 
-The party has a private folder: that of `secagg.sessions.engines.stored_party`, and
+The party has a private folder: that of `secagg.sessions.engines.crash_safe_party`, and
 
 =========  ======================================================================================
 keys       its signing key and its opening key, drawn at the first start
@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.printable import printable_lines
 from secagg.core.private_files import exclusive_lock, read_checked, write_checked
@@ -31,14 +31,14 @@ from secagg.errors import DataError, PeerError, SecaggError
 from secagg.jobs.data_sources import SiteSource, find_sites
 from secagg.jobs.job import Job
 from secagg.sessions.engines.channel import Line
-from secagg.sessions.engines.stored_party import StoredParty
+from secagg.sessions.engines.crash_safe_party import CrashSafeParty
 from secagg.sessions.planned_job import Planned, plan_sites
 
 _CONNECT_SECONDS = 10.0
 """Seconds to wait until an earlier process of the same party has ended."""
 
 
-class PartyProcess(StoredParty):
+class PartyProcess(CrashSafeParty):
     """A party that reads the job's folder, as its user gave it, and draws its own keys."""
 
     def __init__(self, folder: Path, name: str, role: Role, job: Job) -> None:
@@ -83,7 +83,7 @@ def note(text: str) -> None:
 
 def main() -> None:
     """Take part until the coordinator closes the connection."""
-    setup = encoding.loads(sys.stdin.buffer.read())
+    setup = canonical_encoding.loads(sys.stdin.buffer.read())
     folder, name, role = Path(setup["folder"]), setup["name"], Role(setup["role"])
     try:
         with exclusive_lock(folder / "lock", _CONNECT_SECONDS):

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.private_files import read_checked, write_checked
 from secagg.errors import EvidenceError
 
@@ -50,7 +50,7 @@ class Progress:
 
     def after(self, step: Any) -> Self:
         """Return the progress after one more step, which is plain data."""
-        head = encoding.digest(["secagg progress 1", self.steps + 1, self.head, step])
+        head = canonical_encoding.digest(["secagg progress 1", self.steps + 1, self.head, step])
         return type(self)(self.steps + 1, head, self.head)
 
     def to_plain(self) -> list[Any]:

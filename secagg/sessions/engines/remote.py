@@ -26,13 +26,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Self
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import Delivery, Recorder, record_nothing, write_frame
 from secagg.core.identity import Identity, PublicIdentity, Roster
 from secagg.errors import PeerError, ProtocolAbort, SecaggError
 from secagg.sessions.engines.engine import deliveries
 from secagg.sessions.engines.site_node import OPEN, read_hello
-from secagg.sessions.replies import first_of, refusal
+from secagg.sessions.received_frames import first_of, refusal
 
 Call = Callable[[str, bytes, float], bytes]
 """call(party, message, seconds) returns the answer, or raises an exception if there is none."""
@@ -84,7 +84,7 @@ class RemoteEngine:
 
         Raises `PeerError` for a party with other keys, `UsageError` for another version of secagg.
         """
-        greeting = encoding.dumps(["hello"])
+        greeting = canonical_encoding.dumps(["hello"])
 
         def greet(name: str, until: float) -> PublicIdentity:
             answer = self._answer(name, greeting, until, _GREETING_BYTES)
@@ -107,7 +107,7 @@ class RemoteEngine:
         body = {"job": self._job, "roster": roster.to_plain(), "nonce": nonce}
         self._session, self._opened = session, set()
         self._openings = {
-            name: encoding.dumps(
+            name: canonical_encoding.dumps(
                 ["open", session, write_frame(self._coordinator, session, 0, OPEN, name, body)]
             )
             for name in self._parties.keys() & roster.parties.keys()
@@ -134,7 +134,7 @@ class RemoteEngine:
 
     def _ask(self, name: str, request: bytes, until: float) -> bytes:
         """Return a party's reply. Raises `TimeoutError`, or the error of a refused opening."""
-        message = encoding.dumps(["handle", self._session, request])
+        message = canonical_encoding.dumps(["handle", self._session, request])
         digest = hashlib.sha256(request).digest()
         while True:
             if name not in self._opened:
@@ -167,7 +167,7 @@ class RemoteEngine:
                 answer = self._call(name, message, left)
                 if not isinstance(answer, bytes) or len(answer) > limit:
                     raise PeerError(name, "sends too much, or no bytes")
-                return encoding.loads(answer, _ITEMS)
+                return canonical_encoding.loads(answer, _ITEMS)
             except Exception:  # of any engine; the party may come back
                 time.sleep(min(_PAUSE, max(until - time.monotonic(), 0.0)))
         raise TimeoutError

@@ -1,7 +1,7 @@
 """A party on a computer of its own, for any federated engine: bytes come in, bytes go out.
 
 An engine's adapter passes each call to `PartyNode.answer`. Messages are plain data in the encoding
-of `secagg.core.encoding`, and a message and its answer are
+of `secagg.core.canonical_encoding`, and a message and its answer are
 
     ["hello"]                      ["hello", version of secagg, name, verify key, seal key]
     ["open", session, frame]       ["opened", session], or ["busy"]
@@ -56,7 +56,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import read_frame
 from secagg.core.identity import PublicIdentity, Role, Roster
 from secagg.core.printable import is_printable
@@ -65,12 +65,12 @@ from secagg.core.version import __version__
 from secagg.errors import InternalError, PeerError, SecaggError, UsageError
 from secagg.jobs.data_sources import SiteSource
 from secagg.jobs.job import Job, parse_job
-from secagg.sessions.engines.stored_party import StoredParty
+from secagg.sessions.engines.crash_safe_party import CrashSafeParty
 from secagg.sessions.homes.approvals import check_approved
 from secagg.sessions.homes.home import Home
 from secagg.sessions.homes.own_source import plan_at_home
 from secagg.sessions.planned_job import Planned, may_be_sites
-from secagg.sessions.replies import refusal
+from secagg.sessions.received_frames import refusal
 
 OPEN: Final = "open session"
 """The phase of the frame that opens a session. No protocol has a phase of this name."""
@@ -110,7 +110,7 @@ class PartyNode:
 
     def _answer(self, message: bytes) -> bytes:
         try:
-            return encoding.dumps(self._answered(message))
+            return canonical_encoding.dumps(self._answered(message))
         except SecaggError as error:
             return self._refusal(error.code, error.line())
         except Exception:  # its text may quote a record
@@ -119,13 +119,13 @@ class PartyNode:
     def _refusal(self, code: str, text: str) -> bytes:
         with suppress(OSError):  # a full disk: the code alone must do
             self._home.note(text)
-        return encoding.dumps(["refused", code])
+        return canonical_encoding.dumps(["refused", code])
 
     def _answered(self, message: bytes) -> list[Any]:
         largest = max([_MAX_OPENING, *(party.message_bytes for party in self._open.values())])
         if len(message) > largest:
             raise PeerError("engine", f"a message of {len(message)} bytes is too long")
-        match encoding.loads(message, _MAX_ITEMS):
+        match canonical_encoding.loads(message, _MAX_ITEMS):
             case ["hello"]:
                 public = self._home.identity.public
                 return ["hello", __version__, public.name, public.verify_key, public.seal_key]
@@ -175,7 +175,7 @@ class PartyNode:
         return True
 
 
-class _HomeParty(StoredParty):
+class _HomeParty(CrashSafeParty):
     """A party whose keys, records and rules are those of its home."""
 
     def __init__(self, home: Home, session: bytes, job: Job) -> None:

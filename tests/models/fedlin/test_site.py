@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secagg.contracts import PublicFacts, Variable
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.models.fedlin.design import Intercept, Layout
 from secagg.models.fedlin.site import Site, least_squares, split_holdout
 
@@ -101,7 +101,7 @@ def test_site_statistics_represent_the_records(intercept: Intercept, n: int) -> 
 def test_a_sites_memory_survives_encoding_with_the_same_bits(n: int) -> None:
     """Over the wire's encoding, as between rounds: the same bits."""
     site = Site.of(layout(), rows(n), CENTRE, SCALE)
-    again = Site.read(encoding.loads(encoding.dumps(site.state())))
+    again = Site.read(canonical_encoding.loads(canonical_encoding.dumps(site.state())))
     assert again.state().keys() == site.state().keys()
     for name, value in site.state().items():
         assert np.array_equal(again.state()[name], value), name

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -26,9 +27,12 @@ from secagg.contracts import (
 )
 from secagg.core.arrays import Array
 from secagg.core.randomness import system_random
-from secagg.errors import DataError, JobError, PeerError
+from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.jobs.job import parse_job
 from secagg.jobs.registry import METHODS, make_method
+from secagg.models.common.coefficient_table import Term
+from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE
+from secagg.models.glm.fit_summary import NO_DEVIATIONS_NOTE, caution
 from secagg.models.glm.newton import check_predictors, record_weights, term_sums
 from secagg.models.glm.newton_regression import NewtonRegression
 from secagg.privacy.policy.answered_weights import effective_records
@@ -210,9 +214,11 @@ POISSON = {"outcome": "count", "predictors": ["x"]}
 TABLES = {site: records(i, 40 + i) for i, site in enumerate(SITES)}
 
 
-def poisson(tables: dict[str, pd.DataFrame] = TABLES, **method: Any) -> dict[str, Any]:
+def poisson(
+    tables: dict[str, pd.DataFrame] = TABLES, high: int = 60, **method: Any
+) -> dict[str, Any]:
     asked = job("poisson")
-    asked["columns"] |= {"extra": {"type": "binary"}}
+    asked["columns"] |= {"extra": {"type": "binary"}, "count": {"type": "count", "high": high}}
     asked["method"] = {"name": "poisson", **POISSON, **method}
     filled = {site: table.assign(**{"extra": 0, **table}) for site, table in tables.items()}
     planned = plan_job(parse_job(asked), filled)
@@ -233,6 +239,18 @@ def test_a_level_without_events_is_named_as_separating() -> None:
         table.loc[table.extra == 1, "count"] = 0
     summary = poisson(half, predictors=["x", "extra"])
     assert summary["status"] == "separated" and summary["notes"][0].endswith("by extra.")
+
+
+def test_one_huge_count_among_zeros_is_not_a_constant_predictor() -> None:
+    """It has all the weight, so nothing else counts; but the predictor varies."""
+    half = {site: table.assign(extra=np.arange(len(table)) % 2) for site, table in TABLES.items()}
+    for table in half.values():
+        table["count"] = 0
+    half[SITES[0]].loc[0, "count"] = 10**9
+    with pytest.raises(UsageError) as caught:
+        poisson(half, high=10**9, predictors=["x", "extra"])
+    assert caught.value.advice not in ("", CONSTANT_COLUMN_ADVICE)
+    assert "does not vary" not in caught.value.what
 
 
 def test_counts_that_are_all_zero_have_no_estimate() -> None:
@@ -277,7 +295,11 @@ def test_exposures_on_both_scales_give_the_same_rates() -> None:
         np.testing.assert_allclose(logged.arrays[key], plain.arrays[key], rtol=1e-9)
     assert "per_sd" in plain.summary["terms"][1]
     assert plain.summary["terms"][1]["per_sd"] is None  # the first Hessian has weights
-    assert poisson()["terms"][1]["per_sd"] is not None
+    assert plain.summary["notes"][-1] == NO_DEVIATIONS_NOTE
+    unexposed, levels = poisson(), poisson(exposure="time", predictors=["case"])
+    assert unexposed["terms"][1]["per_sd"] is not None
+    for summary in (unexposed, levels):  # a level never has a standard deviation
+        assert NO_DEVIATIONS_NOTE not in summary["notes"]
 
 
 @pytest.mark.parametrize(
@@ -373,3 +395,13 @@ def test_a_site_refuses_predictors_at_which_terms_are_clipped(eta: float) -> Non
     check_predictors(np.array([-3.1, 2.0]), bounds)
     with pytest.raises(PeerError):
         check_predictors(np.array([0.0, eta]), replace(bounds, least_predictor=-3.0))
+
+
+def test_a_caution_speaks_of_separation_only_where_outcomes_can_be_separated(
+    family: Family,
+) -> None:
+    term = cast(Term, SimpleNamespace(term="dose", per_sd=SimpleNamespace(estimate=6.0)))
+    separable = caution("converged", [term], family)["caution"]
+    measured = caution("converged", [term], replace(family, outcome=Outcome.NUMBER))["caution"]
+    assert "dose" in separable and "separated" in separable and "likelihood ratio" in separable
+    assert "dose" in measured and "separated" not in measured and "likelihood" not in measured

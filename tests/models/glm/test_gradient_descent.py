@@ -20,7 +20,7 @@ from support.methods.gradients import (
 from secagg.contracts import PublicFacts, Variable
 from secagg.contracts.noise import Noise, Placement
 from secagg.errors import JobError, PeerError
-from secagg.models.common.site_levels import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
+from secagg.models.common.site_confounding import POOLED_NOISED_NOTE, POOLED_ROUNDS_NOTE
 from secagg.models.glm.gradient_descent import Gradient
 
 

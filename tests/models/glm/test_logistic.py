@@ -9,7 +9,7 @@ import secagg
 from secagg.errors import JobError, UsageError
 from secagg.models.common.coefficient_table import INTERCEPT
 from secagg.models.common.pooled_moments import CONSTANT_COLUMN_ADVICE
-from secagg.models.common.site_levels import POOLED_ROUNDS_NOTE
+from secagg.models.common.site_confounding import POOLED_ROUNDS_NOTE
 
 COLUMNS = {
     "age": {"type": "continuous", "low": 0, "high": 120},

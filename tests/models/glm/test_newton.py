@@ -337,7 +337,7 @@ def test_a_ratio_beyond_floats_is_none():
 
 def test_inference_refuses_what_it_cannot_invert():
     singular = np.array([[1.0, 1.0], [1.0, 1.0]])
-    with pytest.raises(UsageError, match="'x'"):
+    with pytest.raises(UsageError):
         inference(np.zeros(2), singular, np.eye(2), ["(intercept)", "x"])
     with pytest.raises(UsageError):
         inference(np.zeros(2), np.eye(2), np.eye(2), ["(intercept)", "x"], level=95)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import secagg
 from secagg.contracts import PublicFacts, SiteRecords, Variable
 from secagg.errors import CapabilityError
-from secagg.models.common.site_levels import POOLED_LINEAR_NOTE
+from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE
 from secagg.models.common.units import centred as without_means
 from secagg.models.graphs.pc_ges import PartialCorrelationTest
 from secagg.models.moments.method import LEVELS_NOTE

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize, rosen, rosen_der
 
 from secagg.contracts import State
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.models.neural.optimisers import Optimiser, advance, begin
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -112,9 +112,9 @@ def test_adam_moves_by_the_rate_whatever_the_scale() -> None:
 def test_a_stored_state_continues_identically(optimiser: Optimiser) -> None:
     objective, _ = quadratic(2, 4, 10)
     state = search(optimiser, objective, np.ones(4), 5)
-    again = encoding.loads(encoding.dumps(state))
+    again = canonical_encoding.loads(canonical_encoding.dumps(state))
     value, gradient = objective(state["point"])
     one, two = (
         advance(optimiser, each, value, gradient, rate=0.1, momentum=0.0) for each in (state, again)
     )
-    assert encoding.dumps(one) == encoding.dumps(two)
+    assert canonical_encoding.dumps(one) == canonical_encoding.dumps(two)

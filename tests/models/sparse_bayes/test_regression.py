@@ -9,7 +9,7 @@ import pytest
 from support.methods.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Variable
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.randomness import RandomBytes, seeded_random
 from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.models.sparse_bayes.base import DRAWS, RECORDS, SparseModel
@@ -286,8 +286,8 @@ def test_batched_sites_have_the_same_bits_as_single_sites(step: Any) -> None:
             update, alone[k] = method.contribute(
                 DRAWS, rows[k], message, alone[k], public, first[k]
             )
-            assert encoding.dumps(update) == encoding.dumps(together[k][0])
-            assert encoding.dumps(alone[k]) == encoding.dumps(stacked[k])
+            assert canonical_encoding.dumps(update) == canonical_encoding.dumps(together[k][0])
+            assert canonical_encoding.dumps(alone[k]) == canonical_encoding.dumps(stacked[k])
 
 
 def test_effects_are_found_at_sites_with_few_records() -> None:

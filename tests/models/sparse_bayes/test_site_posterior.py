@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.models.sparse_bayes.site_posterior import BATCHES, add_draw, begin_sums, own_posterior
 
 
 def sums_of(draws: np.ndarray) -> dict[str, np.ndarray]:
     held = begin_sums({"x": draws.shape[1:]})
     for at, draw in enumerate(draws):
-        held = encoding.loads(encoding.dumps(add_draw(held, {"x": draw}, at, len(draws))))
+        held = canonical_encoding.loads(
+            canonical_encoding.dumps(add_draw(held, {"x": draw}, at, len(draws)))
+        )
     return own_posterior(held["x"])
 
 

@@ -11,8 +11,8 @@ from secagg.contracts import Field, Kind, LocalTraining, Stage
 from secagg.contracts.noise import Adjacency, Clip, Placement
 from secagg.errors import CapabilityError, JobError, PolicyRefusal, UsageError
 from secagg.models.common.clipped_sums import gradient_sensitivity
-from secagg.privacy.accounting.budget import FREE, Cap, Cost, check_caps
 from secagg.privacy.accounting.calibration import Calibrated, calibrate
+from secagg.privacy.accounting.composition import FREE, Cap, Cost, check_caps
 from secagg.privacy.accounting.events import (
     Gaussian,
     SampledGaussian,

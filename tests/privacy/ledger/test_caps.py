@@ -10,7 +10,7 @@ from support.privacy.ledgers import CAP, START, Clock, numbered, part, seed_of
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import system_random
 from secagg.errors import InternalError, PolicyRefusal
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.ledger.ledger import Ledger
 
 

@@ -11,7 +11,7 @@ from support.privacy.ledgers import CAP, Clock, numbered, part, seed_of
 from secagg.contracts.noise import Placement
 from secagg.core.randomness import replayable_random, system_random
 from secagg.errors import EvidenceError, InternalError, PeerError, PolicyRefusal, UsageError
-from secagg.privacy.accounting.budget import Cost
+from secagg.privacy.accounting.composition import Cost
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Cohort, Decision, Release

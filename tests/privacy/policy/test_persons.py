@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.privacy.ledger.records import AskedQuestion, Decision, bound
 from secagg.privacy.policy.answered_weights import AnsweredWeights
 from secagg.privacy.policy.cell_counts import (
@@ -204,7 +204,7 @@ def asked_with(mask: NDArray[np.bool_], values: NDArray[np.float64], persons: An
 
 
 def compared(new: ReadQuestion, old: ReadQuestion) -> dict[str, bool]:
-    seed, digest = bytes(32), encoding.digest(old.rows.values).hex()
+    seed, digest = bytes(32), canonical_encoding.digest(old.rows.values).hex()
     asked = AskedQuestion(old.question.plain(), len(old.rows.values), seed, bound(seed, digest))
     found = compare_records(new, [asked], lambda _: old.rows, 10, 0.95)
     return {decision.rule: decision.allowed for decision in found}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from secagg.contracts import SiteRecords
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.privacy.ledger.records import AskedQuestion, bound
 from secagg.privacy.policy.leverage import (
     GROUP_LEVERAGE,
@@ -38,7 +38,7 @@ def read(columns: dict[str, Any], values: np.ndarray, complete: Any = None) -> R
 
 def asked(before: ReadQuestion) -> AskedQuestion:
     """Return the question as the ledger keeps it after its release."""
-    digest = encoding.digest(before.rows.values).hex()
+    digest = canonical_encoding.digest(before.rows.values).hex()
     return AskedQuestion(
         before.question.plain(), len(before.rows.values), SEED, bound(SEED, digest)
     )

@@ -13,7 +13,7 @@ from secagg.contracts.noise import Adjacency
 from secagg.errors import JobError
 from secagg.jobs.design_matrix import declarations
 from secagg.jobs.job import Count
-from secagg.privacy.accounting.budget import Cap
+from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.policy import site_policy
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import (

@@ -12,7 +12,7 @@ from contracts.secure_sum import numbers
 from support.protocols.cheating import Cheat
 from support.protocols.world import STAGE, SumNumbers, World, run_until
 
-from secagg.core import encoding, ring
+from secagg.core import canonical_encoding, ring
 from secagg.core.frames import Header, write_frame
 from secagg.core.identity import Identity, Role
 from secagg.errors import PeerError
@@ -102,7 +102,7 @@ def test_finding_b_no_site_counts_as_both_present_and_dropped():
     first, second = EVERYBODY[:4], EVERYBODY[1:]
     statements = {site: cheat.agree(site, first) for site in first}
     shares = cheat.unmask("site_1", first, statements)
-    state = encoding.loads(cheat.states["site_1"])["protocol"]
+    state = canonical_encoding.loads(cheat.states["site_1"])["protocol"]
     assert "held" not in state  # the other secret of each neighbour is gone
     for site, given in shares.items():
         assert isinstance(given, bytes), f"one share of {site}, not two"
@@ -127,7 +127,7 @@ def test_finding_c_no_request_sets_a_sites_thresholds():
     step = world.coordinator.start()
     while not step.done:
         for request in step.requests.values():
-            asked = keys(encoding.loads(encoding.loads(request)[2]))
+            asked = keys(canonical_encoding.loads(canonical_encoding.loads(request)[2]))
             assert not [key for key in asked for word in words if word in key]
         step = world.coordinator.advance(step.state, world.engine.exchange(step.requests))
 
@@ -155,8 +155,8 @@ def test_finding_e_no_counts_or_metrics_are_sent_in_clear():
     world = World(Masked(), numbers(5, 3, 1), SumNumbers((3,)))
     step = run_until(world, "mask")
     for frame in world.engine.exchange(step.requests):
-        header, _, content = encoding.loads(frame)
-        assert set(encoding.loads(content)) == {"masked"}
+        header, _, content = canonical_encoding.loads(frame)
+        assert set(canonical_encoding.loads(content)) == {"masked"}
         assert set(Header.from_bytes(header).note) == {"min_sites", "sites", "stage", "asked"}
 
 
@@ -168,11 +168,11 @@ def test_sites_asked_different_questions_later_give_noise():
     world = World(Masked(), numbers(5, 400, 1), SumNumbers((400,)))
     step = run_until(world, "mask", 1)
     other = "site_3"
-    _, _, content = encoding.loads(step.requests[other])
-    body = {**encoding.loads(content), "message": {"at": 0.5}}
+    _, _, content = canonical_encoding.loads(step.requests[other])
+    body = {**canonical_encoding.loads(content), "message": {"at": 0.5}}
     differing = write_frame(world.identities["coordinator"], world.session, 1, "mask", other, body)
     replies = [
-        encoding.loads(encoding.loads(f)[2])["masked"]
+        canonical_encoding.loads(canonical_encoding.loads(f)[2])["masked"]
         for f in world.engine.exchange({**step.requests, other: differing})
     ]
     shape = world.plans.of(STAGE).shape

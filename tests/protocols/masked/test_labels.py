@@ -6,7 +6,7 @@ from support.protocols.masked_steps import ALL, FIVE, OnARing, Steps
 from support.protocols.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Context
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import PeerError
 from secagg.protocols.masked import masks, shamir
 from secagg.protocols.masked import site as site_steps
@@ -68,11 +68,11 @@ def test_labels_agree_with_the_formula():
     body = steps.until("mask")["site_0"]
     session, directory = steps.world.session, {site: steps.keys(site) for site in ALL}
     steps.ask("site_0", "mask", {**body, "masking": FIVE})
-    before = encoding.digest(["secagg key directory 1", directory])
-    first = encoding.digest(["secagg masks 1", session, 3, before, FIVE, b"request"])
+    before = canonical_encoding.digest(["secagg key directory 1", directory])
+    first = canonical_encoding.digest(["secagg masks 1", session, 3, before, FIVE, b"request"])
     assert steps.states["site_0"]["label"] == first
     steps.ask("site_0", "mask", {"cohort": FIVE}, 5, asked=b"another")
-    later = encoding.digest(["secagg masks 1", session, 5, first, FIVE, b"another"])
+    later = canonical_encoding.digest(["secagg masks 1", session, 5, first, FIVE, b"another"])
     assert steps.states["site_0"]["session"]["label"] == later
     digests = [masks.survivors_digest(bytes([i]), names) for i in (1, 2) for names in (FIVE, ALL)]
     assert len(set(digests)) == 4

@@ -8,7 +8,7 @@ from support.protocols.masked_steps import ALL, FIVE, OnARing, Steps, high_bit
 from support.protocols.mutations import with_odd_values
 
 from secagg.contracts import Total
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import write_frame
 from secagg.errors import PeerError, PolicyRefusal
 from secagg.protocols.masked import masks
@@ -39,8 +39,10 @@ def copied(name, site, other):
 
 
 def unsigned(s):
-    header, _, content = encoding.loads(s.statement("site_3", "advertise", s.keys("site_3")))
-    return encoding.dumps([header, bytes(64), content])
+    header, _, content = canonical_encoding.loads(
+        s.statement("site_3", "advertise", s.keys("site_3"))
+    )
+    return canonical_encoding.dumps([header, bytes(64), content])
 
 
 def own_key_replaced(s, b):
@@ -63,7 +65,7 @@ def sealed(steps, shares, sender="site_1", recipient="site_0"):
     later = steps.states[sender]["advertised"]["later"]
     public = steps.keys(recipient)["later"]
     pair = masks.pair_keys(later, {recipient: public}, "shares", sender, steps.world.session)
-    sealing = pair[recipient], encoding.dumps(shares), sender, recipient
+    sealing = pair[recipient], canonical_encoding.dumps(shares), sender, recipient
     return masks.seal_shares(*sealing, steps.world.random)
 
 
@@ -184,9 +186,9 @@ def test_malformed_statements_are_refused():
     steps = Steps()
     statements = steps.until("share")[ME]["directory"]
     keys = steps.keys("site_3")
-    well_formed = [encoding.dumps({**keys, name: bytes(32)}) for name in keys]
+    well_formed = [canonical_encoding.dumps({**keys, name: bytes(32)}) for name in keys]
     for odd in with_odd_values(keys):
-        if encoding.dumps(odd) not in well_formed:
+        if canonical_encoding.dumps(odd) not in well_formed:
             statement = steps.statement("site_3", "advertise", odd)
             with pytest.raises(PeerError):
                 steps.ask(ME, "share", {"directory": {**statements, "site_3": statement}})
@@ -197,7 +199,7 @@ def test_malformed_sealed_shares_are_refused():
     body = steps.until("mask")[ME]
     good = {"first": KEY, "self": KEY}
     for odd in [[KEY, KEY], *with_odd_values(good)]:
-        if encoding.dumps(odd) != encoding.dumps(good):
+        if canonical_encoding.dumps(odd) != canonical_encoding.dumps(good):
             with refuses("site_1"):
                 steps.ask(
                     ME, "mask", {**body, **envelope(lambda s, e, o=odd: sealed(s, o))(steps, body)}
@@ -359,7 +361,7 @@ def test_each_neighbours_unrevealed_secret_is_deleted():
     kinds = {site: "self" if site in FIVE else "first" for site in ALL}
     assert shares == {site: held[site][kind] for site, kind in kinds.items()}
     gone = [held[site][kind] for site in ALL for kind in ("self", "first") if kind != kinds[site]]
-    state = encoding.dumps(steps.states[ME])
+    state = canonical_encoding.dumps(steps.states[ME])
     assert not [secret for secret in [*gone, own["first"], own["self"]] if secret in state]
 
 
@@ -371,5 +373,5 @@ def test_the_next_sum_deletes_the_secrets_of_the_first_one():
     secrets = [before["advertised"][name] for name in ("first", "later", "self")]
     secrets += [share for held in before["held"].values() for share in held.values()]
     steps.later()
-    state = encoding.dumps(steps.states[ME])
+    state = canonical_encoding.dumps(steps.states[ME])
     assert not [secret for secret in secrets if secret in state]

@@ -6,7 +6,7 @@ import pytest
 from contracts.secure_sum import SecureSumContract, numbers, silence
 from support.protocols.world import SumNumbers, World
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header
 from secagg.core.randomness import replayable_random
 from secagg.errors import JobError, PolicyRefusal, ProtocolAbort
@@ -154,7 +154,7 @@ def test_no_site_state_contains_the_private_key() -> None:
     secrets = [key.p, key.q, phi, phi // 4, pow(n, -1, phi), pow(n, -1, phi // 4)]
     shares = set()
     for data in world.engine.states.values():
-        state = encoding.loads(data)["protocol"]
+        state = canonical_encoding.loads(data)["protocol"]
         assert state.keys() == {"n", "h_s", "share", "opened"}
         shares.add(state["share"])
         for secret in secrets:

@@ -11,7 +11,7 @@ import pytest
 from support.protocols.cheating import Cheat
 from support.protocols.world import STAGE
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import seal_frame
 from secagg.core.randomness import replayable_random
 from secagg.errors import PeerError, PolicyRefusal
@@ -164,8 +164,8 @@ def test_a_second_answer_in_a_round_is_refused() -> None:
     cheat.decrypt("site_1", 0, sent, claims=claims)
     with refused():
         cheat.decrypt("site_1", 0, sent, claims=claims)
-    state = encoding.loads(cheat.states["site_1"])
-    cheat.states["site_1"] = encoding.dumps({**state, "handled": []})
+    state = canonical_encoding.loads(cheat.states["site_1"])
+    cheat.states["site_1"] = canonical_encoding.dumps({**state, "handled": []})
     with refused("site_1"):
         cheat.decrypt("site_1", 0, sent, claims=claims)
 

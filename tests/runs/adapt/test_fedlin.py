@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.fedlin.written_out import bounds, fedlin_job, linear_tables
+from support.runs.run_folders import log_files
 from typer.testing import CliRunner
 
 import secagg
@@ -201,6 +202,7 @@ def test_a_run_with_an_invalid_covariance_is_an_error(tmp_path: Path) -> None:
     for wrong in (-1.0, np.nan, 0.0):
         covariance = wrong * arrays["shared_covariance"]
         np.savez(tmp_path / "run" / "arrays.npz", **arrays | {"shared_covariance": covariance})
+        log_files(tmp_path / "run")
         shown = CliRunner().invoke(app, ["adapt", str(tmp_path / "run"), str(tmp_path / "new.csv")])
         assert isinstance(shown.exception, UsageError)
 

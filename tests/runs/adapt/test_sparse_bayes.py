@@ -1,6 +1,7 @@
 """A finished run at a site that took no part: its coefficients, predictions and files."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,22 @@ def test_unsuitable_tables_are_errors(run: FinishedSparseRun, folder: Path, tmp_
     secagg.run(job() | {"method": {"name": "moments"}}, {"a": site(9, 1), "b": site(9, 2)}, out=out)
     with pytest.raises(UsageError, match="'moments'"):
         opened(out)
+
+
+@pytest.mark.parametrize("name", ["run.json", "log.jsonl", "result.json", "arrays.npz"])
+def test_a_changed_or_missing_file_is_not_used(name: str, folder: Path, tmp_path: Path) -> None:
+    """The error says how to go on. Files that are not used may be missing."""
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    (copy / "report.html").unlink()
+    (copy / "sums.bin").unlink()
+    opened(copy)
+    (copy / name).write_bytes((copy / name).read_bytes().replace(b"1", b"2", 1))
+    with pytest.raises(EvidenceError) as caught:
+        opened(copy)
+    assert "secagg verify" in caught.value.advice
+    (copy / name).unlink()
+    with pytest.raises((EvidenceError, UsageError)):
+        opened(copy)
 
 
 def test_predictions_for_rows_outside_the_bounds_are_not_clipped(run: FinishedSparseRun) -> None:

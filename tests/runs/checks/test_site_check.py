@@ -35,6 +35,21 @@ def test_a_site_that_fits_would_take_part(tmp_path: Path) -> None:
     assert missing == 1 and not any(c.unreadable or c.outside or c.constant for c in found.columns)
 
 
+def test_quartiles_of_the_values_and_counts_of_levels_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {
+        "rest_bp": {"type": "continuous", "low": 8, "high": 25},  # kPa, and the file has mmHg
+        "sex": {"type": "binary", "levels": ["female", "male"]},
+    }
+    show_site_checks([check(folder(tmp_path), columns)], None, None)
+    pressure, sex, *_ = (
+        line for line in capsys.readouterr().out.splitlines() if line.startswith(tuple(columns))
+    )
+    assert "120, 130, 140" in pressure and "293 (100 %)" in pressure
+    assert "female=81, male=213" in sex
+
+
 def test_wrong_bounds_are_found_before_anything_is_sent(tmp_path: Path) -> None:
     data = folder(tmp_path)
     high = {"rest_bp": LINEAR["columns"]["rest_bp"] | {"low": 500, "high": 600}}

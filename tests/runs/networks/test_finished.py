@@ -15,6 +15,7 @@ from support.methods.fitted_ngms import (
     ngm_result,
     shares_given,
 )
+from support.runs.run_folders import log_files
 
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, UsageError
@@ -163,5 +164,6 @@ def test_a_folder_is_read(tmp_path: Path, run: FinishedNgmRun) -> None:
 def test_a_folder_without_edges_is_malformed(tmp_path: Path) -> None:
     folder = ngm_folder(tmp_path / "r")
     (folder / "result.json").write_text('{"notes": []}')
+    log_files(folder)
     with pytest.raises(EvidenceError):
         FinishedNgmRun.read(RunFolder.open_finished(folder))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.errors import CapabilityError, PeerError
 from secagg.sessions.engines import channel
 from secagg.sessions.engines.channel import (
@@ -154,6 +154,6 @@ def test_a_false_message_length_takes_no_memory() -> None:
 
 def test_a_message_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "LIMIT", 100)
-    assert pack(b"x" * 91) == (100).to_bytes(4, "big") + encoding.dumps(b"x" * 91)
+    assert pack(b"x" * 91) == (100).to_bytes(4, "big") + canonical_encoding.dumps(b"x" * 91)
     with pytest.raises(CapabilityError):
         pack(b"x" * 92)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.runs.jobs import SITES, write_job
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import read_frame, write_frame
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.private_files import write_checked
@@ -85,7 +85,9 @@ def test_restarts_between_phases_do_not_change_the_result(table: Table) -> None:
         second.sites = {site: second.restarted(site) for site in SITES}
 
     same = second.play(restart)
-    assert encoding.dumps(same.state.method) == encoding.dumps(step.state.method)
+    assert canonical_encoding.dumps(same.state.method) == canonical_encoding.dumps(
+        step.state.method
+    )
     assert same.state.counts["records"] == step.state.counts["records"]
 
 
@@ -105,7 +107,7 @@ def test_no_reply_is_sent_if_the_state_cannot_be_saved(
     table: Table, monkeypatch: pytest.MonkeyPatch, restart: bool
 ) -> None:
     """The disk is full: there is no reply. Once there is space, the request is answered."""
-    import secagg.sessions.engines.stored_party as module
+    import secagg.sessions.engines.crash_safe_party as module
 
     written: list[str] = []
 
@@ -142,7 +144,7 @@ def test_a_different_request_for_the_same_phase_is_refused(table: Table) -> None
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"garbage", b"\xff" * 99, encoding.dumps(["x", b"", b""])]
+    "garbage", [b"", b"garbage", b"\xff" * 99, canonical_encoding.dumps(["x", b"", b""])]
 )
 def test_garbage_instead_of_a_request_is_refused(table: Table, garbage: bytes) -> None:
     assert table.phase("north", table.ask("north", garbage)) == REFUSED

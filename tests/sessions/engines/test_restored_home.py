@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from support.crashes.consortium import Consortium, remote_job
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header, read_frame, write_frame
 from secagg.core.identity import COORDINATOR
 from secagg.errors import SecaggError
-from secagg.sessions.engines import progress, stored_party
+from secagg.sessions.engines import crash_safe_party, progress
 
 PROTOCOLS = {
     "masked": {"name": "masked", "colluding": 0.0},
@@ -52,31 +52,31 @@ class Recorded:
         self.made.restart("north")
 
     def ask(self, message: bytes) -> Any:
-        return encoding.loads(self.made.nodes["north"].answer(message))
+        return canonical_encoding.loads(self.made.nodes["north"].answer(message))
 
     @property
     def opening(self) -> bytes:
-        return next(m for m in self.messages if encoding.loads(m)[0] == "open")
+        return next(m for m in self.messages if canonical_encoding.loads(m)[0] == "open")
 
     def phases(self) -> dict[tuple[int, str], int]:
         """Return the number of the message of each round and phase."""
         found = {}
         for n, message in enumerate(self.messages):
-            match encoding.loads(message):
+            match canonical_encoding.loads(message):
                 case ["handle", _, bytes(frame)]:
                     found[peek_header(frame)] = n
         return found
 
     def changed(self, at: int, **body: Any) -> bytes:
         """Return a message of the coordinator with other content."""
-        _, session, frame = encoding.loads(self.messages[at])
+        _, session, frame = canonical_encoding.loads(self.messages[at])
         keys = self.made.homes[COORDINATOR]
         asked = read_frame(frame, keys.roster, "north", session, key_phases=("deal", "install"))
         header = asked.header
         other = write_frame(
             keys.identity, session, header.round, header.phase, "north", asked.body | body
         )
-        return encoding.dumps(["handle", session, other])
+        return canonical_encoding.dumps(["handle", session, other])
 
 
 def record(folder: Path, protocol: str) -> Recorded:
@@ -200,7 +200,7 @@ def test_a_process_that_is_killed_at_any_write_goes_on(
     """North is killed in each message once, and the run has the bits of one that nobody killed."""
     job = remote_job(protocol=PROTOCOLS["masked"], release={"min_sites": 2, "min_records": 2})
     made, whole = Consortium.of(tmp_path / "a", job), Consortium.of(tmp_path / "b", job)
-    written = stored_party.write_checked
+    written = crash_safe_party.write_checked
     seen: set[bytes] = set()
     armed = [False]
     kills = [0]
@@ -216,19 +216,23 @@ def test_a_process_that_is_killed_at_any_write_goes_on(
             raise OSError("killed")
         written(path, value, **options)
 
-    monkeypatch.setattr(stored_party, "write_checked", write)
+    monkeypatch.setattr(crash_safe_party, "write_checked", write)
 
     def after(_: Consortium, party: str, answer: bytes) -> bytes:
         if party == "north" and armed[0]:
             armed[0] = False
-            if encoding.loads(answer) == ["refused", "internal"]:
+            if canonical_encoding.loads(answer) == ["refused", "internal"]:
                 kills[0] += 1
                 made.restart("north")
                 raise ConnectionError
         return answer
 
     def before(_: Consortium, party: str, message: bytes) -> bytes:
-        if party == "north" and encoding.loads(message)[0] == "handle" and message not in seen:
+        if (
+            party == "north"
+            and canonical_encoding.loads(message)[0] == "handle"
+            and message not in seen
+        ):
             seen.add(message)
             armed[0] = True
         return message
@@ -255,7 +259,7 @@ def test_the_others_notice_a_home_that_is_restored_whole(tmp_path: Path, protoco
 
     def before(_: Consortium, party: str, message: bytes) -> bytes:
         nonlocal restored
-        match encoding.loads(message):
+        match canonical_encoding.loads(message):
             case ["handle", _, bytes(frame)] if party == "north":
                 round_, _phase = peek_header(frame)
                 if round_ == 1 and not copy.exists():

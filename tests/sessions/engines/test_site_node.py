@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.crashes.consortium import Consortium, remote_job
 from support.runs.jobs import SITES
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import write_frame
 from secagg.core.identity import COORDINATOR, Identity, Role, Roster
 from secagg.core.randomness import system_random
@@ -34,7 +34,7 @@ def made(tmp_path: Path) -> Iterator[Consortium]:
 
 
 def ask(made: Consortium, message: Any, party: str = "north") -> Any:
-    return encoding.loads(made.nodes[party].answer(encoding.dumps(message)))
+    return canonical_encoding.loads(made.nodes[party].answer(canonical_encoding.dumps(message)))
 
 
 def opening(made: Consortium, **changed: Any) -> list[Any]:
@@ -273,22 +273,22 @@ def test_a_full_disk_sends_a_code_only(made: Consortium, monkeypatch: pytest.Mon
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device: /secret/path")
 
-    monkeypatch.setattr("secagg.sessions.engines.stored_party.write_checked", full)
+    monkeypatch.setattr("secagg.sessions.engines.crash_safe_party.write_checked", full)
     monkeypatch.setattr("secagg.sessions.homes.home.open_private", full)
     assert ask(made, message) == ["refused", "internal"]
 
 
 def test_too_long_a_message_is_not_decoded(made: Consortium) -> None:
     answer = made.nodes["north"].answer(bytes((1 << 22) + 1))
-    assert encoding.loads(answer) == ["refused", "peer"]
+    assert canonical_encoding.loads(answer) == ["refused", "peer"]
 
 
 @given(st.one_of(st.binary(max_size=60), st.recursive(
     st.none() | st.integers(0, 9) | st.sampled_from(["hello", "open", "handle"]) | st.binary(),
-    lambda inner: st.lists(inner, max_size=4), max_leaves=6).map(encoding.dumps),
+    lambda inner: st.lists(inner, max_size=4), max_leaves=6).map(canonical_encoding.dumps),
 ))  # fmt: skip
 def test_any_bytes_have_an_answer(garbage: bytes) -> None:
-    answer = encoding.loads(GARBAGE.answer(garbage))
+    answer = canonical_encoding.loads(GARBAGE.answer(garbage))
     assert answer == ["refused", "peer"] or answer[0] in ("hello", "unknown")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.runs.run_folders import log_files
 
 from secagg.contracts import PublicFacts, Result, Variable
 from secagg.core.arrays import Array
@@ -153,8 +154,14 @@ def ngm_folder(folder: Path) -> Path:
     """Write as much of a run's folder as is needed to use its result."""
     result, job = ngm_result(), parse_job(ngm_job())
     folder.mkdir(parents=True)
-    facts = {"job": job.model_dump(mode="json"), "log": {"lines": 0, "head": ""}}
+    agreed = {"job": job.model_dump(mode="json"), "roster": [], "plan": [], "nonce": "",
+              "session": "", "secagg": "", "randomness": "",
+              "method": {"name": "fedngm", "settings": {}},
+              "protocol": {"name": "plain", "settings": {}}}  # fmt: skip
+    facts = agreed | {"release_counts": {}, "log": {"lines": 0, "head": ""}}
     (folder / "run.json").write_bytes(json_bytes(facts))
     (folder / "result.json").write_bytes(json_bytes(result.summary))
     np.savez(folder / "arrays.npz", **result.arrays)
+    written = {"event": "result", "files": ["result.json", "arrays.npz"]}
+    log_files(folder, [{"event": "session", **agreed}, written, {"event": "report", "files": {}}])
     return folder

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, RecordCount, Result, SiteRecords, State
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.randomness import RandomBytes
 from secagg.core.ring import total
 from secagg.sessions.fixed_point import decode, encode
@@ -63,18 +63,18 @@ def play(
         else:
             answers = []
             for k in range(sites):
-                sent = encoding.loads(encoding.dumps(message))
+                sent = canonical_encoding.loads(canonical_encoding.dumps(message))
                 update, left = method.contribute(
                     stage, rows[k], sent, memories[k], public, randoms[k]
                 )
-                answers.append((update, encoding.loads(encoding.dumps(left))))
+                answers.append((update, canonical_encoding.loads(canonical_encoding.dumps(left))))
         memories = [memory for _, memory in answers]
         vectors = [encode(plan, update) for update, _ in answers]
         summed, clipped = decode(plan, total(vectors, plan.length, plan.ring_bits))
         assert not clipped.any()
         state, done = method.aggregate(state, summed, sites), done + 1
         if done <= _ENCODED:
-            state = encoding.loads(encoding.dumps(state))
+            state = canonical_encoding.loads(canonical_encoding.dumps(state))
         after(state, memories)
     counted = RecordCount(float(sum(len(each.values) for each in rows)), 0.0)
     return Played(method.result(state, public, counted), state, memories)

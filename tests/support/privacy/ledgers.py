@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from secagg.contracts.noise import Adjacency, Placement
 from secagg.core.randomness import system_random
-from secagg.privacy.accounting.budget import Cap, Cost
+from secagg.privacy.accounting.composition import Cap, Cost
 from secagg.privacy.accounting.events import Gaussian
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 from secagg.privacy.ledger.ledger import Ledger

@@ -6,7 +6,7 @@ from contracts.secure_sum import numbers
 from support.protocols.world import STAGE, SumNumbers, World
 
 from secagg.contracts import Body, SecureSum
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import write_frame
 from secagg.sessions.rounds import COHORT
 
@@ -29,9 +29,9 @@ class Cheat:
         self.states[party] = handled.state
         if handled.error is not None:
             raise handled.error
-        header, signature, content = encoding.loads(handled.reply)
+        header, signature, content = canonical_encoding.loads(handled.reply)
         self.claims[party] = [header, signature]
-        return encoding.loads(content)
+        return canonical_encoding.loads(content)
 
     def invite(
         self,

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from support.protocols.vectors import METHOD, PROTOCOLS, outcome, party_of, play
 from support.protocols.world import World
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import write_frame
 
 FOLDER = Path(__file__).parents[2] / "vectors"
@@ -83,8 +83,8 @@ def bend(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (what was done, changed fields): the good request first, then ones to be refused."""
     yield "good", {"request": request.hex()}
-    header, signature, content = encoding.loads(request)
-    body = encoding.loads(content)
+    header, signature, content = canonical_encoding.loads(request)
+    body = canonical_encoding.loads(content)
     coordinator = world.identities["coordinator"]
 
     def signed(changed: dict[str, Any], **how: Any) -> dict[str, Any]:
@@ -98,11 +98,14 @@ def bend(
     flipped = bytes([content[-1] ^ 1])
     yield (
         "body changed",
-        {"request": encoding.dumps([header, signature, content[:-1] + flipped]).hex()},
+        {"request": canonical_encoding.dumps([header, signature, content[:-1] + flipped]).hex()},
     )
     yield "cut off", {"request": request[: len(request) // 2].hex()}
     yield "byte appended", {"request": (request + b"N").hex()}
-    yield "signature of zeros", {"request": encoding.dumps([header, bytes(64), content]).hex()}
+    yield (
+        "signature of zeros",
+        {"request": canonical_encoding.dumps([header, bytes(64), content]).hex()},
+    )
     yield "another session", signed(body, session=bytes(16))
     yield "for another party", signed(body, recipient="site_3" if party != "site_3" else "site_1")
     yield "not from the coordinator", signed(body, identity=world.identities["site_3"])

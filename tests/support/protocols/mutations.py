@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import Header, write_frame
 from secagg.core.identity import Identity
 
@@ -64,8 +64,8 @@ def _replacement(value: Any) -> st.SearchStrategy[Any]:
 
 def resigned(draw: Any, frame: bytes, identity: Identity, session: bytes) -> bytes:
     """Return the frame with its body (or note, or round) mutated, signed by the same sender."""
-    header_bytes, _, content = encoding.loads(frame)
-    header, body = Header.from_bytes(header_bytes), encoding.loads(content)
+    header_bytes, _, content = canonical_encoding.loads(frame)
+    header, body = Header.from_bytes(header_bytes), canonical_encoding.loads(content)
     note, round_ = dict(header.note), header.round
     if draw(st.integers(0, 9)) == 0:
         round_ = draw(st.sampled_from(ODD_ROUNDS))

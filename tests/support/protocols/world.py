@@ -26,7 +26,7 @@ from secagg.contracts import (
     Stage,
     Variable,
 )
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import peek_header
 from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes, replayable_random
@@ -150,7 +150,9 @@ class World:
 
 def reopened(state: CoordinatorState) -> CoordinatorState:
     """Return the state after a stop and a resume, which are possible after any step."""
-    return CoordinatorState.from_plain(encoding.loads(encoding.dumps(state.to_plain())))
+    return CoordinatorState.from_plain(
+        canonical_encoding.loads(canonical_encoding.dumps(state.to_plain()))
+    )
 
 
 def run_until(world: World, phase: str, round_: int = 0) -> Step:

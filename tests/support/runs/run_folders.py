@@ -9,7 +9,7 @@ import pytest
 from secagg.core.hash_chain_log import GENESIS_HASH, canonical_json, entry_hash
 from secagg.errors import EvidenceError
 from secagg.evidence.integrity import verify_folder
-from secagg.evidence.run_files import write_json
+from secagg.evidence.run_files import facts_digest, file_digest, write_json
 
 RESULT, REPORT = -3, -2
 """The lines of these events in the log of an uninterrupted run."""
@@ -32,6 +32,17 @@ def rewrite(folder: Path, entries: list[dict[str, Any]]) -> None:
     head = chain(entries)
     (folder / "log.jsonl").write_bytes(b"".join(canonical_json(entry) + b"\n" for entry in entries))
     save_facts(folder, facts(folder) | {"log": {"lines": len(entries), "head": head}})
+
+
+def log_files(folder: Path, entries: list[dict[str, Any]] | None = None) -> None:
+    """Write the digests of the changed files into the log, as the folder's owner can."""
+    entries = log(folder) if entries is None else entries
+    for entry in entries:
+        if "files" in entry:
+            entry["files"] = {name: file_digest(folder / name) for name in entry["files"]}
+        if entry["event"] == "result":
+            entry["facts"] = facts_digest(facts(folder))
+    rewrite(folder, entries)
 
 
 def chain(entries: list[dict[str, Any]]) -> str:

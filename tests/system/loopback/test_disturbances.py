@@ -12,7 +12,7 @@ import pytest
 from support.crashes.loopback import before_each, overrides, processes, same_bits
 
 import secagg.sessions.engines.loopback
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.frames import Header
 from secagg.errors import ProtocolAbort
 from secagg.evidence.integrity import verify_folder
@@ -23,7 +23,7 @@ from secagg.sessions.engines.loopback import LoopbackEngine
 
 
 def sender(frame: bytes) -> str:
-    return Header.from_bytes(encoding.loads(frame)[0]).sender
+    return Header.from_bytes(canonical_encoding.loads(frame)[0]).sender
 
 
 def trouble(done: Run) -> list[tuple[str, int, Any]]:

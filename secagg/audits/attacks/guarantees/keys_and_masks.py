@@ -42,7 +42,7 @@ import numpy as np
 
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.views import View
-from secagg.core import encoding, ring
+from secagg.core import canonical_encoding, ring
 from secagg.core.identity import COORDINATOR
 from secagg.core.ring import RingVector
 from secagg.errors import PeerError
@@ -153,10 +153,12 @@ def _read(view: View) -> _Sent:
     for message in view.messages:
         if message.sender == COORDINATOR:
             continue
-        _, signature, content = (bytes(p) for p in encoding.split(message.frame, "a frame"))
+        _, signature, content = (
+            bytes(p) for p in canonical_encoding.split(message.frame, "a frame")
+        )
         sent.frames.append(message.frame)
         sent.signatures.append(signature)
-        body = encoding.loads(content, None, encoding.LONG_INTEGER_BYTES)
+        body = canonical_encoding.loads(content, None, canonical_encoding.LONG_INTEGER_BYTES)
         for name, value in _leaves(body):
             if isinstance(value, np.ndarray):
                 bits = 8 * value.itemsize * (value.shape[1] if value.ndim == 2 else 1)
@@ -175,7 +177,7 @@ def _read(view: View) -> _Sent:
 def _sort(name: str, value: bytes, sent: _Sent) -> None:
     """Put a value of some bytes where it belongs: a signed statement, an envelope, or another."""
     try:
-        statement = encoding.loads(encoding.split(value, "a frame")[2])
+        statement = canonical_encoding.loads(canonical_encoding.split(value, "a frame")[2])
     except (PeerError, IndexError):
         sent.values.append(value)
         if name == "envelopes":
@@ -285,4 +287,4 @@ def _planted_messages(plain: View) -> Iterator[Message]:
 
 def _unsigned(body: Mapping[str, Any], rng: np.random.Generator) -> bytes:
     """Return a frame as `_read` reads it: its header is not read, and no signature is checked."""
-    return encoding.dumps([b"", rng.bytes(64), encoding.dumps(dict(body))])
+    return canonical_encoding.dumps([b"", rng.bytes(64), canonical_encoding.dumps(dict(body))])

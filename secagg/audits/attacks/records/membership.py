@@ -8,30 +8,31 @@ runs, with the person among the records and without, in three ways:
                 variances that are common to all persons, as for few shadows (Carlini and others,
                 IEEE S&P 2022, algorithm 1 and section VI)
     RMIA        T = log p(x; theta) - log mean p(x; theta'), over all shadows theta', with
-                log p = -l / c and c the mean loss of persons without whom a shadow was trained
-                (Zarifzadeh, Liu and Shokri, ICML 2024, equations 3 and 10). The paper then takes
-                the share of the population whose T is smaller by a factor, which orders persons as
-                T does
+                log p = -l / c. c is the mean loss, over all shadows, of persons left out of that
+                shadow (Zarifzadeh, Liu and Shokri, ICML 2024, equations 3 and 10). The paper then
+                takes the share of the population whose T is smaller by a factor. This share orders
+                persons as T does
 
-The number is always the AUC of LiRA, because the largest of three would be too large by chance.
-LiRA was chosen on simulated records: the tests' networks of 40 records (AUC .97, .94 and .92 for
-LiRA, the loss and RMIA after 80 rounds; .98, .99 and .89 after 200). On 200 of these records RMIA
-is better (.69, .66 and .72), so all three are in the details. RMIA is weaker where losses of
-members are near 0, because one scale c then suits no person.
+The finding's number is always the AUC of LiRA. The largest of the three would be too large by
+chance. LiRA was chosen on simulated records, with the tests' networks. With 40 records, after 80
+rounds the AUC is .97 for LiRA, .94 for the loss and .92 for RMIA; after 200 rounds .98, .99 and
+.89. With 200 simulated records instead of 40, RMIA is best (LiRA .69, loss .66, RMIA .72), so all
+three are in the details. RMIA is weaker where losses of members are near 0, because one scale c
+then suits no person.
 
 Shadow runs. The persons are the records that took part and the others. They are divided at random
 into 2 to 10 groups of equal size, and each shadow run leaves out one group, so that about as many
-are left as took part. (If fewer than half took part, each shadow run has one group only.) All is
-repeated until there are at least 8 shadow runs, with and without each person at least 2. They are
-runs of the same method over the same number of sites, with the noise of the job. This is done for
-all persons alike, before it is known who took part: if the run does not depend on who took part,
-the AUC is 1/2.
+are left as took part. (If fewer than half took part, each shadow run has one group only.) This is
+repeated until there are at least 8 shadow runs, and each person is in at least 2 and left out of at
+least 2. They are runs of the same method over the same number of sites, with the noise of the job.
+All persons are treated alike, before it is known who took part: if the run does not depend on who
+took part, the AUC is 1/2.
 
 The attacker knows the whole records of all persons whose membership is in question, and the job.
 The released parameters are the same for an outsider and for the coordinator, who also has those of
-earlier rounds. The shadows are trained by the scorer, because an attack gets no records; it uses
-which records took part only for the ROC curve. Not covered: methods whose sites train alone, and
-jobs whose shadow runs, with those of the control, would take more than about 5 minutes.
+earlier rounds. The scorer trains the shadows, because an attack gets no records. The scorer uses
+the true membership only for the ROC curve. Not covered: methods whose sites train alone, and jobs
+whose shadow runs, with those of the control, would take more than about 5 minutes.
 """
 
 from __future__ import annotations

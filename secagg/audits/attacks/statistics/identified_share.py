@@ -16,6 +16,12 @@ sites and r that of one sum of moments; of means or of covariances, whichever is
 the used columns vary at one site only, so every sum is about this site alone. The excess share is
 then s itself.
 
+There are two such sums. *Pooled*: sum x and sum xx'. *Within sites*: the scatter about each site's
+own means, summed, as method moments has it with `centre = "site"`. It determines 1/K of the
+covariances and no mean. A pooled sum determines more in all, but less than 1/K of the covariances,
+because its products mix them with the means. So each sum would seem to exceed the other one. The
+excess share is that over the sum for which it is smaller, in means and covariances alike.
+
 If a method reads more of the records than means and covariances (`moments_only` in the details is
 false), there are three cases.
 
@@ -90,7 +96,9 @@ class IdentifiedShare(Attack):
     views: ClassVar[tuple[Who, ...]] = (Who.COORDINATOR, Who.COALITION)
     from_sums_only: ClassVar[bool] = True
     metric: ClassVar[str] = "excess_share"
-    meaning: ClassVar[str] = "identified beyond one sum of moments; 1: everything"
+    meaning: ClassVar[str] = (
+        "identified beyond one sum of moments, pooled or within sites; 1: everything"
+    )
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -132,12 +140,13 @@ class IdentifiedShare(Attack):
         rounds = sorted({*(r for r in _SOME_ROUNDS if r < len(J)), len(J)})
         after = {r: shares(J[:r], R[:r], groups, view.in_clear) for r in rounds}
         by_rounds = {r: _means(each) for r, each in after.items()}
-        reference = _means(shares(*_one_sum(rows, used)))
         last = by_rounds[len(J)]
-        excess = max(_excess(last[name], r) for name, r in reference.items())
+        references = [_means(shares(*_one_sum(rows, used, within=w))) for w in (False, True)]
+        excess, reference = least_excess(last, references)
+        excess = excess if excess > _ROUNDING else 0.0
         draws = any(draws_random_numbers(view, each) for each in rows.values())
         found = Finding.exact(
-            max(excess, 0.0), 0.0, mean_shares={str(r): each for r, each in by_rounds.items()},
+            excess, 0.0, mean_shares={str(r): each for r, each in by_rounds.items()},
             one_sum_of_moments=reference, sites=after[len(J)], moments_only=moments_only,
         )  # fmt: skip
         bounds = {_DRAWS: draws, _RECORDS: not moments_only}
@@ -181,17 +190,21 @@ def information(
 
 
 def _one_sum(
-    sites: Mapping[str, SiteRecords], used: Sequence[int]
+    sites: Mapping[str, SiteRecords], used: Sequence[int], *, within: bool
 ) -> tuple[list[Array], list[Array], Groups]:
-    """Return J, root R and the columns for one sum of moments, sum x and sum x x'."""
+    """Return J, root R and the columns for one sum of moments, sum x and sum x x'.
+
+    within: about each site's own means, so the means of the sites are 0 and stay 0
+    """
     columns, groups = list[Array](), Groups()
     for site, rows in sites.items():
         values, start = rows.values[:, used], len(columns)
         n, m = len(values), values.mean(axis=0) if len(values) else 0.0
         all_ = directions(rows, used)
         for c, E in all_:
-            products = E + np.outer(c, m) + np.outer(m, c)
-            columns.append(n * np.concatenate([c, products[np.triu_indices(len(c))]]))
+            moved = np.zeros_like(c) if within else c
+            products = E + np.outer(moved, m) + np.outer(m, moved)
+            columns.append(n * np.concatenate([moved, products[np.triu_indices(len(c))]]))
         middle = start + sum(bool(c.any()) for c, _ in all_)
         groups[site] = {
             "means": slice(start, middle), "covariances": slice(middle, len(columns)),
@@ -201,12 +214,24 @@ def _one_sum(
     return [J], [np.full(len(J), _ROUNDING)], groups
 
 
+Shares = Mapping[str, float]
+"""Of the means and of the covariances."""
+
+
+def least_excess(found: Shares, references: Sequence[Shares]) -> tuple[float, Shares]:
+    """Return the excess of shares over the reference for which it is least, and this reference."""
+    compared = [
+        (max(_excess(found[name], each[name]) for name in GROUPS), each) for each in references
+    ]
+    return min(compared, key=lambda excess_and_reference: excess_and_reference[0])
+
+
 def _excess(share: float, reference: float) -> float:
     """Return the share beyond that of one sum; if that is everything, the share itself."""
     return (share - reference) / (1 - reference) if reference < _ALL else share
 
 
-def _means(shares: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _means(shares: Mapping[str, Shares]) -> dict[str, float]:
     """Return the mean shares over sites that have such statistics."""
     found = {}
     for name in GROUPS:

@@ -23,6 +23,8 @@ exchange records), or have noise, the relative error is that of a linear Gaussia
 P the variance of what the attacker does not know about them, after the run and before. Before it,
 the attacker knows the distribution of all patients, so the mean of n_k records has the variance
 1 / n_k, in units of the variance of one record. For one sum of moments this is 1 - n_k / n, too.
+If contributions depend on random numbers of the sites (samplers), the attacker is assumed to know
+them, so the number is a lower bound of the error.
 
 The details have, for each site, its records, its relative error and its verdict; and, if the run
 releases moments, the errors of its means and variances in standard deviations, next to those of the
@@ -51,6 +53,7 @@ from secagg.audits.attacks.statistics.identified_share import (
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_statistics import (
     directions,
+    draws_random_numbers,
     flat,
     reads_moments_only,
     reads_pooled_only,
@@ -61,6 +64,7 @@ from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
 
 _P = 0.1
+_DRAWS = "a lower bound: the attacker is assumed to know the sites' random numbers"
 
 
 class SiteAccuracy(Attack):
@@ -98,6 +102,7 @@ class SiteAccuracy(Attack):
             if isinstance(found, str):
                 return Finding.impossible(found)
             errors = found
+        draws = not view.in_clear and any(draws_random_numbers(view, r) for r in sites.values())
         limit = self.limit(view)
         details = {
             site: {
@@ -106,7 +111,8 @@ class SiteAccuracy(Attack):
             }
             for site, rows in sites.items()
         }  # fmt: skip
-        return Finding.exact(min(errors.values()), 1.0, by_site=details)
+        finding = Finding.exact(min(errors.values()), 1.0, by_site=details)
+        return replace(finding, bound=_DRAWS if draws else "")
 
     def control(self, plain: View) -> View:
         """Return the run whose sums are the contributions of one site."""

@@ -1,4 +1,4 @@
-"""The elastic net's hierarchy of HM2: sites share two kinds of shrinkage and the noise.
+"""The elastic net as a hierarchy (prior) for HM2: sites share two shrinkages and a variance.
 
 Section 4.3 of Yue, Al Kontar and Estrada Gomez ("Federated data analytics: a study on linear
 models", 2022) names the lasso and ridge regression as two of many possible penalties. This penalty
@@ -34,7 +34,7 @@ _ASYMPTOTIC_FROM = 1e3  # if x is larger, E[l1 |v|] in (4) is 1 - 1 / x^2 to 12 
 
 
 class ElasticPenalty:
-    """l1, l2 and Z of phi = (log l1, log l2, log sigma^2)."""
+    """Computes l1 and l2 (`rates`) and log Z (`log_constant`) from phi = (log l1, log l2, ...)."""
 
     def rates(self, phi: Array) -> tuple[Array, Array]:
         return np.exp(phi[..., 0]), np.exp(phi[..., 1])

@@ -19,7 +19,7 @@ from secagg.contracts import PublicFacts
 from secagg.errors import DataError, PolicyRefusal
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.design_matrix import read_rows
-from secagg.jobs.site_files import check_files
+from secagg.jobs.site_file_checks import check_files
 from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
 from secagg.privacy.policy.record_rules import share_remark
 from secagg.privacy.policy.release_rules import ReleasePolicy

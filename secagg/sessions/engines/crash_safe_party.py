@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from secagg.contracts import SiteRecords
-from secagg.core import encoding
+from secagg.core import canonical_encoding
 from secagg.core.identity import Identity, Roster
 from secagg.core.private_files import RESTART_ADVICE, read_checked, write_checked
 from secagg.core.randomness import system_random
@@ -62,7 +62,7 @@ class LastStep:
     records: bytes = b""
 
 
-class StoredParty(ABC):
+class CrashSafeParty(ABC):
     """A party and its private folder, which only this object reads or writes.
 
     note: writes a text to the party's own log
@@ -197,7 +197,7 @@ class StoredParty(ABC):
         rows = read_records(planned, source)
         for remark in rows.remarks:
             self._note(remark)
-        self._records = encoding.digest([rows.values, rows.incomplete, rows.outside])
+        self._records = canonical_encoding.digest([rows.values, rows.incomplete, rows.outside])
         if self._last.records not in (b"", self._records):
             what = "its records changed during the run"
             raise DataError(self.identity.name, what, "Restore the file, or start a new run.")

@@ -14,8 +14,8 @@ from scipy.stats import norm
 
 from secagg.contracts.noise import Adjacency
 from secagg.errors import PolicyRefusal, UsageError
-from secagg.privacy.accounting import budget
-from secagg.privacy.accounting.budget import Cap, Cost, affordable, check_caps, spent_epsilon
+from secagg.privacy.accounting import composition
+from secagg.privacy.accounting.composition import Cap, Cost, affordable, check_caps, spent_epsilon
 from secagg.privacy.accounting.events import Gaussian, compose
 from secagg.privacy.accounting.gaussian_dp import gaussian_mu
 
@@ -65,7 +65,7 @@ def test_a_job_may_use_up_its_cap_exactly() -> None:
 def test_equal_releases_compose_to_at_least_their_sum_of_squares(mu: float, often: int) -> None:
     """Counted in exact fractions; and hardly more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budget, "epsilon_of", lambda events, _: compose(events))
+        patch.setattr(composition, "epsilon_of", lambda events, _: compose(events))
         together = spent_epsilon(Counter({cost(mu): often}), ADD, 1e-6)
     least = often * Fraction(mu) ** 2
     assert least <= Fraction(together) ** 2 <= least * (1 + Fraction(1, 2**48))

@@ -15,7 +15,7 @@ from support.privacy.ledgers import CAP, START, Clock, numbered, part, seed_of
 
 from secagg.core.randomness import system_random
 from secagg.errors import PolicyRefusal
-from secagg.privacy.accounting.budget import Cap, Cost
+from secagg.privacy.accounting.composition import Cap, Cost
 from secagg.privacy.ledger import ledger as ledger_module
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import Cohort

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.jobs.job import parse_job
-from secagg.runs.checks.folder_check import FolderCheck, check_folder
+from secagg.runs.checks.input_files_check import FolderCheck, check_folder
 from secagg.sessions.planned_job import plan_job
 
 NOISE = {"placement": "site", "epsilon": 2.0, "delta": 1e-5}

@@ -3,7 +3,8 @@
 Suppose that the outcome and a predictor are both higher at one hospital than at another, for any
 reason: patients, staff, calibration. Then the slope of the pooled records contains this difference
 (confounding by site). `secagg.models.moments.within_sites` shows how subtracting each site's means
-removes it from least squares. No method here does the same for odds ratios, or with noise.
+removes it from the least-squares slope. No method of secagg does the same for odds ratios, or with
+noise.
 """
 
 from __future__ import annotations
@@ -29,4 +30,4 @@ POOLED_ROUNDS_NOTE: Final = (
 )
 """For a regression in rounds whose outcome may be binary."""
 POOLED_NOISED_NOTE: Final = f"{_POOLED} No method can remove the difference under [privacy]."
-"""For both, with differential privacy."""
+"""For a regression of pooled moments or in rounds, with differential privacy."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.protocols.world import SumNumbers, World, events, run_until
 
-from secagg.core import encoding, ring
+from secagg.core import canonical_encoding, ring
 from secagg.core.frames import Header, write_frame
 from secagg.errors import PeerError, ProtocolAbort
 from secagg.protocols.plain import Plain
@@ -51,7 +51,7 @@ def test_invalid_replies_are_rejected(kind: str) -> None:
     if kind == "earlier round":
         extra = [earlier["a"]]
     elif kind == "junk":
-        extra = [b"", b"junk", encoding.dumps([b"", b"", b""])]
+        extra = [b"", b"junk", canonical_encoding.dumps([b"", b"", b""])]
     after = w.coordinator.advance(step.state, [*extra, *honest])
     assert len(events([after], "rejected")) == len(extra)
     assert not events([after], "missing")
@@ -77,7 +77,11 @@ def test_a_contribution_without_a_valid_claim_is_rejected(changed: dict[str, Any
     w = world()
     step = run_until(w, "submit")
     *others, honest = w.engine.exchange(step.requests)
-    note = {**Header.from_bytes(encoding.loads(honest)[0]).note, **changed} if changed else {}
+    note = (
+        {**Header.from_bytes(canonical_encoding.loads(honest)[0]).note, **changed}
+        if changed
+        else {}
+    )
     plan = w.plans.of(COHORT)
     body = {"values": ring.zeros(plan.length, plan.ring_bits)}
     unsigned = write_frame(w.identities["d"], w.session, 0, "submit", "coordinator", body, note)
@@ -90,7 +94,7 @@ def test_a_sum_out_of_range_is_attributed_to_the_peers() -> None:
     step = run_until(w, "submit", round_=1)
     *others, honest = w.engine.exchange(step.requests)
     lie = {"values": np.full((3, 1), 2**62, np.uint64)}
-    note = Header.from_bytes(encoding.loads(honest)[0]).note
+    note = Header.from_bytes(canonical_encoding.loads(honest)[0]).note
     frame = write_frame(w.identities["d"], w.session, 1, "submit", "coordinator", lie, note)
     after = w.coordinator.advance(step.state, [*others, frame])
     with pytest.raises(ProtocolAbort):

@@ -1,8 +1,7 @@
 """How often each cost was paid for one data set, with its cohorts and caps, from its ledger lines.
 
-Nothing is composed here: `secagg.privacy.accounting.budget` computes epsilon from these counts, n
-releases of equal cost in one step. There are few different costs, because a job pays the same cost
-in every round.
+`secagg.privacy.accounting.composition` computes epsilon from these counts, n releases of equal cost
+in one step. There are few different costs, because a job pays the same cost in every round.
 
 Lines are never removed from a ledger, so each line is read once and counted. The time to check a
 release then does not depend on the length of the ledger. Tests compare with a count line by line.
@@ -17,7 +16,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass, field
 
-from secagg.privacy.accounting.budget import Cap, Cost
+from secagg.privacy.accounting.composition import Cap, Cost
 from secagg.privacy.ledger.records import Cohort
 from secagg.privacy.ledger.store import Line
 
