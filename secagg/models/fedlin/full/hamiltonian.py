@@ -10,7 +10,7 @@ IW(nu + d - 1, diag(psi)) is (Bartlett's decomposition)
     beta_ji = z_ji root(D_j / psi_i),  z_ji ~ N(0, 1),  i < j,                                   (2)
     a_j ~ IG(1/2, 1 / A^2).                                                                      (3)
 
-A chain's position has the log g_j, log a_j, z_ji, and log r: the errors' variance is r times its
+A chain's position has the log g_j, log a_j, z_ji, and log r: the residual variance is r times its
 estimate, with r ~ f / chi^2_f for an estimate with f degrees of freedom (r = 1 if it is known).
 
 Steps are adapted during warmup only: their size to an acceptance rate of 0.8, and their directions
@@ -48,7 +48,7 @@ class CovarianceDraws:
 
 @dataclass(frozen=True)
 class Target:
-    """The posterior of a position; scale: A; freedom: f, 0 if the error variance is known."""
+    """The posterior of a position; scale: A; freedom: f, 0 if the residual variance is known."""
 
     likelihood: EqualSites
     scale: float

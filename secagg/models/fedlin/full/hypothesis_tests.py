@@ -41,7 +41,7 @@ def agreement_rows(
 ) -> list[Row]:
     """Return the tests that sites agree, on all coefficients and on each.
 
-    total: sums of `agreement_sums`; noise: the error variance, in the units analysed
+    total: sums of `agreement_sums`; noise: the residual variance, in the units analysed
     known: whether it is known, and not estimated
     """
     freedom = np.inf if known else float(total["freedom"][0])

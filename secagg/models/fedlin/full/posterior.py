@@ -1,4 +1,4 @@
-"""The posterior of (mu, Sigma) and of the error variance, as draws, from sums over sites.
+"""The posterior of (mu, Sigma) and of the residual variance, as draws, from sums over sites.
 
 Draws are from the posterior under the likelihood of equal sites (`EqualSites`), which differs from
 the exact one if designs differ. With points, each site adds the logarithm of its exact likelihood

@@ -42,7 +42,7 @@ class FullSettings(FedLinModel):
 
     @property
     def needs_noise(self) -> bool:
-        """The error variance is estimated before the rounds."""
+        """The residual variance is estimated before the rounds."""
         return True
 
     def check_full(self, public: PublicFacts) -> None:

@@ -8,7 +8,7 @@ error have the covariance C_k = (R_k'R_k)^-1. With theta_k ~ N(mu, Sigma),
     a_k = R_k' (I + R_k Sigma R_k')^-1 (z_k - R_k mu) = A_k (b_k - mu).                          (2)
 
 A_k exists for a site with fewer records than coefficients, too, and is 0 without records. If the
-error variance is r sigma_k^2, R_k and z_k are divided by root r.
+residual variance is r sigma_k^2, R_k and z_k are divided by root r.
 
 The agreement sums belong to the classical test that all theta_k are equal (analysis of covariance):
 with all sites' own least squares and one common least squares, the residual sums of squares differ
