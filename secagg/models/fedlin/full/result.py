@@ -84,7 +84,7 @@ def _converged(method: FullSettings, state: State) -> dict[str, Any]:
 def _shared_rows(
     method: FullSettings, shared: SharedDraws, noise: float, terms: tuple[str, ...]
 ) -> tuple[list[Shared], list[dict[str, Any]]]:
-    """Return mu, variances between sites and the residual variance; and correlations between sites."""
+    """Return mu, variances between sites and the residual one; and correlations between sites."""
     values = shared.quantities()
     d, tail = len(terms), (1 - method.level) / 2
     low, median, high = np.quantile(values, [tail, 0.5, 1 - tail], axis=0).tolist()
