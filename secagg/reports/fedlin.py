@@ -61,7 +61,7 @@ def shared_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def tests_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
+def hypotheses_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """Return head and rows of hypothesis tests; no rows if there are none."""
     head = ["hypothesis", "F", "degrees of freedom", "p"]
     rows = []
@@ -149,7 +149,7 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": summary["outcome"],
         "shared": shared_table(summary),
         "shared_how": shared_in_words(summary),
-        "tests": tests_table(summary),
+        "tests": hypotheses_table(summary),
         "errors": errors_table(block),
         "caption": coefficients_in_words(summary),
         "outcome_unit": unit_of(summary["outcome"], columns),

@@ -16,12 +16,12 @@ from secagg.evidence.numbers import significant
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
+    hypotheses_table,
     noise_in_words,
     opposite_in_words,
     shared_in_words,
     shared_table,
     sites_table,
-    tests_table,
 )
 from secagg.reports.page import render
 from secagg.reports.results import Block, blocks
@@ -50,7 +50,7 @@ def block_of(name: str) -> Block:
 
 
 def _tables(summary: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
-    return [sites_table(summary), shared_table(summary), tests_table(summary)]
+    return [sites_table(summary), shared_table(summary), hypotheses_table(summary)]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
