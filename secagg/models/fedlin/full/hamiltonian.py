@@ -31,7 +31,7 @@ from secagg.models.fedlin.full.equal_sites import NU, EqualSites
 from secagg.models.numerics.gaussian_draws import transpose
 
 CHAINS = 16
-_MAX_WARMUP = 300
+_MAX_WARMUP = 600
 _MIN_STEPS, _MAX_STEPS = 16, 32
 _RANGE, _DISPERSION = 40.0, 0.5
 _ACCEPTANCE, _FIRST_STEP, _RATE = 0.8, 0.1, 0.2
