@@ -48,8 +48,8 @@ def site_check(
     from secagg.deploy.nvflare_kit import kit_certificate  # noqa: PLC0415
     from secagg.errors import UsageError  # noqa: PLC0415
     from secagg.jobs.job import load_job  # noqa: PLC0415
+    from secagg.runs.checks.all_sites_check import check_folder  # noqa: PLC0415
     from secagg.runs.checks.home_check import check_home, coordinator_key  # noqa: PLC0415
-    from secagg.runs.checks.input_files_check import check_folder  # noqa: PLC0415
     from secagg.runs.checks.site_check import check_sites, draft_policy  # noqa: PLC0415
     from secagg.sessions.homes.approvals import Approval, check_approved  # noqa: PLC0415
     from secagg.sessions.homes.home import Home  # noqa: PLC0415

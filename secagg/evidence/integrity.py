@@ -6,10 +6,10 @@ The checks, in this order:
 2. The hash chain of the log holds line by line, and no line is missing at the end
    (`secagg.core.hash_chain_log`).
 3. run.json and every other file match the digests in the log, and there is no other file.
-   The folder `transcript` may have been taken away.
+   The folder `transcript` may be missing.
 4. The session's name is the digest of roster, nonce and agreement, so the signatures belong to this
    job, these bounds and these rules. The roster has the job's parties, and no others.
-5. Each site of the run signed its consent to that before the first release.
+5. Each site of the run signed its consent to this session before the first release.
 6. In each release, every named site signed its contribution with its key in the roster; there are
    at least as many sites as the strictest threshold; and the sites are the same in every release.
 7. Every site countersigned the log up to the report, the result, and the list of all requests that
@@ -26,27 +26,27 @@ What each check excludes:
   result.
 * Check 7 binds the rest: without the keys of all sites that countersigned, nobody can change a
   line, the result or the report after the run. `Verified.unsigned` names the sites without a
-  countersignature, which may have dropped out at the last moment. A forger could also have removed
-  these signatures. So a folder in which one is missing passes only with `head`. Nobody signs a line
-  after the signed one, nor the time of the line `countersigned`. `Verified.unsigned_lines` counts
-  such lines; only `head` shows that they are genuine.
-* Check 8 is for a coordinator that states a guarantee or a protocol that its job does not have. It
-  is left out where this version of secagg plans the job differently.
-* Check 9 is for a coordinator that computes a false result from true sums. It is left out if the
-  sums are not in the folder, or where this computer would compute other bits. `Verified.unchecked`
-  names what was left out: such a folder is not called intact.
+  countersignature. They may have dropped out at the last moment. Or a forger removed their
+  countersignatures. So a folder in which one is missing passes only with `head`.
+  Countersignatures cover neither later lines of the log nor the time in the line `countersigned`.
+  `Verified.unsigned_lines` counts the later lines; only `head` shows that they are genuine.
+* Check 8 detects a coordinator that states a guarantee or a protocol that its job does not have. It
+  is left out if this version of secagg plans the job differently.
+* Check 9 detects a coordinator that computes a false result from true sums. It is left out if the
+  sums are not in the folder, or if this computer would compute other bits. `Verified.unchecked`
+  names what was left out. A folder with a check left out is not called intact.
 
 The log of a failed run has no countersignature. A person who can write the folder can cut back the
 log of a successful run and add a line that says that it failed. Only `head` detects that.
 
-Not protected: a coordinator that logs false sums during the run and computes its result from them,
-or writes false facts that only it knows: ledgers, engine, traffic, and in a simulation the sites;
-and the owner of a folder who writes a whole new run with new keys. To detect the latter, compare
-the keys in the roster with those of the sites, or keep the final head elsewhere and pass it as
-`head`. `secagg run` prints it at its end, and a run between computers notes it in log.txt of the
-coordinator's home. Ask for it over another channel: run.json contains it, too, but a person who
-writes the folder anew also writes this copy. The head in report.html does not
-serve: it is the head before the page was written, so it does not bind the page.
+Not detected: (a) a coordinator that logs false sums during the run and computes its result from
+them, or that writes false facts that only it knows: what it says of the ledgers, the engine, the
+traffic and, in a simulation, the sites; (b) an owner of a folder who writes a whole new run with
+new keys. To detect (b), compare the keys in the roster with those of the sites, or keep the final
+head elsewhere and pass it as `head`. `secagg run` prints it at its end, and a run between computers
+notes it in log.txt of the coordinator's home. Ask for it over another channel: run.json contains
+it, too, but a person who writes the folder anew also writes this copy. The head in report.html
+does not serve: it is the head before the page was written, so it does not bind the page.
 
 A folder of an earlier version of secagg has neither digests of sums nor countersignatures: only
 checks 1 to 6 apply, and a person who can write it can forge its result. `Verified.evidence` is then
@@ -132,11 +132,12 @@ def verify_folder(
 ) -> Verified:
     """Check a run folder.
 
-    folder: its path, or the folder as it was read, so that what is used is what was checked
+    folder: its path, or an open `RunFolder`, so that the caller later uses the very bytes that
+        were checked
     head: the log's last hash, 64 hexadecimal digits, from a copy kept elsewhere
     recompute: whether to compute the result again, which takes about as long as in the run
     Raises `EvidenceError` that names the wrong line or file; `UsageError` if the folder is not that
-    of a finished run, or `head` cannot be a final head.
+    of a run that has ended, or `head` cannot be a final head.
     """
     head = None if head is None else head.lower()
     if head is not None and not _DIGEST.fullmatch(head):
@@ -185,10 +186,11 @@ def verify_folder(
 
 
 def checked_result(run: RunFolder) -> tuple[Job, Result]:
-    """Return a run's job and result, if the log has their digests: checks 1 to 3 of the module.
+    """Return a run's job and result, if the log has their digests.
 
-    This excludes damaged and exchanged files before a result is used, and takes no time. It does
-    not read the other files, and it is no evidence against forgers: that is `verify_folder`.
+    These are checks 1 and 2 of the module, and check 3 for the result's files only. They exclude
+    damaged and exchanged files before a result is used, and take no time. Against forgers use
+    `verify_folder`.
     Raises `EvidenceError`.
     """
     try:

@@ -2,12 +2,13 @@
 
 After the last release the log has the events `result`, `report` and `countersigned`, in this order
 and once each. Between and after them only failures and resumptions are allowed. `countersigned`
-names the line whose hash the sites signed; that line is the report or a later one. So what the
-signatures bind is the whole log up to the report, and through it all files.
+names the line whose hash the sites signed; that line is the report or a later one. So the
+signatures bind the whole log up to the report, and through the digests in the log all files.
 
-Nobody signs the lines after that one. `countersigned` itself has only its own keys, and all of them
-but `time` follow from what was signed. A line that came between, when a run was interrupted and
-resumed, or after it, can be false: `unsigned_lines` counts these.
+Nobody signs the lines after the signed one. In `countersigned` itself, all values except `time`
+follow from what was signed. Other lines can be false: those between the signed line and
+`countersigned`, from a run that was interrupted and resumed, and those after `countersigned`.
+`unsigned_lines` counts them.
 """
 
 from __future__ import annotations

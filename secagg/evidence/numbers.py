@@ -16,9 +16,9 @@ declared share, setting     as declared (`share` for a percentage)              
 measured share              to a tenth of a percent                                 `percent`
 ==========================  ======================================================  ================
 
-Negative numbers have a minus sign, and a dash stands for a missing number. `typeset` gives a
-sentence that was written in ASCII, by a layer below this one, the same signs. The exact numbers
-are in result.json; nothing is computed from these texts.
+Negative numbers have a minus sign, and a dash stands for a missing number. `typeset` puts the same
+signs into a sentence that lower layers wrote in ASCII. The exact numbers are in result.json;
+nothing is computed from these texts.
 """
 
 from __future__ import annotations

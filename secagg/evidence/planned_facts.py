@@ -1,8 +1,9 @@
 """The facts of a run that follow from its job: what method and protocol show, and the guarantee.
 
-Claims of privacy and disclosure rest on them. The coordinator writes run.json alone, so `verify`
-computes them again: a coordinator cannot state more than its job gives. This needs neither the sums
-nor the same software, but a version of secagg that plans the job in the same way.
+Claims of privacy and disclosure rest on these facts. Only the coordinator writes run.json, so
+`verify` computes the facts again: a coordinator cannot claim more than its job guarantees. This
+needs neither the sums nor the same software, but a version of secagg that plans the job in the same
+way.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
 """Recompute the result of a run from the sums that it released.
 
-After the sums are open, a method uses no random numbers and no records: each message to the sites
-and the result are functions of the sums (`secagg.contracts.Method`). So `recompute` repeats the
+After the sums are open, a method uses no random numbers and no records: every message to the sites,
+and the result, is a function of the sums (`secagg.contracts.Method`). So `recompute` repeats the
 coordinator's part, and compares
 
 1. each sum in sums.bin with its digest in the log;
-2. each request that follows from the sums before it with the digest of the request that the sites
-   signed when they contributed;
+2. each request, computed from the sums before it, with the digest that the sites signed when they
+   contributed;
 3. result.json and arrays.npz with the result, bit for bit. `simulation` in result.json is left out:
    each site's own estimates do not follow from the sums.
 
-The second check binds every sum but the last to the sites' signatures, for methods whose messages
-depend on all earlier sums. Not checked: that a sum in the file is the one that was opened, if no
+If a method's messages depend on all earlier sums, the second check binds every sum but the last to
+the sites' signatures. Not checked: that a sum in the file is the one that was opened, if no
 later message depends on it. A coordinator that recorded a false sum in the log from the beginning,
 and computed its result from that, is not detected here.
 
 Floating-point bits depend on the versions of the libraries and on the processor. run.json names the
-versions and has a fingerprint of the arithmetic (`secagg.core.arithmetic`). Where one of them
-differs from here, nothing is recomputed and `Checked.why` says so: a difference of the results
-would prove nothing.
+versions and has a fingerprint of the arithmetic (`secagg.core.arithmetic`). If a version or the
+fingerprint differs here, nothing is recomputed, because a difference of the results would prove
+nothing. `Checked.why` then says so.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The file sums.bin of a run folder: every released sum with its salt, as the coordinator got it.
 
-`secagg verify` recomputes the result from it. Each sum is bound by its digest in the log
+`secagg verify` recomputes the result from this file. Each sum is bound by its digest in the log
 (`secagg.sessions.countersignatures`), so the file needs no digest of its own, and a folder without
 the file is still consistent.
 
-The file reveals what the coordinator saw, and no more: all sums of the run in full, also those that
-the result does not show (for example the number of records with each pair of levels, and each round
-of an iterative method). Under differential privacy these sums contain the noise. A person who
+The file reveals what the coordinator saw, and no more: all sums of the run in full, including those
+that the result does not show (for example the number of records with each pair of levels, and each
+round of an iterative method). Under differential privacy these sums contain the noise. A person who
 shares the result need not share this file.
 
-Each item is [round, stage, salt, sum]. It is written before the event of its release.
+Each item is [round, stage, salt, sum]. It is written before the event of its release is logged.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What the files of a run folder contain, and their digests.
 
-result.json has numbers and names, arrays.npz the same numbers as arrays. run.json has the facts,
-log.jsonl the events in a hash chain: each release with the sites' signatures, each failure and
-resumption, and the digests of the other files. run.json does not repeat the log. It has the number
-of releases of each stage, and the log's last hash, which binds all of them. `log_facts` returns
-what readers need from the log.
+result.json has numbers and names, and arrays.npz has the same numbers as arrays. run.json has the
+facts of the run. log.jsonl has the events in a hash chain: each release with the sites' signatures,
+each failure and resumption, and the digests of the other files. run.json does not repeat the log.
+It has the number of releases of each stage, and the log's last hash, which binds all lines of the
+log. `log_facts` returns what readers need from the log.
 
 All files are private (`secagg.core.private_files`), and so is the folder.
 """

@@ -1,8 +1,8 @@
-"""Reads a run folder that anybody may have written: no file in it is trusted.
+"""Read a run folder. Anybody may have written it, so no file in it is trusted.
 
-Each file is read once, when it is first needed, and a missing file stays missing. So reports,
-audits and predictions use the same bytes that `secagg.evidence.integrity` checked. Reading the log
-checks its hash chain (`secagg.core.hash_chain_log`).
+Each file is read once, when it is first needed. A file that was missing then stays missing. So
+reports, audits and predictions use the same bytes that `secagg.evidence.integrity` checked. Reading
+the log checks its hash chain (`secagg.core.hash_chain_log`).
 
 ==========================================  ======================================================
 case                                        outcome

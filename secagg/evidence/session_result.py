@@ -1,4 +1,4 @@
-"""The result of a session, which depends on its released sums only: in a run and when verified."""
+"""The result of a session, from its released sums only: used by a run and by `secagg verify`."""
 
 from __future__ import annotations
 

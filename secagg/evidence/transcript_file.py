@@ -1,9 +1,9 @@
 """The folder `transcript` of a run: every message as it arrived, for an audit of what leaked.
 
 It is written on request only (`secagg run --transcript`), because it makes attacks possible that
-the sums alone do not: under the protocol `plain` it holds each site's contribution in clear. Under
-the other protocols it holds what the coordinator relayed and could not read. The file is private
-(mode 0600, in a folder of mode 0700), and its digest is in the log.
+the sums alone do not make possible: under the protocol `plain` it holds each site's contribution in
+clear. Under the other protocols it holds what the coordinator relayed and could not read. The file
+is private (mode 0600, in a folder of mode 0700), and its digest is in the log.
 
 All messages pass through the coordinator, so one file has what every party sent and received.
 Not in it: the parties' private keys, their random numbers, and a site's records.

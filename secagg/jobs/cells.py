@@ -16,15 +16,17 @@ a boolean                              matches the levels 0 and 1, or False and 
 a number below low or above high       replaced by the bound and counted
 =====================================  =====================================================
 
-The result for a cell depends on its value alone, not on the type of the column. A column of whole
-numbers becomes one of floats as soon as one cell is missing or has decimals. If 1 and 1.0 were then
-read differently, a single record could change how all others are read, and no noise would be large
-enough. (Whole numbers above 2^53 in a data frame lose digits if its owner makes them floats.)
+The result for a cell depends on its value alone, not on the data type that the table gives the
+column. A column of whole numbers becomes one of floats as soon as one cell is missing or has
+decimals. If 1 and 1.0 were then read differently, a single record could change how all others are
+read, and no noise would be large enough. (Whole numbers above 2^53 in a data frame lose digits if
+its owner makes them floats.)
 
 Without noise, an unreadable cell is a `DataError` that names record and column, so that a mistake
 in the file or in the job is found. The text stays at the site. Under differential privacy an
 unreadable cell counts as missing, whatever kind of error it causes. An error would tell the
-coordinator, without noise, that the cell exists; and the coordinator chooses the levels.
+coordinator, without noise, that the cell exists. The coordinator chooses the levels, so by choosing
+them it could test for any value.
 """
 
 from __future__ import annotations

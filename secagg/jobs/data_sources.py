@@ -1,9 +1,10 @@
 """Where each site's records come from: files, one table, or data frames in Python.
 
 To find the sites, the program reads only the names of files, or only the site column of one table.
-A site's records are read when the site first contributes. Before that, the program has checked that
-no sum can overflow, and that the release rules are met. If a policy file belongs to no site, the
-run stops. Otherwise a misspelt file name would switch off a site's rules without any message.
+A site's records are read when the site first contributes: `secagg.sessions.parties.read_records`
+makes scaled records of its table. Before that, the program has checked that no sum can overflow,
+and that the release rules are met. If a policy file belongs to no site, the run stops. Otherwise a
+misspelt file name would switch off a site's rules without any message.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Threat model: coordinator and sites are honest but curious, and at least one of 
 does not collude with the others.
 
 * A site signs each share and seals it for one aggregator. The coordinator relays the shares but
-  cannot read them. Then the site may go offline.
+  cannot read them. After sending its shares, the site may go offline.
 * A site's contribution is part of the sum only if *every* aggregator holds its share. Otherwise all
   aggregators leave the site out. So if some of a site's shares are lost, the sum is still correct.
 * In each round, an aggregator opens one sum over one set of sites. It refuses a second request,

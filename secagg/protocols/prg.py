@@ -11,11 +11,12 @@ Each element of the vector, an integer modulo 2^w, is the next w / 8 bytes of th
 little-endian.
 
 There are two implementations, with the same output. If the processor supports it, the compiled
-kernel (`kernels.aes`) is used, and otherwise GCM encryption of zeros. In the library used, GCM is
-1.3 times as fast as CTR, because only its GCM code uses wide AES instructions. The checksum of GCM
-is computed but not used. GCM reserves counter blocks 0 and 1, so the stream starts at 2. The
-counter has 32 bits, so a seed gives at most 2^32 - 2 blocks (64 GiB). Blocks of one seed never
-repeat, and random blocks would. That difference is noticeable only after some 2^64 blocks.
+kernel (`kernels.aes`) is used. Otherwise zeros are encrypted with GCM by the library cryptography.
+There GCM is 1.3 times as fast as CTR, because only its GCM code uses wide AES instructions. The
+checksum of GCM is computed but not used. GCM reserves counter blocks 0 and 1, so the stream starts
+at 2. The counter has 32 bits, so a seed gives at most 2^32 - 2 blocks (64 GiB). Blocks of one seed
+never repeat, whereas random blocks sometimes do. An attacker could notice this only after some 2^64
+blocks.
 
 Not protected: timing, if AES does not run in hardware.
 """

@@ -3,7 +3,7 @@
 The file names give the sites, and the headers of the files say whether the declared columns exist.
 If the job splits one table (a simulation), only the site column of the table is read. To warn about
 copies of a file, the lines of the files are compared on this computer
-(`secagg.jobs.site_file_checks`).
+(`secagg.jobs.headers_and_copies`).
 
 Bits come from the same proof as in a run. Messages and bytes are measured: the session runs once
 with contributions of zeros in place of the sites' records, one round for each stage, and the frames
@@ -54,8 +54,8 @@ from secagg.evidence.claims.warnings import EXACT_BEFORE, EXACT_STAYS
 from secagg.evidence.planned_facts import method_facts, privacy_facts
 from secagg.evidence.session_result import counted_variance
 from secagg.jobs.data_sources import Data, SiteSource, as_policy
+from secagg.jobs.headers_and_copies import check_files, check_headers
 from secagg.jobs.job import Job, read_job
-from secagg.jobs.site_file_checks import check_files, check_headers
 from secagg.jobs.site_tables import GivenTable
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import policy_of

@@ -18,8 +18,8 @@ from secagg.core.key_file import read_key
 from secagg.core.randomness import RandomBytes, system_random
 from secagg.errors import SecaggError, UsageError
 from secagg.jobs.data_sources import Data
+from secagg.jobs.headers_and_copies import check_files, check_headers
 from secagg.jobs.job import Job, read_job
-from secagg.jobs.site_file_checks import check_files, check_headers
 from secagg.runs.checks.earlier_draws import new_ledgers
 from secagg.runs.output_folder import (
     check_target,

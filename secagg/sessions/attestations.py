@@ -1,4 +1,4 @@
-"""What a contributing site signs in public, and what a party that opens sums reads from it.
+"""What a contributing site signs in public, and what a party reads from that before it opens a sum.
 
 The header of the frame that carries a contribution is signed. Its note contains the site's rule on
 the number of sites, and a digest of the request that the site answers. Header and signature,
@@ -8,12 +8,13 @@ site takes part in this round, under this threshold, and answers this request.
 Guarantees
     * `read_attestations` returns only if every contributor answered the same request (stage,
       message, cohort, number of records) after the same earlier requests. Otherwise a coordinator
-      could send one site a different message (coefficients at which the derivatives of all other
-      sites are zero, or another stage) and read the answer of that site off the sum. Nor could the
-      others know a site that was restored from an old copy (`secagg.sessions.engines.progress`).
+      could send different messages to different sites, for example coefficients at which the
+      derivatives of all sites but one are zero. It could then read this one site's answer off the
+      sum. And the other sites could not recognise a site that was restored from an old copy
+      (`secagg.sessions.engines.progress`).
     * In every round after the count of records, the number of contributors equals the number that
-      each of them was sent. A site uses this number to size its share of the noise for
-      differential privacy.
+      the coordinator sent to each of them. A site uses this number to size its share of the noise
+      for differential privacy.
     * `check_consent` returns only for a site that signed its consent to a run over these sites in
       this session. The session's name is a digest of job, bounds and rules
       (`secagg.sessions.session`). A site signs no consent after it has contributed

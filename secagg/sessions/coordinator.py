@@ -2,10 +2,10 @@
 
 `start` and `advance` are functions of a plain state and the frames that came back. The table in
 `secagg.sessions.coordinator_state` defines the states and the transitions. A `Step` contains the
-events to log, the requests to send, and whether the run is done; the caller writes `events` to disk
-*before* it sends requests or advances. When a sum is open, the coordinator first returns a step
-whose event records the release, and decodes the sum only in the next step. So the coordinator never
-uses a release that is not on disk (invariant 5 of the design).
+events to log, the requests to send, and whether the run is done; the caller writes the events to
+disk *before* it sends requests or calls `advance`. When a sum is open, the coordinator first
+returns a step whose event records the release, and decodes the sum only in the next step. So the
+coordinator never uses a release that is not on disk (invariant 5 of the design).
 """
 
 from __future__ import annotations

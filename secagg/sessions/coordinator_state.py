@@ -19,14 +19,14 @@ countersigning  sites have answered    closed
 
 inviting: the coordinator asks every site for consent to the count of records. confirming: it asks
 again, for the method's first stage, now that the number of records is known. set-up, sum: the
-phases of the protocol. released: a sum is open. The events of this step record the release; they
+phases of the protocol. released: a sum is open. The events of this step record the release. They
 are on disk before the next step uses the sum. done: the method has its result. If the run is
 written to a folder, the sites then countersign its end (`secagg.sessions.countersignatures`), and
 the session is closed.
 
 Any other case ends the run with an error: a release rule forbids the sum, a party refuses, or a
-site drops out after the first release (a sum without it would show what it contributed;
-`secagg.runs.lost_sites` may begin a new session then).
+site drops out after the first release. (A sum without this site would show what the site
+contributed. `secagg.runs.lost_sites` may then begin a new session.)
 """
 
 from __future__ import annotations

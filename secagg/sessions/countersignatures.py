@@ -13,9 +13,9 @@ with its own, signs all three, and ends the session: it answers no further reque
 once in a session.
 
 What a site checks before it signs: the session (job, bounds, rules, keys); that it has contributed;
-and that the coordinator's list of requests is its own list, without one more, one fewer or another
-order. What it cannot check: head and result. It sees neither the log nor the sums, because the sums
-of all sites are released to the coordinator only.
+and that the coordinator's list has exactly the requests of its own list, in the same order. What it
+cannot check: the head and the result. A site sees neither the log nor the sums, because sums are
+released to the coordinator only.
 
 What the signature proves: at the end of this session the coordinator announced this head and this
 result, and the site contributed to these requests and to no other. If the log is rewritten later,
@@ -27,8 +27,8 @@ What it does not prove:
   sums in the file are those that were opened. A coordinator that lies from the beginning gets its
   false result countersigned.
 * Anything against a forger who has the keys of all sites that countersigned.
-* That the run ended well at a site that did not answer: it may have dropped out at this moment. A
-  run is not lost by that. The log then names the site as missing.
+* That the run ended well at a site that did not answer: it may have dropped out at this moment. The
+  run still counts, and the log names the site as missing.
 """
 
 from __future__ import annotations

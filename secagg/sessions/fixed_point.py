@@ -1,13 +1,13 @@
 """Encode float64 contributions as ring elements, in fixed-point numbers, and decode their sums.
 
 A contribution consists of named fields, which are arrays. An entry x of a field is clipped to
-[-bound, bound], or to [0, bound] for counts and weights, and encoded as the integer
-round(x * 2^f), ties to even; f is the field's number of fraction bits. From public bounds,
+[-bound, bound], or to [0, bound] for counts and weights, and encoded as the integer round(x * 2^f),
+with ties to even. f is the field's number of fraction bits. From public bounds,
 `secagg.sessions.sum_plan` checks that no sum of these integers can overflow.
 
 For differential privacy, noise is added to these integers (`add_noise`). The plan states the
 largest noise that it allows (`tail`). Larger noise has a probability below 2^-100, whatever the
-records are; the site then stops with an error.
+records are. If it is drawn, the site stops with an error.
 
 Guarantees
     * The encoding error of an entry within its bound is at most 2^-(f+1). Sums of encoded values

@@ -1,14 +1,16 @@
 """The coordinator's journal: each step is on disk before the coordinator carries it out.
 
-Before the coordinator logs the events of a step and sends its requests, it writes the whole step,
-with the number of lines in the log so far. A coordinator that is killed at any point can resume:
+Before the coordinator logs the events of a step and sends its requests, it writes the whole step to
+the journal, with the number of lines in the log so far. A coordinator that is killed at any point
+can resume:
 
 1. it writes those events of the step that the log does not have yet;
 2. it sends the requests of the step, byte for byte the same. A party that has answered repeats its
    reply (`secagg.sessions.engines.crash_safe_party`); any other party answers now.
 
-Every message that was sent belongs to a step in the journal. What a killed coordinator had computed
-after that step may therefore be computed again, with new randomness.
+Every message that was sent belongs to a step in the journal. So what a killed coordinator had
+computed after its last step in the journal was not sent, and may be computed again with new
+randomness.
 
 Two lists grow with every round: the frames of the transcript, and the draws that a method collects
 (`secagg.contracts.COLLECTED_DRAWS`). Each has its own append-only file
@@ -18,8 +20,8 @@ The files hold released sums and the whole state of the coordinator. They are pr
 (`secagg.core.private_files`), and the folder of the finished run does not contain them. A checksum
 detects a damaged journal; the log detects a journal that is older or from another run. Not
 protected: the owner of the files can write journal and log anew, with the coordinator's key, which
-lies in the same folder. Parties accept only requests signed with this key, and none twice, so the
-owner cannot open any sum that the coordinator could not open.
+lies in the same folder. Parties accept only requests signed with this key, and none of them twice.
+So the owner cannot open any sum that the coordinator could not open.
 """
 
 from __future__ import annotations

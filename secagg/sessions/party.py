@@ -8,26 +8,27 @@ again. Two tables in `secagg.sessions.party_transitions` define which requests a
 which state, and how a refusal changes that state.
 
 Each site gives its consent before the first sum, and again once the number of records is known. For
-this it checks its rules and its budget; it computes nothing, writes nothing to the ledger and sends
-no data. A coordinator that skips consent, or continues after a refusal, wastes the budgets of other
-sites but learns nothing.
+consent, the site checks its rules and its budget. It computes nothing, writes nothing to the ledger
+and sends no data. A coordinator that skips consent, or continues after a refusal, wastes the
+budgets of other sites but learns nothing.
 
 A refusal also reveals something. If it depends on the records and on a value that the coordinator
-chose, it reveals one bit about the records; a site that kept answering would allow the coordinator
-to search for a record. The job is such a value, because the coordinator writes it. So under
-differential privacy no refusal depends on the records (`secagg.jobs.design_matrix`,
-`secagg.privacy.policy.evaluation`). Without noise, a site limits such refusals:
+chose, it reveals one bit about the records. If a site kept answering, the coordinator could search
+for a record. The job is such a value, because the coordinator writes it. So under differential
+privacy no refusal depends on the records (`secagg.jobs.design_matrix`,
+`secagg.privacy.policy.job_rules`). Without noise, a site limits such refusals:
 
-* They all have one error code, `records`.
+* All refusals because of the records have one error code, `records`.
 * The site's ledger counts them over all runs. After a few in a period (`max_refusals` in the site's
   policy), the site refuses every exact job before it reads its records.
-* It also counts the jobs that the records allowed, but that released nothing (`max_unreleased`).
-* It accepts one total number of records per session. Its rules compare its own number of records
-  with that total.
+* The ledger also counts the jobs that the records allowed, but that released nothing
+  (`max_unreleased`).
+* The site accepts one total number of records per session. Its rules compare its own number of
+  records with that total.
 * After the method has processed a message, any refusal ends the session, whether it comes from the
   method, the ledger or the protocol. The site then refuses every further request. Otherwise the
   coordinator could repeat requests that are certain to be refused, and see from each error code
-  whether the method refused it (which depends on the records) or a later step did.
+  whether the method refused the request (which depends on the records) or a later step did.
 
 A session therefore reveals at most the round in which it ended and the kind of error. A refusal
 before the method has processed a message changes nothing: after the cause is fixed (a rule, a

@@ -1,10 +1,10 @@
 """Two tables: which requests a party answers, and what a refusal changes.
 
-In the first table, a row is a request of the coordinator, and a column is the party's standing with
-the stage that the request names. An entry is the standing after the answer, or the reason for a
-refusal. Each request has at most one answer: round numbers never decrease, and a party answers a
-phase once per round. (Consent is the exception: if a site does not answer, the coordinator asks the
-other sites again.)
+In the first table, a row is a request of the coordinator. A column is the party's standing: what it
+has done so far for the stage that the request names. An entry is the standing after the answer, or
+the reason for a refusal. Each request has at most one answer: round numbers never decrease, and a
+party answers a phase once per round. (Consent is the exception: if a site does not answer, the
+coordinator asks the other sites again.)
 
 ================  ===========  ===========  ===========  ===========  ========  ============
 request           uncounted    new          consented    contributed  complete  over
@@ -19,7 +19,8 @@ other             uncounted    new          consented    contributed  complete  
 
 uncounted: the party has answered no request for this stage, and has not contributed to the count of
 records, which is the first sum. complete: it has contributed to every round that the job declares
-for the stage. A dot is a case that cannot occur.
+for the stage. over: the party answers no further request in this session. A dot is a case that
+cannot occur.
 
 The second table has the steps of each answer in their order, and what a refusal at that step
 changes in the party's state:

@@ -1,4 +1,4 @@
-"""Sort the frames that came back to the coordinator: valid replies, refusals, rejected frames."""
+"""Sort the coordinator's received frames into valid replies, refusals and rejected frames."""
 
 from __future__ import annotations
 

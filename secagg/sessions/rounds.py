@@ -1,13 +1,13 @@
 """The rounds of a run, planned before data is read.
 
 First the coordinator asks every site for consent (`secagg.sessions.party`), so a run that one site
-refuses spends no budget at the other sites. Then comes the `cohort` round, an ordinary secure sum:
-the number of complete records over all sites, the number of incomplete records that were left out,
-for each column the number of values outside the declared bounds, and the number of records with
-each level and each pair of levels. The coordinator compares the last ones with a minimum
-(`secagg.privacy.policy.cell_counts`) and drops them. Under differential privacy the round asks only
-for the first number, with noise. Then the coordinator asks for consent again, now that the number
-of records is known, and the stages of the method follow.
+refuses spends no budget at the other sites. Then comes the `cohort` round, an ordinary secure sum
+of counts over all sites: of complete records; of incomplete records, which are left out; for each
+column, of values outside the declared bounds; and of records with each level and each pair of
+levels. The coordinator compares the counts of levels and pairs with a minimum
+(`secagg.privacy.policy.cell_counts`), then discards these counts. Under differential privacy the
+round asks only for the number of complete records, with noise. Then the coordinator asks for
+consent again, now that the number of records is known, and the stages of the method follow.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def declared_stages(method: Method, public: PublicFacts) -> tuple[Stage, ...]:
 
 
 def of_unit(stage: Stage, public: PublicFacts) -> Stage:
-    """Return the stage with its sensitivity to one record of the job's unit."""
+    """Return the stage; its sensitivity is larger if the job itself chose the column of persons."""
     if not public.chosen_persons:
         return stage
     training = stage.training
@@ -159,8 +159,8 @@ def cohort_stage(public: PublicFacts) -> Stage:
 def cohort_update(rows: SiteRecords, public: PublicFacts, spec: Spec, minimum: int) -> Update:
     """Return a site's contribution to the cohort round: the counts in the spec.
 
-    minimum: an incomplete or clipped count is sent as 0 if it concerns fewer persons (records, if
-        no column names persons)
+    minimum: a count of incomplete records or clipped values is sent as 0 if it concerns fewer than
+        `minimum` persons, or records if no column names persons
     """
     incomplete = np.array([rows.incomplete], dtype=np.float64)
     concerned = np.concatenate([incomplete, rows.outside])

@@ -1,9 +1,10 @@
 """The guards of the sites and the ledger of the coordinator, in one session.
 
 A site's guard (`secagg.privacy.policy.guard`) has the job as the site's own process read it, and
-the site's own policy and ledger. The coordinator's ledger has no seeds. Before the coordinator uses
-a released sum, it records the sites and the cost of the sum there. It requests no sum that would,
-combined with earlier sums, reveal the sum of fewer sites than the job's `min_sites`.
+the site's own policy and ledger. The coordinator's ledger has no seeds of noise. Before the
+coordinator uses a released sum, it records the sites and the cost of the sum there. It requests no
+sum that would, combined with earlier sums, reveal the sum of fewer sites than the job's
+`min_sites`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from secagg.privacy.accounting.calibration import EXACT, Calibrated
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.records import RECORD, Cohort, Release
-from secagg.privacy.policy.evaluation import PolicyRequest, parameters
 from secagg.privacy.policy.exact_numbers import NO_NUMBERS, PlannedNumbers, variables_of
 from secagg.privacy.policy.guard import Guard
+from secagg.privacy.policy.job_rules import PolicyRequest, parameters
 from secagg.privacy.policy.questions import Declarations, Question
 from secagg.privacy.policy.release_rules import check_cohort
 from secagg.sessions.rounds import COHORT

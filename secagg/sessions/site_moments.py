@@ -1,26 +1,28 @@
-"""Noise once at the site: a site's moments with noise, all that its rounds use afterwards.
+"""Noise once at the site: a site's moments with noise, from which all its rounds are computed.
 
 With placement `site`, a method that reads its site's records through moments only
-(`secagg.contracts.MomentsOnly`) never gets them. The site adds noise to n and M = sum z z'
-(`secagg.models.common.clipped_moments`), once, and gives the method records that have the noisy,
-repaired moments (`secagg.models.common.surrogate_records`). All that any round of any method
-computes from these is as private as one release of n and M. So neither the number of rounds nor
-what they send costs anything (Dwork and Roth 2014, proposition 2.1; the rotation test of
-tests/contracts/test_reads_moments.py).
+(`secagg.contracts.MomentsOnly`) never gets them. The site adds noise once to n and M = sum z z'
+(`secagg.models.common.clipped_moments`), and repairs the noisy M, so that records with these
+moments exist. It gives the method such records (`secagg.models.common.surrogate_records`). All that
+any round of any method computes from these is as private as one release of n and M. So neither the
+number of rounds nor what they send costs any budget (Dwork and Roth 2014, proposition 2.1; the
+rotation test of tests/contracts/test_reads_moments.py).
 
-The draw is charged once. The seed of its noise is in the site's ledger, under a key of records,
-columns, clipping and noise, but not of method and round. A later job with the same key gets the
-same seed, so the same noisy moments, and costs nothing (`secagg.privacy.ledger.ledger`).
+The draw is charged once. The seed of its noise is in the site's ledger, under a key that depends on
+records, columns, clipping and noise, but not on method and round. A later job with the same key
+gets the same seed and so the same noisy moments, and costs nothing
+(`secagg.privacy.ledger.ledger`).
 
-Inference that knows the noise. The records that a method gets have the noisy moments before their
-repair, too, and the noise's variance (`SiteRecords.noisy`). A method can use them
+Inference that knows the noise. With the records, a method also gets the noisy moments before their
+repair, and the noise's variance (`SiteRecords.noisy`). A method can use them
 (`secagg.models.sparse_bayes.latent_moments`).
 
 Guarantees
-    * The integers that the noise is added to are exact sums of clipped records on a grid, and move
-      by at most the declared sensitivity. The noise is discrete and drawn on the same grid.
-    * What the method, the count of records and the site's own result get depends on the records
-      through the noisy integers only.
+    * The integers that the noise is added to are exact sums of clipped records on a grid. One
+      record changes them by at most the declared sensitivity. The noise is discrete and drawn on
+      the same grid.
+    * The method, the count of records and the site's own result depend on the records only through
+      the noisy integers.
     * The seed is on disk before the noise is drawn from it. A process that is killed in between
       finds it again, and draws the same noise.
 

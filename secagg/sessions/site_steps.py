@@ -7,7 +7,8 @@ entry; noise. `secagg.sessions.party_transitions` defines what a refusal at each
 Consent covers the rules and the budget only. It costs no budget, because the site computes nothing,
 writes nothing to the ledger and sends no data. Consent must not reveal anything about the records
 either. Under differential privacy, a site therefore applies the rules on its records only when it
-contributes to the count, which spends budget; and after the count it consents to each stage once.
+contributes to the count, which spends budget; and after the count the site consents to each stage
+once.
 """
 
 from __future__ import annotations

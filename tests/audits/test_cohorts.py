@@ -26,7 +26,7 @@ from secagg.audits.audited_run import AuditedRun
 from secagg.audits.contract import Verdict
 from secagg.audits.views import Who
 from secagg.jobs.job import parse_job
-from secagg.privacy.policy import evaluation, release_rules
+from secagg.privacy.policy import job_rules, release_rules
 from secagg.privacy.policy.differencing import exposed
 from secagg.sessions.planned_job import plan_job
 
@@ -281,7 +281,7 @@ def test_with_no_more_sites_than_a_sum_needs_there_is_one_cohort() -> None:
 @pytest.mark.attack
 def test_without_the_rule_the_coordinator_exposes_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither at the sites nor in the coordinator's ledger."""
-    for module in (evaluation, release_rules):
+    for module in (job_rules, release_rules):
         monkeypatch.setattr(module, "exposed", lambda *_: None)
     assert [found.verdict for found in differenced(4, 3)] == [Verdict.LEAK, Verdict.LEAK]
 

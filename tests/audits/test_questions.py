@@ -17,7 +17,7 @@ from secagg.contracts import Result
 from secagg.jobs import data_sources
 from secagg.jobs.job import parse_job
 from secagg.privacy.ledger.records import Decision
-from secagg.privacy.policy import evaluation, record_sets
+from secagg.privacy.policy import job_rules, record_sets
 from secagg.reports.audits.page import remark
 from secagg.runs.run import run
 from secagg.sessions import coordinator
@@ -52,7 +52,7 @@ def test_no_second_job_isolates_few_records() -> None:
 def test_without_the_rule_on_declarations_a_bound_isolates_one_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evaluation, "conflict", lambda *_: None)
+    monkeypatch.setattr(job_rules, "conflict", lambda *_: None)
     found = attacked(tables(3, 2), "job_differencing", MOMENTS)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert found.finding.value == 1 and found.finding.details["by"].endswith("a bound")
@@ -63,7 +63,7 @@ def test_without_the_rule_on_declarations_a_bound_isolates_one_record(
 def test_where_many_share_the_largest_value_a_lower_bound_isolates_one_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evaluation, "conflict", lambda *_: None)
+    monkeypatch.setattr(job_rules, "conflict", lambda *_: None)
     data = tables(3, 1, rows=60)
     for table in data.values():
         table["x0"] = table["x0"].clip(None, 0.0)  # about half of the records

@@ -1,15 +1,16 @@
 """Estimate a lower bound on epsilon from one run, into which canaries were put at random.
 
 Steinke, Nasr & Jagielski, *Privacy auditing with one (1) training run* (NeurIPS 2023), theorem 5.2.
-Each of m canary records takes part in the run with probability 1/2, independently. An auditor who
-sees the releases guesses of some canaries whether they took part, and may leave out the others. If
-the run is (epsilon, delta)-private under adding and removing records, then for v correct ones among
-r guesses, whatever the auditor does,
+Each of m canary records takes part in the run with probability 1/2, independently. An auditor sees
+the releases. For some canaries, the auditor guesses whether they took part. If the run is (epsilon,
+delta)-private under adding and removing records, then for v correct ones among r guesses, whatever
+the auditor does,
 
     P(at least v correct) <= P(B >= v) + 2 m delta max_i P(v > B >= v - i) / i,           (1)
 
 with B binomial of r trials and probability e^epsilon / (1 + e^epsilon). An epsilon at which the
-right side is at most the stated error can be excluded, so it is below the run's true epsilon.
+right side is at most the stated error can be excluded, so it is below the run's true epsilon with
+probability at least 1 - error.
 
 Threat model: the auditor knows all canaries and all other records, and sees every release.
 

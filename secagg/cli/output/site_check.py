@@ -14,14 +14,14 @@ from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import alike
 from secagg.evidence.numbers import count, counted, listing, percent, significant
 from secagg.jobs.column_check import ColumnCheck
+from secagg.runs.checks.all_sites_check import AllSitesCheck
 from secagg.runs.checks.home_check import HomeCheck
-from secagg.runs.checks.input_files_check import FolderCheck
 from secagg.runs.checks.site_check import SiteCheck
 
 
 def show_site_checks(
     checks: Sequence[SiteCheck],
-    together: FolderCheck | None,
+    together: AllSitesCheck | None,
     draft: Path | None,
     at_home: HomeCheck | None = None,
 ) -> None:
@@ -71,7 +71,9 @@ def show_site_checks(
     _show_verdict(out, checks, together)
 
 
-def _show_verdict(out: Console, checks: Sequence[SiteCheck], together: FolderCheck | None) -> None:
+def _show_verdict(
+    out: Console, checks: Sequence[SiteCheck], together: AllSitesCheck | None
+) -> None:
     """Print why sites would refuse and a run would stop; last, which sites would take part."""
     reasons = [
         (check.site, reason)

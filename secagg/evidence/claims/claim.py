@@ -1,7 +1,7 @@
 """A claim: one thing that a plan, a run or an officer states, worded once.
 
-The plan, the report of a run and the compliance report show the same claims; none of them words
-one again. There is no verdict: only a person can decide.
+The plan, the report of a run and the compliance report show the same claims, in the same words. A
+claim is no verdict: only a person can decide whether a run was acceptable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Counts that sites send as 0 if few records are concerned: incomplete records, values outside.
+"""Counts of incomplete records and of values outside bounds: sites send small counts as 0.
 
 In a run without noise a site sends such a count only if it is at least `min_records`
-(`secagg.sessions.rounds`). A sum of 0 therefore does not mean that there are none.
+(`secagg.sessions.rounds`). A sum of 0 therefore does not mean that there are no such records.
 """
 
 from __future__ import annotations

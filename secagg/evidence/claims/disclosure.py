@@ -1,8 +1,8 @@
 """Warnings about what all sums of a run together disclose.
 
-A secure sum hides a site in one round. If sites remember earlier rounds, or contribute their own
-estimates, then the sums of all rounds are equations in the statistics of single sites. Each method
-declares what its sums determine (`secagg.contracts.Disclosure`).
+In one round, a secure sum hides each site's contribution. If sites remember earlier rounds, or
+contribute their own estimates, then the sums of all rounds are equations in the statistics of
+single sites. Each method declares what its sums determine (`secagg.contracts.Disclosure`).
 """
 
 from __future__ import annotations

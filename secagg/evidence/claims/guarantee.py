@@ -1,20 +1,21 @@
 """A guarantee of differential privacy in words: of what, for whom, against whom, how strong.
 
-The facts of a guarantee are those of `secagg.privacy.accounting.guarantee`: a plan has them, and
-run.json under `privacy`. So the epsilon of `sentence` is the job's: it covers all releases of one
-run, and no ledger is read for it. `secagg.evidence.claims.ledgers` words the epsilon of all runs on
-the same records, which is computed from ledger lines.
+The facts of a guarantee are those of `secagg.privacy.accounting.guarantee`: a plan has them, and so
+has run.json, under `privacy`. So the epsilon of `sentence` is the job's: it covers all releases of
+one run, and no ledger is read for it. `secagg.evidence.claims.ledgers` words the epsilon of all
+runs on the same records, which is computed from ledger lines.
 
 A site writes the cost of a release to its ledger before anything leaves it
-(`secagg.privacy.policy.guard`). The coordinator writes it when it has the sum, before the sum is
-stored (`secagg.runs.session_loop`). A cost has one event for each adjacency, and a distance
-(`secagg.privacy.accounting.composition.Cost`). `events_of` returns those of all the releases.
+(`secagg.privacy.policy.guard`). The coordinator writes the cost to its own ledger when it has the
+sum, before the sum is stored (`secagg.runs.session_loop`). A cost has one event for each adjacency,
+and a distance (`secagg.privacy.accounting.composition.Cost`). `events_of` returns the events of all
+releases.
 
 Epsilon is explained in two ways. The first is its definition, a bound on a factor: e^epsilon. The
-second is a guess. Suppose that somebody guesses, from all releases of a run, which of two
-neighbouring data sets it used, and thought both equally likely before. Let T be the total variation
-distance between the releases and releases with Gaussian noise, and delta(0) the delta that Gaussian
-noise has at epsilon 0. Then
+second is the probability of a right guess. Somebody guesses, from all releases of a run, which of
+two neighbouring data sets the run used. Beforehand, both seemed equally likely. Let T be the total
+variation distance between the releases and releases with Gaussian noise, and delta(0) the delta
+that Gaussian noise has at epsilon 0. Then
 
     P(right guess) <= (1 + delta(0)) / 2 + T.                                                (1)
 

@@ -1,9 +1,9 @@
 """The ledgers in a report: the cost of this run, repeated releases, the cost of all runs together.
 
 The facts come from `secagg.runs.ledger_facts`, which computes epsilon from the lines of a ledger
-when the run ends. So "Which runs it covers" (`LedgerClaims.adds_up`) and the totals rest on ledger
-lines. "How strong it is" and the claim in one sentence have the job's epsilon, which no ledger
-changes (`secagg.evidence.claims.guarantee`).
+when the run ends (the coordinator calls it from `secagg.runs.facts`). So "Which runs it covers"
+(`LedgerClaims.adds_up`) and the totals rest on ledger lines. "How strong it is" and the claim in
+one sentence have the job's epsilon, which no ledger changes (`secagg.evidence.claims.guarantee`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a run may claim about privacy: evaluated once, for the terminal and both reports.
+"""What a run may claim about privacy, evaluated once for the terminal and both reports.
 
 The facts come from `secagg.privacy.accounting.guarantee`, by way of run.json. The guarantee is
-claimed only if it follows from the other numbers there; each step is computed again here.
-`secagg.evidence.claims.guarantee` puts it in words, `secagg.evidence.claims.noise` explains the
-noise.
+claimed only if it follows from the other numbers in run.json; this module computes each step again.
+`secagg.evidence.claims.guarantee` puts the guarantee in words, and `secagg.evidence.claims.noise`
+explains the noise.
 """
 
 from __future__ import annotations

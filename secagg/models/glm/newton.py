@@ -55,7 +55,8 @@ def term_sums(
     offset: shape (n,); None for none
     Returns (log-likelihood, gradient (p,), Hessian (p, p), exactly symmetric). n may be 0.
 
-    In float arithmetic, not only in real numbers, and for the family's bounds L, S and W,
+    In float arithmetic, not only in real numbers, and for the family's bounds L, S and W (all
+    powers of two),
 
         |log-likelihood| <= L n,    |gradient_j| <= S n,    |Hessian_jk| <= W n.
 
@@ -102,8 +103,9 @@ def record_weights(
 def check_predictors(eta: Array, bounds: TermBounds | None = None) -> None:
     """Raise `PeerError` if a record's linear predictor, eta, is out of range.
 
-    bounds: of the family. Beyond its predictors terms are constant, and their weights too. So a
-        coordinator could hold all records there but one, and read this one from a difference
+    bounds: of the family. Beyond their range of eta, terms stay constant. A coordinator could
+        choose coefficients that put all records but one there, and read that one from the
+        difference of two sums
     """
     least = -MAX_PREDICTOR if bounds is None else max(-MAX_PREDICTOR, bounds.least_predictor)
     most = MAX_PREDICTOR if bounds is None else min(MAX_PREDICTOR, bounds.predictor)
@@ -115,7 +117,7 @@ def log_link_intercept(score: float, weight: float) -> float:
     """Return log(sum y / sum exp(o)), from the sums of score and weight at eta = o.
 
     For families with a log link whose score is y - mu with the weight mu, or y / mu - 1 with the
-    weight 1. -inf if all y are 0, which fixed point shows up to its rounding.
+    weight 1. -inf if the ratio is 0 up to rounding, as when all y are 0.
     """
     ratio = 1 + score / weight
     return math.log(ratio) if ratio > ROUNDING else -math.inf
@@ -147,10 +149,12 @@ def newton_direction(
     names: the p columns, the intercept first
     tolerance: see `secagg.models.numerics.cholesky.factor`. The default suits beta = 0, where
         all weights are similar: it refuses collinear columns. Later, a loss of rank means
-        separation, which `diverging` detects from the direction; then pass ROUNDING, which only
-        requires one correct digit of the direction. If the entries have an absolute error e (fixed
-        point), neither may be below about p e / (smallest diagonal entry).
-    later: whether the Hessian at beta = 0 had full rank, so that a loss of rank is one of weights
+        separation, which `diverging` detects from this Hessian and that at beta = 0; then pass
+        ROUNDING, which only requires one correct digit of the direction. If the entries have an
+        absolute error e (fixed point), neither tolerance may be below about
+        p e / (smallest diagonal entry).
+    later: whether the Hessian at beta = 0 had full rank, so that a loss of rank comes from the
+        weights, not from collinear columns
     Raises UsageError that names the column most collinear with those before it.
     """
     lower, root = _unit_factor(hessian, names, tolerance, later=later)
@@ -209,12 +213,12 @@ def diverging(
 
     The likelihood has no maximum if the outcomes are separated: if along some v it rises for ever.
     In logistic regression, all margins m_i = +-x_i'v on the side of y_i are >= 0, and not all are 0
-    (Albert & Anderson 1984). In Poisson regression, m_i = -x_i'v is 0 for y_i > 0, and for y_i = 0
-    as above (Santos Silva & Tenreyro 2010). Every round adds about 1 to the separated records'
-    |eta|, and the information on v vanishes: its share a = v'Hv / v'H_0 v falls to 0, with H_0 the
-    Hessian at beta = 0. Divergence is reported if the smallest share over all v is at most
-    tolerance^2 / w_0, where w_0 is the smallest weight of a record in H_0: 1/4 in logistic
-    regression. Then, for `tolerance` as in `converged`,
+    (Albert & Anderson 1984). In Poisson regression, with m_i = -x_i'v: m_i = 0 where y_i > 0; where
+    y_i = 0, all m_i >= 0 and not all are 0 (Santos Silva & Tenreyro 2010). Every round adds about 1
+    to the separated records' |eta|, and the information on v vanishes: its share a = v'Hv / v'H_0 v
+    falls to 0, with H_0 the Hessian at beta = 0. Divergence is reported if the smallest share over
+    all v is at most tolerance^2 / w_0, where w_0 is the smallest weight of a record in H_0: 1/4 in
+    logistic regression. Then, for `tolerance` as in `converged`,
 
         converged and not diverging  =>  the data are not separated.
 
@@ -224,9 +228,9 @@ def diverging(
     Poisson: where m > 0, y = 0 and w = e = mu, so it is >= w_0 (sum m^2 e)^2 / sum m^2 e = w_0 a.
 
     The converse does not hold. If the data are almost separated, a finite estimate is reported as
-    divergent too. In logistic regression, examples are one event in a group of
-    4 / (4 tolerance^2) = 4 x 10^8 records, or an overlap of some 10^-4 of the range. The standard
-    error of such an estimate would have lost half its digits.
+    divergent too. In logistic regression, examples are one event in a group of N >= 1 / tolerance^2
+    = 4 x 10^8 records (there a is about 4 / N), or an overlap of some 10^-4 of the predictor's
+    range. The standard error of such an estimate would have lost half its digits.
 
     direction: d at this beta, shape (p,), which shows which coefficients move
     hessian, null_hessian: at this beta and at 0, shape (p, p), the intercept first

@@ -9,14 +9,14 @@ x = a_k + e, with any level a_k of site k, the scatter within sites does not dep
 Least squares from S is least squares with an indicator of every site among the predictors (Frisch
 and Waugh 1933, Lovell 1963): the within or fixed-effects estimator of econometrics (Baltagi,
 *Econometric Analysis of Panel Data*, section 2.2). K means are subtracted, K the number of sites
-with records, so S has n - K degrees of freedom. These are summed along with n: n_k - 1 for a site
-with records, 0 for a site without. There is no common intercept, and the effect of a column that
+with records, so S has n - K degrees of freedom. Each site also contributes its degrees of freedom:
+n_k - 1, or 0 without records. There is no common intercept, and the effect of a column that
 varies within no site cannot be separated from the sites' levels. S / n is exactly the covariance
 that NOTEARS-ADMM uses (`secagg.models.notears_admm.linear_site`).
 
-Bounds. Scaled variables u are in [-1, 1]. A difference u - mean_k can be as large as 2, but the
-sum of its squares is sum u^2 - n_k mean_k^2 <= n_k, and by Cauchy and Schwarz no product exceeds
-that. So entries have the same bound as without centring, and none is clipped.
+Bounds. Scaled variables u are in [-1, 1]. A difference u - mean_k can be as large as 2, but the sum
+of its squares is sum u^2 - n_k mean_k^2 <= n_k, and by Cauchy and Schwarz no sum of products of two
+columns exceeds n_k. So entries have the same bound as without centring, and none is clipped.
 
 What the transcript determines: n, n - K and S, and nothing about the level of any site. A site with
 one record adds nothing to S; a site with two records adds (x_1 - x_2)(x_1 - x_2)' / 2. Suppose
@@ -81,10 +81,11 @@ def within_moments(
 
     upper, counts: sums of the two fields; step_error: bound on the fixed-point error of S's entries
 
-    With r = n eps, S_jk has an error of `step_error`; of at most (r / 2 + 2 eps) root(S_jj S_kk),
-    as a sum of n products of rounded differences; and that of the means after the second pass,
-    at most r (r + sd) each, so 2 n r^4 + 2 r^2 S_jj on the diagonal. All is below `uncertain`.
-    Columns that do not vary beyond twice that are constant, and their rows of the scatter are 0.
+    With r = n eps, S_jk has three errors: (a) `step_error`; (b) at most
+    (r / 2 + 2 eps) root(S_jj S_kk), from the sum of n products of rounded differences; (c) from the
+    means, which are off by at most r (r + sd) after the second pass: 2 n r^4 + 2 r^2 S_jj on the
+    diagonal. `uncertain` is larger than their sum. A column with S_jj <= 2 `uncertain` is taken as
+    constant, and its row of the scatter is 0.
     """
     n, degrees_of_freedom = (round(float(count)) for count in counts)
     p = len(public.variables)

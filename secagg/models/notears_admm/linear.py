@@ -138,20 +138,24 @@ class NotearsAdmm:
     with the values two steps before, and so on. Each list is in the order of `variables`. Every
     record is one window of a series."""
     variant: Variant = "fast"
-    """What holds for `solver`, `standardise`, `gamma1`, `gamma2` and `rounds` where the job does
-    not set them. `"fast"`: our choice of these settings. `"paper"`: columns in their own units,
-    and the paper's optimiser and schedule."""
+    """Sets the defaults of `solver`, `standardise`, `gamma1`, `gamma2` and `rounds`. `"fast"`: our
+    choice of these settings. `"paper"`: columns in their own units, and the paper's optimiser and
+    schedule."""
     solver: Solver | None = None
     """How the coordinator computes the next graph. `"proximal"` (variant "fast"): a proximal
-    Newton step. It stops when the acyclicity constraint h is at most 1e-6 and the mean
-    consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
-    with its whole schedule of 197 rounds."""
+    Newton step. It stops when h, which is 0 if there is no cycle, is at most 1e-6, and the mean
+    difference between the sites' solutions (the consensus residual) is at most 1e-8.
+    `"subgradient"` (variant "paper"): the paper's optimiser with its whole schedule of 197
+    rounds."""
     penalty: float = 0.01
-    """Factor of the sum of absolute edge weights, at least 0. Noise at the sites raises it."""
+    """Factor of the sum of absolute edge weights, at least 0. With noise at the sites, it is raised
+    to the size of the noise."""
     lag_penalty: float = 0.01
-    """`penalty` for effects of earlier steps, at least 0. Noise at the sites raises it."""
+    """`penalty` for effects of earlier steps, at least 0. With noise at the sites, it is raised to
+    the size of the noise."""
     threshold: float = 0.3
-    """Edges whose absolute weight is at most this are dropped. Noise at the sites raises it."""
+    """Edges whose absolute weight is at most this are dropped. With noise at the sites, it is
+    raised to the size of the noise."""
     standardise: bool | Literal["common"] | None = None
     """If true (default with variant "fast" without `lags`), divide each column by its pooled
     standard deviation within sites. If `"common"`, divide all columns by one number, the smallest
@@ -160,7 +164,7 @@ class NotearsAdmm:
     deviations are released in every case."""
     zero_diagonal: bool = False
     """Keep each variable's effect on itself at zero from the start. If false, as in the paper, the
-    acyclicity constraint removes these effects."""
+    penalty on h removes these effects."""
     acyclic: bool = False
     """If the graph has cycles, raise the threshold until none is left. If false, cycles stay."""
     rho1: float = 1e-3
@@ -208,7 +212,8 @@ class NotearsAdmm:
         return Disclosure(
             DisclosureKind.SOLVABLE, text + less, ANY_MESSAGE, other_runs=means_by_subtraction(),
             attacks=() if self.lags else ("identified_share", "admm_sums"),
-            text_noised=f"{text}They contain the noise that the sites added to their moments.",
+            text_noised="Only noisy matrices, because the sites added noise to their moments. "
+            f"{text.rstrip()}",
         )  # fmt: skip
 
     @property

@@ -30,14 +30,15 @@ class MlpSettings:
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     variant: Variant = "fast"
-    """What holds for `solver`, `standardise` and `random_inputs` where the job does not set them.
+    """Sets the defaults of `solver`, `standardise` and `random_inputs`.
     `"fast"`: our choice of these settings. `"paper"`: the paper's optimiser and schedule, columns
     in their own units, and random first layers."""
     solver: Solver | None = None
     """Without noise: how the coordinator computes the next networks. `"proximal"` (variant "fast"):
-    a proximal Newton step. It stops when the acyclicity constraint h is at most 1e-6 and the mean
-    consensus residual is at most 1e-8. `"subgradient"` (variant "paper"): the paper's optimiser
-    with its whole schedule of 176 rounds."""
+    a proximal Newton step. It stops when h, which is 0 if there is no cycle, is at most 1e-6, and
+    the mean difference between the sites' solutions (the consensus residual) is at most 1e-8.
+    `"subgradient"` (variant "paper"): the paper's optimiser with its whole schedule of 176
+    rounds."""
     penalty: float | None = None
     """Factor of the sum of absolute weights in the first layers, at least 0. The default is the
     paper's, 0.001; with noise, 0.01."""

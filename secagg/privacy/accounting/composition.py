@@ -20,7 +20,7 @@ case                                        result
 ==========================================  ========================================================
 total equal to the cap                      fits, up to rounding (`_ROUNDING`)
 a release without noise, under any cap      does not fit; after it, nothing fits in the period
-the same after it, cap with `noised_only`   fits, if the releases with noise alone fit
+with noise after one without, `noised_only` fits, if the releases with noise alone fit
 no cap                                      everything fits
 several caps                                each must hold
 discreteness uses up all of delta           does not fit, however small epsilon is
@@ -127,7 +127,7 @@ class Cap:
     epsilon: above 0, at most 100
     delta: above 0, below 1
     days: length of the period, above 0, at most 36525 (a century); None for all time
-    noised_only: whether earlier releases without noise do not count, because other rules limit them
+    noised_only: whether only earlier releases with noise count; other rules limit exact ones
     Raises `UsageError` if a number is out of range.
     """
 

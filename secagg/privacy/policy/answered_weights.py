@@ -1,4 +1,4 @@
-"""The records that a sum depends on, and that the difference of two sums depends on.
+"""How many records a sum, or the difference of two sums, depends on.
 
 A coordinator chooses the messages, and a message decides how much each record weighs in a sum
 (`secagg.contracts.RecordWeights`). Every released sum can be subtracted from every other. So a site
@@ -7,19 +7,20 @@ answered in the session: Kish's effective number of records (1965, *Survey Sampl
 
     (sum |w|)^2 / sum w^2,                                                                      (1)
 
-with the |w| of a person's records added up if a column names persons. It is n if n records have one
-weight. It must be at least `min_cell_records` for w itself and for every difference. More than the
-largest minimum of a convention is never required: weights of an ordinary fit are uneven too. In
-Newton's method on four hospitals' records, every difference depends on more than 30 records, also
-at the hospital with 117 (tests/attacks/test_chosen_coefficients.py).
+with the |w| of a person's records added up if a column names persons. If n records have the same
+weight and all others 0, (1) is n. It must be at least `min_cell_records` for w itself and for every
+difference. (If `min_cell_records` is above 11, the largest minimum of a convention, 11 is enough,
+because weights of an ordinary fit are uneven too.) In Newton's method on four hospitals' records,
+every difference depends on more than 30 records, also at the hospital with 117
+(tests/attacks/test_chosen_coefficients.py).
 
 A sum also has parts. The Hessian sum_i w_i z_i z_i' has a row for each combination c of columns:
 sum_i w_i (c'z_i) z_i. If w_i (c'z_i)^2 is almost 0 in all records but one, this row is that
-record's z_i times a number. Coefficients can do this: among the patients with angina, the weights
-are those of one patient, and among all others they are spread over many, so (1) is large. So the
-leverage of a record (`secagg.privacy.policy.leverage`) in the columns, weighted by the w of the
-message or by the |w| of a difference, is at most `max_leverage`. This is Pregibon's leverage of a
-logistic regression (1981, *The Annals of Statistics* 9).
+record's z_i times a number. A coordinator can choose coefficients with this effect: among the
+patients with angina, one patient has nearly all the weight, and among all others it is spread over
+many, so (1) is large. Therefore the leverage of a record (`secagg.privacy.policy.leverage`) in the
+columns, weighted by the w of the message or by the |w| of a difference, is at most `max_leverage`.
+This is Pregibon's leverage of a logistic regression (1981, *The Annals of Statistics* 9).
 
 ===============================================  ===============================================
 case                                             result
@@ -33,11 +34,14 @@ one record has nearly all weight of its level    refused by `max_leverage`
 ... or nearly all change of weight of its level  refused by `max_leverage`
 ===============================================  ===============================================
 
-Not protected: a few records, instead of one, that have nearly all weight of a level or of another
-combination of columns. Differences to sums of other sessions. Combinations of more than two sums:
-with enough messages of its choice, a dishonest coordinator can combine sums so that few records
-are left. The limits on coefficients and the count
-of exact numbers (`secagg.privacy.policy.exact_numbers`) bound what it can ask.
+Not protected:
+
+* A few records, instead of one, that have nearly all weight of a level or of another combination of
+  columns.
+* Differences to sums of other sessions.
+* Combinations of more than two sums. With enough messages of its choice, a dishonest coordinator
+  can combine sums so that few records are left. The limits on coefficients and the count of exact
+  numbers (`secagg.privacy.policy.exact_numbers`) bound what it can ask.
 """
 
 from __future__ import annotations

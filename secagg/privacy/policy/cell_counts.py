@@ -1,4 +1,4 @@
-"""Small cells: how many records and sites have a level, and how many records a pair of levels.
+"""Small cells: how many records have a level or a pair of levels, and how many sites a level.
 
 A cell is a level of a binary or categorical column, or a pair of levels of two such columns. The
 cross products X'X of the moments contain, for each level, the sums of all other columns over the
@@ -12,14 +12,14 @@ this level are the sums of that hospital alone, although the whole sum covers ma
 
 Without noise, the first sum of a run counts the records of all cells, and the sites at which each
 level occurs. `check_cells` and `check_level_sites` refuse the run before any sum of the method is
-requested, if a count is neither 0 nor large enough. They do not say which.
+requested, if a count is neither 0 nor large enough. The refusal does not say which count.
 
 If the job names a column of persons, a cell's count is the number of persons with a record in it. A
 person can have several levels of one column. So the counts of reference levels do not follow from
-the others, and are summed too.
+the other counts, and the sites send them, too.
 
-Guarantee: if both pass, every cell over all sites has no records, or `min_cell_records` or more;
-and every level occurs at no site, or at `min_level_sites` or more.
+Guarantee: if both checks pass, every cell over all sites has no records, or `min_cell_records` or
+more; and every level occurs at no site, or at `min_level_sites` or more.
 
 ================================================  ===========================
 case                                              result
@@ -35,15 +35,15 @@ no binary or categorical column                   nothing to check
 
 Not protected:
 
-* The coordinator's program sees the counts. It compares and drops them. A coordinator that departs
-  from its program learns the counts, and can continue. A site's own rule `min_level_records`
-  does not depend on the coordinator.
+* The coordinator's program sees the counts. It compares them with the minimum, and discards them. A
+  coordinator that departs from its program learns the counts, and can continue. A site's own rule
+  `min_level_records` does not depend on the coordinator.
 * Cells of three or more columns, which the sums do not contain.
-* Cells of one site: over all sites they may be large. If all other sites collude, they can subtract
-  their own counts.
+* Small cells of one site, which may be large over all sites. If all other sites collude, they can
+  subtract their own counts.
 * Pairs of levels that occur together at one site only.
 * A continuous column that has one value at each site, such as a number of the site. Over two sites,
-  the sums with such a column determine the sums of each.
+  the sums with such a column determine the sums of each site.
 """
 
 from __future__ import annotations

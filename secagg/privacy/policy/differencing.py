@@ -25,7 +25,7 @@ a cohort of fewer than k sites                  exposed: those sites
 an earlier cohort less one site, or one more    exposed: that site (k at least 2)
 disjoint cohorts of k sites each                None
 cohorts that differ by k sites or more          None, unless several together expose fewer sites
-earlier releases already expose a group         any cohort with a new combination is exposed
+earlier releases already expose a group         every cohort with a new combination: exposed
 k of 1 or less                                  None: every group is large enough
 too many groups to search                       exposed, without names, to be on the safe side
 ==============================================  ==================================================
@@ -35,10 +35,10 @@ Except in the last case, the answer is exact: docs/math/differencing.md has the 
 Not protected:
 
 * Releases that are not in `earlier`. A site knows only the cohorts that it was part of. Three
-  cohorts without a common site can expose a group, and then no single site's ledger shows this:
-  fewer than k sites if there are at least 3k/2, and one site if there are at least 2k - 1
-  (docs/math/differencing.md). The coordinator's ledger contains all cohorts. Sums of one job that
-  names its sites cannot do this: see `named_sites`.
+  cohorts without a common site can expose a group, and then no single site's ledger shows this.
+  Among 3k/2 or more sites, three such cohorts can expose a group of fewer than k; among 2k - 1 or
+  more, one site (docs/math/differencing.md). The coordinator's ledger contains all cohorts. Sums of
+  one job that names its sites cannot do this: see `named_sites`.
 * Computations that are not linear in the contributions.
 
 Two assumptions can only cause more refusals. The first is that each site contributed the same

@@ -1,8 +1,8 @@
 """The policy file that a new home gets: a draft that refuses every job until its officer chooses.
 
-It contains no number, column or level from the records, because a draft must not reveal them.
-It sets neither `profile` nor `min_sites` and `min_records`, and a policy without them refuses all
-(`secagg.privacy.policy.site_policy`). The lines that can be chosen are comments.
+It contains no number, column or level from the records, because a draft must not reveal them. It
+sets neither `profile` nor `min_sites` and `min_records`, and a policy without them refuses every
+job (`secagg.privacy.policy.site_policy`). The lines that an officer can choose are comments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How many exact numbers all jobs together may release of a site's records.
 
 Every exact number is an equation in the records. If there are about as many equations as values in
-the records, they can be solved, whatever each sum looks like by itself: Dinur and Nissim 2003,
-"Revealing information while preserving privacy"; Garfinkel, Abowd and Martindale 2018,
+the records, the equations can be solved, however harmless each sum is by itself: Dinur and Nissim
+2003, "Revealing information while preserving privacy"; Garfinkel, Abowd and Martindale 2018,
 "Understanding database reconstruction attacks on public data". So the rule counts numbers over all
 rounds and all exact jobs on a data set. A job may release as long as
 
@@ -22,8 +22,9 @@ of 1/3 and three sites, numbers <= columns * own records even then: so even if a
 collude, there are no more equations than values of this site.
 
 Why 1/3: DataSHIELD allows .33 parameters for each record (nfilter.glm), and each parameter of a
-regression stands for one exact equation in each of its rounds. A third of the values leaves two of
-three undetermined by counting. Profiles with larger minimum counts have the smaller shares.
+regression stands for one exact equation in each of its rounds. With a third as many equations as
+values, two of three values stay undetermined, if one only counts. Profiles with larger minimum
+counts have the smaller shares.
 
 =================================================  =============================================
 case                                               result
@@ -41,9 +42,9 @@ the limit is reached in a later round              this round is refused
 with noise                                         no rule: the budget limits it
 =================================================  =============================================
 
-Not protected: this is a count. Fewer equations may determine single records, if these are special
-(`max_leverage`), if few of them change between two rounds (`effective_records`), or if values are
-whole numbers.
+Not protected: this is a count. Fewer equations may determine single records: if these are unusual
+(`max_leverage`), if few records change their weight between two rounds (`effective_records`), or if
+values are whole numbers.
 """
 
 from __future__ import annotations

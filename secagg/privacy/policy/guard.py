@@ -16,10 +16,11 @@ Before the first sum, each site is asked for its consent. For this, the party ca
 writes no release.
 
 Without noise, the first sum of a stage already costs more than any budget. So only the first round
-of each stage is written to the ledger. The cohort of the round that counts records is known to a
-site when it helps to open that sum, or, if the protocol does not need its help, in the next round.
+of each stage is written to the ledger. A site knows the cohort of the round that counts records
+when it helps to open that sum. If the protocol does not need its help, the site knows the cohort in
+the next round.
 
-Not protected: see `secagg.privacy.policy.evaluation`, `secagg.privacy.ledger.ledger` and
+Not protected: see `secagg.privacy.policy.job_rules`, `secagg.privacy.ledger.ledger` and
 `secagg.privacy.policy.differencing`. In particular, with the protocol `additive` the aggregators
 open the first sum without any site's ledger, so only the coordinator's ledger covers this sum. From
 the second sum on, the sites' ledgers are checked too.
@@ -44,7 +45,7 @@ from secagg.privacy.ledger.answers import Answers
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.ledger.numbers import NumberCount
 from secagg.privacy.ledger.records import RECORD, AskedQuestion, Cohort, Decision, Release
-from secagg.privacy.policy import evaluation, exact_numbers, record_rules
+from secagg.privacy.policy import exact_numbers, job_rules, record_rules
 from secagg.privacy.policy.answered_weights import AnsweredWeights, Weights
 from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease, release_query
 from secagg.privacy.policy.questions import Question
@@ -73,7 +74,7 @@ class Guard:
     session: str
     dataset: str
     policy: SitePolicy
-    template: evaluation.PolicyRequest
+    template: job_rules.PolicyRequest
     calibrated: Calibrated | None
     open_ledger: Callable[[], Ledger]
     query: bytes
@@ -123,11 +124,11 @@ class Guard:
         facts = (request.facts, earlier)
         if facts == self._admitted:
             return
-        decisions = evaluation.before_data(self.policy, self._policy_request(request, earlier))
+        decisions = job_rules.before_data(self.policy, self._policy_request(request, earlier))
         self._write(request, decisions)
         site = self.template.site
         check_invitation(self.policy.release, site, request.cohort, request.total)
-        evaluation.enforce(site, decisions)
+        job_rules.enforce(site, decisions)
         if self.calibrated is None:
             # Before the records are read: any answer reveals something about them.
             with self._write_refusal(request, "unreleased"):
@@ -140,7 +141,7 @@ class Guard:
     def check(self, request: ContributionRequest, rows: SiteRecords, public: PublicFacts) -> None:
         """Apply the rules on the site's own records. Raises `PolicyRefusal`.
 
-        With noise there are none: see `secagg.privacy.policy.evaluation`.
+        With noise there are none: see `secagg.privacy.policy.job_rules`.
         """
         if not self._records:
             self._records = canonical_encoding.digest(rows.values).hex()
@@ -162,7 +163,7 @@ class Guard:
         )
         self._write(request, decisions)
         check_records(self.policy.release, self.template.site, self._own.records)
-        evaluation.enforce(self.template.site, decisions)
+        job_rules.enforce(self.template.site, decisions)
         self._checked = request.facts
 
     def check_weights(
@@ -177,7 +178,7 @@ class Guard:
         if self.calibrated is None:
             decisions = self.weights.judge(self.policy, weights, columns, rows.person_codes)
             self._write(request, decisions)
-            evaluation.enforce(self.template.site, decisions)
+            job_rules.enforce(self.template.site, decisions)
             self.weights.add(weights)
 
     def count_numbers(self, request: ContributionRequest, spec: Spec, message: Body) -> None:
@@ -199,7 +200,7 @@ class Guard:
         except PolicyRefusal as error:
             decisions = (Decision("exact_numbers", False, f"{error.what} in rounds"),)
             self._write(request, decisions)
-            evaluation.enforce(template.site, decisions)
+            job_rules.enforce(template.site, decisions)
 
     def _note_share(self, records: int, total: int | None) -> None:
         """Remark that this site has almost all records, so that a sum is almost its own data."""
@@ -332,7 +333,7 @@ class Guard:
 
     def _policy_request(
         self, request: ContributionRequest, earlier: tuple[frozenset[str], ...]
-    ) -> evaluation.PolicyRequest:
+    ) -> job_rules.PolicyRequest:
         if self._answers is None:  # once: a run that has begun is not ended by other runs
             days = self.policy.refusal_days
             self._answers = self.ledger.answers(self.dataset, days, self.session)
@@ -390,7 +391,7 @@ class Guard:
 
         def compare(earlier: Sequence[Cohort]) -> None:
             known = tuple(release.sites for release in earlier)
-            evaluation.enforce(site, evaluation.on_cohorts(self.policy, known, cohort))
+            job_rules.enforce(site, job_rules.on_cohorts(self.policy, known, cohort))
 
         with self._write_refusal(request, "cohorts"):
             self.ledger.settle(site, self.session, round_, cohort, compare)

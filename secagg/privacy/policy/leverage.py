@@ -1,19 +1,19 @@
-"""Leverage: whether a combination of columns is a few records.
+"""Leverage: whether a combination of columns depends on a few records only.
 
 Suppose that cancer = breast + colon in all patients but one. Then the cross products of the three
-columns with another column give this patient's value. Let Z be the matrix of all columns that sums
-are over, with a column of ones. The leverage of record i is the largest value of
-(Zc)_i^2 / |Zc|^2 over all combinations c (Hoaglin and Welsch 1978, The American Statistician 32).
-It is 1 if some combination is record i alone, and near 1 if some combination is almost record i
-alone, as when one cost is far larger than all others.
+columns with another column give this patient's value. Let Z be the matrix of all columns in the
+sums, with a column of ones. The leverage of record i is the largest value of (Zc)_i^2 / |Zc|^2 over
+all combinations c (Hoaglin and Welsch 1978, The American Statistician 32). It is 1 if some
+combination is record i alone, and near 1 if some combination is almost record i alone, as when one
+cost is far larger than all others.
 
-**Groups.** In the same way, a combination may be zero outside a few records: two copies of a column
-that differ in three patients, or the days in intensive care of ten patients who were added, of whom
-two were there. The leverage of a group is the largest share of |Zc|^2 on the group; here it must be
-below 1. With a column of persons, all records of a person count as one, in both rules: the leverage
-of a person is that of all its records together. So two jobs must differ in `min_records` + d - 1
-records or more, with d independent columns. docs/math/differencing.md explains this and the search,
-which finds a local maximum.
+**Groups.** In the same way, a combination may be zero outside a few records: for instance the
+difference of two copies of a column that differ in three patients, or the days in intensive care,
+if ten patients were added, of whom two were in intensive care. The leverage of a group is the
+largest share of |Zc|^2 on the group; here it must be below 1. With a column of persons, all records
+of a person count as one, in both rules: the leverage of a person is that of all its records
+together. So two jobs must differ in `min_records` + d - 1 records or more, with d independent
+columns. docs/math/differencing.md explains this and the search, which finds a local maximum.
 
 Threat model: a coordinator that knows, or guesses, the combination, and holds exact sums of Z'Z.
 `null_combination` (`secagg.audits`) is the attack.
@@ -23,8 +23,9 @@ Not protected:
 * A group outside which a combination is small but not zero. Such combinations exist in every small
   table. To use one, the coordinator has to know it, which is easy only where values repeat.
 * A group that the search misses, because it ends at a smaller local maximum.
-* Records of other sites add to a combination, unless it is zero for them too. So the rule is
-  stricter than necessary.
+
+The rule is stricter than necessary, because records of other sites add to a combination, unless it
+is zero for them, too.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ the sites are left out in fixed groups, which follow from the job alone: the fir
 so each has k sites or more. A sum covers whole groups only. With `"stop"`, all sites are one group.
 
 Guarantee: each linear combination of all sums of the job, in all its sessions, is zero or depends
-on at least k sites. Proof: the weight vector of a sum is constant on each group, so that of a
-combination is, too. If one site of a group has a weight other than zero, all its k sites have. If
-t < k sites collude and subtract their own contributions, at least k - t others are left. No site
-needs to be honest, no ledger is used, and the number of sessions does not matter.
+on at least k sites. Proof: the weight vector of a sum is constant on each group, so the weight
+vector of a combination is, too. If one site of a group has a weight other than zero, all sites of
+the group have it, and these are at least k. If t < k sites collude and subtract their own
+contributions, at least k - t others are left. No site needs to be honest, no ledger is used, and
+the number of sessions does not matter.
 
 Nothing weaker will do if sites are judged by their number alone (docs/math/differencing.md): if so
 many sites may be missing that two sums may differ by k sites, then some sessions together expose
@@ -30,8 +31,9 @@ a site outside the job                                  refused
 a site whose own min_sites is above its group's size    it refuses, unless all sites are one group
 ======================================================  ==========================================
 
-Not protected: sums of other jobs over other sites. Each site's ledger has those that it was in, and
-the coordinator's has all. A job without `sites.names`, whose sites are all on one computer.
+Not protected: sums of other jobs over other sites. Each site's ledger has those that the site was
+in, and the coordinator's ledger has all. A job without `sites.names`, whose sites are all on one
+computer.
 """
 
 from __future__ import annotations

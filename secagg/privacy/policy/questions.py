@@ -1,4 +1,4 @@
-"""Differencing control for questions: exact sums over the same records may not isolate a few.
+"""Differencing control for questions: exact sums may not isolate a few of the same records.
 
 Two sums over the same sites are harmless only if they ask the same of the records. Suppose that a
 second job lowers the upper bound of one column, so that it clips the value of a single patient.
@@ -15,9 +15,10 @@ exact job the site checks
 1. *declarations*: a column that an earlier question used has the same type, bounds, transform and
    levels as then. So the same record always contributes the same values.
 2. *records*: no combination of the sets of complete records, of this question and of all earlier
-   ones, covers fewer than `min_records` records (and at least one); nor does a combination of those
-   of them that have one level. The answer is exact, by `differencing.exposed`: records that belong
-   to the same sets have equal weights in every combination.
+   ones, covers fewer than `min_records` records (and at least one); nor does a combination of the
+   sets of those complete records that have one level. The answer is exact, by
+   `differencing.exposed`: records that belong to the same sets have equal weights in every
+   combination.
 3. *unchanged records*: the complete records of each earlier question are still the first ones of
    the table, unchanged and in the same order. So the records that were added are known, and rule 2
    judges them too.
@@ -26,8 +27,8 @@ exact job the site checks
 
 5. *held-out records*: a method may leave out a share of the records, to test its predictions. If
    one of two questions does so, both have the same columns. If both do, they hold out the same
-   records: an equal share from the end of the table. A question whose method chooses them at random
-   is the only one on these columns.
+   records: an equal share from the end of the table. If a method chooses them at random, no other
+   question on these columns is allowed.
 
 Rules 1, 4 and 5 use public facts only. Rules 2 and 3 use the site's records
 (`secagg.privacy.policy.record_sets`).

@@ -1,11 +1,11 @@
 """A site's release rules that need its own records: small counts, and dominance in a total.
 
-The table of all rules is in `secagg.privacy.policy.evaluation`. The rules apply without noise only.
+The table of all rules is in `secagg.privacy.policy.job_rules`. The rules apply without noise only.
 
-If the job names a column of persons, every number of records below is one of persons: a person has
-a value if one of the records has it, and contributes to a total, or weighs, what the records do
-together. A patient with twelve records is then one patient. Without such a column, a record is a
-person of its own.
+If the job names a column of persons, every number of records below is a number of persons. A person
+has a value if one of the person's records has it. What a person contributes to a total, and how
+much a person weighs, is the sum over these records. So a patient with twelve records is one
+patient. Without such a column, each record counts as a person.
 
 =========================================  =====================================================
 case                                       result
@@ -48,8 +48,8 @@ from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts, SiteRecords
 from secagg.privacy.ledger.records import Decision
-from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.exact_numbers import columns_of, moment_numbers, most_numbers
+from secagg.privacy.policy.job_rules import PolicyRequest
 from secagg.privacy.policy.policy_tables import Dominance
 from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.site_policy import SitePolicy

@@ -6,15 +6,15 @@ records (rules 2 and 3), and the rule on leverage.
 **Sets.** The records that are complete for a job are a set, and so are those of them that have a
 given level. Sums over two sets give the sum over their difference, and so on.
 `differencing.exposed` decides exactly whether a combination of sets covers fewer than `min_records`
-records. It is asked for the complete records, and for each value of each column with two values or
-levels, among the jobs that use this column.
+records. It is called for the complete records, and for each value of each column with two values or
+with levels, among the jobs that use this column.
 
 **Persons.** If the job names a column of persons, these rules count persons. A combination of sets
 covers a person if it covers one of the person's records. The leverage of a person is that of all
 records of the person together, and a group consists of persons. A person can have records in
 several parts into which the sets divide the table. Then each of these parts counts an equal share
-of the person, so that a combination never counts more persons than it covers. It may count fewer,
-so a job can be refused that need not be.
+of the person. So a combination never counts more persons than it covers, but it may count fewer.
+Then a harmless job is refused.
 
 **Added records.** An earlier job covered the records of that time. They must still be the first
 complete records of the table, unchanged and in the same order; the ledger keeps a digest of them.
@@ -32,9 +32,9 @@ the methods' sums. Each column is mapped to 0 to 1 by its own smallest and large
 site, and each job has a column of ones (docs/math/differencing.md).
 
 **Sites without a policy file** judge no level by their own count, because the counts of all sites
-decide (`release.min_cell_records`). There, the level of few records is no column of its own, but
-part of the most frequent level. A combination of other columns that is zero except in few records
-is refused as at all sites.
+decide (`release.min_cell_records`). There, a level that few records have is no column of its own,
+but part of the most frequent level. A combination of other columns that is zero except in few
+records is refused as at all sites.
 
 ==========================================================  =======================================
 case                                                        result
@@ -57,12 +57,12 @@ a column that is a sum of others except for one person      refused by `max_leve
 
 Not protected:
 
-* Pairs of levels among the records that two jobs differ in. That few of them have both levels of a
-  pair is then known, but none of their other values.
+* Pairs of levels among the records in which two jobs differ. An observer can learn that few of
+  these have both levels of a pair, but none of their other values.
 * The number of sites of a difference. If only one site has records that lack a column, the
   difference of two jobs is a sum over these records, of which there are `min_records` or more.
-* At a site without a policy file, a combination of the level of few records and two or more other
-  columns. With one other level, the job's counts of pairs of levels find it.
+* At a site without a policy file, a combination of a level that few records have with two or more
+  other columns. With one other level, the job's counts of pairs of levels find it.
 """
 
 from __future__ import annotations

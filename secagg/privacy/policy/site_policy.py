@@ -1,16 +1,17 @@
 """A site's own policy: a TOML file that its data-protection officer owns.
 
-docs/how-to/policies.md explains the keys. `secagg.privacy.policy.evaluation` applies them at the
+docs/how-to/policies.md explains the keys. `secagg.privacy.policy.job_rules` applies them at the
 site, to each request, before anything leaves it.
 
 A profile is a named set of rules that follows a known convention.
 
 Guarantees
     * In doubt, the site refuses. A file that cannot be read, or that contains an unknown key, is an
-      error. If neither the file nor a profile sets min_sites and min_records, all is refused.
+      error. If neither the file nor a profile sets min_sites and min_records, every job is refused.
     * If a file names a profile and sets a weaker rule, this is an error. So a report may quote the
       profile's name. For weaker rules, leave out the profile.
-    * A job can make min_sites, min_records and min_total_records stricter, and no rule weaker.
+    * A job can make min_sites, min_records and min_total_records stricter. It can make no rule
+      weaker.
 
 =======  =========  ===========  =====  =====  ================  ======  ==========================
 profile  min_sites  min_records  ratio  exact  dof; dominance    budget  its convention
@@ -25,9 +26,9 @@ profile  min_sites  min_records  ratio  exact  dof; dominance    budget  its con
 From profile 5 on, min_level_records is set to the same number as min_records. "ratio" is
 max_parameters_ratio, "exact" is max_exact_share, and "dof" is min_residual_dof. The three numbers
 of "dominance" are `largest`, `share` and `remainder`. The minimum of three sites and the exact
-share are not part of these conventions. Three sites are needed because with two, each computes the
-other's contribution from the sum. If a convention has only a minimum count, the ratio is that of
-DataSHIELD. Profile 11 (CMS) also has the other rules of profile 10.
+share are not part of these conventions. Three sites are needed because with two sites, each
+computes the other's contribution from the sum. If a convention has only a minimum count, the ratio
+is that of DataSHIELD. Profile 11 (CMS) also has the other rules of profile 10.
 
 "budget" is epsilon of one job with noise, and epsilon of all of them together, both at delta 1e-5.
 Without it, [privacy] would switch off the rules on records and replace them by nothing. The numbers

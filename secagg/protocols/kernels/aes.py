@@ -1,8 +1,8 @@
 """Compute the masks that `secagg.protocols.prg` defines, with the fastest AES instructions.
 
-The compiled code is a separate library, because it needs other instructions than the arithmetic
-(VAES and AVX-512 BW: AMD since 2022, Intel since 2019). `SECAGG_KERNELS=off` switches it off too.
-`masks.c` names the source of the method, and says on what the running time depends.
+The compiled code is a separate library, because it needs other instructions than the arithmetic of
+Paillier (VAES and AVX-512 BW: AMD since 2022, Intel since 2019). `SECAGG_KERNELS=off` switches it
+off too. `masks.c` names the source of the method, and says on what the running time depends.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Long integers in groups of eight, as numpy arrays with the layout of `ifma.h`, and moduli.
+"""Long integers and moduli in groups of eight: numpy arrays with the layout of `ifma.h`.
 
 `Lanes` is an array x of uint64 with shape (groups, digits, 8), aligned to 64 bytes. The integer
 8 g + i is the sum over j of x[g, j, i] 2^(52 j). `Rows` is an array of uint8 with shape
 (count, size); each row is a little-endian integer. The files `ifma.h`, `power.c` and `fixed_base.c`
 name the sources of the methods, and say which bounds hold and on what the running time depends.
 
-The digits of a modulus leave at least 16 bits free (SLACK in `ifma.h`). All bounds of the "almost"
-reduced results depend on these free bits. This module does not check the lengths of arrays; its
-caller `modular` does.
+The digits of a modulus leave at least 16 bits free (SLACK in `ifma.h`). `ifma.h` bounds results
+that are only "almost" reduced: the modulus may still have to be subtracted. These bounds depend on
+the free bits. This module does not check the lengths of arrays; its caller `modular` does.
 
 Making a constant takes longer than multiplying a few numbers, so the constants used last stay in
 memory until the process ends. Some of them are factors of private keys, or are computed from these
-factors. This also holds for the tables for many powers.
+factors. The tables for many powers stay in memory, too.
 """
 
 from __future__ import annotations

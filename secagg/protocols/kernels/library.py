@@ -2,13 +2,13 @@
 
 The libraries are built when secagg is installed on a 64-bit x86 computer with a C compiler. On
 other computers they are left out, without a message. Only libraries in the folder of this file are
-loaded. A library is not used if it was compiled from other sources than those in this folder, since
-its functions may differ.
+loaded. A library is not used if it was compiled from other sources than those in this folder,
+because its functions may differ.
 
 The kernels run if the processor has the instructions AVX-512 IFMA (Intel since 2019, AMD since
 2022), and if the operating system supports their registers. With the environment variable
 `SECAGG_KERNELS=off`, gmpy2 is used instead. The variable is read at every use, so that tests can
-run both in one process.
+run the kernels and gmpy2 in one process.
 
 The library is a shared object that is called through ctypes. So it needs no headers of Python and
 works with every version of Python, and other threads can run while it computes.

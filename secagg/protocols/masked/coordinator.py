@@ -1,4 +1,4 @@
-"""The coordinator's steps of the masked sum. `protocol` describes the source and the threat model.
+"""The coordinator's steps of the masked sum. `protocol` has the paper and the threat model.
 
 Each step takes the replies to one phase and returns the requests of the next, or the sum. A step
 ends the run if fewer sites reply than the plan of the neighbour graph requires.

@@ -20,8 +20,9 @@ that do not drop out. Three conditions must hold.
     be computed.
 
 n is the number of sites that the *job* names, also in a session that leaves some of them out,
-because the c sites that collude may all be in it. So its threshold, degree and least number of
-survivors are those of the plan for n. A session over fewer sites is refused.
+because the c sites that collude may all be in this session. So the session's threshold, degree and
+least number of survivors are those of the plan for n. A session over fewer sites than this least
+number is refused.
 
 On the complete graph, the conditions always hold or never hold. On a ring, they fail with a small
 probability, because its order is random. docs/math/masked-graph.md proves the bound and lists
@@ -33,9 +34,9 @@ Not protected:
   of colluding sites or other sets of sites, and keep the best seed. Each probability of failure is
   then multiplied by the number of tries. Against 2^40 tries, set failure_log2 = -80. The complete
   graph has no order that could be chosen.
-* Different lists of survivors. By (b), each single contribution is protected even then. But with
-  different lists, the coordinator could obtain the sum over a few honest sites although each list
-  names many sites, and (c) assumes a single list. Therefore each site signs one list
+* Different lists of survivors. By (b), each single contribution is protected even then. But (c)
+  assumes a single list. With different lists, the coordinator could obtain the sum over a few
+  honest sites, although each list names many sites. Therefore each site signs one list
   (`site.agree`), and no site reveals shares for a list with fewer than least_survivors signatures.
   Any two sets of so many sites have an honest site in common.
 """

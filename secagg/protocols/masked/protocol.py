@@ -11,7 +11,7 @@ The first sum of a session has five phases. A site may drop out in any phase; th
 
     advertise   each site draws a self secret, from which its self mask is derived. It signs a
                 commitment to this secret and two public keys: for the first sum and later sums
-    share       each site verifies the directory, which is the signed keys of all sites. It sends
+    share       each site verifies the directory, which has the signed keys of all sites. It sends
                 each neighbour, encrypted, a share of its first private key and of its self secret
     mask        each site adds a pairwise mask for each neighbour, and its self mask
     agree       each survivor signs the list of survivors
@@ -19,21 +19,22 @@ The first sum of a session has five phases. A site may drop out in any phase; th
                 each neighbour: a share of the self secret if the neighbour survived, and of the
                 first private key if it dropped out
 
-Every later sum has one phase, `mask`, in which each site sends one message. It uses pairwise masks
-only, from the second keys, of which no shares were made. These masks cancel only if every survivor
-of the first sum has sent its contribution. So nobody can compute a later sum over fewer sites. This
-is on purpose. Suppose somebody could compute from the same messages a sum with a site and the sum
-without this site. Then the difference would be the site's contribution
+Every later sum has one phase, `mask`, in which each site sends one message. The site uses pairwise
+masks only. They come from the second keys, of which no shares were made. These masks cancel only if
+every survivor of the first sum has sent its contribution. So nobody can compute a later sum over
+fewer sites. This is on purpose. Suppose somebody could compute from the same messages a sum with a
+site and the sum without this site. Then the difference would be the site's contribution
 (docs/adr/007-masked-sessions.md). An absent site may answer until the engine's deadline. If the run
 stops at the deadline, it can be resumed.
 
 Threat model: a malicious coordinator, which may depart from the protocol and collude with up to the
 fraction `colluding` of the sites that the job names. All of these may be in a session that leaves
-other sites out, so every session keeps the thresholds for the named sites, or does not begin. In
-each round the coordinator learns one sum of contributions, and nothing else about them. The sum
-covers at least as many sites as the plan of `graph` requires, and as many as each contributor's own
-release rule requires. If the graph is not complete, this fails with probability at most 2^-40, even
-if the coordinator tries 2^40 key directories to influence the graph.
+other sites out. So every session keeps the thresholds that were computed for all named sites. If it
+cannot, it does not begin. In each round the coordinator learns one sum of contributions, and
+nothing else about them. The sum covers at least as many sites as the plan of `graph` requires, and
+as many as each contributor's own release rule requires. If the graph is not complete, this fails
+with probability at most 2^-40, even if the coordinator tries 2^40 key directories to influence the
+graph.
 
 =====================================================  ===========================================
 what the coordinator tries                             what a site does

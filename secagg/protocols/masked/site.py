@@ -1,4 +1,4 @@
-"""A site's steps of the masked sum. `protocol` describes the source and the threat model.
+"""A site's steps of the masked sum. `protocol` has the paper and the threat model.
 
 The table in `protocol` lists the requests that a site refuses. With every protocol,
 `secagg.sessions.party` also refuses an outdated round, a repeated phase, and a cohort or number of

@@ -6,8 +6,8 @@ Functions accept any sequence of `int` and return `Integers`. They assume checke
 (`keys.check_public_key`, `check_private_key`).
 
 Threat model: the coordinator is honest but curious. It sees the public key and all ciphertexts, and
-must learn nothing about any single plaintext. This property (semantic security, chosen plaintexts)
-depends on these assumptions:
+must learn nothing about any single plaintext. This property (semantic security against chosen
+plaintexts) rests on these assumptions:
 
 * DCR, the decisional composite residuosity assumption (Paillier, section 2): random n-th residues
   modulo n^2 cannot be distinguished from random units. Keys that secagg makes have h_s, a public
@@ -28,7 +28,7 @@ Not protected:
   possible. So a key holder must decrypt only sums that its policy allows.
 * The result, if a site encrypts a value out of range.
 * The number of ciphertexts, which is public.
-* Timing. The time of the computations depends on secrets (see `fixed_base`), including GMP's
+* Timing. The time of the computations depends on secrets (see `fixed_base`). This includes GMP's
   modular exponentiation with the secret exponent p - 1. Only the kernels' exponentiation takes
   constant time (see power.c). Attackers on the same computer are out of scope, and callers must not
   reveal how long a decryption takes.

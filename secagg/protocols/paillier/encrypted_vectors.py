@@ -3,7 +3,7 @@
 The elements v of a contribution, read as signed, satisfy |v| < 2^(value_bits - 1). The offset
 2^(value_bits - 1) is added to make them non-negative, so that several elements can be packed into
 one plaintext, each in its own slot (`packing`). In a sum over K contributions, every slot contains
-K offsets. After their subtraction, the slots are the sum.
+K offsets. When the offsets are subtracted, the slots contain the sum.
 
 Not protected: the result, because the values of a malicious site can overflow into other slots.
 """

@@ -26,10 +26,10 @@ the kernels. Both give the same numbers. A kernel table takes longer to make, bu
 multiplications are far faster.
 
 Not protected: timing. The exponent is secret, and it determines which table entries are read. The
-running time of Python's and GMP's arithmetic depends on the numbers. (That of the kernels does not,
-except for reading the table.) An attacker that shares the computer's caches may learn exponents.
-The cached tables for r = p and r = q are as secret as the key itself, and they stay in memory until
-the process ends.
+running time of Python's and GMP's arithmetic depends on the numbers. (The running time of the
+kernels does not, except when they read the table.) An attacker that shares the computer's caches
+may learn exponents. The cached tables for r = p and r = q are as secret as the key itself, and they
+stay in memory until the process ends.
 """
 
 from __future__ import annotations

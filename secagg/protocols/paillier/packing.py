@@ -1,7 +1,7 @@
 """Packing of many values into one Paillier plaintext, which is a large integer divided into slots.
 
 Source: the packing of C. Zhang et al., "BatchCrypt: efficient homomorphic encryption for cross-silo
-federated learning" (USENIX ATC 2020), with values that are already non-negative. Value i of a
+federated learning" (USENIX ATC 2020), but here values are already non-negative. Value i of a
 vector is in plaintext i // slots, and begins at bit (i % slots) slot_bits:
 
     plaintext = sum over j of value_j 2^(j slot_bits),    slot_bits = value_bits + guard_bits.
@@ -11,8 +11,9 @@ summands, a slot of the sum is at most 2^guard_bits (2^value_bits - 1) < 2^slot_
 together are below 2^(slots slot_bits) <= 2^(modulus_bits - 1) <= n, so the sum modulo n is the sum
 itself. Hence the sum of packed integers contains the sum of the vectors, slot by slot, exactly.
 
-Not protected: if a site exceeds its range, or if there are more than 2^guard_bits summands, slots
-overflow into neighbouring slots. `unpack` detects only an overflow of the last slot.
+Not protected: if a site's values exceed their range, or if there are more than 2^guard_bits
+summands, slots overflow into neighbouring slots. `unpack` detects only an overflow of the last
+slot.
 """
 
 from __future__ import annotations

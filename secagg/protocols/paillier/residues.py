@@ -1,8 +1,8 @@
 """Arithmetic on vectors of residues, with compiled kernels if available and gmpy2 otherwise.
 
 Both give the same results. Every function takes and returns `Integers` in [0, modulus), and is
-exact. `secagg.protocols.kernels` explains the kernels. The gmpy2 code below defines what they
-compute, and tests compare both.
+exact. `secagg.protocols.kernels` explains the kernels. The gmpy2 code below defines what the
+kernels compute, and tests compare both.
 
 Not protected: timing. The running time of GMP and Python depends on the numbers.
 """

@@ -9,18 +9,20 @@ A sum: every site sends ciphertexts. The coordinator asks t of the contributing 
 a site does not answer, it asks another. It sends each of these sites the ciphertexts of *all*
 contributors, with their signatures. A site answers, once in a round, only if three conditions hold:
 
-1. The release rules hold for the contributors. (`Party` checks this first, with their signatures.)
+1. The release rules hold for the contributors. (`Party` checks this first, and the contributors'
+   signatures.)
 2. The site itself is a contributor.
 3. The signatures show that the contributors sent these ciphertexts in this round, under the key of
    which this site holds a share.
 
 Then the site multiplies the ciphertexts and returns its partial decryption of the product. So
-whatever the coordinator sends, a site helps to open only sums over at least min_sites contributions
-(its own min_sites), one of which is its own.
+whatever the coordinator sends, a site helps to open only sums that contain its own contribution,
+and that cover at least as many sites as its own min_sites.
 
-Threat model: coordinator and sites are honest but curious. The coordinator and up to t - 1 sites,
-without the dealer, collude. They learn only the sums, from which each colluding site can subtract
-its own contribution. If the coordinator is malicious and the sites are honest, the coordinator
+Threat model: coordinator and sites are honest but curious. The coordinator and up to t - 1 sites
+may collude, but not the dealer. They learn only the sums, from which each colluding site can
+subtract its own contribution. If the coordinator is malicious and the sites are honest, the
+coordinator
 
 * cannot have a single site's ciphertext decrypted, nor a ciphertext of another round, nor one
   ciphertext twice (conditions 1 and 3);
@@ -31,10 +33,11 @@ its own contribution. If the coordinator is malicious and the sites are honest, 
   2 t - c > K. In later rounds, a site's cohort is fixed when it contributes, and the site helps to
   open only sums over this cohort (condition 2). So two cohorts would have no site in common.
 
-K is the number of sites that the *job* names, also in a session that leaves some of them out. With
-a t for fewer sites, the sites that may collude could decrypt any contribution. A session is over at
-least t + 1 sites (or all), or does not begin. Then t - 1 colluding sites, which may all be in it,
-leave two others in each sum, and 2 t - c > K also rules out two cohorts in it.
+K is the number of sites that the *job* names, also in a session that leaves some of them out. If
+t were computed for fewer sites, the sites that may collude could decrypt any contribution. A
+session covers all sites or at least t + 1; otherwise it does not begin. Then t - 1 colluding sites,
+which may all be in the session, leave two others in each sum, and 2 t - c > K also rules out two
+cohorts in the session.
 
 The default is t = floor(2K/3) + 1. Then up to 2K/3 colluding sites do not obtain the key, up to K/3
 sites may be malicious in the argument on two cohorts, and almost K/3 sites may drop out. t must
@@ -46,13 +49,13 @@ Not protected:
 
 * Everything, against t colluding sites, or against the dealer, which knows the key while it deals.
   The coordinator chooses the dealer among the sites, so one dishonest site is enough
-  (docs/adr/026-no-key-without-a-dealer.md says what it would cost to do without).
+  (docs/adr/026-no-key-without-a-dealer.md says what a key without a dealer would cost).
 * The numbers of records of two cohorts, if 2 t <= K.
 * Contributions, if a malicious *site* colludes with the coordinator. It can compute its ciphertext
   from another site's ciphertext, because no proofs are sent.
 * The result, if a malicious site sends a false contribution. A false partial decryption or key
-  share is always detected and stops the sum. So do fewer than t answers. Then nothing is released,
-  and nobody learns which site was malicious.
+  share is always detected and stops the sum. The sum also stops if fewer than t sites answer. Then
+  nothing is released, and nobody learns which site was malicious.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ def site_records(job: Job, table: pd.DataFrame | Mapping[str, Any]) -> SiteRecor
 
 
 def predictors_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
-    """Return (records, slopes) in the columns' own units; powers of the column for a polynomial.
+    """Return an array of shape (records, slopes): columns in their own units.
+
+    For a polynomial, the powers of the scaled column.
 
     Raises `DataError` for records that lack a predictor, or a table that does not fit.
     """
@@ -38,7 +40,7 @@ def predictors_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
 
 
 def outcomes_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
-    """Return the outcome of each record as by `as_recorded`; two levels become 0 and 1.
+    """Return the outcome of each record, passed through `as_recorded`; two levels become 0 and 1.
 
     Raises `DataError` for records that lack it, or a table that does not fit.
     """
@@ -49,7 +51,7 @@ def outcomes_of(job: Job, layout: Layout, table: pd.DataFrame) -> Array:
 def as_recorded(job: Job, layout: Layout, y: Array) -> Array:
     """Return values of the outcome as in the records: the logarithm, if any, is undone.
 
-    y: in the outcome's own units, after its transform
+    y: not scaled, but still on the log scale if there is one
     """
     outcome = public_facts(job, SITES).variables[layout.columns[0]]
     column = job.columns[outcome.column]

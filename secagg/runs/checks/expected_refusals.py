@@ -20,7 +20,7 @@ from secagg.jobs.data_sources import SiteSource, as_policy
 from secagg.privacy.accounting.calibration import EXACT
 from secagg.privacy.accounting.composition import Cap
 from secagg.privacy.ledger.ledger import Ledger
-from secagg.privacy.policy.evaluation import PolicyRequest, before_data
+from secagg.privacy.policy.job_rules import PolicyRequest, before_data
 from secagg.privacy.policy.release_rules import ReleasePolicy, check_cohort, check_invitation
 from secagg.privacy.policy.site_policy import SitePolicy, policy_of
 from secagg.runs.checks.earlier_draws import moments_drawn_before, opened

@@ -10,8 +10,8 @@ from typing import Any
 
 from secagg.core.identity import Role
 from secagg.errors import SecaggError
+from secagg.jobs.headers_and_copies import check_headers
 from secagg.jobs.job import Job
-from secagg.jobs.site_file_checks import check_headers
 from secagg.runs.checks.expected_refusals import expected_refusals
 from secagg.sessions.homes.approvals import (
     Approval,

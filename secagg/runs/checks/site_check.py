@@ -32,8 +32,8 @@ from secagg.jobs.design_matrix import declarations, read_rows, reread_rows
 from secagg.jobs.job import Job
 from secagg.jobs.person_ids import NOBODY, person_numbers
 from secagg.privacy.ledger.records import Decision
-from secagg.privacy.policy.evaluation import PolicyRequest, before_data
 from secagg.privacy.policy.exact_numbers import most_in_rounds
+from secagg.privacy.policy.job_rules import PolicyRequest, before_data
 from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.record_rules import OwnRecords, own_records, with_data
 from secagg.privacy.policy.record_sets import ReadQuestion, compare_records

@@ -3,8 +3,8 @@
 A message is plain data, encoded by `secagg.core.canonical_encoding`, after its length in 4
 big-endian bytes. It has at most `LIMIT` bytes, and at most `GREETING_LIMIT` before the greeting is
 complete. The coordinator accepts only as many bytes as a message of the run can have by its plan
-(`secagg.sessions.rounds.StagePlans`). A greater length, more items than such a message has, or
-bytes that the encoding does not accept, raise `PeerError`, before they are read or decoded.
+(`secagg.sessions.rounds.StagePlans`). If a message is longer, has more items, or has bytes that the
+encoding does not accept, `PeerError` is raised before the message is read or decoded.
 
 The greeting is the three-pass mutual authentication of ISO/IEC 9798-4 (mechanism with random
 challenges), with HMAC-SHA256. The coordinator draws a new token for each start of a party, and
@@ -17,9 +17,13 @@ passes it to the process through a pipe:
 Threat model: another user of the computer, who can connect to the coordinator's port, or listen on
 the port after the coordinator has died. Without the token, both sides reject such a user: the
 coordinator closes the connection, and a party sends nothing after the greeting. The token protects
-the connection only; every frame after the greeting is signed (`secagg.core.frames`). Not protected:
-against the superuser or a process of the same user, which can read tokens and keys from memory and
-disk; against many connections that slow the coordinator down.
+the connection only; every frame after the greeting is signed (`secagg.core.frames`).
+
+Not protected:
+
+* Tokens and keys, against the superuser or a process of the same user: both can read memory and
+  disk.
+* The coordinator's speed, against many connections.
 """
 
 from __future__ import annotations

@@ -5,21 +5,21 @@ session    roster and nonce, fixed when a session is first opened: the party tak
            other session
 state      digest of the last request, the reply, the state after it, a digest of the records, and
            the party's progress (`secagg.sessions.engines.progress`), in one file that is written
-           *before* the reply is sent. `state` is written first: a folder with `session` but no
-           `state` is damaged
+           *before* the reply is sent. `state` is written before `session`: a folder with `session`
+           but no `state` is damaged
 seconds    processor time for its requests
 =========  ======================================================================================
 
 Exactly once: if the last answered request comes again, byte for byte, the party sends the same
-reply, byte for byte; so a coordinator that was killed can ask again. `Party.handle` decides on any
-other request, and refuses a phase that already has its answer. A refusal is not stored as a reply:
+reply, byte for byte. So a coordinator that was killed can ask again. `Party.handle` decides on any
+other request. It refuses a phase that already has its answer. A refusal is not stored as a reply:
 after the cause is fixed, the coordinator may ask again. What a refusal changes in the state
 (`secagg.sessions.party`) is stored, too.
 
-Not protected: a person who can read the folder can read the state, which holds private keys of the
-protocol. A folder that is restored from an old copy is noticed only if there is a witness
-elsewhere, as homes have. With engine "processes" there is none: one user has the folders of all
-parties.
+Not protected: the state, against a person who can read the folder. The state holds private keys of
+the protocol. A folder that is restored from an old copy is noticed only if a witness
+(`secagg.sessions.engines.progress`) is kept elsewhere, as in a home. With engine "processes" there
+is no witness, because one user has the folders of all parties.
 """
 
 from __future__ import annotations

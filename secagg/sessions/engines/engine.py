@@ -1,4 +1,4 @@
-"""What a session needs of an engine, which carries its frames.
+"""What a session needs of an engine. An engine carries the session's frames between the parties.
 
 `secagg.sessions.engines.memory` has all parties in one process. Any other engine reaches parties
 whose processes may die, and whose session may be resumed: `RemoteParties`.

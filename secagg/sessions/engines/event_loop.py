@@ -1,4 +1,4 @@
-"""Run an event loop from code without one, until an end, a deadline or a signal."""
+"""Run an event loop from code without one, until its task ends, a deadline or a signal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Start and end the processes of the parties on this computer.
 
 Each party has a private folder that only its own process reads or writes
-(`secagg.sessions.engines.party_process`). The exception is the file with its processor time.
+(`secagg.sessions.engines.party_process`). The exception is the file with the processor time, which
+the launcher reads.
 """
 
 from __future__ import annotations

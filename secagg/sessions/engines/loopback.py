@@ -1,18 +1,18 @@
 """Each party in its own operating-system process on this computer: the coordinator's side.
 
 The engine starts the parties (`secagg.sessions.engines.party_process`), talks to them over TCP on
-127.0.0.1 (`secagg.sessions.engines.channel`), and sends frames to all of them in parallel, with one
-deadline for each phase:
+127.0.0.1 (`secagg.sessions.engines.channel`), and sends frames to all of them in parallel. Each
+phase has one deadline:
 
 * If a process ends, its connection closes, and the engine notices at once. It starts the process
-  again on its saved state and repeats the request, within the same deadline. With `restart` off,
-  the party has dropped out.
+  again on its saved state and repeats the request, within the same deadline. If `restart` is off,
+  the party counts as dropped out instead.
 * If a process hangs or is slow, the engine notices at the deadline. The connection stays open. The
   engine drops late answers to earlier requests, and the next request is sent as usual.
 * If a party sends a malformed message, the engine closes the connection and kills the process.
 
-Parties connect to the coordinator, never the reverse, like sites behind a firewall; so no party has
-an open port. This engine is for one computer only: it binds to the loopback address.
+Parties connect to the coordinator, never the reverse, like sites behind a firewall. So no party has
+an open port. This engine is for one computer only: the coordinator listens at the loopback address.
 
 Threat model: that of `secagg.sessions.engines.channel`. All processes belong to one user, who can
 read the data of each of them. The separate processes show that the protocol needs only its

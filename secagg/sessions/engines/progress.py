@@ -1,8 +1,8 @@
 """How far a party has come in a session, kept twice, so that an old copy of its state is noticed.
 
-A party whose state is an old copy would answer again what it has answered: mask a second
-contribution with the same masks, or sign a second list of survivors, or reveal its shares of both
-secrets of a site. The difference of two such answers can be one site's contribution. So after
+A party whose state is an old copy would repeat steps that it has already taken. It would mask a
+second contribution with the same masks, sign a second list of survivors, or reveal its shares of
+both secrets of a site. The difference of two such answers can be one site's contribution. So after
 each step the party's progress (the number of steps, and a digest of all of them) is written with
 the state, and then once more beside the ledgers: the *witness*. Only then does the reply leave.
 
@@ -18,10 +18,11 @@ the witness is deleted                       `EvidenceError`, if the state has a
 ===========================================  ===================================================
 
 Not protected: state and witness that are restored together, as in an old copy of the whole home.
-The party then cannot know, but the others do: each contribution is signed with a digest of all
-requests that the site answered before (`secagg.sessions.attestations.digest_request`). A site that
-forgot some of them signs another digest than the others, so nobody helps to open the sum, and its
-masks do not cancel. Only the request that is open at this moment can be answered twice.
+The party then cannot notice this, but the others can: each contribution is signed with a digest of
+all requests that the site answered before (`secagg.sessions.attestations.digest_request`). A site
+that forgot some of these requests signs another digest than the others. So nobody helps to open the
+sum, and the site's masks do not cancel. Only the request that is open at this moment can be
+answered twice.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ one deadline for each phase:
   repeated request, so nothing is computed or charged twice.
 * A party whose process is new ("unknown") gets the session again, then the request.
 * A party without an answer at the deadline has dropped out of the phase.
-* A party that refuses to open the session ends the run, with its code.
+* If a party refuses to open the session, the run ends with the party's error code.
 
-Threat model: the engine can read, change, delay, repeat and invent calls. The frames inside are
-signed, envelopes are sealed, and a party's answer is used only if it is a frame of this session.
-Sizes are limited by the plan of the job before an answer is decoded.
+Threat model: the engine can read, change, delay, repeat and invent calls. The frames inside the
+calls are signed, envelopes are sealed, and a party's answer is used only if it is a frame of this
+session. Sizes are limited by the plan of the job before an answer is decoded.
 
 Not protected: delivery. An engine that drops every call stops the run.
 """

@@ -16,18 +16,18 @@ job, roster, nonce. The party opens a session only if
 2. every key in the roster is one that it has pinned, and the roster's sites are those of the job
    (or whole groups of them, if the job says `sites.lost = "leave_out"`:
    `secagg.privacy.policy.named_sites`),
-3. the job has no folder or other local key and only printable texts, and was approved
+3. the job has no folder or other local key, has only printable texts, and was approved
    (`secagg.sessions.homes.approvals`),
 4. the session's name, which it computes from its own plan of the job, is the one that was signed.
 
-So a server of the engine, which is not the coordinator, can start nothing.
+So the engine's server can start nothing, because it does not have the coordinator's key.
 
 Threat model: the engine and its server, who can read, change, delay and invent calls; the
 coordinator, who writes the job.
 
 Guarantees
-    * Nothing leaves but these answers and signed frames. Every exception, also an unforeseen one,
-      becomes a code; its text stays in the party's log.
+    * Nothing leaves but these answers and signed frames. Every exception, even an unforeseen one,
+      becomes a code. Its text stays in the party's log.
     * The size and the number of items of a message are limited before it is decoded.
 
 ==========================================  ====================================================

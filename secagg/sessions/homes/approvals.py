@@ -2,14 +2,14 @@
 
 A job's digest is the SHA-256 of what the parties agree on (`secagg.jobs.job.Job.agreed`), in
 canonical JSON. The session's name is a digest of the same content, and every signature covers it.
-So what was approved is what runs: another bound, level, rule or site gives another digest.
+So only the job that was approved runs: another bound, level, rule or site gives another digest.
 
 Who may ask: only the coordinator whose key is pinned (`secagg.sessions.engines.site_node`). A job
-that asks and is not approved is kept in `waiting/`: at most `MAX_WAITING` of them, each of at most
-`MAX_WAITING_BYTES`, so that a coordinator cannot fill the disk.
+that is not approved is kept in `waiting/`. At most `MAX_WAITING` jobs are kept, each of at most
+`MAX_WAITING_BYTES`, so a coordinator cannot fill the disk.
 
-Not protected: an officer who approves without reading. An approval has no end; the ledger, and the
-limits in the policy, bound what repeated runs of one job can tell.
+Not protected: an officer who approves without reading. An approval has no end. The ledger and the
+limits in the policy bound what repeated runs of one job can reveal.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ card.json       its public keys, for the maker of the roster (`secagg.core.roste
 roster.json     the pinned roster
 policy.toml     a site's rules (docs/how-to/policies.md); a site without them refuses every job
 approved/       the jobs that the officer approved, each by its digest
-waiting/        the jobs that asked and were not approved
+waiting/        the jobs that were sent and are not approved
 ledgers/        the ledgers, and how far each session has come (`secagg.sessions.engines.progress`);
                 they must never be lost or restored from an old copy
 runs/           the state of each session; at the coordinator, the folders of the runs
@@ -20,8 +20,8 @@ changes nothing here: keys, approvals and ledgers stay.
 Threat model: another user of the computer. The folder has mode 0700, and a home that others may
 enter is refused.
 
-Not protected: against the superuser, or a program of the same user. A stolen home is the party: who
-has it can sign in its name and read the noise that its ledger's seeds determine.
+Not protected: the home, against the superuser or a program of the same user. Somebody who has
+stolen a home can sign in the party's name, and compute the noise from the seeds in its ledger.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job as a party plans it at home, with its own records and rules: the job names no file."""
+"""A job as a party plans it at home. The records and rules are its own: the job names no file."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from secagg.privacy.accounting.calibration import EXACT, calibrate
 from secagg.privacy.accounting.terms import Terms
 from secagg.privacy.ledger.ledger import Ledger
 from secagg.privacy.policy.contribution import ContributionRequest, PlannedRelease
-from secagg.privacy.policy.evaluation import PolicyRequest
 from secagg.privacy.policy.guard import Guard
+from secagg.privacy.policy.job_rules import PolicyRequest
 from secagg.privacy.policy.questions import Question
 from secagg.privacy.policy.release_rules import ReleasePolicy
 from secagg.privacy.policy.site_policy import SitePolicy, policy_of

@@ -17,7 +17,7 @@ from secagg.privacy.policy.cell_counts import (
     person_level_counts,
     with_references,
 )
-from secagg.privacy.policy.evaluation import PolicyRequest
+from secagg.privacy.policy.job_rules import PolicyRequest
 from secagg.privacy.policy.leverage import group_leverage, groups_are_possible, largest_leverage
 from secagg.privacy.policy.policy_tables import Dominance
 from secagg.privacy.policy.questions import Question

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from secagg.contracts import PublicFacts, SiteRecords, Variable
-from secagg.privacy.policy.evaluation import PolicyRequest
+from secagg.privacy.policy.job_rules import PolicyRequest
 from secagg.privacy.policy.policy_tables import Dominance
 from secagg.privacy.policy.record_rules import OwnRecords, _check_totals, own_records, with_data
 from secagg.privacy.policy.site_policy import parse_policy

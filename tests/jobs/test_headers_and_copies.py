@@ -10,8 +10,8 @@ from support.runs.jobs import as_csv, raw_job, table, tables
 
 from secagg.errors import DataError
 from secagg.jobs.data_sources import find_sites
+from secagg.jobs.headers_and_copies import check_files, check_headers
 from secagg.jobs.job import Job, parse_job
-from secagg.jobs.site_file_checks import check_files, check_headers
 
 HEADER = "age,sex,grade"
 PERSON = {"placement": "sum", "epsilon": 1.0, "delta": 1e-6, "person": "id"}
@@ -224,7 +224,7 @@ def test_a_file_without_records_is_named(tmp_path: Path) -> None:
 def test_large_files_are_compared_as_a_whole_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secagg.jobs.site_file_checks._MAX_BYTES", 100)
+    monkeypatch.setattr("secagg.jobs.headers_and_copies._MAX_BYTES", 100)
     folder = folder_of(tmp_path, a=csv(1), b=csv(1), c=shuffled(csv(1)))
     (said,) = remarks(folder, names=["a", "b", "c"])
     assert "a.csv" in said and "b.csv" in said

@@ -75,9 +75,9 @@ refusal therefore reveals nothing about the records. A rule on the site's own re
 them exactly, and outside the budget. Small counts and dominant records need no rule there, because
 noise hides every single record.
 
-Without noise, and if the job names a column of persons, every number of records in the table is one
-of persons (`secagg.privacy.policy.record_rules`), at the site and over all sites. A person with
-records at several sites counts at each of them: nobody can know.
+Without noise, if the job names a column of persons, every number of records in the table is a
+number of persons (`secagg.privacy.policy.record_rules`), at the site and over all sites. A person
+with records at several sites counts at each of them, because nobody can know that it is one person.
 
 The number of parameters is that of the largest statistical model that the released sums determine,
 whichever analysis the job requests. With the moments of v variables, this is a regression of one

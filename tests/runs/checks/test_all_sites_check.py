@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from secagg.cli.main import app
 from secagg.jobs.job import parse_job
-from secagg.runs.checks.input_files_check import FolderCheck, check_folder
+from secagg.runs.checks.all_sites_check import AllSitesCheck, check_folder
 from secagg.sessions.planned_job import plan_job
 
 NOISE = {"placement": "site", "epsilon": 2.0, "delta": 1e-5}
 
 
-def check(data: Path, columns: dict[str, Any], **more: Any) -> FolderCheck:
+def check(data: Path, columns: dict[str, Any], **more: Any) -> AllSitesCheck:
     return check_folder(plan_job(parse_job(moments_job(data, columns, **more))))
 
 
@@ -31,7 +31,7 @@ def with_column(data: Path, name: str, cells: dict[str, list[str]]) -> None:
 
 
 def test_sites_that_fit_are_allowed(tmp_path: Path) -> None:
-    assert check(folder(tmp_path), LINEAR["columns"]) == FolderCheck()
+    assert check(folder(tmp_path), LINEAR["columns"]) == AllSitesCheck()
 
 
 def test_a_column_that_names_the_site_is_found_as_in_a_run(tmp_path: Path) -> None:

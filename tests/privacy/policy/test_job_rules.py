@@ -1,4 +1,4 @@
-"""The table of `secagg.privacy.policy.evaluation`, row by row, at and beside each threshold."""
+"""The table of `secagg.privacy.policy.job_rules`, row by row, at and beside each threshold."""
 
 import math
 import re
@@ -16,9 +16,9 @@ from secagg.errors import PolicyRefusal
 from secagg.models.glm.logistic import Logistic
 from secagg.models.moments.method import PooledMoments
 from secagg.privacy.accounting.terms import Terms
-from secagg.privacy.policy import evaluation
+from secagg.privacy.policy import job_rules
 from secagg.privacy.policy.advice import ADVICE
-from secagg.privacy.policy.evaluation import (
+from secagg.privacy.policy.job_rules import (
     Decision,
     PolicyRequest,
     before_data,
@@ -425,7 +425,7 @@ def test_all_rules_are_evaluated_even_if_the_first_refuses() -> None:
         "noised": {*with_noise} & noised_only,
         "with": {*second, "questions", "max_leverage", "effective_records"},  # by the guard
     }
-    rows = re.findall(r"^(\S+)  +.*  (before|noised|with)$", evaluation.__doc__ or "", re.M)
+    rows = re.findall(r"^(\S+)  +.*  (before|noised|with)$", job_rules.__doc__ or "", re.M)
     for rule, phase in rows:
         if (rule, phase) != ("min_records", "before"):  # it is set
             assert rule in when[phase], (rule, phase)

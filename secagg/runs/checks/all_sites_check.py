@@ -19,7 +19,7 @@ from secagg.contracts import PublicFacts
 from secagg.errors import DataError, PolicyRefusal
 from secagg.jobs.data_sources import as_policy
 from secagg.jobs.design_matrix import read_rows
-from secagg.jobs.site_file_checks import check_files
+from secagg.jobs.headers_and_copies import check_files
 from secagg.privacy.policy.cell_counts import check_cells, check_level_sites
 from secagg.privacy.policy.record_rules import share_remark
 from secagg.privacy.policy.release_rules import ReleasePolicy
@@ -30,7 +30,7 @@ WHO = "coordinator"
 
 
 @dataclass(frozen=True)
-class FolderCheck:
+class AllSitesCheck:
     """All sites together.
 
     problem: why a run would stop before its first message
@@ -47,19 +47,19 @@ class FolderCheck:
         return dict(vars(self))
 
 
-def check_folder(planned: Planned) -> FolderCheck:
+def check_folder(planned: Planned) -> AllSitesCheck:
     """Return the check of all sites together; without counts if a site cannot be read."""
     try:
         remarks = tuple(check_files(planned.job, planned.sources))
     except DataError as error:
-        return FolderCheck(problem=error.line())
+        return AllSitesCheck(problem=error.line())
     if planned.private is not None:
-        return FolderCheck(remarks=remarks)
+        return AllSitesCheck(remarks=remarks)
     try:
         refusals, shares = _of_records(planned)
-        return FolderCheck(refusals=refusals, remarks=(*remarks, *shares))
+        return AllSitesCheck(refusals=refusals, remarks=(*remarks, *shares))
     except DataError:  # the site's own check says why
-        return FolderCheck(remarks=remarks)
+        return AllSitesCheck(remarks=remarks)
 
 
 def _of_records(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
