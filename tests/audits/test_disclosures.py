@@ -35,6 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg": {**REGRESSION, "rounds": 3},
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": {**REGRESSION, "rounds": 40},
+    "fedlin_full": {**REGRESSION, "draws": 100},
     "torch_module": {"outcome": "x2", "predictors": ["x0", "x1"], "rounds": 3,
                      "module_settings": {"hidden": [3]}},
     "fedngm": {"hidden": [2], "rounds": 3, "edges": "all"},

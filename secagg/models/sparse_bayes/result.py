@@ -19,17 +19,15 @@ from secagg.contracts import TRUSTED, Disclosure, DisclosureKind, Label, State
 from secagg.core.arrays import Array
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.posterior_summary import (
+    MAX_R_HAT,
     Posterior,
+    chains_agree,
     number,
     sampling_warnings,
     worst_diagnostics,
 )
 from secagg.models.sparse_bayes.base import SparseModel
 from secagg.models.sparse_bayes.spike_slab import SpikeSlab
-
-MAX_R_HAT = 1.1
-"""Above it the chains disagree, and the draws do not describe the posterior (Gelman and others,
-Bayesian Data Analysis, 3rd edition, section 11.4)."""
 
 _HONEST = (
     "Can a coordinator that follows the method learn one site's coefficients? It does not receive "
@@ -90,8 +88,7 @@ LABELS: Final[Mapping[str, Label]] = {
     "spike_sd": ("standard deviation of the spike, median", ""),
     "largest_r_hat": (
         "largest R-hat",
-        "1 if the chains agree; it should be at most 1.01, and above 1.1 the result must not be "
-        "used",
+        f"1 if the chains agree; above {MAX_R_HAT} the result must not be used",
     ),
     "least_ess_bulk": (
         "smallest bulk ESS",
@@ -165,7 +162,7 @@ def summary_fields(
             "least_ess_tail": tail,
             "largest_pip_mcse": error,
         },
-        "converged": r_hat is None or r_hat <= MAX_R_HAT,
+        "converged": chains_agree(r_hat),
         "notes": sampling_warnings(reported, model.chains, names),
     }
 

@@ -31,7 +31,7 @@ from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
-from secagg.models.common.posterior_summary import MAX_R_HAT
+from secagg.models.common.posterior_summary import chains_agree
 from secagg.models.common.shrinkage import shrunk_note
 from secagg.models.neural.ngm.fitted.conditionals import Conditional
 from secagg.models.neural.ngm.fitted.intervals import (
@@ -215,8 +215,7 @@ class FinishedNgmRun:
                 found["levels"], [] if errors is None else errors, strict=False
             ):
                 level["interval"] = probability_interval(level["probability"], float(error))
-        exact = answer.r_hat is None
-        agree = exact or (answer.r_hat or 0) <= MAX_R_HAT
+        exact, agree = answer.r_hat is None, chains_agree(answer.r_hat)
         return found | {
             "exact": exact, "r_hat": answer.r_hat, "ess": answer.ess, "chains_agree": agree
         }  # fmt: skip

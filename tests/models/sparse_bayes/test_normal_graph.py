@@ -11,7 +11,7 @@ from support.methods.playing import play, rows_of
 from secagg.contracts import COLLECTED_DRAWS, NoisyMatrix, PublicFacts, SiteRecords, State, Variable
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
-from secagg.models.sparse_bayes import result as result_of_samplers
+from secagg.models.common import posterior_summary
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
@@ -186,7 +186,7 @@ def test_why_a_surrogate_must_not_be_used_is_its_first_note(
     converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Terminal and report give the first note as the reason."""
-    monkeypatch.setattr(result_of_samplers, "MAX_R_HAT", np.inf if converged else 0.0)
+    monkeypatch.setattr(posterior_summary, "MAX_R_HAT", np.inf if converged else 0.0)
     summary = fit(SMALL, [rows_of(part) for part in simulated((40, 50))]).result.summary
     assert summary["converged"] is converged
     assert (summary["notes"][0] == NOT_DETERMINED) is converged

@@ -42,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm1": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm2": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
+    "fedlin_full": {"outcome": "z", "predictors": ["x", "y"], "draws": 100},
     "torch_module": {"outcome": "case", "module_settings": {"hidden": [3]}, "rounds": 4},
     "fedngm": {"hidden": [2], "rounds": 4},
     "fedngr": {"hidden": [3], "rounds": 4, "refit_rounds": 4},
