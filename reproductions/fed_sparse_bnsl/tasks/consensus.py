@@ -83,7 +83,7 @@ def learn(
     noise = step_noise(rho, choices.rounds * choices.steps, choices.selection)
     width = choices.clip if np.isfinite(rho) else np.inf
     clip = width * np.outer(scale, scale)
-    problems = [LocalProblem(X, scale, clip, choices.penalty) for X in sites]
+    problems = [LocalProblem(X, len(X), scale, clip, choices.penalty) for X in sites]
     B = np.zeros((len(sites), d, d))
     beta = np.zeros_like(B)
     G = np.stack([np.column_stack([p.gradients(b, k) for k in range(d)])

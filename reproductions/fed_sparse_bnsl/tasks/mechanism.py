@@ -22,7 +22,7 @@ with M_jk = L_j + rho2, L_j the square of the public scale of column j, in place
 x_j^2.
 
 Privacy: neighbours differ in one record of one participant (added or removed); n is public.
-Each record's term of G_jk is clipped to [-C_jk, C_jk], so one record moves G_jk by at most C_jk / n.
+Each record's term of G_jk is clipped to [-C_jk, C_jk], so a record moves G_jk by at most C_jk / n.
 soft is nonexpansive, so it moves u_jk by at most C_jk / (n root(M_jk)). One step costs
 
     selection   exponential mechanism on u with the sensitivity D_u = max C_jk / (n root(M_jk)):
@@ -56,7 +56,7 @@ class StepNoise:
 
     @property
     def rho(self) -> float:
-        """zCDP of one step."""
+        """The cost of one step, in zCDP."""
         return self.e**2 / 8 + (1 / (2 * self.s**2) if self.s > 0 else math.inf)
 
 
@@ -75,10 +75,12 @@ def step_noise(rho: float, steps: int, selection: float) -> StepNoise:
 class LocalProblem:
     """(1) with its privacy parameters.
 
-    X: (n, d), records; scale: (d,), public scale of each column; clip: (d, d), C; penalty: lambda
+    X: (n, d), records; n: their public number, which does not change with one record
+    scale: (d,), public scale of each column; clip: (d, d), C; penalty: lambda
     """
 
     X: Array
+    n: int
     scale: Array
     clip: Array
     penalty: float
@@ -87,7 +89,7 @@ class LocalProblem:
         """Return column k of G, clipped record by record, (d,)."""
         residual = self.X[:, k] - self.X @ B[:, k]
         terms = self.X * -residual[:, None]
-        return np.asarray(np.clip(terms, -self.clip[:, k], self.clip[:, k]).mean(axis=0))
+        return np.asarray(np.clip(terms, -self.clip[:, k], self.clip[:, k]).sum(axis=0) / self.n)
 
     def curvature(self, rho2: float) -> Array:
         """Return M, (d, 1): equal for all effects of a column."""
@@ -96,7 +98,7 @@ class LocalProblem:
     def score_sensitivity(self, rho2: float) -> float:
         """Return D_u of (4)."""
         off = ~np.eye(len(self.scale), dtype=bool)
-        return float(np.max((self.clip / np.sqrt(self.curvature(rho2)))[off])) / len(self.X)
+        return float(np.max((self.clip / np.sqrt(self.curvature(rho2)))[off])) / self.n
 
     def targets(self, G: Array, B: Array, pull: Array, rho2: float) -> Array:
         """Return T of (2) for all entries. pull: beta + rho2 (B - W)"""
@@ -143,7 +145,7 @@ def descend(
     for _ in range(steps):
         pull = beta + rho2 * (B - W)
         j, k = select(problem.scores(G, B, pull, rho2), sensitivity, noise.e, rng)
-        error = rng.normal(0, noise.s * problem.clip[j, k] / len(problem.X)) if noise.s else 0.0
+        error = rng.normal(0, noise.s * problem.clip[j, k] / problem.n) if noise.s else 0.0
         M = problem.curvature(rho2)[j, 0]
         moved = B[j, k] - (G[j, k] + error + pull[j, k]) / M
         B[j, k] = math.copysign(max(abs(moved) - problem.penalty / M, 0.0), moved)

@@ -26,7 +26,10 @@ DOMAIN = 1708  # keeps these seeds apart from those of other experiments
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """truth: (d, d) bool, [i, j] for i -> j; sites: (n_p, d) each; scale: (d,), population's s.d."""
+    """truth: (d, d) bool, [i, j] for i -> j; sites: (n_p, d) each
+
+    scale: (d,), standard deviations in the population
+    """
 
     truth: NDArray[np.bool_]
     sites: list[NDArray[np.float64]]
