@@ -72,7 +72,7 @@ def completed(dag: Graph) -> Pattern:
 
 
 def _third_rule(free: Graph, directed: Graph, apart: Graph) -> Graph:
-    """a - b becomes a -> b if a - c -> b and a - d -> b, c and d apart."""
+    """Return edges a -> b for a - b with a - c -> b and a - d -> b, c and d apart."""
     new = np.zeros_like(free)
     for a, b in np.argwhere(free):
         between = np.flatnonzero(free[a] & directed[:, b])

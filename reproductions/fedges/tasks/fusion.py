@@ -12,6 +12,7 @@ we count it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,9 +28,9 @@ def as_sink(dag: Graph, v: int) -> tuple[Graph, int]:
     """
     dag, changes = dag.copy(), 0
     while (children := np.flatnonzero(dag[v])).size:
-        c = next(c for c in children if not _descends(dag, v, c))
+        c = next(int(c) for c in children if not _descends(dag, v, int(c)))
         parents = dag[:, v] | dag[:, c]
-        parents[[v, c]] = False
+        parents[v] = parents[c] = False
         changes += 1 + int(np.sum(parents & ~dag[:, v]) + np.sum(parents & ~dag[:, c]))
         dag[:, v] = dag[:, c] = parents
         dag[c, v] = True
@@ -53,14 +54,31 @@ def in_common_order(dags: Sequence[Graph]) -> list[Graph]:
     current = [dag.copy() for dag in dags]
     found = [np.zeros_like(dag) for dag in dags]
     while left:
-        moved = {v: [as_sink(dag, v) for dag in current] for v in left}
-        last = min(left, key=lambda v: sum(changes for _, changes in moved[v]))
-        for i, (dag, _) in enumerate(moved[last]):
+        last, moved = _cheapest_sink(current, left)
+        for i, dag in enumerate(moved):
             found[i][:, last] = dag[:, last]
             dag[:, last] = dag[last] = False
             current[i] = dag
         left.remove(last)
     return found
+
+
+def _cheapest_sink(dags: Sequence[Graph], left: Sequence[int]) -> tuple[int, list[Graph]]:
+    """Return the variable that becomes a sink with the fewest changes, and the graphs then."""
+    best, fewest, graphs = -1, math.inf, list[Graph]()
+    for v in left:
+        changes, moved = 0, list[Graph]()
+        for dag in dags:
+            after, needed = as_sink(dag, v)
+            moved.append(after)
+            changes += needed
+            if changes >= fewest:
+                break
+        else:
+            best, fewest, graphs = v, changes, moved
+        if fewest == 0:
+            break
+    return best, graphs
 
 
 def fuse(dags: Sequence[Graph], least: int) -> Graph:

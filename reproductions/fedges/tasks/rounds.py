@@ -11,8 +11,8 @@ copied). A round:
                    fusion"); sends the result
     each site      unites it with its own graph
 
-The paper has discrete records and the score BDeu. Ours are linear Gaussian, with the BIC. It reports
-several limits; l and m here are our choices.
+The paper has discrete records and the score BDeu. Ours are linear Gaussian, with the BIC. It
+reports several limits; l and m here are our choices.
 """
 
 from __future__ import annotations
