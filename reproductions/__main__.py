@@ -205,9 +205,7 @@ def fedngm(
 @app.command(name="fed-sparse-bnsl")
 def fed_sparse_bnsl(
     seeds: Seeds = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Only d = 10 and the smallest and largest epsilon.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Only d = 10, without GES.")] = False,
     jobs: Jobs = None,
     out: Annotated[
         Path | None,

@@ -44,7 +44,7 @@ GRID: dict[str, tuple[float, ...]] = {
 THRESHOLDS = (0.2, 0.3, 0.4)
 FIRST_SEED = 100_000
 DELTA = 1e-5
-EPSILONS = (1.0, 4.0, 8.0, math.inf)
+EPSILONS = (1.0, 8.0, math.inf)
 
 
 Setting = dict[str, float]
