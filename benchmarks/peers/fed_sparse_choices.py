@@ -2,11 +2,11 @@
 
     python -m benchmarks.peers.fed_sparse_choices --out runs/fed-sparse-choices.jsonl
 
-For each number of variables and each epsilon: `--draws` settings at random from GRID, then the
-neighbours on the grid of the one with the smallest mean SHD over `--seeds` graphs. With more than
-20 variables: the best `--keep` settings of 20 variables at the same epsilon. The choice costs no
-privacy, so it favours the method. Each line of the file is one run; the same command continues an
-interrupted search.
+For each number of variables and each epsilon: `--draws` settings at random from GRID, then (with
+noise) the neighbours on the grid of the one with the smallest mean SHD over `--seeds` graphs. With
+more than 20 variables: the best `--keep` settings of 20 variables at the same epsilon. The choice
+costs no privacy, so it favours the method. Each line of the file is one run; the same command
+continues an interrupted search.
 
 The choices are in `reproductions.fed_sparse_bnsl.choices`. With 24 draws and 2 seeds, the search
 takes three minutes of processor time.
@@ -133,7 +133,8 @@ def main() -> None:
                 add(list(distinct.values())[: given.keep], d, epsilon)
             else:
                 add([drawn(number) for number in range(given.draws)], d, epsilon)
-                add(neighbours(ranked(lines, d, epsilon)[0][1]), d, epsilon)
+                if epsilon < math.inf:
+                    add(neighbours(ranked(lines, d, epsilon)[0][1]), d, epsilon)
             shd, setting, threshold = ranked(lines, d, epsilon)[0]
             found = choices_of(setting, epsilon, threshold)
             print(f"| {d} | {epsilon:g} | {shd:.1f} | {found} |", flush=True)
