@@ -1,7 +1,7 @@
 """GES from a given graph with a limited number of insertions (Chickering, JMLR 2002).
 
 The score is the BIC of linear Gaussian networks, computed from a covariance. As in the program of
-FedGES, a call inserts at most `insertions` edges and then deletes as long as the score rises.
+FedGES, a call inserts at most `limit` edges and then deletes as long as the score rises.
 secagg's `ges` starts without edges and has no limit.
 """
 
@@ -36,17 +36,17 @@ class GaussianBic:
         return self._known[y, parents]
 
 
-def search(score: GaussianBic, start: Graph, insertions: int) -> Graph:
-    """Return a DAG of the class at which GES from `start` ends."""
+def search(score: GaussianBic, start: Graph, limit: int) -> Graph:
+    """Return a DAG of the class at which GES from `start` ends. limit: of insertions"""
     pattern = completed(start)
-    for _ in range(insertions):
-        if (following := _best(pattern, _insertions(score, pattern), score)) is None:
+    for _ in range(limit):
+        if (following := best_neighbour(pattern, insertions(score, pattern), score)) is None:
             break
         pattern = following
-    while (following := _best(pattern, _deletions(score, pattern), score)) is not None:
+    while (following := best_neighbour(pattern, deletions(score, pattern), score)) is not None:
         pattern = following
     dag = member_of(pattern)
-    assert dag is not None  # `_best` returns completed patterns of DAGs
+    assert dag is not None  # `best_neighbour` returns completed patterns of DAGs
     return dag
 
 
@@ -54,7 +54,9 @@ Operator = tuple[float, int, int, int, bool]
 """gain, x, y, the set T of an insertion or H of a deletion, whether it inserts"""
 
 
-def _best(pattern: Pattern, operators: Iterator[Operator], score: GaussianBic) -> Pattern | None:
+def best_neighbour(
+    pattern: Pattern, operators: Iterator[Operator], score: GaussianBic
+) -> Pattern | None:
     """Return the pattern after the valid operator with the largest gain above 0, or None."""
     adjacent = pattern.adjacent()
     for gain, x, y, moved, inserts in sorted(operators, key=lambda each: -each[0]):
@@ -65,12 +67,12 @@ def _best(pattern: Pattern, operators: Iterator[Operator], score: GaussianBic) -
         if not _is_clique(rest, adjacent) or (inserts and _reaches(pattern, y, x, rest)):
             continue
         dag = member_of(_after(pattern, x, y, moved, inserts))
-        if dag is not None:
-            return completed(dag)
+        assert dag is not None  # a valid operator leaves one (theorems 15 and 17)
+        return completed(dag)
     return None
 
 
-def _insertions(score: GaussianBic, pattern: Pattern) -> Iterator[Operator]:
+def insertions(score: GaussianBic, pattern: Pattern) -> Iterator[Operator]:
     """Yield Insert(x, y, T) with their gains (theorem 15), whether or not they are valid."""
     adjacent = pattern.adjacent()
     for y, parents in enumerate(pattern.parents):
@@ -83,7 +85,7 @@ def _insertions(score: GaussianBic, pattern: Pattern) -> Iterator[Operator]:
                 yield score(y, base | 1 << x) - score(y, base), x, y, T, True
 
 
-def _deletions(score: GaussianBic, pattern: Pattern) -> Iterator[Operator]:
+def deletions(score: GaussianBic, pattern: Pattern) -> Iterator[Operator]:
     """Yield Delete(x, y, H) with their gains (theorem 17), whether or not they are valid."""
     adjacent = pattern.adjacent()
     for y, parents in enumerate(pattern.parents):

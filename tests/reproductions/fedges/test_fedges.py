@@ -9,7 +9,13 @@ import pytest
 from reproductions.fedges.tasks.equivalence import completed, member_of
 from reproductions.fedges.tasks.fusion import fuse, in_common_order
 from reproductions.fedges.tasks.rounds import learn
-from reproductions.fedges.tasks.search import GaussianBic, search
+from reproductions.fedges.tasks.search import (
+    GaussianBic,
+    best_neighbour,
+    deletions,
+    insertions,
+    search,
+)
 from secagg.experiments.simulated_graphs import edge_weights, erdos_renyi_dag, linear_gaussian_rows
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.pc_ges import ges
@@ -21,7 +27,7 @@ def all_dags(d):
         dag = np.zeros((d, d), bool)
         for (i, j), has in zip(pairs, chosen, strict=True):
             dag[i, j] = has
-        if nx.is_directed_acyclic_graph(nx.from_numpy_array(dag, create_using=nx.DiGraph)):
+        if not np.linalg.matrix_power(dag.astype(int), d).any():
             yield dag
 
 
@@ -40,11 +46,9 @@ def test_patterns_of_all_graphs_over_four_variables() -> None:
 
     An edge is directed in the pattern if it has one direction in the whole class.
     """
-    classes = {}
-    for dag in all_dags(4):
-        classes.setdefault(skeleton_and_colliders(dag), []).append(dag)
+    classes = classes_of_four()
     assert len(classes) == 185
-    for dags in classes.values():
+    for dags in classes:
         always = np.logical_and.reduce(dags)
         sometimes = np.logical_or.reduce(dags)
         for dag in dags[:3]:
@@ -53,6 +57,44 @@ def test_patterns_of_all_graphs_over_four_variables() -> None:
             assert np.array_equal(undirected, sometimes & sometimes.T)
         found = member_of(completed(dags[0]))
         assert found is not None and any(np.array_equal(found, dag) for dag in dags)
+
+
+def classes_of_four():
+    classes = {}
+    for dag in all_dags(4):
+        classes.setdefault(skeleton_and_colliders(dag), []).append(dag)
+    return list(classes.values())
+
+
+def test_a_step_goes_to_the_best_class_that_one_edge_reaches() -> None:
+    """All graphs of the class with one edge more or less, by enumeration (Chickering 2002)."""
+    rng, steps = np.random.default_rng(9), [(insertions, False), (deletions, True)]
+    taken = 0
+    for dags in classes_of_four()[::4]:
+        L = rng.normal(size=(4, 4))
+        score = GaussianBic(L @ L.T + 0.1 * np.eye(4), 20)
+
+        def total(dag, score=score):
+            return sum(score(y, int(dag[:, y] @ (1 << np.arange(4)))) for y in range(4))
+
+        for operators, has in steps:
+            reached = []
+            for dag in dags:
+                for i, j in itertools.permutations(range(4), 2):
+                    if dag[i, j] == has and (has or not dag[j, i]):
+                        other = dag.copy()
+                        other[i, j] = not has
+                        if not np.linalg.matrix_power(other.astype(int), 4).any():
+                            reached.append(total(other))
+            best = max(reached, default=-np.inf)
+            start = completed(dags[0])
+            found = best_neighbour(start, operators(score, start), score)
+            if best <= total(dags[0]) + 1e-6:
+                assert found is None
+            else:
+                taken += 1
+                assert total(member_of(found)) == pytest.approx(best, abs=1e-6)
+    assert taken > 30
 
 
 @pytest.mark.parametrize("seed", range(6))
