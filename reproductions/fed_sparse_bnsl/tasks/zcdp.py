@@ -10,9 +10,9 @@ neighbouring data is at most rho a, for every a > 1.
 * rho-zCDP implies (epsilon, delta) for epsilon = rho + 2 root(rho log(1 / delta)) (proposition
   1.3), equation (1) below.
 * The exponential mechanism, with probabilities proportional to exp(e u / (2 D)) for a score u of
-  sensitivity D, is e^2 / 8-zCDP (Cesar and Rogers, "Bounding, concentrating, and truncating", ALT
-  2021; proposition 4.3 for mechanisms of bounded range e). Bun and Steinke's e^2 / 2 is four times
-  as much.
+  sensitivity D, has the bounded range e, and is therefore e^2 / 8-zCDP (Cesar and Rogers,
+  "Bounding, concentrating, and truncating: unifying privacy loss composition for data analytics",
+  ALT 2021). Bun and Steinke's e^2 / 2 for any e-private mechanism is four times as much.
 
 The comparison gives all methods the same rho, and states epsilon by (1) for all of them. (1) is not
 tight. A method whose noise is Gaussian satisfies a smaller epsilon, `gaussian_epsilon`, which is
