@@ -15,13 +15,13 @@ from support.fedlin.record_files import needs
 from reproductions.data import sachs
 from reproductions.harness.figures import Figure, Place, read_entries
 from reproductions.harness.findings import stated_rows
+from reproductions.harness.graph_scores import scores
 from reproductions.harness.pages import as_markdown
 from reproductions.notears_admm.figures import figure
 from reproductions.notears_admm.tasks import admm, mlp, paper_settings
 from reproductions.notears_admm.tasks import local_graphs as local
 from reproductions.notears_admm.tasks import pooled_moments as pooled
 from reproductions.notears_admm.tasks.data import data_of, moments_of
-from reproductions.notears_admm.tasks.scores import scores
 from secagg.errors import UsageError
 from secagg.experiments.runner.cell_store import batch_of, in_order
 from secagg.experiments.runner.cells import Outcome, cell, code_version, compute
