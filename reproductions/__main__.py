@@ -202,6 +202,43 @@ def fedngm(
     _run_figure(figure, out or Path("runs") / "fedngm", jobs, as_json)
 
 
+@app.command(name="fed-sparse-bnsl")
+def fed_sparse_bnsl(
+    seeds: Seeds = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only d = 10, without GES.")] = False,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder (default: runs/fed-sparse-bnsl); continues there."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """El Fehri, Bellet and Bastien (2026): private graphs, as we read them, beside secagg's."""
+    from reproductions.fed_sparse_bnsl import figures as paper  # noqa: PLC0415
+
+    runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+    _run_figure(
+        paper.figure(runs, quick=quick), out or Path("runs") / "fed-sparse-bnsl", jobs, as_json
+    )
+
+
+@app.command(name="fedges")
+def fedges(
+    seeds: Seeds = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only d = 10.")] = False,
+    jobs: Jobs = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder (default: runs/fedges); continues there.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Torrijos, Gámez and Puerta (2024): FedGES, graphs in place of sums, beside secagg's GES."""
+    from reproductions.fedges import figures as paper  # noqa: PLC0415
+
+    runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
+    _run_figure(paper.figure(runs, quick=quick), out or Path("runs") / "fedges", jobs, as_json)
+
+
 def _run_figure(figure: Figure, folder: Path, jobs: int | None, as_json: bool) -> None:
     from reproductions.harness.pages import write  # noqa: PLC0415
     from reproductions.printed import show_figure  # noqa: PLC0415

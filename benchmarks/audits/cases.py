@@ -25,9 +25,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {**REGRESSION, "rounds": 30},
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": REGRESSION,
+    "fedlin_full": {**REGRESSION, "draws": 100},
     "torch_module": {**BINARY, "module_settings": {"hidden": [3]}, "rounds": 30},
     "fedngm": {"hidden": [2], "rounds": 30, "edges": "all"},
-    "fedngr": {"hidden": [3], "rounds": 30},
+    "fedngr": {"hidden": [3], "rounds": 30, "refit_rounds": 30},
 }
 """Settings, over the columns of `tables`."""
 

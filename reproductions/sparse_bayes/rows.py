@@ -15,9 +15,9 @@ from reproductions.data import heart_disease
 from reproductions.harness.network_chart import network_chart
 from reproductions.harness.tables import StudyTables, Table
 from reproductions.sparse_bayes.tasks import markov_random_field
-from reproductions.sparse_bayes.tasks.sampler import CHAINS, WHOLE_FIT, worst
+from reproductions.sparse_bayes.tasks.sampler import CHAINS, MAX_R_HAT, WHOLE_FIT, worst
 from secagg.experiments.runner.types import Numbers
-from secagg.models.common.posterior_summary import MAX_R_HAT, MIN_ESS
+from secagg.models.common.posterior_summary import MIN_ESS
 from secagg.models.sparse_bayes.markov_random_field import discoveries
 
 ONE, OWN, NARROW = "one slab", "own slabs", "one narrow slab"

@@ -22,6 +22,8 @@ ATTACKS = {
     "ep_messages": "fedlin.ep_messages",
     "hm2_points": "fedlin.hm2_sums",
     "hm2_invented": "fedlin.hm2_sums",
+    "full_sums": "fedlin.full_sums",
+    "full_invented": "fedlin.full_sums",
     "gibbs_messages": "samplers.gibbs_messages",
     "gibbs_sums": "samplers.gibbs_sums",
     "sparse_invented": "samplers.sparse_invented",

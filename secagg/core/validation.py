@@ -32,6 +32,9 @@ _MIN_SIMILARITY = 0.7
 error or a missing ending is still found."""
 _EXAMPLES = {  # example of a list, by key
     "truth": '[["cause", "effect"]]',
+    "tiers": '[["age", "sex"], ["bmi"]]',
+    "forbidden": '[["cause", "effect"]]',
+    "required": '[["cause", "effect"]]',
     "lags": '[["age_1", "bmi_1"]]',
     "analyses": '[{ kind = "pc" }]',
     "edges": '[["age", "bmi"]]',

@@ -30,6 +30,7 @@ METHODS = {
     "fedavg": ("secagg.models.fedlin.fedavg", "FedAvg"),
     "fedlin_hm1": ("secagg.models.fedlin.hm1", "FedLinHm1"),
     "fedlin_hm2": ("secagg.models.fedlin.hm2", "FedLinHm2"),
+    "fedlin_full": ("secagg.models.fedlin.full.method", "FedLinFull"),
     "fedngm": ("secagg.models.neural.ngm.method", "FedNgm"),
     "fedngr": ("secagg.models.neural.ngm.revealer", "FedNgr"),
     "torch_module": ("secagg.models.neural.torch_module", "TorchModule"),

@@ -61,8 +61,23 @@ def shared_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
     ]
 
 
+def hypotheses_table(summary: Summary) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of hypothesis tests; no rows if there are none."""
+    head = ["hypothesis", "F", "degrees of freedom", "p"]
+    rows = []
+    for row in summary.get("tests", ()):
+        freedom = written.NONE
+        if row["df"] is not None:
+            error = "known variance" if row["df_error"] is None else f"{row['df_error']:.0f}"
+            freedom = f"{row['df']:.0f}, {error}"
+        rows.append([row["name"], _short(row["F"]), freedom, _short(row["p"])])
+    return head, rows
+
+
 def shared_in_words(summary: Summary) -> str:
     """Return how the posterior of what sites share was computed."""
+    if "shared_how" in summary:
+        return str(summary["shared_how"])
     points = summary.get("points")
     if points is None:
         return "approximated by a normal density"
@@ -85,10 +100,13 @@ def coefficients_in_words(summary: Summary) -> str:
 
 
 def opposite_in_words(summary: Summary) -> str:
-    """Return in which terms sites differ by more than their mean; "" if in none.
+    """Return in which terms sites differ by more than their mean; "" if in none, or if a test of
+    each term says whether sites agree.
 
-    Cochran's Q would need each site's standard errors, which are not released.
+    Cochran's Q would need each site's standard errors, which other methods do not sum.
     """
+    if summary.get("tests"):
+        return ""
     terms = [
         row["term"]
         for row in summary["across_sites"]
@@ -131,6 +149,7 @@ def of_sites(block: Block, columns: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": summary["outcome"],
         "shared": shared_table(summary),
         "shared_how": shared_in_words(summary),
+        "tests": hypotheses_table(summary),
         "errors": errors_table(block),
         "caption": coefficients_in_words(summary),
         "outcome_unit": unit_of(summary["outcome"], columns),

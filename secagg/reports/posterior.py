@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from secagg.evidence import numbers as written
+from secagg.models.common.posterior_summary import MAX_R_HAT
 from secagg.reports.regression import unit_of
 from secagg.reports.results import Block, Summary
 from secagg.reports.svg import graph
@@ -50,8 +51,8 @@ class Pair:
 
 
 WITHHELD = (
-    "The graph and its PIPs are not shown, because the chains disagree: R-hat is above 1.1, and "
-    "the chains describe different graphs."
+    "The graph and its PIPs are not shown, because the chains disagree: R-hat is above "
+    f"{MAX_R_HAT}, and the chains describe different graphs."
 )
 
 

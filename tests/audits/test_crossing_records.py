@@ -21,7 +21,13 @@ SMOOTH: dict[str, dict[str, Any]] = {
     "pseudo_huber": {**REGRESSION, "loss": "pseudo_huber", "module_settings": {"hidden": []}},
     "network": {**REGRESSION, "module_settings": {"hidden": [3]}},
     "levels": {**REGRESSION, "outcome": "kind", "module_settings": {"hidden": []}},
-    "revealer": {"name": "fedngr", "hidden": [4], "rounds": 6, "variables": ["x", "w", "y"]},
+    "revealer": {
+        "name": "fedngr",
+        "hidden": [4],
+        "rounds": 6,
+        "refit_rounds": 6,
+        "variables": ["x", "w", "y"],
+    },
 }
 KINKS: dict[str, dict[str, Any]] = {
     "absolute_error": {"loss": "absolute_error", "module_settings": {"hidden": []}},

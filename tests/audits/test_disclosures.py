@@ -35,10 +35,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedavg": {**REGRESSION, "rounds": 3},
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": {**REGRESSION, "rounds": 40},
+    "fedlin_full": {**REGRESSION, "draws": 100},
     "torch_module": {"outcome": "x2", "predictors": ["x0", "x1"], "rounds": 3,
                      "module_settings": {"hidden": [3]}},
     "fedngm": {"hidden": [2], "rounds": 3, "edges": "all"},
-    "fedngr": {"hidden": [3], "rounds": 3},
+    "fedngr": {"hidden": [3], "rounds": 3, "refit_rounds": 3},
 }  # fmt: skip
 
 

@@ -56,19 +56,25 @@ def test_slopes_of_each_record_add_up_to_those_of_the_loss() -> None:
 
 @pytest.mark.attack
 def test_local_optima_in_clear_are_solved_for_eight_records() -> None:
-    found = inverted(MLP, 8)
+    growth = {"rho2": 0.1, "gamma1": 1.75, "gamma2": 1.25}
+    papers = {"zero_diagonal": False, "penalty": 0.001, "ridge": 0.0, **growth}
+    found = inverted(MLP | papers, 8)
     assert found.verdict is Verdict.LEAK and found.finding is not None
     assert set(found.finding.details["errors"]) == {"s0", "s1"}
     assert max(found.finding.details["errors"].values()) < 1e-6 < found.finding.baseline
 
 
 @pytest.mark.attack
-def test_a_masked_sum_over_few_records_is_solved_and_one_over_more_is_not() -> None:
-    few = inverted(MLP, 3, "masked")
+@pytest.mark.parametrize("more", [{}, {"solver": "gradient", "rounds": 60}], ids=["admm", "pooled"])
+def test_a_masked_sum_over_few_records_is_solved_and_one_over_more_is_not(
+    more: dict[str, Any],
+) -> None:
+    method = MLP | more
+    few = inverted(method, 3, "masked")
     assert few.verdict is Verdict.LEAK and few.finding is not None
     assert few.finding.details["errors"].keys() == {"all sites"} and few.finding.value < 1e-6
-    more = inverted(MLP, 5, "masked")  # ten together: nothing is tried
-    assert more.verdict is Verdict.NOT_APPLICABLE and "8 records or fewer" in more.why
+    many = inverted(method, 5, "masked")  # ten together: nothing is tried
+    assert many.verdict is Verdict.NOT_APPLICABLE and "8 records or fewer" in many.why
 
 
 @pytest.mark.neural

@@ -53,6 +53,15 @@ def test_without_of_all_other_columns_are_shown(folder: Path) -> None:
     assert "Loss is high." in out
 
 
+def test_intervals_stand_beside_monte_carlo_errors(folder: Path, tmp_path: Path) -> None:
+    """If the number of records is known; otherwise the output says that there are none."""
+    asked = ("--given", "x=0.8", "--of", "y", "--of", "g")
+    without = call(folder, *asked)
+    assert "95 % interval" not in without and "how many records" in without
+    out = call(ngm_folder(tmp_path / "r", records=400), *asked)
+    assert out.count("95 % interval") == 2 and out.count(" to ") == 4 and "MCSE" in out
+
+
 def test_an_exact_answer_says_so(folder: Path) -> None:
     out = call(folder, "--given", "g=2", "--of", "x")
     assert "exact" in out and "MCSE:" not in out
@@ -69,6 +78,7 @@ def test_chains_that_disagree_are_reported(capsys: pytest.CaptureFixture[str]) -
     }
     levels = [{"level": "1", "probability": 0.5, "error": 0.2}]
     answer = {"title": "t", "given": {}, "clipped": [], "run": {"notes": []}}
+    answer |= {"interval": {"level": 0.95, "unavailable": "of noise"}}
     show_query(answer | {"columns": [row | {"levels": levels}]})
     assert "! the chains for a disagree" in capsys.readouterr().out
 

@@ -246,7 +246,7 @@ PRIVATE = {"placement": "site", "epsilon": 4.0, "delta": 1e-6}
 def test_noise_is_possible_where_the_method_says(name: str, placement: str) -> None:
     more: dict[str, Any] = {}
     if name == "sparse_directed" and placement == "site":
-        more = {"errors": "gaussian"}
+        more = {"errors": "gaussian", "temperatures": 1}
     if name == "fedngm":
         more = {"standardise": False, "edges": "all"}
         more |= {"learn_from": "samples", "local_steps": 2} if placement == "site" else {}

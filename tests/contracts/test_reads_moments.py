@@ -43,6 +43,7 @@ MOMENTS_ONLY: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{}, {"personal": 0.1}, {"participation": 0.5}, {"intercept": "modelled"}],
     "fedlin_hm1": [{}, {"variance": "site"}, {"scale": "own"}],
     "fedlin_hm2": [{}, {"prior": "ridge"}, {"prior": "lasso"}, {"points": 64}, {"damping": 0.5}],
+    "fedlin_full": [{}, {"points": 64}, {"variance": "site"}],
 }
 RECORDS_TOO: dict[str, list[dict[str, Any]]] = {
     "gradient": [{"family": "binomial"}],
@@ -51,6 +52,7 @@ RECORDS_TOO: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{"batch": 4}, {"holdout": 0.2}, {"predictors": ["x"], "degree": 2}],
     "fedlin_hm1": [{"batch": 4}],
     "fedlin_hm2": [{"holdout": 0.2}],
+    "fedlin_full": [{"holdout": 0.2}],
 }
 
 

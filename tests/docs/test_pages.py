@@ -76,7 +76,7 @@ def test_each_toml_block_is_a_valid_job_or_part_of_one(
     whole = [each for each in toml_blocks(page) if each.startswith("title = ")]
     base = whole[0] if whole else (ROOT / "examples/heart-disease/linear.toml").read_text()
     parsed = parse_job(tomllib.loads(base) | tomllib.loads(text))
-    public = public_facts(parsed, ("north", "south"))
+    public = public_facts(parsed, ("north", "south", "west"))
     if parsed.method.name == "torch_module":
         monkeypatch.undo()
     assert make_method(parsed.method).stages(public)

@@ -78,7 +78,7 @@ def test_only_similar_keys_are_suggested() -> None:
 
 METHOD_MISTAKES = [
     ({"name": "momens"}, "method.name", "", "'moments'"),
-    ({"name": "svm"}, "method.name", "", "fedavg, fedlin_hm1,"),
+    ({"name": "svm"}, "method.name", "", "fedavg, fedlin_full,"),
     ({"name": "moments", "bits": 1}, "method", "", ""),
     ({"name": "notears_admm", "lags": ["a_1", "b_1"]}, "method", "lags", '[["age_1", "bmi_1"]]'),
     ({"name": "moments", "truth": ["a", "b"]}, "method", "truth", '[["cause", "effect"]]'),

@@ -16,6 +16,7 @@ from secagg.evidence.numbers import significant
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
+    hypotheses_table,
     noise_in_words,
     opposite_in_words,
     shared_in_words,
@@ -29,6 +30,7 @@ from secagg.runs.run import Run
 SETTINGS: dict[str, dict[str, Any]] = {
     "fedlin_hm1": {"rounds": 3, "holdout": 0.2},
     "fedlin_hm2": {"rounds": 3, "draws": 100},
+    "fedlin_full": {"draws": 100},
     "fedavg": {"rounds": 3, "personal": 1.0, "holdout": 0.2},
 }
 
@@ -47,6 +49,10 @@ def block_of(name: str) -> Block:
     return block
 
 
+def _tables(summary: dict[str, Any]) -> list[tuple[list[str], list[list[str]]]]:
+    return [sites_table(summary), shared_table(summary), hypotheses_table(summary)]
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 class TestPage:
     def test_the_page_is_well_formed(self, name: str) -> None:
@@ -56,7 +62,7 @@ class TestPage:
     def test_the_page_has_every_number_of_the_tables(self, name: str) -> None:
         text, block = Page(page_of(run_of(name))).text, block_of(name)
         summary = block.summary
-        for head, rows in (sites_table(summary), errors_table(block), shared_table(summary)):
+        for head, rows in (*_tables(summary), errors_table(block)):
             assert all(len(row) == len(head) for row in rows)
             for row in rows:
                 assert " ".join(row) in text
@@ -67,7 +73,7 @@ class TestPage:
         show_sites(Console(file=out, width=200), block)
         shown = " ".join(out.getvalue().replace("│", " ").split())
         summary = block.summary
-        for _, rows in (sites_table(summary), errors_table(block), shared_table(summary)):
+        for _, rows in (*_tables(summary), errors_table(block)):
             for row in rows:
                 assert " ".join(row) in shown
 

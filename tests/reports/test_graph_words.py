@@ -112,8 +112,8 @@ def test_weights_have_units_and_arrows_have_a_warning() -> None:
 @pytest.mark.parametrize(
     ("method", "linear"),
     [
-        (PooledMoments(({"kind": "pc"},)), False),
-        (PooledMoments(({"kind": "golem", "equal_variances": True},)), True),
+        (PooledMoments(analyses=({"kind": "pc"},)), False),
+        (PooledMoments(analyses=({"kind": "golem", "equal_variances": True},)), True),
         (LocalGraphs(learner="ges"), False),
         (LocalGraphs(learner="notears_mlp"), False),
         (LocalGraphs(), True),

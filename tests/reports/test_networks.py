@@ -15,7 +15,7 @@ from secagg.runs.run import Run
 METHODS: dict[str, dict[str, Any]] = {
     "fedngm": {"hidden": [3], "rounds": 4},
     "paper": {"name": "fedngm", "network": "paper", "hidden": [3], "rounds": 4},
-    "fedngr": {"hidden": [3], "rounds": 4},
+    "fedngr": {"hidden": [3], "rounds": 4, "refit_rounds": 4},
     "torch_module": {"outcome": "y", "predictors": ["x"], "rounds": 4,
                      "module_settings": {"hidden": []}},
 }  # fmt: skip

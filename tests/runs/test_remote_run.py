@@ -300,7 +300,11 @@ def test_a_party_that_refuses_the_greeting_is_named_and_adds_no_line(
 
 @pytest.mark.parametrize(
     "place",
-    ["engines.site_node.check_approved", "engines.stored_party.read_records", "site_steps.encode"],
+    [
+        "engines.site_node.check_approved",
+        "engines.crash_safe_party.read_records",
+        "site_steps.encode",
+    ],
 )
 def test_an_exception_at_a_site_sends_no_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str

@@ -36,6 +36,7 @@ METHODS: tuple[dict[str, Any], ...] = (
     {"name": "local_graphs"},
     {"name": "fedavg", "outcome": "age", "rounds": 3},
     {"name": "fedlin_hm2", "outcome": "age", "rounds": 3},
+    {"name": "fedlin_full", "outcome": "age", "draws": 100},
     {"name": "sparse_regression", "outcome": "age", **SHORT},
 )
 

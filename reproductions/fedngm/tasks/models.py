@@ -36,12 +36,13 @@ from secagg.runs.networks.finished_ngm import FinishedNgmRun
 Sites = Mapping[str, pd.DataFrame]
 
 OWN = "own"
-PAPER_GRAPH: dict[str, object] = {"recovery": "graphical_lasso", "votes": 1}
+STRONG = {"penalty": 20.0}  # the default of `fedngm` when the tables were computed
+PAPER_GRAPH: dict[str, object] = {"recovery": "graphical_lasso", "votes": 1, **STRONG}
 NGMS: dict[str, dict[str, object]] = {
     OWN: PAPER_GRAPH,
     "distilled": {**PAPER_GRAPH, "learn_from": "samples"},
     "federated": PAPER_GRAPH,
-    "votes": {},
+    "votes": {**STRONG},
     "all": {"edges": "all"},
 }
 ROUNDS = 1000  # largest number, far more than training needs

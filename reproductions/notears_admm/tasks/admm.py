@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from reproductions.harness.graph_scores import scores
 from reproductions.notears_admm.tasks.data import data_of
 from reproductions.notears_admm.tasks.paper_settings import RHO, THRESHOLD, schedule
-from reproductions.notears_admm.tasks.scores import scores
 from secagg.experiments.runner.types import Settings
 from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.notears_admm.coordinator import Solver

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from reproductions.harness.graph_scores import scores
 from reproductions.notears_admm.tasks.data import data_of
 from reproductions.notears_admm.tasks.paper_settings import ALPHA, BIC, THRESHOLD
-from reproductions.notears_admm.tasks.scores import scores
 from secagg.experiments.runner.types import Settings
 from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.local_graphs.learners import Learner, average, best_graph, fit_sites, vote

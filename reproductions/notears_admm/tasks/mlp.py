@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from reproductions.harness.graph_scores import scores
 from reproductions.notears_admm.tasks.data import Data, data_of
 from reproductions.notears_admm.tasks.paper_settings import (
     HIDDEN,
@@ -21,7 +22,6 @@ from reproductions.notears_admm.tasks.paper_settings import (
     TOLERANCE,
     schedule,
 )
-from reproductions.notears_admm.tasks.scores import scores
 from secagg.experiments.runner.types import Settings
 from secagg.experiments.simulated_graphs import split_rows
 from secagg.models.graphs.mlp import Networks
@@ -52,6 +52,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
             schedule=schedule(SOLVERS[method], MLP_RHO),
             penalty=penalty,
             hidden=HIDDEN,
+            ridge=0.0,
             zero_diagonal=False,
             # The paper's program starts from random weights; the fast variant starts without edges.
             random_inputs=method == "mlp-admm",

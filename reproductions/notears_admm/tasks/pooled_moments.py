@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from reproductions.harness.graph_scores import scores
 from reproductions.notears_admm.tasks.data import data_of, moments_of
 from reproductions.notears_admm.tasks.paper_settings import (
     ALPHA,
@@ -17,7 +18,6 @@ from reproductions.notears_admm.tasks.paper_settings import (
     THRESHOLD,
     TOLERANCE,
 )
-from reproductions.notears_admm.tasks.scores import scores
 from secagg.experiments.runner.types import Settings
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.golem import golem

@@ -30,6 +30,7 @@ from secagg.models.sparse_bayes.markov_random_field import discoveries
 SITES = 4
 FDR = 0.1
 MIN_PIP = 0.5
+COPIES = 6  # of each chain
 ARROW = " -> "
 NAMES = tuple(sachs.PROTEINS.values())
 
@@ -86,7 +87,7 @@ def compute(settings: Settings) -> dict[str, dict[str, float]]:
 def paper(settings: Settings) -> dict[str, object]:
     """Return `sampler`'s settings without a step: directed graphs support only the paper's."""
     without_step = {name: value for name, value in sampler(settings).items() if name != "step"}
-    return without_step | {"lambda_floor": 1e-4}
+    return without_step | {"lambda_floor": 1e-4, "temperatures": COPIES}
 
 
 def score(edges: Iterable[tuple[str, str]]) -> dict[str, float]:

@@ -15,10 +15,15 @@ import numpy as np
 import pandas as pd
 
 from reproductions.harness.simulated_runs import simulated
-from reproductions.sparse_bayes.tasks.sampler import quantities, sampled, sampler, worst
+from reproductions.sparse_bayes.tasks.sampler import (
+    MAX_R_HAT,
+    quantities,
+    sampled,
+    sampler,
+    worst,
+)
 from secagg.contracts import Array, Result
 from secagg.experiments.runner.types import CONVERGED, Settings
-from secagg.models.common.posterior_summary import MAX_R_HAT
 
 EFFECTS = np.array([1.0, -0.6, 0.3, 0, 0, 0, 0, 0, 0, 0])
 LOST, GAINED = 0, 5  # positions of the coefficients that deviate at the last site

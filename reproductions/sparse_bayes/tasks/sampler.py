@@ -20,6 +20,7 @@ from secagg.experiments.runner.types import Settings
 from secagg.models.common.posterior_summary import Posterior, summarise
 
 SPIKE_RATIO = 0.01
+MAX_R_HAT = 1.01  # for published figures, as Vehtari et al. (2021) want it
 CHAINS = 4
 LEVEL = 0.95
 WHOLE_FIT = "all"  # the entry for the whole fit, next to those for its coefficients

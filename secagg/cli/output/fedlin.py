@@ -11,6 +11,7 @@ from secagg.cli.output.tables import Table
 from secagg.reports.fedlin import (
     coefficients_in_words,
     errors_table,
+    hypotheses_table,
     noise_in_words,
     opposite_in_words,
     shared_in_words,
@@ -27,6 +28,9 @@ def show_sites(out: Console, block: Block) -> None:
     if rows:
         caption = shared_in_words(analysis)
         out.print(_table(f"{name}, of {outcome}: what sites share", head, rows, caption))
+    head, rows_of_tests = hypotheses_table(analysis)
+    if rows_of_tests:
+        out.print(_table("tests", head, rows_of_tests))
     title = "sites' own estimates" if rows else f"{name}, of {outcome}"
     of_estimates, of_errors = noise_in_words(analysis)
     out.print(_table(title, *sites_table(analysis), coefficients_in_words(analysis)))

@@ -10,6 +10,7 @@ from rich.markup import escape
 from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_warnings, standard_output
 from secagg.evidence.numbers import by_error, fixed, percent, significant
+from secagg.evidence.numbers import interval as written_interval
 
 _PROBABILITY_DIGITS = 3
 
@@ -32,30 +33,43 @@ def show_query(answer: Mapping[str, Any]) -> None:
     ]
     show_warnings(out, [*notes, *((text, True) for text in disagree)])
     title = f"{escape(answer['title'])}: {escape(_given(answer))}"
+    interval = answer["interval"]
+    heads = [] if interval["unavailable"] else [f"{percent(interval['level'])} interval"]
     numbers = [row for row in answer["columns"] if "mean" in row]
     if numbers:
-        table = _table(title, "column", "mean", "± MCSE", "sd", "± MCSE", "mode", "R-hat", "ESS")
+        names = ("mean", *heads, "± MCSE", "sd", "± MCSE", "mode", "R-hat", "ESS")
+        table = _table(title, "column", *names)
         for row in numbers:
-            mean, sd = (by_error(row[key], row[f"{key}_error"]) for key in ("mean", "sd"))
-            errors = (_error(row[f"{key}_error"]) for key in ("mean", "sd"))
-            cells = [mean, next(errors), sd, next(errors), significant(row["mode"], 4)]
+            low, high = row.get("mean_interval", (0.0, 0.0))
+            errors = {key: row[f"{key}_error"] for key in ("mean", "sd")}
+            widest = max(errors["mean"], (high - low) / 4)  # near the larger standard error
+            cells = [by_error(row["mean"], widest)]
+            if heads:
+                cells.append(written_interval(by_error(low, widest), by_error(high, widest)))
+            sd = by_error(row["sd"], errors["sd"])
+            cells += [_error(errors["mean"]), sd, _error(errors["sd"]), significant(row["mode"], 4)]
             table.add_row(escape(row["column"]), *cells, *_sampler(row))
         out.print(table)
     levels = [row for row in answer["columns"] if "levels" in row]
     if levels:
-        title = "" if numbers else title
-        table = _table(title, "column", "level", "probability", "± MCSE", "R-hat", "ESS")
+        names = ("probability", *heads, "± MCSE", "R-hat", "ESS")
+        table = _table("" if numbers else title, "column", "level", *names)
         for row in levels:
             for i, level in enumerate(row["levels"]):
-                probability = fixed(level["probability"], _PROBABILITY_DIGITS)
-                cells = [level["level"], probability, _error(level["error"])]
+                cells = [level["level"], fixed(level["probability"], _PROBABILITY_DIGITS)]
+                if heads:
+                    ends = (fixed(end, _PROBABILITY_DIGITS) for end in level["interval"])
+                    cells.append(written_interval(*ends))
+                cells.append(_error(level["error"]))
                 sampler = ("", "") if i else _sampler(row)
                 table.add_row("" if i else escape(row["column"]), *map(escape, cells), *sampler)
         out.print(table)
     text = (
-        "These are values of the fitted model. Its own error, from sampling and from noise if the "
-        "run had any, is not shown."
+        "Interval: the sampling error, as if other records of the same kind had been drawn. It "
+        "takes the graph as given."
     )
+    if interval["unavailable"]:
+        text = f"There are no intervals for the sampling error: {interval['unavailable']}."
     if any(not row["exact"] for row in answer["columns"]):
         text += (
             " MCSE: Monte Carlo standard error of the draws. A value without one needed no draws, "

@@ -41,7 +41,8 @@ Tables = Mapping[str, pd.DataFrame]
 def read_network(job: Job, result: Result) -> FinishedNgmRun | None:
     """Return the model in a result; None if the job's method gives no probabilities."""
     method = make_method(job.method)
-    if isinstance(method, FedNgr) or (isinstance(method, FedNgm) and method.network == "masked"):
+    refitted = isinstance(method, FedNgr) and method.refit
+    if refitted or (isinstance(method, FedNgm) and method.network == "masked"):
         return FinishedNgmRun.of(job, result)
     return None
 

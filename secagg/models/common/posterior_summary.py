@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
 
-MAX_R_HAT = 1.01
+MAX_R_HAT = 1.05
+"""Above it chains disagree, and the draws do not describe the posterior. Every method takes this
+limit, for a warning and for whether its result has converged. The paper above wants 1.01 for
+published figures (section 4); Stan warns above 1.05."""
 _JSON_INFINITY = 1e300  # replaces infinity in JSON: R-hat of chains that differ and never move
 MIN_ESS = 100  # effective sample size for each chain, as in the paper above
 _DRAWS = "draws_"  # prefix of the arrays of draws in a result
@@ -81,6 +84,11 @@ def summarise(draws: Array, level: float = 0.95) -> Posterior:
         ess_bulk=computed("ess", method="bulk"),
         ess_tail=computed("ess", method="tail", prob=tails),
     )
+
+
+def chains_agree(r_hat: float | None) -> bool:
+    """Return whether chains agree; r_hat: None if it is undefined, as with one chain."""
+    return r_hat is None or r_hat <= MAX_R_HAT
 
 
 def median(draws: Array) -> tuple[Array, Array]:

@@ -36,6 +36,7 @@ _LABELS: Final[Mapping[str, Label]] = {
     "hierarchy": ("distribution of the sites' coefficients", ""),
     "hm1": ("HM1", ""),
     "hm2": ("HM2", ""),
+    "full": ("full covariance", ""),
     "fedavg": ("FedAvg: one model for all sites", ""),
     "ditto": ("Ditto: each site's own, near FedAvg's", ""),
     SITE_OLS: ("each site's own least squares", ""),
@@ -65,5 +66,6 @@ def disclosed_by_hm2(points: int) -> str:
     )
 
 
-def sites_table(title: str) -> ResultTable:
-    return ResultTable(title, TableKind.SITES, _LABELS)
+def sites_table(title: str, labels: Mapping[str, Label] | None = None) -> ResultTable:
+    """Return how a result is shown; labels: of numbers that the method has, or names otherwise."""
+    return ResultTable(title, TableKind.SITES, {**_LABELS, **(labels or {})})

@@ -90,14 +90,15 @@ def convergence(state: State, tolerance: float, patience: int, more: str) -> dic
 
     Without a tolerance, the result has no key "converged". If each round changes little, a small
     change does not show convergence. So "remaining" is the method's estimate of the change still to
-    come; None if the method has no estimate.
+    come; None if the method has no estimate. No result with "converged" has a note that it is not.
 
     more: advice, the settings that continue the search
     """
     change, remaining, notes = state["change"], state["remaining"], list[str]()
     ending: dict[str, Any] = {"rounds": state["round"], "change": change, "remaining": remaining}
     rests = tolerance > 0 and state["quiet"] >= patience
-    if remaining is not None and remaining > _WARN_CHANGE:
+    short = remaining is not None and remaining > _WARN_CHANGE
+    if remaining is not None and short:
         share = (
             f"about {_percent(remaining)}" if remaining < _MAX_REMAINING_SHARE else "100 % or more"
         )
@@ -112,7 +113,9 @@ def convergence(state: State, tolerance: float, patience: int, more: str) -> dic
             f"The rounds ended while coefficients still changed{by} in a round. Take more "
             "method.rounds."
         )
-    return {**ending, "notes": notes} | ({"converged": rests} if tolerance > 0 else {})
+    return {**ending, "notes": notes} | (
+        {"converged": rests and not short} if tolerance > 0 else {}
+    )
 
 
 def _percent(share: float) -> str:

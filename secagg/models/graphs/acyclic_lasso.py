@@ -31,7 +31,10 @@ _MU_TOLERANCE_RATIO = 1.05  # bisection ends when the bounds on mu are this clos
 
 @dataclass(frozen=True)
 class LeastSquares:
-    """The `Fit`; S: (p, p) covariance; penalty: of off-diagonal entries, one or (p, p)."""
+    """The `Fit`; S: (p, p) covariance; penalty: of off-diagonal entries, one or (p, p).
+
+    An infinite penalty fixes an entry at zero.
+    """
 
     S: Array
     penalty: Array | float
@@ -69,7 +72,13 @@ class LeastSquares:
 
     @cached_property
     def _lassos(self) -> ColumnLassos:
-        return ColumnLassos(self.S, self.penalty, ~np.eye(len(self.S), dtype=bool))
+        free = ~np.eye(len(self.S), dtype=bool) & np.isfinite(self.penalty)
+        return ColumnLassos(self.S, finite_penalty(self.penalty), free)
+
+
+def finite_penalty(penalty: Array | float) -> Array | float:
+    """Return the penalties with 0 for infinite ones, whose entries are left out."""
+    return np.where(np.isfinite(penalty), penalty, 0.0) if np.any(np.isinf(penalty)) else penalty
 
 
 def acyclic_lasso(S: Array, start: Array, penalty: Array | float, multipliers: Multipliers) -> Step:

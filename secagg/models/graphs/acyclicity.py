@@ -50,8 +50,12 @@ def acyclicity(W: Array) -> tuple[float, Array]:
         return h, slopes * 2 * W
 
 
-def minimise_sparse(objective: Objective, start: Array, penalty: float) -> FinitePoint:
+def minimise_sparse(
+    objective: Objective, start: Array, penalty: float, zero: NDArray[np.bool_] | None = None
+) -> FinitePoint:
     """Minimise objective(W) + penalty * sum |W_ij| over W with a zero diagonal, by L-BFGS-B.
+
+    zero: further entries that are fixed at zero
 
     W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
     in the program of Zheng and others. Return a point whose x is W and whose value contains the
@@ -60,6 +64,8 @@ def minimise_sparse(objective: Objective, start: Array, penalty: float) -> Finit
     objective: returns the value and the gradient, shape (p, p)
     """
     free = ~np.eye(len(start), dtype=bool)
+    if zero is not None:
+        free &= ~zero
 
     def join(x: Array) -> Array:
         W = np.zeros_like(start)

@@ -39,16 +39,27 @@ class GraphInput:
     matrix: NDArray[np.float64]
     full_rank: bool
 
-    def require_full_rank(self, method: str) -> None:
-        """Raise `UsageError` on a singular matrix, for which the likelihood is unbounded."""
-        if not self.full_rank:
-            raise UsageError(
-                "analysis",
-                f"{method} needs linearly independent variables and more records than variables "
-                f"({self.n} records, {len(self.names)} variables)",
-                "Leave out variables that the others determine, such as one of a set of "
-                "indicators that add up to 1.",
-            )
+    def require_full_rank(self, method: str, *, few_records: bool = False) -> None:
+        """Raise `UsageError` on a singular matrix: it does not tell effects apart.
+
+        few_records: accept it if there are no more records than variables. A method whose penalty
+            or tests choose among the equally good fits can then go on; with more records, the
+            variables themselves are dependent, and the choice would be arbitrary.
+        """
+        if self.full_rank or (few_records and self.effective_n <= len(self.names)):
+            return
+        raise singular(method, self.n, len(self.names))
+
+
+def singular(method: str, n: int, p: int) -> UsageError:
+    """Return the error of every graph method on a singular matrix."""
+    return UsageError(
+        "analysis",
+        f"{method} needs linearly independent variables and more records than variables "
+        f"({n} records, {p} variables)",
+        "Leave out variables that the others determine, such as one of a set of "
+        "indicators that add up to 1.",
+    )
 
 
 def graph_input(

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from secagg.contracts import PublicFacts, Result
 from secagg.core.validation import did_you_mean
 from secagg.errors import JobError
+from secagg.models.common.shrinkage import marked_shrunk, shrunk_note
 from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.knowledge import Edges
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.result import GraphFit
 
-Edges = tuple[tuple[str, str], ...]
-"""Pairs (cause, effect) of names."""
-
-SHRUNK_NOTE = (
-    "Weights are shrunk towards zero by the penalty: to estimate the effects of a linear graph, "
-    "refit each variable on its parents without one (analysis 'ols' of 'moments'; its intervals "
-    "ignore that the graph was chosen from these records)."
+_REFIT = (
+    "To estimate the effects of a linear graph, refit each variable on its parents without a "
+    "penalty (analysis 'ols' of 'moments'; its intervals ignore that the graph was chosen from "
+    "these records)."
 )
+SHRUNK_NOTE = shrunk_note("weights", _REFIT)
 NETWORKS_NOTE = (
     "Each weight is the size of the first layer by which one variable's network reads another. It "
     "has no sign and is not an effect."
@@ -86,9 +86,9 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
         fit = replace(fit, notes=(*fit.notes, note))
     if fit.weights is not None and not linear:
         fit = replace(fit, notes=(*fit.notes, NETWORKS_NOTE))
-    elif fit.weights is not None and fit.settings.get("penalty", 0) > 0:
-        fit = replace(fit, notes=(*fit.notes, SHRUNK_NOTE))
     summary = fit.to_dict()
+    if fit.weights is not None and linear and fit.settings.get("penalty", 0) > 0:
+        summary = marked_shrunk(summary, "weights", _REFIT)
     arrays: dict[str, NDArray[Any]] = {"directed": fit.directed, "undirected": fit.undirected}
     if fit.weights is not None:
         arrays["weights"] = fit.weights

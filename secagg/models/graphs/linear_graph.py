@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 
@@ -16,7 +17,7 @@ class LinearGraph:
 
     penalties: lambda of instantaneous and of lagged coefficients, at least 0
     zero_diagonal: fix W_ii at 0, as NOTEARS on pooled data does; the paper leaves that to h
-    at_least: a smallest lambda, one or of W's shape
+    at_least: a smallest lambda, one or of W's shape; inf: the entry is fixed at zero
     """
 
     d: int
@@ -48,7 +49,12 @@ class LinearGraph:
     def raised(self) -> bool:
         """Whether `at_least` raises a penalty of effects between variables at one step."""
         smallest = np.broadcast_to(self.at_least, self.shape)[: self.d]
-        return bool(np.any(smallest[~np.eye(self.d, dtype=bool)] > self.penalties[0]))
+        counted = ~np.eye(self.d, dtype=bool) & np.isfinite(smallest)
+        return bool(np.any(smallest[counted] > self.penalties[0]))
+
+    def without(self, forbidden: NDArray[np.bool_]) -> LinearGraph:
+        """Return the graph without these entries, shaped like W."""
+        return replace(self, at_least=np.where(forbidden, np.inf, self.at_least))
 
     def lagged(self, W: Array) -> Array:
         """Return the lagged coefficients of W, or of an array of its shape, (lags, d, d)."""

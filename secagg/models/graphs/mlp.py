@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 
@@ -43,12 +44,14 @@ class Networks:
         b (d, m); C (d, m); c (d)
     sparsity: lambda, the weight of sum |A_ijh|, at least 0
     zero_diagonal: whether A_iih is left out
+    forbidden: (d, d), [i, j] where A_ijh is fixed at zero; None for no such entry
     """
 
     d: int
     m: int = 10
     sparsity: float = 0.0
     zero_diagonal: bool = True
+    forbidden: NDArray[np.bool_] | None = field(default=None, compare=False)
 
     @property
     def inputs(self) -> int:
@@ -62,9 +65,12 @@ class Networks:
 
     @property
     def penalty(self) -> Array:
-        """Lambda for each entry of A, 0 for all others, shape (size,)."""
+        """Lambda for each entry of A, inf for a forbidden one, 0 for all others, shape (size,)."""
         penalty = np.zeros(self.size)
         penalty[: self.inputs] = self.sparsity
+        if self.forbidden is not None:
+            fixed = self.spread(self.forbidden.astype(np.float64))
+            penalty[fixed > 0] = np.inf
         return penalty
 
     def ridge(self, weight: float) -> Array:

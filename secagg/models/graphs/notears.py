@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
-from secagg.models.graphs.acyclic_lasso import acyclic_lasso
+from secagg.models.graphs.acyclic_lasso import acyclic_lasso, finite_penalty
 from secagg.models.graphs.acyclicity import (
     acyclic_edges,
     break_ties,
@@ -46,6 +46,7 @@ from secagg.models.graphs.acyclicity import (
     no_edge_note,
 )
 from secagg.models.graphs.inputs import graph_input
+from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.proximal_newton import Multipliers
 from secagg.models.graphs.result import GraphFit
 from secagg.models.numerics.column_lassos import ColumnLassos
@@ -65,6 +66,8 @@ def notears(
     threshold: float = 0.3,
     tolerance: float = 1e-8,
     at_least: NDArray[np.float64] | float = 0.0,
+    few_records: bool = False,
+    knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a DAG by linear NOTEARS.
 
@@ -74,15 +77,23 @@ def notears(
         paper
     tolerance: a fit with h(W) at most this counts as acyclic, above 0
     at_least: smallest penalties of single entries, (p, p), where `penalty` is smaller
+    few_records: accept no more records than variables, where the penalty alone chooses the fit
+    knowledge: about these variables; forbidden edges only
     diagnostics: h (before the last step), rounds, evaluations, rho. If the optimiser fails, the
     edges are those of W over the threshold, including cycles.
-    Raises `UsageError` as `graph_input` does, or on a setting out of range.
+    Raises `UsageError` as `graph_input` does, on a singular covariance (if one variable determines
+    another, no data tell which of them acts on a third), or on a setting out of range.
     """
     require_number("penalty", penalty, low=0)
     require_number("threshold", threshold, low=0)
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=standardise)
+    data.require_full_rank("NOTEARS", few_records=few_records)
     S, lambdas = data.matrix, np.maximum(penalty, at_least)
+    raised = bool(np.any(lambdas > penalty))
+    known = None if knowledge is None else knowledge.select(data.names)
+    if known is not None:
+        lambdas = np.where(known.forbidden, np.inf, lambdas)
 
     W = np.zeros_like(S)
     h, alpha, rho = np.inf, 0.0, 1.0
@@ -103,7 +114,7 @@ def notears(
         support, _ = acyclic_edges(W, 0.0)
         W = np.where(support, W, 0)
         if support.any():
-            W = ColumnLassos(S, lambdas, support).minimise(W, np.zeros_like(S))
+            W = ColumnLassos(S, finite_penalty(lambdas), support).minimise(W, np.zeros_like(S))
     failure = None
     if not finite:
         failure = "no finite step could be made"
@@ -113,7 +124,7 @@ def notears(
         W, threshold, failure, failure_advice(standardised=standardise)
     )
     if failure is None and not np.any(directed):
-        notes += (no_edge_note(W, data.names, threshold, raised=bool(np.any(lambdas > penalty))),)
+        notes += (no_edge_note(W, data.names, threshold, raised=raised),)
     return GraphFit(
         method="notears",
         names=data.names,
@@ -134,4 +145,5 @@ def notears(
             "rho": rho,
         },
         notes=notes,
+        knowledge=known,
     )

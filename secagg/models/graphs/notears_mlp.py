@@ -7,16 +7,14 @@ x_r is record r of n, and f has one small network per variable. A_ijk is the wei
 to hidden unit k of the network of variable j, and C are the output weights. W_ij is the root of
 sum_k A_ijk^2 (`secagg.models.graphs.mlp`, which writes h for k).
 
-The solver is that of linear NOTEARS: an augmented Lagrangian whose penalty grows tenfold until h
-falls to a quarter of its value in the round before. Each round starts from the solution of the
-last.
+The solver is `secagg.models.graphs.mlp_search`.
 
 The l1 term is the paper's: absolute values. The ridge comes from the authors' program and is
 needed: without it A may shrink while C grows. The sigmoids then become straight lines, and penalty
 and h go to zero although every effect is still there.
 
-A round ends when a step reduces the objective by less than 1e-6 of its value (the authors' program:
-2.2e-9). This takes fewer steps, and the last digits of the weights are not those of a minimum.
+A problem ends when a step reduces the objective by less than 1e-6 of its value (in the authors'
+program 2.2e-9). That takes fewer steps; the last digits of the weights are not those of a minimum.
 
 This learner reads records. A federation runs it at each site alone (for votes and averages of local
 graphs) or on simulated data. For all sites together use `notears_mlp_admm`.
@@ -40,29 +38,13 @@ from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import failure_advice, graph_over_threshold
 from secagg.models.graphs.inputs import graph_input
-from secagg.models.graphs.mlp import FlatObjective, Networks, squared_loss
-from secagg.models.graphs.notears import DECREASE, GROWTH, MAX_ROUNDS, RHO_MAX
-from secagg.models.graphs.proximal_newton import graph_constraint
+from secagg.models.graphs.knowledge import Knowledge
+from secagg.models.graphs.mlp import Networks, squared_loss
+from secagg.models.graphs.mlp_search import RIDGE, MlpSearch
 from secagg.models.graphs.result import GraphFit
-from secagg.models.numerics.owlqn import minimise_orthantwise
+from secagg.models.numerics.owlqn import Stopping
 
-_DECREASE, _SLOPE = 1e-6, 1e-4  # a round ends here: relative decrease, largest slope
-
-
-def penalised_loss(
-    networks: Networks, X: Array, ridge: float, alpha: float, rho: float
-) -> FlatObjective:
-    """Return the smooth part of a round's objective, as a function of theta."""
-    loss, weights = squared_loss(networks, X, len(X)), networks.ridge(ridge)
-
-    def objective(theta: Array) -> tuple[float, Array]:
-        value, gradient = loss(theta)
-        h, E = graph_constraint(networks, theta)
-        shrunk = weights * theta
-        value += 0.5 * float(shrunk @ theta) + (alpha + 0.5 * rho * h) * h
-        return value, gradient + shrunk + (alpha + rho * h) * 2 * theta * E
-
-    return objective
+_DECREASE, _SLOPE = 1e-6, 1e-4  # a problem ends here: relative decrease, largest slope
 
 
 def notears_mlp(
@@ -72,10 +54,11 @@ def notears_mlp(
     hidden: int = 10,
     standardise: bool = True,
     penalty: float = 0.01,
-    ridge: float = 0.01,
+    ridge: float = RIDGE,
     threshold: float = 0.3,
     tolerance: float = 1e-8,
     seed: int = 0,
+    knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a DAG by NOTEARS-MLP.
 
@@ -86,6 +69,7 @@ def notears_mlp(
     threshold: edges with W_ij <= threshold are dropped, at least 0; 0.3 as in the paper
     tolerance: a fit with h at most this counts as acyclic, above 0
     seed: of the start, at least 0
+    knowledge: about these variables; forbidden edges only
     Weights are W. diagnostics: h, rounds, evaluations, rho, threshold (as applied). If the
     optimiser fails, the edges are those of W over the threshold, including cycles.
     Raises `UsageError` as `graph_input` does (fewer than two records or columns, a constant
@@ -99,34 +83,17 @@ def notears_mlp(
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     require_number("seed", seed, low=0)
 
-    networks = Networks(X.shape[1], hidden, penalty)
+    known = None if knowledge is None else knowledge.select(variables)
+    forbidden = None if known is None else known.forbidden
+    networks = Networks(X.shape[1], hidden, penalty, forbidden=forbidden)
     theta = networks.initial(np.random.default_rng(seed), random_inputs=True)
-    h, alpha, rho = np.inf, 0.0, 1.0
-    rounds, evaluations, finite = 0, 0, True
-    while finite and h > tolerance and rho < RHO_MAX and rounds < MAX_ROUNDS:
-        rounds += 1
-        while True:
-            step = minimise_orthantwise(
-                penalised_loss(networks, X, ridge, alpha, rho),
-                theta,
-                networks.penalty,
-                decrease=_DECREASE,
-                slope=_SLOPE,
-            )
-            evaluations += step.evaluations
-            finite = step.finite
-            step_h = graph_constraint(networks, step.x)[0]
-            if not finite or step_h <= DECREASE * h or rho >= RHO_MAX:
-                break
-            rho *= GROWTH
-        theta, h = step.x, step_h
-        alpha += rho * h
-
-    failure = None
-    if not finite:
-        failure = "no finite step could be made"
-    elif h > tolerance:
-        failure = f"h stayed at {h:.3g}"
+    search = MlpSearch(networks, ridge, tolerance, Stopping(_DECREASE, _SLOPE))
+    state, loss = search.begin(theta), squared_loss(networks, X, len(X))
+    while not state["done"]:
+        with np.errstate(all="ignore"):
+            value, slopes = loss(state["trial"])
+        state = search.told(state, value, slopes)
+    theta, failure = state["theta"], state["failed"] or None
     W = networks.adjacency(theta)
     directed, applied, notes = graph_over_threshold(
         W, threshold, failure, failure_advice(standardised=standardise)
@@ -148,13 +115,14 @@ def notears_mlp(
             "seed": seed,
         },
         diagnostics={
-            "h": h,
-            "rounds": rounds,
-            "evaluations": evaluations,
-            "rho": rho,
+            "h": state["h"],
+            "rounds": state["problems"],
+            "evaluations": state["evaluations"],
+            "rho": state["rho"],
             "threshold": applied,
         },
         notes=notes,
+        knowledge=known,
     )
 
 

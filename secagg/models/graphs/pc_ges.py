@@ -13,6 +13,12 @@ that is global to the process. Artificial rows with the same moments would need 
 n > p, and could not handle tests without degrees of freedom. This module therefore calls the three
 steps of `pc` itself: skeleton, colliders and Meek's rules. It passes a test object that reads the
 correlation matrix.
+
+Background knowledge (`secagg.models.graphs.knowledge`). PC then tests only what the knowledge
+leaves open (`KnownTest`), orients what it determines, and applies Meek's four rules; for tiers this
+is temporal PC (Petersen, Osler and Ekstrøm, American Journal of Epidemiology 2021). causal-learn's
+own option lacks Meek's rule 4 and counts a pair that may not be joined as separated by the empty
+set. GES is `secagg.models.graphs.constrained_ges`.
 """
 
 from __future__ import annotations
@@ -32,7 +38,10 @@ from secagg.errors import JobError, UsageError
 from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
-from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input
+from secagg.models.graphs.constrained_ges import bic_score, constrained_ges
+from secagg.models.graphs.inputs import RANK_TOLERANCE, graph_input, singular
+from secagg.models.graphs.knowledge import Knowledge
+from secagg.models.graphs.pdag import Edges, orient_by_rules
 from secagg.models.graphs.result import GraphFit
 
 BIDIRECTED_ON_CONFLICT = 1  # causal-learn's uc_priority; the others let column order decide
@@ -58,51 +67,87 @@ class PartialCorrelationTest:
         index = [x, y, *given]
         block = self.correlation[np.ix_(index, index)]
         if np.linalg.eigvalsh(block)[0] <= RANK_TOLERANCE:
-            raise UsageError(
-                "analysis",
-                "PC cannot test linearly dependent variables",
-                "Leave out variables that the others determine.",
-            )
+            raise singular("PC", self.n, len(self.correlation))
         precision = np.linalg.inv(block)
         partial = -precision[0, 1] / math.sqrt(precision[0, 0] * precision[1, 1])
         z = math.sqrt(freedom) * math.atanh(partial)
         return math.erfc(abs(z) / math.sqrt(2))
 
 
+class KnownTest:
+    """A test that does not ask what is known.
+
+    forbidden, required: (p, p), [i, j] for i -> j. Non-adjacent variables are separated by the
+    parents of one of them. So a set that contains a variable which cannot be a parent of x is no
+    evidence when the search is at x, nor is any set for a pair with a required edge.
+    """
+
+    method = "fisherz"
+
+    def __init__(self, test: PartialCorrelationTest, forbidden: Edges, required: Edges) -> None:
+        self.test, self.forbidden = test, forbidden
+        self.required, self.joined = required, required | required.T
+        self.apart = forbidden & forbidden.T
+        self.best: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
+        """The largest p of each pair that may not be joined, and its set."""
+
+    def __call__(self, x: int, y: int, given: Sequence[int]) -> float:
+        """Return p of x and y given a subset of the neighbours of x; 0 if it is no evidence."""
+        if self.joined[x, y] or self.forbidden[list(given), x].any():
+            return 0.0
+        p = self.test(x, y, given)
+        if self.apart[x, y]:
+            pair = (min(x, y), max(x, y))
+            self.best[pair] = max(self.best.get(pair, (-1.0, ())), (p, tuple(given)))
+        return p
+
+
 def pc(
-    moments: Moments, *, variables: Sequence[str] | None = None, alpha: float = 0.05
+    moments: Moments,
+    *,
+    variables: Sequence[str] | None = None,
+    alpha: float = 0.05,
+    knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a Markov equivalence class by PC.
 
     variables: names to use (None: all); alpha: level of each test, above 0 and below 1
+    knowledge: about these variables
     PC orients a collider x -> y <- z if y is in none of the sets that separate x and z, at the size
     at which they were first separated (causal-learn's rule). An edge that two colliders orient in
     opposite directions stays undirected, with a note. Neither rule depends on the order of the
     variables; where the tests contradict one another, Meek's rules still can.
     diagnostics: conflicts, the number of such edges.
     Raises `UsageError` as `graph_input` does; without causal-learn; on linearly dependent variables
-    in one test; on n <= 3, where no test has a degree of freedom; on a setting out of range.
+    (with no more records than variables: only if one test contains them); on n <= 3, where no test
+    has a degree of freedom; on a setting out of range.
     """
     require_number("alpha", alpha, low=np.finfo(float).tiny, below=1)
     data = graph_input(moments, variables, standardise=True)
+    data.require_full_rank("PC", few_records=True)
     if data.effective_n <= 3:
         raise UsageError("analysis", f"PC needs more than 3 records, not {data.effective_n}")
+    test = PartialCorrelationTest(data.matrix, data.effective_n)
+    known = None if knowledge is None else knowledge.select(data.names)
+    asked = test if known is None else KnownTest(test, known.forbidden, known.required)
     with _quiet():
         steps = [
             _causal_learn(f"utils.PCUtils.{step}")
             for step in ("SkeletonDiscovery", "UCSepset", "Meek")
         ]
-        skeleton, colliders, meek = steps
+        skeleton, unshielded, meek = steps
         graph = skeleton.skeleton_discovery(
             data.matrix,  # read for its number of columns only
             alpha,
-            PartialCorrelationTest(data.matrix, data.effective_n),
+            asked,
             stable=True,
             show_progress=False,
         )
-        graph = colliders.uc_sepset(graph, BIDIRECTED_ON_CONFLICT)
-        graph = meek.meek(graph)
-    directed, undirected, conflict = _edges(graph.G.graph)
+        if isinstance(asked, KnownTest):
+            directed, undirected, conflict = _known_orientation(graph, asked)
+        else:
+            graph = unshielded.uc_sepset(graph, BIDIRECTED_ON_CONFLICT)
+            directed, undirected, conflict = _edges(meek.meek(graph).G.graph)
     conflicts = int(np.sum(np.triu(conflict)))
     notes: list[str] = []
     if conflicts:
@@ -119,15 +164,37 @@ def pc(
         settings={"alpha": alpha},
         diagnostics={"conflicts": conflicts},
         notes=tuple(notes),
+        knowledge=known,
     )
 
 
+def _known_orientation(graph: Any, test: KnownTest) -> tuple[Edges, Edges, Edges]:
+    """Return directed, undirected and conflicting edges from causal-learn's skeleton."""
+    forbidden = test.forbidden | test.required.T
+    adjacent = (graph.G.graph != 0) & ~test.apart
+    arrow = np.zeros_like(adjacent)
+    for x, z in zip(*np.triu(~adjacent, 1).nonzero(), strict=True):
+        sets = [test.best[x, z][1]] if test.apart[x, z] and not graph.sepset[x, z] else []
+        inside = {y for each in [*(graph.sepset[x, z] or ()), *sets] for y in each}
+        for y in np.flatnonzero(adjacent[x] & adjacent[z] & ~forbidden[x] & ~forbidden[z]):
+            arrow[[x, z], y] |= y not in inside
+    conflict = arrow & arrow.T
+    known = adjacent & forbidden.T
+    directed = (arrow & ~arrow.T) | known
+    undirected = adjacent & ~(directed | directed.T | conflict)
+    return *orient_by_rules(directed, undirected, conflict), conflict
+
+
 def ges(
-    moments: Moments, *, variables: Sequence[str] | None = None, penalty: float = 1.0
+    moments: Moments,
+    *,
+    variables: Sequence[str] | None = None,
+    penalty: float = 1.0,
+    knowledge: Knowledge | None = None,
 ) -> GraphFit:
     """Learn a Markov equivalence class by GES.
 
-    variables: names to use (None: all)
+    variables: names to use (None: all); knowledge: about them
     penalty: factor of the BIC's 1/2 log n per parameter, above 0; 1 gives the BIC
     Raises `UsageError` as `graph_input` does; without causal-learn; on a singular covariance (a
     residual variance of zero has an unbounded score); on a setting out of range.
@@ -135,12 +202,17 @@ def ges(
     require_number("penalty", penalty, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=True)
     data.require_full_rank("GES")
-    with _quiet():
-        search = _causal_learn("search.ScoreBased.GES")
-        record = search.ges(
-            cov=data.matrix, n=data.effective_n, parameters={"lambda_value": 0.5 * penalty}
-        )
-    directed, undirected, _ = _edges(record["G"].graph)
+    known = None if knowledge is None else knowledge.select(data.names)
+    if known is not None:
+        score = bic_score(data.matrix, data.effective_n, penalty)
+        directed, undirected = constrained_ges(score, known.forbidden, known.required)
+    else:
+        with _quiet():
+            search = _causal_learn("search.ScoreBased.GES")
+            record = search.ges(
+                cov=data.matrix, n=data.effective_n, parameters={"lambda_value": 0.5 * penalty}
+            )
+        directed, undirected, _ = _edges(record["G"].graph)
     return GraphFit(
         method="ges",
         names=data.names,
@@ -149,6 +221,7 @@ def ges(
         weights=None,
         converged=True,
         settings={"penalty": penalty},
+        knowledge=known,
     )
 
 

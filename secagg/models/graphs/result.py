@@ -9,6 +9,8 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.models.graphs.knowledge import Knowledge
+
 # The functional form, because `from` is a keyword.
 Edge = TypedDict(
     "Edge",
@@ -30,6 +32,7 @@ class GraphFit:
         be trusted
     settings: of the method; diagnostics: numbers on the search; notes: sentences on it
     caution: what a reader must know before the graph, although the search converged; also a note
+    knowledge: what the search took as known; also a note
     """
 
     method: str
@@ -42,6 +45,7 @@ class GraphFit:
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     caution: str = ""
+    knowledge: Knowledge | None = None
 
     def edges(self) -> list[Edge]:
         """Return all edges: directed ones first, each undirected one once, in variable order."""
@@ -56,6 +60,7 @@ class GraphFit:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain lists, numbers and strings: what a JSON file holds."""
+        known = self.knowledge
         return {
             "method": self.method,
             "names": list(self.names),
@@ -64,6 +69,7 @@ class GraphFit:
             "converged": self.converged,
             "settings": dict(self.settings),
             "diagnostics": dict(self.diagnostics),
-            "notes": list(self.notes),
+            "notes": [*self.notes, *([] if known is None else [known.note()])],
             **({"caution": self.caution} if self.caution else {}),
+            **({} if known is None else {"knowledge": dict(known.summary)}),
         }

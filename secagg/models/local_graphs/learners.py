@@ -28,7 +28,10 @@ a constant column              the graph of the others; fewer than two others: a
 NOTEARS does not converge      abstains
 PC: n_k <= 3                   abstains: no test has a degree of freedom. For larger n_k, a test
                                without a degree of freedom counts as independence
-PC: dependent columns          abstains, if a test with degrees of freedom contains them
+NOTEARS, PC: n_k > p, and      abstains: the site's records do not tell their effects apart
+columns linearly dependent
+PC: the same with n_k <= p     abstains, if a test with degrees of freedom contains them
+NOTEARS: n_k <= p              the penalty chooses among the equally good graphs
 GES: singular correlations R,  GES with (n_k R + I) / (n_k + 1): one more record's worth of evidence
 as always if n_k <= p          that nothing is correlated
 =============================  ====================================================================
@@ -58,6 +61,7 @@ from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.inputs import graph_input
+from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.notears_mlp import notears_mlp
@@ -83,6 +87,7 @@ class Learner:
     standardise: for NOTEARS, linear or MLP: divide columns by their standard deviations
     penalty: of NOTEARS, at least 0, or of GES, above 0; None for 0.1 (MLP: 0.01), or 1
     threshold: of NOTEARS, at least 0; alpha: level of PC's tests, above 0 and below 1
+    knowledge: about the variables; required edges for PC and GES only
     """
 
     algorithm: Algorithm = "notears"
@@ -90,6 +95,7 @@ class Learner:
     penalty: float | None = None
     threshold: float = 0.3
     alpha: float = 0.05
+    knowledge: Knowledge | None = None
 
     def check(self) -> None:
         """Raise `UsageError` for a setting out of range, or a package that is not installed."""
@@ -122,7 +128,10 @@ class Learner:
             return self.fit_moments(moments, noise)
         varying = ~moments.constant
         return self._attempt(
-            moments, lambda some: notears_mlp(rows[:, varying], some.names, **self.settings())
+            moments,
+            lambda some: notears_mlp(
+                rows[:, varying], some.names, knowledge=self.knowledge, **self.settings()
+            ),
         )
 
     def fit_moments(self, moments: Moments, noise: ScatterNoise | None = None) -> GraphFit:
@@ -198,15 +207,15 @@ class Learner:
             return self._learn_with_noise(moments, noise)
         match self.algorithm:
             case "pc":
-                return pc(moments, **self.settings())
+                return pc(moments, knowledge=self.knowledge, **self.settings())
             case "ges":
                 if not graph_input(moments, None, standardise=True).full_rank:
                     n, R = moments.n, moments.correlation
                     # the scale of the scatter matrix does not matter: GES reads correlations
                     moments = Moments(moments.names, n, np.zeros(len(R)), n * R + np.eye(len(R)))
-                return ges(moments, **self.settings())
+                return ges(moments, knowledge=self.knowledge, **self.settings())
             case _:
-                return notears(moments, **self.settings())
+                return self._notears(moments)
 
     def _learn_with_noise(self, moments: Moments, noise: ScatterNoise) -> GraphFit:
         if self.algorithm in ("pc", "ges"):
@@ -215,10 +224,16 @@ class Learner:
             return self._learn(Moments(moments.names, n, moments.mean, scatter), None)
         settings = self.settings()
         size = noise.size(moments, standardise=self.standardise)
-        fit = notears(moments, at_least=size.penalty, **settings)
+        fit = self._notears(moments, size.penalty)
         assert fit.weights is not None
         clear = np.abs(fit.weights) > size.threshold(settings["penalty"], noise.level)
         return replace(fit, directed=fit.directed & clear)
+
+    def _notears(self, moments: Moments, at_least: Array | float = 0.0) -> GraphFit:
+        return notears(
+            moments, at_least=at_least, few_records=True, knowledge=self.knowledge,
+            **self.settings(),
+        )  # fmt: skip
 
     def _too_few(self, names: Sequence[str], n: int) -> GraphFit:
         return self._abstention(names, f"a graph needs at least 2 records, not {n}")

@@ -65,7 +65,8 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError, UsageError
 from secagg.models.common.disclosures import CENTRES_WITHIN_SITES
 from secagg.models.common.variables import choose
-from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
+from secagg.models.graphs.job_result import check_truth, graph_result, note_indicators
+from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Edges, Knowledge, RequiredSettings
 from secagg.models.graphs.noise_size import OWN_UNITS
 from secagg.models.graphs.tables import linear_table, other_table
 from secagg.models.local_graphs.learners import (
@@ -92,7 +93,7 @@ WEIGHT_BITS = 32  # with the bound above, sums over 1000 sites fit 64 bits
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalGraphs:
+class LocalGraphs(RequiredSettings):
     """Voting and averaging over the graphs that sites learn alone.
 
     A setting that the learner does not use is an error.
@@ -197,6 +198,7 @@ class LocalGraphs:
         except UsageError as error:
             raise JobError("method", error.what, error.advice) from None
         check_truth(self.truth, self._names(public), public)
+        self._known(public)
         if not 0 <= self.redraws <= _MAX_REDRAWS:
             raise JobError("method.redraws", f"must be between 0 and {_MAX_REDRAWS}")
         if combine == "vote":
@@ -233,12 +235,13 @@ class LocalGraphs:
         chosen = self._chosen(public)
         half = np.array([public.variables[i].half_range for i in chosen])
         names, combine = self._names(public), self._combine()
+        learner = replace(self._learner(), knowledge=self._known(public))
         if rows.noisy is not None:
             site = NoisySite(rows.values, rows.noisy, chosen, half, names)
             level = level_of_a_site(public, len(names))
             rng = np.random.default_rng(list(random(32)))
-            return site.contribution(self._learner(), combine, level, self.redraws, rng), memory
-        fit = self._learner().fit(half * rows.values[:, chosen], names)
+            return site.contribution(learner, combine, level, self.redraws, rng), memory
+        fit = learner.fit(half * rows.values[:, chosen], names)
         return local_adjacency(fit, combine), memory
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
@@ -260,6 +263,7 @@ class LocalGraphs:
             fit,
             method=f"{self.learner}-{combine}",
             settings={**fit.settings, **learner.settings()},
+            knowledge=self._known(public),
         )
         linear = self.learner != "notears_mlp"
         result = note_indicators(graph_result(fit, self.truth, linear=linear), public)
@@ -274,6 +278,12 @@ class LocalGraphs:
                 for i, j in sorted(np.argwhere(votes).tolist(), key=lambda edge: -votes[*edge])
             ]
         return Result(result.summary, arrays)
+
+    def _known(self, public: PublicFacts) -> Knowledge | None:
+        """Return the knowledge. Raises `JobError` if the learner cannot use it."""
+        if self.required and self.learner not in ("pc", "ges"):
+            raise JobError("method.required", CANNOT_REQUIRE, "Use learner 'pc' or 'ges'.")
+        return self.knowledge(self._names(public), public)
 
     def _learner(self) -> Learner:
         return Learner(**{"algorithm": self.learner, "standardise": True, **self._job_settings()})

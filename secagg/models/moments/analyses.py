@@ -20,7 +20,7 @@ data are read: a release cannot be undone, and an invalid setting would waste it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -31,9 +31,11 @@ from secagg.errors import JobError, UsageError
 from secagg.models.common.checks import require_number
 from secagg.models.common.coefficient_table import critical_value
 from secagg.models.common.pooled_moments import Moments, constant_column
+from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.variables import choose
 from secagg.models.graphs.golem import golem
 from secagg.models.graphs.job_result import check_truth, graph_result
+from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
@@ -61,8 +63,11 @@ class Analysis(Protocol):
         """Raise `UsageError` for an undeclared column or an invalid setting."""
         ...
 
-    def run(self, moments: Moments) -> Result:
-        """Compute the result. Raises `UsageError` if the moments do not allow it."""
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        """Compute the result. Raises `UsageError` if the moments do not allow it.
+
+        known: about all variables of the moments; only graphs use it
+        """
         ...
 
 
@@ -75,7 +80,7 @@ class Describe:
     def check(self, public: PublicFacts) -> None:
         """Accept every job: there are no settings."""
 
-    def run(self, moments: Moments) -> Result:
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
         if moments.noisy is not None:
             return Result({"method": "describe", **describe_noisy(moments.noisy).to_dict()})
         summary = {"method": "describe", **describe(moments).to_dict()}
@@ -113,7 +118,7 @@ class Ols(_Regression):
         super().check(public)
         critical_value(self.level)
 
-    def run(self, moments: Moments) -> Result:
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
         """Fit. With noisy moments, the intervals allow for the noise."""
         if moments.noisy is not None:
             return _regression(noisy_ols(moments.noisy, self.outcome, self.predictors, self.level))
@@ -139,8 +144,9 @@ class Ridge(_Regression):
         check_penalty(self.penalty, "gcv")
         critical_value(self.level)
 
-    def run(self, moments: Moments) -> Result:
-        return _regression(ridge(moments, self.outcome, self.predictors, self.penalty, self.level))
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        fit = ridge(moments, self.outcome, self.predictors, self.penalty, self.level)
+        return _shrunk(fit, "For estimates without this bias, use 'ols'.")
 
 
 @dataclass(frozen=True)
@@ -157,8 +163,10 @@ class Lasso(_Regression):
         super().check(public)
         check_penalty(self.penalty, "bic")
 
-    def run(self, moments: Moments) -> Result:
-        return _regression(lasso(moments, self.outcome, self.predictors, self.penalty))
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        fit = lasso(moments, self.outcome, self.predictors, self.penalty)
+        advice = "For estimates without this bias, use 'ols' with the selected predictors"
+        return _shrunk(fit, f"{advice}; its intervals ignore the selection.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +176,7 @@ class Graph:
     variables: tuple[str, ...] | None = None
     """The columns of the graph, at least two. If it is not set, all columns."""
     truth: tuple[tuple[str, str], ...] | None = None
-    """The true edges for this analysis alone. If it is not set: the `truth` of the method."""
+    """`truth` for this analysis alone."""
 
     def check(self, public: PublicFacts) -> None:
         """Check that the variables are declared and that the true edges form a DAG over them."""
@@ -179,6 +187,9 @@ class Graph:
 
     def _settings(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if k != "truth"}
+
+    can_require: ClassVar[bool] = False
+    """Whether the graph can be made to have an edge."""
 
     def _result(self, fit: GraphFit) -> Result:
         return graph_result(fit, self.truth)
@@ -192,14 +203,15 @@ class Pc(Graph):
     """Level of each test of independence, above 0 and below 1."""
 
     table: ClassVar[ResultTable] = other_table("Graph by PC")
+    can_require: ClassVar[bool] = True
 
     def check(self, public: PublicFacts) -> None:
         super().check(public)
         require_number("alpha", self.alpha, low=MIN_POSITIVE, below=1)
         require_causal_learn("kind")
 
-    def run(self, moments: Moments) -> Result:
-        return self._result(pc(moments, **self._settings()))
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        return self._result(pc(moments, knowledge=known, **self._settings()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,14 +222,15 @@ class Ges(Graph):
     """Factor of the penalty in BIC, above 0. With 1, the score is BIC itself."""
 
     table: ClassVar[ResultTable] = other_table("Graph by GES")
+    can_require: ClassVar[bool] = True
 
     def check(self, public: PublicFacts) -> None:
         super().check(public)
         require_number("penalty", self.penalty, low=MIN_POSITIVE)
         require_causal_learn("kind")
 
-    def run(self, moments: Moments) -> Result:
-        return self._result(ges(moments, **self._settings()))
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        return self._result(ges(moments, knowledge=known, **self._settings()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,8 +254,8 @@ class Notears(Graph):
         require_number("penalty", self.penalty, low=0)
         require_number("threshold", self.threshold, low=0)
 
-    def run(self, moments: Moments) -> Result:
-        return self._result(notears(moments, **self._settings()))
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        return self._result(notears(moments, knowledge=known, **self._settings()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,8 +269,9 @@ class Golem(Graph):
     """Analyse the correlation matrix, so that the result does not depend on units. The directions
     of edges are then hard to learn, so run `pc` as well."""
     penalty: float | None = None
-    """Factor of the sum of absolute edge weights, at least 0. If it is not set: 0.02 with equal
-    variances and 0.002 without, as in the paper."""
+    """Factor of the sum of absolute edge weights, at least 0. If it is not set: √(2 log p / n) of p
+    columns and n records, a quarter of that in own units; at least the paper's 0.02 with equal
+    variances and 0.002 without."""
     threshold: float = 0.3
     """Edges with smaller absolute weights are dropped."""
 
@@ -272,8 +286,8 @@ class Golem(Graph):
             require_number("penalty", self.penalty, low=0)
         require_number("threshold", self.threshold, low=0)
 
-    def run(self, moments: Moments) -> Result:
-        return self._result(golem(moments, **self._settings()))
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        return self._result(golem(moments, knowledge=known, **self._settings()))
 
 
 KINDS: Mapping[str, type[Analysis]] = {
@@ -321,3 +335,8 @@ def _regression(fit: LinearFit | NoisyLinearFit | RidgeFit | LassoFit) -> Result
     estimates = np.array([term.estimate for term in fit.terms])
     errors = np.array([np.nan if t.std_error is None else t.std_error for t in fit.terms])
     return Result(fit.to_dict(), {"coefficients": estimates, "std_errors": errors})
+
+
+def _shrunk(fit: RidgeFit | LassoFit, advice: str) -> Result:
+    result = _regression(fit)
+    return replace(result, summary=marked_shrunk(result.summary, "slopes", advice))

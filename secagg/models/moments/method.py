@@ -55,6 +55,7 @@ from secagg.models.common.noisy_moments import NOISE_NOTE, REPEATED_NOTE, noisy_
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.common.site_confounding import POOLED_LINEAR_NOTE, POOLED_NOISED_NOTE
 from secagg.models.graphs.job_result import note_indicators
+from secagg.models.graphs.knowledge import CANNOT_REQUIRE, Knowledge, RequiredSettings
 from secagg.models.moments.analyses import Analysis, Describe, Graph, Ols, build_analysis
 from secagg.models.moments.within_sites import SEES, within_moments, within_spec, within_update
 
@@ -71,8 +72,8 @@ BINARY_OUTCOME_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class PooledMoments:
+@dataclass(frozen=True, kw_only=True)
+class PooledMoments(RequiredSettings):
     """One secure sum of moments."""
 
     analyses: tuple[dict[str, Any], ...] = ({"kind": "describe"},)
@@ -138,7 +139,7 @@ class PooledMoments:
         """Declare the one round. |z_j z_k| <= 1, so no entry exceeds a site's number of rows."""
         if self.fraction_bits < MIN_FRACTION_BITS:
             raise JobError("method.fraction_bits", f"must be at least {MIN_FRACTION_BITS}")
-        self._analyses(public)  # checks kinds, keys and columns before data are read
+        self._known(public)  # checks kinds, keys and columns before data are read
         if self.centre == "site":
             if public.clip is not None:
                 raise CapabilityError(
@@ -215,9 +216,10 @@ class PooledMoments:
         arrays = {"n": np.array(moments.n), **means, "scatter": moments.scatter}
         if moments.noisy is not None:
             arrays["released"] = moments.noisy.matrix
+        known = self._known(public)
         for i, analysis in enumerate(self._analyses(public), start=1):
             try:
-                result = analysis.run(moments)
+                result = analysis.run(moments, known)
             except UsageError as error:  # the release is made: keep it and the other analyses
                 kind = self.analyses[i - 1]["kind"]
                 summaries.append(
@@ -254,6 +256,17 @@ class PooledMoments:
             "analyses": summaries,
         }
         return Result(summary, arrays)
+
+    def _known(self, public: PublicFacts) -> Knowledge | None:
+        """Return the knowledge. Raises `JobError` if an analysis cannot use it."""
+        graphs = [a for a in self._analyses(public) if isinstance(a, Graph)]
+        known = self.knowledge([v.name for v in public.variables], public)
+        if known is not None and not graphs:
+            what = "tiers, forbidden and required edges have no effect without a graph"
+            raise JobError("method.analyses", what, "Add one, such as kind = 'pc'.")
+        if self.required and not all(graph.can_require for graph in graphs):
+            raise JobError("method.required", CANNOT_REQUIRE, "Use kinds 'pc' and 'ges' only.")
+        return known
 
     def _analyses(self, public: PublicFacts) -> list[Analysis]:
         if not self.analyses:

@@ -47,15 +47,13 @@ from secagg.models.common.coefficient_table import (
     regression_columns,
 )
 from secagg.models.common.noisy_moments import NoisyMoments
+from secagg.models.common.posterior_summary import MAX_R_HAT
 from secagg.models.moments.noisy_description import describe_noisy
 from secagg.models.numerics.noise_posterior import CHAINS, DRAWS, draw_factors, mixing
 
 Floats = NDArray[np.float64]
 
 _MAX_NOISE_RATIO = 0.5  # above it a note: coverage depends on the prior
-MAX_R_HAT = 1.05
-"""Above it, more is drawn; then the fit is unusable. Vehtari et al. 2021 require 1.01 of far longer
-chains."""
 _MORE = 4  # times the draws, if the chains disagree
 
 
@@ -77,7 +75,7 @@ class NoisyLinearFit(Result):
         exact moments would give, with the probability `level`. All four are None if the noise hides
         how much the outcome varies, or `noise_ratio` is above 1/2: then the prior decides
     r_hat: agreement of the chains, near 1
-    converged: whether it is at most `MAX_R_HAT`; otherwise the fit must not be used
+    converged: whether the chains agree; otherwise the fit must not be used
     """
 
     method: str = "ols"

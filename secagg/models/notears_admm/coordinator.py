@@ -45,7 +45,7 @@ from secagg.core.arrays import Array
 from secagg.errors import JobError
 from secagg.models.graphs.acyclicity import break_ties
 from secagg.models.graphs.proximal_newton import GraphParameters, Multipliers
-from secagg.models.notears_admm.w_step import Pull, proximal_step, subgradient_step
+from secagg.models.notears_admm.w_step import Pull, ScaledPull, proximal_step, subgradient_step
 
 Solver = Literal["proximal", "subgradient"]
 
@@ -110,12 +110,23 @@ def begin(schedule: Schedule, W: Array) -> State:
 
 
 def advance(
-    state: State, total: Array, sites: int, graph: GraphParameters, schedule: Schedule
+    state: State,
+    total: Array,
+    sites: int,
+    graph: GraphParameters,
+    schedule: Schedule,
+    ridge: Array | None = None,
 ) -> State:
-    """Process the sum of V_k over the sites: (5), (6), (8), (9), and the stopping rule."""
+    """Process the sum of V_k over the sites: (5), (6), (8), (9), and the stopping rule.
+
+    ridge: r of a term 1/2 sum r W^2 in (5), shaped like W, for the solver "proximal"; None for 0
+    """
     W, dual, rho1, alpha = state["W"], state["dual"], state["rho1"], state["alpha"]
     strength = sites * state["rho2"]
-    pull, multipliers = Pull(W + total / strength, strength), Multipliers(alpha, rho1)
+    multipliers = Multipliers(alpha, rho1)
+    pull: Pull | ScaledPull = Pull(W + total / strength, strength)
+    if ridge is not None and np.any(ridge):
+        pull = ScaledPull(pull.target * strength / (strength + ridge), strength + ridge)
     if schedule.solver == "subgradient":
         step = subgradient_step(graph, W, pull, multipliers)
     else:

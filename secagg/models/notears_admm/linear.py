@@ -90,22 +90,23 @@ from secagg.models.common.disclosures import CENTRES_WITHIN_SITES, means_by_subt
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, centred, deviations, records_in
 from secagg.models.common.variables import halves
-from secagg.models.graphs.job_result import Edges, check_truth, graph_result, note_indicators
+from secagg.models.graphs.job_result import check_truth, graph_result, note_indicators
+from secagg.models.graphs.knowledge import Edges, Knowledge, KnowledgeSettings, in_state
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import OWN_UNITS
 from secagg.models.graphs.tables import linear_table
 from secagg.models.notears_admm.columns import graph_columns, lagged_edges
 from secagg.models.notears_admm.coordinator import Schedule, Solver, advance, begin
 from secagg.models.notears_admm.linear_noise import (
+    graph_in_force,
     noise_fields,
     noise_in,
     noise_sums,
     noise_told,
-    raised_graph,
     raised_threshold,
     with_noise,
 )
-from secagg.models.notears_admm.linear_simulation import linear_fit
+from secagg.models.notears_admm.linear_simulation import linear_fit, refuse_singular
 from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum
 from secagg.models.notears_admm.range import (
     CONSENSUS,
@@ -128,7 +129,7 @@ _MIN_VARIANCE = 2.0 ** (4 - SQUARES_BITS)  # 16 steps of the sum of squares, whi
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotearsAdmm:
+class NotearsAdmm(KnowledgeSettings):
     """Linear NOTEARS-ADMM, static or (with `lags`) for time series."""
 
     variables: tuple[str, ...] | None = None
@@ -238,9 +239,8 @@ class NotearsAdmm:
     def schedule(self) -> Schedule:
         """The penalties of all rounds, which all parties know."""
         used = self._in_force
-        return Schedule(
-            used["solver"], self.rho1, self.rho2, used["gamma1"], used["gamma2"], used["rounds"]
-        )
+        growth = (used["gamma1"], used["gamma2"], used["rounds"])
+        return Schedule(used["solver"], self.rho1, self.rho2, *growth)
 
     @property
     def _given(self) -> dict[str, Any]:
@@ -265,6 +265,7 @@ class NotearsAdmm:
         check_numbers(self, {"penalty": 0, "lag_penalty": 0, "threshold": 0})
         graph, chosen = self._graph(public), self.chosen(public)
         check_truth(self.truth, self._names(public), public)
+        self._known(public)
         check_chosen(self._in_force["standardise"])
         half, rows = halves(public, chosen), float(public.max_rows)
         check_halves(half, [public.variables[i].name for i in chosen])
@@ -293,6 +294,7 @@ class NotearsAdmm:
             "status": "counting",
             "columns": [public.variables[i].name for i in self.chosen(public)],
             "scale": halves(public, self.chosen(public)),
+            **in_state(self._known(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -330,13 +332,15 @@ class NotearsAdmm:
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         if state["status"] == "counting":
             return self._after_count(state, total)
-        graph = raised_graph(self._graph_of(total["responses"].shape[1]), state)
+        graph = graph_in_force(self._graph_of(total["responses"].shape[1]), state)
         V = total["responses"] * self.units(state["scale"])
         return advance(state, V, sites, graph, self.schedule)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
-        """Return the graph, in the units analysed."""
-        names, graph = self._names(public), raised_graph(self._graph(public), state)
+        """Return the graph, in the units analysed. Raises `UsageError` if S is singular."""
+        if not self.lags:
+            refuse_singular(state, len(public.sites))
+        names, graph = self._names(public), graph_in_force(self._graph(public), state)
         floor = raised_threshold(state, graph)
         fit = linear_fit(
             state,
@@ -355,7 +359,8 @@ class NotearsAdmm:
             "standardise": self._in_force["standardise"],
             "rounds": schedule.rounds,
         }
-        result = note_indicators(graph_result(replace(fit, settings=settings), self.truth), public)
+        fit = replace(fit, settings=settings, knowledge=self._known(public))
+        result = note_indicators(graph_result(fit, self.truth), public)
         result.summary["status"] = state["status"]
         if self._standardised:  # to undo it
             half = halves(public, self.chosen(public))
@@ -379,6 +384,9 @@ class NotearsAdmm:
         """Return the divisors of V_k when it is sent, shape (q, d)."""
         d = len(scale) // (1 + len(self.lags))
         return np.outer(scale, scale[:d]) if self._own_units else np.ones((len(scale), d))
+
+    def _known(self, public: PublicFacts) -> Knowledge | None:
+        return self.knowledge(self._names(public), public, sum(self.lags, ()))
 
     def _graph(self, public: PublicFacts) -> LinearGraph:
         return self._graph_of(len(self._names(public)))

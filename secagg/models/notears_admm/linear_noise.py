@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from secagg.contracts import Field, Kind, PublicFacts, Result, SiteRecords, State, Update
 from secagg.core.arrays import Array
+from secagg.models.graphs.knowledge import FORBIDDEN
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.noise_size import (
     NoiseSize,
@@ -71,10 +72,14 @@ def noise_size(state: State, graph: LinearGraph) -> NoiseSize | None:
     return NoiseSize(state[NOISE], state["deviations"] ** 2, state["records"], graph.d)
 
 
-def raised_graph(graph: LinearGraph, state: State) -> LinearGraph:
-    """Return the graph with the penalties in force."""
+def graph_in_force(graph: LinearGraph, state: State) -> LinearGraph:
+    """Return the graph with the penalties in force, and without forbidden edges."""
+    if FORBIDDEN in state:
+        graph = graph.without(state[FORBIDDEN] > 0)
     size = noise_size(state, graph)
-    return graph if size is None else replace(graph, at_least=size.penalty)
+    if size is None:
+        return graph
+    return replace(graph, at_least=np.maximum(graph.at_least, size.penalty))
 
 
 def raised_threshold(state: State, graph: LinearGraph) -> Array:

@@ -21,6 +21,7 @@ from secagg.contracts import State
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.common.units import centred
+from secagg.models.graphs.inputs import singular
 from secagg.models.graphs.linear_graph import LinearGraph
 from secagg.models.graphs.result import GraphFit
 from secagg.models.notears_admm.coordinator import SLOWER_SCHEDULE, Schedule, advance, begin
@@ -28,6 +29,7 @@ from secagg.models.notears_admm.linear_site import answer, begin_site, spectrum,
 from secagg.models.notears_admm.result import consensus_fit
 
 _MAX_RECORD_VALUE = 1e100  # of records: their squares do not overflow
+_MIN_SHARE = 1e-6  # of a variance that the other variables leave unexplained
 
 
 def learn(
@@ -75,6 +77,27 @@ def learn(
         acyclic=False,
         standardised=False,
     )
+
+
+def refuse_singular(state: State, sites: int) -> None:
+    """Raise `UsageError` if the pooled covariance S of a converged static graph is singular.
+
+    With no more records than variables, after `sites` means are subtracted, it always is; the
+    penalty then chooses, as in `secagg.models.graphs.notears` with `few_records`.
+
+    There all B_k are W, so the last sum is S (I - W). It is off by at most a few consensus
+    residuals, 1e-8 each. With an unexplained share of a variance below 1e-6, S counts as singular.
+    A column without variance (in own units only) is left out.
+    """
+    records = state["records"]
+    if state["status"] != "converged" or records - sites < len(state["W"]):
+        return
+    S = state["total"] @ np.linalg.inv(np.eye(len(state["W"])) - state["W"])
+    deviation = np.sqrt(np.maximum(np.diagonal(S), 0))
+    varies = state["deviations"] > 0
+    R = ((S + S.T) / 2)[np.ix_(varies, varies)] / np.outer(deviation, deviation)[varies][:, varies]
+    if varies.any() and np.linalg.eigvalsh(R)[0] <= _MIN_SHARE:
+        raise singular("NOTEARS-ADMM", records, len(S))
 
 
 def linear_fit(

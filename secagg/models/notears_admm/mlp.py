@@ -30,7 +30,8 @@ What the transcript determines (Guarantees: only this)
     A coordinator that deviates from the protocol can choose W so that a slope depends on few
     records, or on one. No single sum of moments can replace this method, because no fixed set of
     moments serves all networks.
-    With noise in every round none of this applies: see `secagg.models.notears_admm.mlp_private`.
+    With noise in every round none of this applies: see `secagg.models.notears_admm.mlp_private`;
+    nor with solver "gradient": see `secagg.models.notears_admm.mlp_pooled`.
 
 =================================  =================================================================
 site                               contribution
@@ -44,7 +45,7 @@ a W that is not finite             `PeerError`, nothing is sent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -77,10 +78,20 @@ from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import deviations, records_in
 from secagg.models.common.variables import halves
 from secagg.models.graphs.job_result import graph_result, note_indicators
+from secagg.models.graphs.knowledge import in_state
 from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.tables import other_table
 from secagg.models.notears_admm.coordinator import advance, begin
-from secagg.models.notears_admm.mlp_private import NoisyRounds, check_without_noise
+from secagg.models.notears_admm.mlp_pooled import (
+    after_round,
+    begin_pooled,
+    loss_unit,
+    pooled_answer,
+    pooled_fit,
+    pooled_search,
+    pooled_spec,
+)
+from secagg.models.notears_admm.mlp_private import GRADIENT, NoisyRounds, check_without_noise
 from secagg.models.notears_admm.mlp_private_result import ALL_ROUNDS
 from secagg.models.notears_admm.mlp_settings import MlpSettings
 from secagg.models.notears_admm.mlp_simulation import graph_fit
@@ -102,7 +113,24 @@ from secagg.models.notears_admm.variants import variant_in_words
 _MIN_VARIANCE = 2.0 ** (4 - FRACTION_BITS)
 
 
+_POOLED_CONVERGED = "The search has ended, and no cycle is left."
 _UNDER_NOISE = "Nonlinear graph by gradient steps (not ADMM), with noise in every round"
+
+
+_TOLD_BY_ADMM = (
+    "sums over sites of the gradients of their losses, each at the site's own networks. In some "
+    "hundred rounds, each with hundreds of numbers or more, these sums may give more equations "
+    "than the records have values. In our tests with three records per site, a search recovers "
+    "every record of every site. Whether that is possible with larger sites is not known: no proof "
+    "prevents it. A coordinator that chooses the networks it sends can make a sum depend on few "
+    "records."
+)
+_TOLD_BY_GRADIENTS = (
+    "the loss of all records and its gradient, at the networks of every round. They do not show "
+    "how records are split over sites. In some hundred rounds, each with hundreds of numbers or "
+    "more, few records can be recovered from them. A coordinator that chooses the networks it "
+    "sends can make a sum depend on few records."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,28 +143,30 @@ class NotearsMlpAdmm(MlpSettings):
         "Gradients are clipped in every step. Sites then solve no problem of their own: it is not "
         "ADMM.",
     )
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        DisclosureKind.SITES,
-        "Each column's pooled mean and variance (if standardised), and sums over "
-        "sites of the gradients of their losses, each at the site's own networks. In some hundred "
-        "rounds, each with hundreds of numbers or more, these sums may give more equations than "
-        "the records have values. In our tests with three records per site, a search recovers "
-        "every record of every site. Whether that is possible with larger sites is not known: no "
-        "proof prevents it. A coordinator that chooses the networks it sends can make a sum "
-        "depend on few records.",
-        ANY_MESSAGE,
-        "Such a coordinator can send other networks than the method's and so make the graph wrong. "
-        "But every answer contains noise, and the bound on one record's part does not depend on "
-        "the message.",
-        attacks=("gradient_inversion",),
-        text_noised="Sums of all records' clipped gradients at the networks that the coordinator "
-        "sent, and of columns and their squares (if standardised). They do not show how records "
-        "are split over sites.",
-        kind_noised=DisclosureKind.POOLED,
-    )
+
+    @property
+    def disclosure(self) -> Disclosure:
+        text, kind = _TOLD_BY_ADMM, DisclosureKind.SITES
+        if self.pooled:
+            text, kind = _TOLD_BY_GRADIENTS, DisclosureKind.POOLED
+        return Disclosure(
+            kind,
+            f"Each column's pooled mean and variance (if standardised), and {text}",
+            ANY_MESSAGE,
+            "Such a coordinator can send other networks than the method's and so make the graph "
+            "wrong. But every answer contains noise, and the bound on one record's part does not "
+            "depend on the message.",
+            attacks=("gradient_inversion",),
+            text_noised="Sums of all records' clipped gradients at the networks that the "
+            "coordinator sent, and of columns and their squares (if standardised). They do not "
+            "show how records are split over sites.",
+            kind_noised=DisclosureKind.POOLED,
+        )
 
     @property
     def title(self) -> str:
+        if self.pooled:
+            return "Nonlinear graph by NOTEARS-MLP on the records of all sites"
         variant = variant_in_words(self.variant, self.given)
         return f"Nonlinear graph by NOTEARS-ADMM, {variant}"
 
@@ -160,6 +190,8 @@ class NotearsMlpAdmm(MlpSettings):
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
         title, labels, converged = self.title, STATIONARITY_LABELS, CONVERGED
+        if self.pooled:
+            labels, converged = {}, _POOLED_CONVERGED
         if public.clip is not None:
             title, labels, converged = _UNDER_NOISE, {}, ALL_ROUNDS
         return (other_table(title, networks=True, labels=labels, converged=converged),)
@@ -176,16 +208,23 @@ class NotearsMlpAdmm(MlpSettings):
             count.append(Field("sums", (networks.d,), rows, FRACTION_BITS, Kind.BOUNDED))
             count.append(Field("squares", (networks.d,), rows, FRACTION_BITS, Kind.WEIGHT))
             sees += ", and each column's sum and sum of squares"
-        bits = bits_for(
-            float(np.max(self.units(networks, halves(public, self.chosen(public))))), self.rho2
-        )
+        half = halves(public, self.chosen(public))
+        if self.pooled:
+            scale = np.zeros(1) if self.standardised else half
+            spec = pooled_spec(networks, self.units(networks, half), scale)
+            told = "the loss of all records and its slopes, at the networks it sent"
+            return (
+                Stage(RECORDS, tuple(count), 1, sees),
+                Stage(GRADIENT, spec, self.schedule.rounds, told),
+            )
+        bits = bits_for(float(np.max(self.units(networks, half))), self.schedule.rho2)
         slopes = (Field("slopes", (networks.size,), FIELD_BOUND, bits, Kind.BOUNDED),)
         return (
             Stage(RECORDS, tuple(count), 1, sees),
             Stage(
                 CONSENSUS,
                 slopes,
-                self.rounds,
+                self.schedule.rounds,
                 "sum over sites of the slopes of their losses at their own networks",
             ),
         )
@@ -202,6 +241,8 @@ class NotearsMlpAdmm(MlpSettings):
             "columns": list(self.names(public)),
             "centre": np.zeros(networks.d),
             "scale": halves(public, self.chosen(public)),
+            **in_state(self.known(public)),
+            **(begin_pooled(networks, start) if self.pooled else {}),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -211,7 +252,8 @@ class NotearsMlpAdmm(MlpSettings):
             return RECORDS, {}
         if state["status"] != "running":
             return None
-        return CONSENSUS, {name: state[name] for name in ("W", "records", "centre", "scale")}
+        stage = GRADIENT if self.pooled else CONSENSUS
+        return stage, {name: state[name] for name in ("W", "records", "centre", "scale")}
 
     def contribute(
         self,
@@ -237,10 +279,13 @@ class NotearsMlpAdmm(MlpSettings):
         check_facts(memory, facts, len(u))
         if not self.standardised:
             check_own_units(facts, halves(public, self.chosen(public)))
-        if not memory:
-            memory = {**begin_site(networks.size), **facts}
         X = (u - facts["centre"]) * facts["scale"]
         loss = squared_loss(networks, X, facts["records"])
+        if self.pooled:
+            units, unit = self._units(networks, facts["scale"])
+            return pooled_answer(loss, received["W"], units, unit), facts
+        if not memory:
+            memory = {**begin_site(networks.size), **facts}
         V, site = answer(memory, loss, received["W"], self.schedule.next_rho2(memory["rho2"]))
         slopes = within_bound(V / self.units(networks, facts["scale"]))
         return {"slopes": slopes}, {**site, **facts}
@@ -250,34 +295,49 @@ class NotearsMlpAdmm(MlpSettings):
             return self._noisy.aggregate(state, total)
         if state["status"] == "counting":
             return self._after_count(state, total)
-        networks = self.networks_of(len(state["columns"]), noised=False)
+        networks = self.networks_of(len(state["columns"]), state, noised=False)
+        if self.pooled:
+            units, unit = self._units(networks, state["scale"])
+            search = pooled_search(networks, self.in_force["ridge"])
+            return after_round(state, total, search, units, unit, self.schedule.rounds)
         V = total["slopes"] * self.units(networks, state["scale"])
-        return advance(state, V, sites, networks, self.schedule)
+        ridge = networks.ridge(self.in_force["ridge"])
+        return advance(state, V, sites, networks, self.schedule, ridge)
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, and the networks in the units analysed."""
         if public.clip is not None:
             return self._noisy.result(state, public)
         networks = self.networks(public)
-        fit = graph_fit(
-            state,
-            self.names(public),
-            networks,
-            self.schedule,
-            self.threshold,
-            acyclic=self.acyclic,
-            standardised=self.standardised,
-            random_inputs=self.starts_random,
-        )
+        if self.pooled:
+            search = pooled_search(networks, self.in_force["ridge"])
+            fit, theta = pooled_fit(
+                state, self.names(public), search, self.threshold,
+                acyclic=self.acyclic, standardised=self.standardised, rounds=self.schedule.rounds,
+            )  # fmt: skip
+        else:
+            theta = state["W"]
+            fit = graph_fit(
+                state,
+                self.names(public),
+                networks,
+                self.schedule,
+                self.threshold,
+                ridge=self.in_force["ridge"],
+                acyclic=self.acyclic,
+                standardised=self.standardised,
+                random_inputs=self.starts_random,
+            )
+        fit = replace(fit, knowledge=self.known(public))
         result = note_indicators(graph_result(fit, self.truth, linear=False), public)
         result.summary["settings"] |= {
             "standardise": self.standardised,
-            "rounds": self.rounds,
+            "rounds": self.schedule.rounds,
             "random_inputs": self.starts_random,
             "seed": self.seed,
         }
         result.summary["status"] = state["status"]
-        result.arrays["parameters"] = state["W"]
+        result.arrays["parameters"] = theta
         if self.standardised:  # to undo it: the networks read (x - means) / deviations
             chosen = self.chosen(public)
             half = halves(public, chosen)
@@ -298,6 +358,11 @@ class NotearsMlpAdmm(MlpSettings):
     @cached_property
     def _noisy(self) -> NoisyRounds:
         return NoisyRounds(self)
+
+    def _units(self, networks: Networks, scale: Array) -> tuple[Array, float]:
+        """Return the divisors of slopes and loss when they are sent as pooled sums."""
+        loss = loss_unit(np.zeros(1) if self.standardised else scale)
+        return self.units(networks, scale), loss
 
     def units(self, networks: Networks, scale: Array) -> Array:
         """Return the divisors of V_k when it is sent, shape (size,).

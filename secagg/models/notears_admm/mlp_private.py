@@ -83,6 +83,7 @@ from secagg.models.common.sampled_gradients import (
 )
 from secagg.models.common.variables import halves
 from secagg.models.graphs.acyclicity import break_ties
+from secagg.models.graphs.knowledge import in_state
 from secagg.models.graphs.mlp import Networks
 from secagg.models.graphs.proximal_newton import Multipliers, graph_constraint
 from secagg.models.notears_admm.mlp_gradients import (
@@ -110,7 +111,7 @@ _RATES = (1e-6, 1.0)  # of learning
 _MIN_VARIANCE = 1e-6  # in units of the bounds
 _MAX_SCALE = 1e3 + 1  # 1 / root(_MIN_VARIANCE), and rounding
 _MAX_HALF = MAX_INPUT / 2  # of bounds, in own units
-_ONLY_ADMM = ("solver", "rho2", "gamma1", "gamma2")
+_ONLY_ADMM = ("solver", "rho2", "gamma1", "gamma2", "ridge")
 _ONLY_NOISE = ("clip", "learning_rate", "sampling_rate")
 
 
@@ -143,7 +144,8 @@ class NoisyRounds:
         self._check(public)
         settings, networks = self.settings, self.settings.networks(public)
         rate, rows = settings.sampling_rate, public.max_rows
-        rounds = private_stage(GRADIENT, networks.size, settings.rounds, self.clip, rate, rows)
+        most = settings.in_force["rounds"]
+        rounds = private_stage(GRADIENT, networks.size, most, self.clip, rate, rows)
         if not settings.standardised:
             return (rounds,)
         d, bits = networks.d, exact_bits(rows, 1.0)
@@ -185,6 +187,7 @@ class NoisyRounds:
             "alpha": 0.0,
             "rho": settings.rho1,
             "failed_steps": 0,
+            **in_state(settings.known(public)),
         }
 
     def next_request(self, state: State) -> tuple[str, Body] | None:
@@ -216,12 +219,12 @@ class NoisyRounds:
     def aggregate(self, state: State, total: Update) -> State:
         if state["status"] == UNITS:
             return _with_units(state, total)
-        networks = self.settings.networks_of(len(state["centre"]), noised=True)
+        networks = self.settings.networks_of(len(state["centre"]), state, noised=True)
         return self._after_step(state, total, networks)
 
     def result(self, state: State, public: PublicFacts) -> Result:
         """Return the graph of the mean of W over the last rounds."""
-        last = _averaged(self.settings.rounds)
+        last = _averaged(self.settings.in_force["rounds"])
         return noisy_result(
             state | {"W": state["summed"] / last},
             self.settings,
@@ -233,7 +236,7 @@ class NoisyRounds:
 
     def _after_step(self, state: State, total: Update, networks: Networks) -> State:
         """Return the state after step (2)."""
-        t, W, rounds = state["rounds"] + 1, state["W"], self.settings.rounds
+        t, W, rounds = state["rounds"] + 1, state["W"], self.settings.in_force["rounds"]
         sizes = state["sizes"] + float(total["size"][0])
         gradient, _ = mean_gradient(total, self.clip, sizes, t)
         mean = _BETA_1 * state["mean"] + (1 - _BETA_1) * gradient

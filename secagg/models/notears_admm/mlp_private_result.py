@@ -56,7 +56,7 @@ def noisy_result(
             "rho1": settings.rho1,
             "standardise": settings.standardised,
             "random_inputs": settings.starts_random,
-            "rounds": settings.rounds,
+            "rounds": settings.in_force["rounds"],
             "clip": clip,
             "learning_rate": learning_rate,
             "sampling_rate": settings.sampling_rate,
@@ -74,6 +74,7 @@ def noisy_result(
             *notes,
         ),
         caution=caution,
+        knowledge=settings.known(public),
     )
     result = note_indicators(graph_result(fit, settings.truth, linear=False), public)
     del result.summary["converged"]

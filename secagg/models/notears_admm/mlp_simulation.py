@@ -36,6 +36,7 @@ def learn(
     *,
     schedule: Schedule | None = None,
     penalty: float = MLP_PENALTY,
+    ridge: float = 0.0,
     hidden: int = 10,
     zero_diagonal: bool = False,
     random_inputs: bool = False,
@@ -46,7 +47,8 @@ def learn(
     """Run nonlinear NOTEARS-ADMM over sites' records held in one process.
 
     sites: one (n_k, d) array per site, in the units to analyse; not centred, networks have biases
-    The other arguments are those of the method `notears_mlp_admm`.
+    The other arguments are those of the method `notears_mlp_admm`; their defaults are the paper's,
+    except for the start.
     Raises `UsageError` if records are not finite, have different widths, or are fewer than 2.
     """
     d = sites[0].shape[1] if sites and sites[0].ndim == 2 else 0
@@ -68,7 +70,7 @@ def learn(
         for k, loss in enumerate(losses):
             V, memories[k] = answer(memories[k], loss, state["W"], state["rho2"])
             total += V
-        state = advance(state, total, len(sites), networks, schedule)
+        state = advance(state, total, len(sites), networks, schedule, networks.ridge(ridge))
     names = names or [f"x{i}" for i in range(d)]
     return graph_fit(
         state,
@@ -76,6 +78,7 @@ def learn(
         networks,
         schedule,
         threshold,
+        ridge=ridge,
         acyclic=False,
         standardised=False,
         random_inputs=random_inputs,
@@ -89,6 +92,7 @@ def graph_fit(
     schedule: Schedule,
     threshold: float,
     *,
+    ridge: float,
     acyclic: bool,
     standardised: bool,
     random_inputs: bool,
@@ -111,8 +115,10 @@ def graph_fit(
         acyclic=acyclic,
         units=np.ones(networks.size) if standardised else None,
         standardised=standardised,
+        shrunk=networks.ridge(ridge) * state["W"],
         settings={
             "penalty": networks.sparsity,
+            "ridge": ridge,
             "hidden": networks.m,
             "zero_diagonal": networks.zero_diagonal,
         },

@@ -23,7 +23,7 @@ import numpy as np
 from secagg.contracts import State
 from secagg.core.arrays import Array
 from secagg.models.graphs.mlp import FlatObjective
-from secagg.models.numerics.owlqn import minimise_orthantwise
+from secagg.models.numerics.owlqn import Stopping, minimise_orthantwise
 
 # The search for (4) ends at this relative decrease or largest slope: SciPy's defaults, as in the
 # authors' program.
@@ -51,9 +51,8 @@ def answer(site: State, loss: FlatObjective, W: Array, rho2: float) -> tuple[Arr
         return value, gradient + multiplied
 
     start = site["B"] - W if site["rho2"] > 0 else np.zeros_like(W)
-    step = minimise_orthantwise(
-        problem, start, np.zeros_like(W), decrease=_DECREASE, slope=_SLOPE, curvature=rho2
-    )
+    stopping = Stopping(_DECREASE, _SLOPE, curvature=rho2)
+    step = minimise_orthantwise(problem, start, np.zeros_like(W), stopping)
     B = W + step.x
     with np.errstate(all="ignore"):
         V = -loss(B)[1]

@@ -157,6 +157,7 @@ def consensus_fit(
     standardised: bool,
     settings: Mapping[str, float | bool],
     floor: Array | None = None,
+    shrunk: Array | float = 0.0,
 ) -> GraphFit:
     """Return the graph of a finished run: edges with |weight| > threshold.
 
@@ -166,6 +167,7 @@ def consensus_fit(
     standardised: whether the method divided them by their deviations
     settings: those of the method, except threshold, acyclic and the schedule's
     floor: weights of at most this size are no edges either, (d, d); None for 0
+    shrunk: slope of a ridge, shaped like W
     """
     failed = failure(state)
     clear = weights if floor is None else np.where(np.abs(weights) > floor, weights, 0)
@@ -177,7 +179,7 @@ def consensus_fit(
         notes = (f"the edges above {threshold:g} contain a cycle; none was removed",)
     if np.any(np.diagonal(directed)):
         notes += ("a variable has an edge to itself: the graph has not converged to a DAG",)
-    max_slope = stationarity(state["W"], -state["total"], graph, units)
+    max_slope = stationarity(state["W"], shrunk - state["total"], graph, units)
     if failed is None and not np.any(directed):
         lagged = bool(settings.get("lags"))
         note = _no_edge_note(

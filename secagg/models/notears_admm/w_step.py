@@ -59,7 +59,7 @@ class ScaledPull:
 
 
 def subgradient_step(
-    graph: GraphParameters, start: Array, pull: Pull, multipliers: Multipliers
+    graph: GraphParameters, start: Array, pull: Pull | ScaledPull, multipliers: Multipliers
 ) -> Step:
     """Solve (5) from a finite start, as the paper does."""
     fixed, penalty = penalties(graph)

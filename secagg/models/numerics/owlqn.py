@@ -10,16 +10,21 @@ For a network's many weights this replaces the split into W+ - W- that
 `secagg.models.graphs.acyclicity` uses for small matrices, with half the variables.
 
 A trial point at which F is not finite is a failed step, as in `secagg.models.numerics.lbfgs`.
+
+The search is a state that is told f and its gradient at its trial point and returns the next one
+(`begin_search`, `told`). So each value may come from one process or from a round of sums over
+sites, and a search can be stopped and resumed between two evaluations.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secagg.contracts import State
 from secagg.models.numerics.lbfgs import FinitePoint
 
 Vector = NDArray[np.float64]
@@ -31,71 +36,116 @@ _ARMIJO = 1e-4  # a step must reach this share of the predicted decrease
 _MIN_CURVATURE = 1e-10  # smallest relative curvature of a pair
 
 
+@dataclass(frozen=True)
+class Stopping:
+    """When a search ends.
+
+    decrease, slope: at this relative decrease of F, or this largest slope
+    curvature: of f, if known, for the first step; None for a step of length one at most
+    The search also ends if no step decreases F beyond rounding.
+    """
+
+    decrease: float
+    slope: float
+    max_iterations: int = 15_000
+    curvature: float | None = None
+
+
 def minimise_orthantwise(
     objective: Callable[[Vector], tuple[float, Vector]],
     start: Vector,
     penalty: Vector,
-    *,
-    decrease: float,
-    slope: float,
-    max_iterations: int = 15_000,
-    curvature: float | None = None,
+    stopping: Stopping,
 ) -> FinitePoint:
     """Minimise F from `start`.
 
     objective: returns f and its gradient; may overflow
     penalty: l, shaped like x
-    decrease, slope: stop at this relative decrease of F or this largest slope
-    curvature: of f, if known, for the first step; None for a step of length one at most
-    The search also ends if no step decreases F beyond rounding. finite is False if F is not finite
-    at the start, or at every trial of the last step.
+    finite is False if F is not finite at the start, or at every trial of the last step.
     """
-    evaluations = 0
-
-    def evaluate(x: Vector) -> tuple[float, Vector]:
-        nonlocal evaluations
+    search, evaluations = begin_search(start), 0
+    while not search["done"]:
         evaluations += 1
         with np.errstate(all="ignore"):  # overflow gives values that are not finite, tested next
-            value, gradient = objective(x)
-            if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-                return np.inf, gradient
-            return value + float(penalty @ np.abs(x)), gradient
+            value, gradient = objective(search["trial"])
+        search = told(search, value, gradient, penalty, stopping)
+    return FinitePoint(search["x"], search["value"], search["finite"], evaluations)
 
-    x, pairs = start, _Pairs()
-    value, gradient = evaluate(x)
-    if not np.isfinite(value):
-        return FinitePoint(x, value, False, evaluations)
-    for _ in range(max_iterations):
-        downhill = _steepest(x, gradient, penalty)
-        if np.max(np.abs(downhill)) <= slope:
-            break
-        direction = pairs.newton(downhill)
-        direction[(penalty > 0) & (direction * downhill <= 0)] = 0
-        orthant = np.where(x != 0, np.sign(x), np.sign(downhill))
-        length = 1.0
-        if not pairs:
-            norm = float(np.sum(np.abs(downhill)))
-            length = 1 / max(curvature, norm / _MAX_FIRST_STEP) if curvature else 1 / max(1.0, norm)
-        seen_finite = False
-        for _ in range(_MAX_HALVINGS):
-            trial = x + length * direction
-            trial[(penalty > 0) & (trial * orthant < 0)] = 0
-            trial_value, trial_gradient = evaluate(trial)
-            seen_finite |= bool(np.isfinite(trial_value))
-            if trial_value <= value - _ARMIJO * float(downhill @ (trial - x)):
-                break
-            length /= 2
+
+def begin_search(start: Vector) -> State:
+    """Return a search whose first trial point is `start`."""
+    return {
+        "done": False, "finite": False, "trial": start, "x": start, "value": np.inf,
+        "steps": [], "changes": [], "iterations": 0, "started": False,
+    }  # fmt: skip
+
+
+def told(
+    search: State, value: float, gradient: Vector, penalty: Vector, stopping: Stopping
+) -> State:
+    """Return the search after f and its gradient at `trial`.
+
+    `x` and `value` are the last accepted point and F there; `trial` is the next point to evaluate,
+    unless `done`. `finite` is then as in `minimise_orthantwise`.
+    """
+    trial = search["trial"]
+    with np.errstate(all="ignore"):
+        if np.isfinite(value) and np.all(np.isfinite(gradient)):
+            value += float(penalty @ np.abs(trial))
         else:
-            if pairs:
-                pairs = _Pairs()
-                continue
-            return FinitePoint(x, value, seen_finite, evaluations)
-        pairs.add(trial - x, trial_gradient - gradient)
-        gained = value - trial_value
-        x, value, gradient = trial, trial_value, trial_gradient
-        if gained <= decrease * max(abs(value), 1.0):
-            break
-    return FinitePoint(x, value, True, evaluations)
+            value = np.inf
+    if not search["started"]:
+        search = {**search, "started": True, "x": trial, "value": value, "gradient": gradient}
+        return _after(search, penalty, stopping) if np.isfinite(value) else _ended(search)
+    search = {**search, "finite": search["finite"] or bool(np.isfinite(value))}
+    x = search["x"]
+    if value <= search["value"] - _ARMIJO * float(search["downhill"] @ (trial - x)):
+        pairs = _with_pair(search, trial - x, gradient - search["gradient"])
+        gained = search["value"] - value
+        search = {**search, **pairs, "x": trial, "value": value, "gradient": gradient}
+        if gained <= stopping.decrease * max(abs(value), 1.0):
+            return _ended(search, finite=True)
+        return _after(search, penalty, stopping)
+    length = search["length"] / 2
+    search = {**search, "length": length, "halvings": search["halvings"] + 1}
+    if search["halvings"] < _MAX_HALVINGS:
+        return _at(search, penalty)
+    if search["steps"]:
+        return _after({**search, "steps": [], "changes": []}, penalty, stopping)
+    return _ended(search)
+
+
+def _ended(search: State, *, finite: bool | None = None) -> State:
+    return {**search, "done": True, "finite": search["finite"] if finite is None else finite}
+
+
+def _after(search: State, penalty: Vector, stopping: Stopping) -> State:
+    """Return the search with a new direction from x, and its first trial point."""
+    x, gradient = search["x"], search["gradient"]
+    downhill = _steepest(x, gradient, penalty)
+    small = np.max(np.abs(downhill)) <= stopping.slope
+    if small or search["iterations"] == stopping.max_iterations:
+        return _ended(search, finite=True)
+    direction = _newton(search, downhill)
+    direction[(penalty > 0) & (direction * downhill <= 0)] = 0
+    length, curvature = 1.0, stopping.curvature
+    if not search["steps"]:
+        norm = float(np.sum(np.abs(downhill)))
+        length = 1 / max(curvature, norm / _MAX_FIRST_STEP) if curvature else 1 / max(1.0, norm)
+    search = {
+        **search, "downhill": downhill, "direction": direction, "length": length, "halvings": 0,
+        "finite": False, "iterations": search["iterations"] + 1,
+    }  # fmt: skip
+    return _at(search, penalty)
+
+
+def _at(search: State, penalty: Vector) -> State:
+    """Return the search with the trial point of its step length."""
+    x, downhill = search["x"], search["downhill"]
+    orthant = np.where(x != 0, np.sign(x), np.sign(downhill))
+    trial = x + search["length"] * search["direction"]
+    trial[(penalty > 0) & (trial * orthant < 0)] = 0
+    return {**search, "trial": trial}
 
 
 def _steepest(x: Vector, gradient: Vector, penalty: Vector) -> Vector:
@@ -104,30 +154,25 @@ def _steepest(x: Vector, gradient: Vector, penalty: Vector) -> Vector:
     return np.where(x == 0, kinks, -gradient - penalty * np.sign(x))
 
 
-class _Pairs:
-    """The last steps s and changes y of the gradient of f, which define the inverse Hessian."""
+def _with_pair(search: State, s: Vector, y: Vector) -> State:
+    """Return the last steps s and changes y of the gradient of f, which define the Hessian."""
+    steps, changes = search["steps"], search["changes"]
+    if float(s @ y) > _MIN_CURVATURE * float(y @ y):
+        steps, changes = [*steps, s][-_MEMORY:], [*changes, y][-_MEMORY:]
+    return {"steps": steps, "changes": changes}
 
-    def __init__(self) -> None:
-        self._pairs: deque[tuple[Vector, Vector, float]] = deque(maxlen=_MEMORY)
 
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def add(self, s: Vector, y: Vector) -> None:
-        curvature, square = float(s @ y), float(y @ y)
-        if curvature > _MIN_CURVATURE * square:
-            self._pairs.append((s, y, curvature))
-
-    def newton(self, downhill: Vector) -> Vector:
-        """Return the inverse Hessian times a vector, by the two loops of L-BFGS (a new array)."""
-        q, shares = downhill.copy(), []
-        for s, y, curvature in reversed(self._pairs):
-            share = float(s @ q) / curvature
-            shares.append(share)
-            q -= share * y
-        if self._pairs:
-            _, y, curvature = self._pairs[-1]
-            q *= curvature / float(y @ y)
-        for (s, y, curvature), share in zip(self._pairs, reversed(shares), strict=True):
-            q += (share - float(y @ q) / curvature) * s
-        return q
+def _newton(search: State, downhill: Vector) -> Vector:
+    """Return the inverse Hessian times a vector, by the two loops of L-BFGS (a new array)."""
+    q, shares = downhill.copy(), []
+    pairs = list(zip(search["steps"], search["changes"], strict=True))
+    for s, y in reversed(pairs):
+        share = float(s @ q) / float(s @ y)
+        shares.append(share)
+        q -= share * y
+    if pairs:
+        s, y = pairs[-1]
+        q *= float(s @ y) / float(y @ y)
+    for (s, y), share in zip(pairs, reversed(shares), strict=True):
+        q += (share - float(y @ q) / float(s @ y)) * s
+    return q

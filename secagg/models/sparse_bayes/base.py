@@ -74,14 +74,14 @@ def recorded_draws(state: State) -> dict[str, Array]:
 class Round(NamedTuple):
     """What all sites know in a round: the common theta and t, and whether it is warmup.
 
-    noise_state: what `SparseModel.begin_noise_state` began; empty without noise
+    shared: what `SparseModel.begin_shared_state` began
     """
 
     theta: Array
     t: Array
     number: int
     warmup: bool
-    noise_state: State
+    shared: State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +126,15 @@ class SparseModel(SparseSettings, ABC):
         """Why moments are not enough; "" if they are."""
         return ""
 
+    @property
+    def replicas(self) -> int:
+        """Number of chains that are run, whether recorded or not."""
+        return self.chains
+
+    def recorded_chains(self, shared: State) -> NDArray[np.int64]:
+        """Return which of them are recorded."""
+        return np.arange(self.chains)
+
     @abstractmethod
     def site_result(self, memory: State, public: PublicFacts) -> Result | None:
         """Return a site's own result. memory: after its last `contribute`."""
@@ -146,16 +155,16 @@ class SparseModel(SparseSettings, ABC):
         """Return what a site's memory has besides, under noise once at the site."""
         return {}
 
-    def begin_noise_state(self, public: PublicFacts) -> State:
-        """Return arrays that all parties share, besides, under noise once at the site."""
+    def begin_shared_state(self, public: PublicFacts) -> State:
+        """Return arrays that all parties share, besides theta and t."""
         return {}
 
-    def draw_noise_state(
-        self, now: Common, total: Update, noise_state: State, sites: int, prior: SpikeSlab,
+    def draw_round(
+        self, now: Common, total: Update, shared: State, number: int, sites: int, records: int,
         rng: np.random.Generator,
-    ) -> tuple[Common, Update, State]:  # fmt: skip
-        """Return these arrays after a round's sums, and what they change before `draw_common`."""
-        return now, total, noise_state
+    ) -> tuple[Common, State]:  # fmt: skip
+        """Return the coordinator's draws after the sums of round `number`, and these arrays."""
+        return self.draw_common(now, total, sites, self.constants(records), rng), shared
 
     @abstractmethod
     def run_sweeps(
@@ -173,7 +182,7 @@ class SparseModel(SparseSettings, ABC):
 
     def round_spec(self, public: PublicFacts) -> Spec:
         """Return the fields of one of the sampler's rounds."""
-        return paper_spec((self.chains, *self.shape(public)), self.lambda_floor)
+        return paper_spec((self.replicas, *self.shape(public)), self.lambda_floor)
 
     def describe_sum(self) -> str:
         """Describe the sum of a round."""
@@ -222,7 +231,7 @@ class SparseModel(SparseSettings, ABC):
         return Stage(RECORDS, tuple(count), 1, sees), sampled
 
     def initial_state(self, public: PublicFacts) -> State:
-        shape = (self.chains, *self.shape(public))
+        shape = (self.replicas, *self.shape(public))
         rng = self._generator(0)
         return {
             "status": "counting",
@@ -230,7 +239,7 @@ class SparseModel(SparseSettings, ABC):
             "columns": [public.variables[i].name for i in self.columns(public)],
             "scale": halves(public, self.columns(public)),
             "common": asdict(spike_slab.begin_common(shape, rng)),
-            "noise_state": self.begin_noise_state(public) if public.site_moments else {},
+            "shared": self.begin_shared_state(public),
             COLLECTED_DRAWS: list[State](),
         }
 
@@ -241,7 +250,7 @@ class SparseModel(SparseSettings, ABC):
             return None
         common = state["common"]
         sent = {"theta": common["theta"], "t": common["t"], "scale": state["scale"]}
-        return DRAWS, {**sent, **state["noise_state"], "records": state["records"]}
+        return DRAWS, {**sent, **state["shared"], "records": state["records"]}
 
     def contribute(
         self,
@@ -267,8 +276,8 @@ class SparseModel(SparseSettings, ABC):
         if stage == RECORDS:
             return [(self._count(each.values[:, chosen]), memory)
                     for each, memory in zip(rows, memories, strict=True)]  # fmt: skip
-        shape = (self.chains, *self.shape(public))
-        first = self.begin_noise_state(public) if public.site_moments else {}
+        shape = (self.replicas, *self.shape(public))
+        first = self.begin_shared_state(public)
         news = {"theta": shape, "t": shape, **{name: each.shape for name, each in first.items()}}
         sent, facts = read_message(message, news, {"scale": (len(chosen),)})
         if np.any(sent["t"] <= 0):
@@ -278,9 +287,9 @@ class SparseModel(SparseSettings, ABC):
             check_facts(memory, facts, len(each.values))
             sites.append(memory or self._first_memory(each, facts, public))
         number = sites[0]["round"]
-        noise_state = {name: sent[name] for name in first}
+        shared = {name: sent[name] for name in first}
         t, warmup = clip_variance(sent["t"]), number < self.discarded
-        now = Round(sent["theta"], t, number, warmup, noise_state)
+        now = Round(sent["theta"], t, number, warmup, shared)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
         return [
             (update, {**memory, "round": number + 1})
@@ -291,20 +300,16 @@ class SparseModel(SparseSettings, ABC):
         if state["status"] == "counting":
             return self._after_count(state, total)
         rng = self._generator(state["round"] + 1)
-        prior = self.constants(state["records"])
-        now, noise_state = Common(**state["common"]), state["noise_state"]
-        if noise_state:
-            now, total, noise_state = self.draw_noise_state(
-                now, total, noise_state, sites, prior, rng
-            )
-        drawn = self.draw_common(now, total, sites, prior, rng)
+        now, number, records = Common(**state["common"]), state["round"], state["records"]
+        drawn, shared = self.draw_round(now, total, state["shared"], number, sites, records, rng)
         common = {name: getattr(drawn, name) for name in SHARED_FIELDS}
-        done, saved = state["round"] + 1, state[COLLECTED_DRAWS]
+        done, saved = number + 1, state[COLLECTED_DRAWS]
         if done > self.discarded and (done - self.discarded) % self.thin == 0:
-            saved = [*saved, {name: common[name] for name in RECORDED}]
+            recorded = self.recorded_chains(shared)
+            saved = [*saved, {name: common[name][recorded] for name in RECORDED}]
         status = "done" if done == self.rounds else "running"
-        return {**state, "status": status, "round": done, "common": common,
-                "noise_state": noise_state, COLLECTED_DRAWS: saved}  # fmt: skip
+        return {**state, "status": status, "round": done, "common": common, "shared": shared,
+                COLLECTED_DRAWS: saved}  # fmt: skip
 
     def _checked_spec(self, public: PublicFacts) -> Spec:
         """Return a round's fields. Raises `JobError` if they have too many numbers."""

@@ -23,14 +23,16 @@ Arrays have a leading axis of chains; the records may have one too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
 from secagg.models.numerics.gaussian_draws import MIN_GAMMA, clip_variance
-from secagg.models.numerics.laplace_location import draw_location
+from secagg.models.numerics.laplace_location import Locations
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, move_entries, step_sizes
 from secagg.models.sparse_bayes.metropolis.rotations import rotate_rows
@@ -58,7 +60,6 @@ class GraphNoise:
     location: of (4), uniform, (2, chains, p)
     move, chance: of (5), N(0, 1) and log uniform, (chains, p (p - 1))
     gamma: of (6), Gamma(a_s + n_k, 1), (chains, p); for normal errors Gamma(a_s + (n_k - 1) / 2, 1)
-    pairs: of (7), p pairs of rows, the same for all chains, (p, 2)
     angle, turn: of (7), uniform on +-pi/2 and log uniform, (chains, p)
     w, v: of (8), Exp(1), (chains, p (p - 1))
     """
@@ -67,7 +68,6 @@ class GraphNoise:
     move: Array
     chance: Array
     gamma: Array
-    pairs: Indices
     angle: Array
     turn: Array
     w: Array
@@ -79,6 +79,11 @@ def entry_positions(p: int, *, ordered: bool = False) -> tuple[Indices, Indices]
     possible = np.tri(p, k=-1, dtype=bool) if ordered else ~np.eye(p, dtype=bool)
     rows, columns = np.nonzero(possible)
     return rows, columns
+
+
+def columns_of(entries: int, *, ordered: bool) -> int:
+    """Return p of a graph with this many entries."""
+    return round((1 + math.sqrt(1 + (8 if ordered else 4) * entries)) / 2)
 
 
 def is_ordered(entries: Array, p: int) -> bool:
@@ -95,6 +100,16 @@ def matrices(entries: Array, p: int) -> Array:
     return filled
 
 
+def rotation_pairs(p: int, number: int, *, ordered: bool) -> Indices:
+    """Return p pairs of rows for the sweep of this number; an ordered graph has no rotations.
+
+    They do not depend on data, and all chains and sites have the same ones.
+    """
+    positions = np.array(entry_positions(p)).T
+    rng = np.random.default_rng([p, number])
+    return positions[rng.integers(len(positions), size=0 if ordered else p)]
+
+
 def draw_graph_noise(
     chains: int,
     p: int,
@@ -104,20 +119,40 @@ def draw_graph_noise(
     *,
     ordered: bool = False,
 ) -> GraphNoise:
-    """Draw the variates of one sweep at a site. An ordered graph has no rotations."""
-    positions, rows = np.array(entry_positions(p, ordered=ordered)).T, (chains, p)
-    entries = (chains, len(positions))
+    """Draw the variates of one sweep at a site."""
+    rows, entries = (chains, p), (chains, len(entry_positions(p, ordered=ordered)[0]))
     return GraphNoise(
         location=rng.random((2, *rows)),
         move=rng.standard_normal(entries),
         chance=-rng.standard_exponential(entries),
-        gamma=np.maximum(rng.standard_gamma(prior.shape + law.power, rows), MIN_GAMMA),
-        pairs=positions[rng.integers(len(positions), size=0 if ordered else p)],
+        gamma=np.maximum(rng.standard_gamma(law.shape(prior)[:, None], rows), MIN_GAMMA),
         angle=rng.uniform(-np.pi / 2, np.pi / 2, rows),
         turn=-rng.standard_exponential(rows),
         w=rng.standard_exponential(entries),
         v=rng.standard_exponential(entries),
     )
+
+
+def joined_noise(parts: Sequence[GraphNoise]) -> GraphNoise:
+    """Return the variates of several sites, whose chains are one site's after another's."""
+    return GraphNoise(
+        **{
+            field.name: np.concatenate(
+                [getattr(part, field.name) for part in parts], axis=int(field.name == "location")
+            )
+            for field in fields(GraphNoise)
+        }
+    )
+
+
+def redrawn_scales(
+    Y: Array, draw: GraphDraw, prior: NoisePrior, law: ErrorLaw, rng: np.random.Generator
+) -> GraphDraw:
+    """Return the draw with b_k drawn given normal errors, after moves with b_k integrated out."""
+    size = law.size(Y - matrices(draw.theta, Y.shape[-2]) @ Y)
+    gamma = np.maximum(rng.standard_gamma(law.shape(prior)[:, None], size.shape), MIN_GAMMA)
+    s = clip_variance(law.powers[:, None] * (prior.scale + size) / gamma)
+    return replace(draw, b=s ** (1 / law.degree))
 
 
 def sweep_graph(
@@ -129,29 +164,34 @@ def sweep_graph(
     prior: NoisePrior,
     law: ErrorLaw,
     noise: GraphNoise,
+    pairs: Indices,
 ) -> tuple[GraphDraw, NDArray[np.bool_], NDArray[np.bool_]]:
     """Draw (4) to (8) once; return also which moves and rotations were accepted.
 
     Y: (p, n_k) or (chains, p, n_k), one record per column; for normal errors any columns with the
         same sums of squares and products about the means
     theta, t: from the coordinator, (chains, p (p - 1)); reach, of the same shape: see `step_sizes`
+    pairs: of (7), the rows of each rotation, (turns, 2), see `rotation_pairs`
     Moves are (chains, p (p - 1)), rotations (chains, p). All graphs in `draw` must have a spectral
     radius below 1; the returned graphs have one too.
     """
     p = Y.shape[-2]
     graph = matrices(draw.theta, p)
     errors = Y - graph @ Y
-    if law.degree == 1:
-        errors -= draw_location(errors, draw.b, noise.location)[..., None]
+    if law.degree == 1 and law.records:
+        power = np.broadcast_to(law.shape(prior)[:, None], draw.b.shape)
+        errors -= Locations(errors, prior.scale).draw(power, noise.location)[..., None]
     square = clip_variance(2 * t / draw.v)
     steps = step_sizes(reach, square) * noise.move
     deviation = draw.theta - theta
     threshold = noise.chance + np.log((square + (deviation + steps) ** 2) / (square + deviation**2))
     moved, size = move_entries(Y, graph, errors, steps, threshold, prior, law)
-    b = clip_variance((prior.scale + size) / noise.gamma) ** (1 / law.degree)
+    scale = law.powers[:, None] * (prior.scale + size)
+    b = clip_variance(scale / noise.gamma) ** (1 / law.degree)
     means, squares = matrices(theta, p), matrices(square, p) + np.eye(p)
-    proposals = (noise.pairs, noise.angle, noise.turn)
-    turned = rotate_rows(graph, errors, b, means, squares, prior, law, *proposals)
+    turned = rotate_rows(
+        graph, errors, b, means, squares, prior, law, pairs, noise.angle, noise.turn
+    )
     ordered = is_ordered(theta, p)
     own = np.ascontiguousarray(graph[:, *entry_positions(p, ordered=ordered)])
     w = clip_variance((t / draw.v + (own - theta) ** 2 / 2) / noise.w)

@@ -143,18 +143,23 @@ class SparseLinear(SparseModel):
         """Return first draws of the exact moments."""
         return {"latent": begin_latent(noisy, self.design(public), self.chains)}
 
-    def begin_noise_state(self, public: PublicFacts) -> State:
+    def begin_shared_state(self, public: PublicFacts) -> State:
         """Return first draws of what the sites' covariances have in common, and of a line."""
+        if not public.site_moments:
+            return {}
         R, q = self.shape(public)
         still = {"shift": np.zeros((self.chains, R, q)), "direction": np.zeros((self.chains, R, q))}
         return {**asdict(begin_shared((self.chains, R), q)), **still}
 
-    def draw_noise_state(
-        self, now: Common, total: Update, noise_state: State, sites: int, prior: SpikeSlab,
+    def draw_round(
+        self, now: Common, total: Update, shared: State, number: int, sites: int, records: int,
         rng: np.random.Generator,
-    ) -> tuple[Common, Update, State]:  # fmt: skip
-        """Return the next draws, and theta and r moved along the line."""
-        u = noise_state["direction"]
+    ) -> tuple[Common, State]:  # fmt: skip
+        """Return the next draws; under noise once at the site, theta moves along the line first."""
+        prior = self.constants(records)
+        if not shared:
+            return self.draw_common(now, total, sites, prior, rng), shared
+        u = shared["direction"]
         one_axis = (np.count_nonzero(u, axis=-1) == 1)[..., None] & (u != 0)
         slabs = np.stack([np.where(one_axis, value, now.g) for value in (0.0, 1.0)])
         variance = np.where(slabs > 0, now.eta, prior.narrow(now.eta))
@@ -171,10 +176,11 @@ class SparseLinear(SparseModel):
         if self.step == "collapsed":  # r is P X'y, up to terms that X'y does not change
             P = full(total["P"], u.shape[-1])
             total = {**total, "r": total["r"] + times(P, shift)}
-        shared = draw_shared(read_shared(noise_state), total, sites, rng)
+        covariances = draw_shared(read_shared(shared), total, sites, rng)
         direction = draw_direction(u.shape, rng)
         moved = replace(now, theta=now.theta + shift, g=g)
-        return moved, total, {**asdict(shared), "shift": shift, "direction": direction}
+        drawn = self.draw_common(moved, total, sites, prior, rng)
+        return drawn, {**asdict(covariances), "shift": shift, "direction": direction}
 
     def run_sweeps(
         self,
@@ -188,13 +194,13 @@ class SparseLinear(SparseModel):
         counted = [max(n - 1, 0) for n in records]
         design = self.design(public)
         latents = [site["latent"] for site in sites if "latent" in site]
-        shared = read_shared(now.noise_state) if latents else None
-        if shared and np.any(np.abs(now.noise_state["shift"]) > _MAX_SHIFT):
+        shared = read_shared(now.shared) if latents else None
+        if shared and np.any(np.abs(now.shared["shift"]) > _MAX_SHIFT):
             raise PeerError("message", "the coordinator's shift is out of range")
         factors = [1 / site["unit"] for site in sites]  # 0 for a column that does not vary
         data = _stacked(design, [site["gram"] for site in sites])
         if shared:
-            latents = shift_latent(latents, factors, design, now.noise_state["shift"])
+            latents = shift_latent(latents, factors, design, now.shared["shift"])
             data = latent_regression(latents, factors, design, self._largest_square(public))
         draw = SiteDraw(*(np.array([site[name] for site in sites]) for name in _DRAW))
         if self.step == "paper":  # lambda stays, and w = lambda^2 t
@@ -229,7 +235,7 @@ class SparseLinear(SparseModel):
             update, draw = paper_update(draw, now.theta, now.t, self.lambda_floor)
         told: list[State] = [{} for _ in sites]
         if shared:
-            lines = line_terms(latents, factors, design, now.noise_state["direction"])
+            lines = line_terms(latents, factors, design, now.shared["direction"])
             told = [
                 {"line": np.clip(line, -_MAX_LINE, _MAX_LINE)}
                 | site_terms(scatter, max(n, 1), shared)

@@ -19,17 +19,15 @@ from secagg.contracts import TRUSTED, Disclosure, DisclosureKind, Label, State
 from secagg.core.arrays import Array
 from secagg.models.common.disclosures import means_by_subtraction
 from secagg.models.common.posterior_summary import (
+    MAX_R_HAT,
     Posterior,
+    chains_agree,
     number,
     sampling_warnings,
     worst_diagnostics,
 )
 from secagg.models.sparse_bayes.base import SparseModel
 from secagg.models.sparse_bayes.spike_slab import SpikeSlab
-
-MAX_R_HAT = 1.1
-"""Above it the chains disagree, and the draws do not describe the posterior (Gelman and others,
-Bayesian Data Analysis, 3rd edition, section 11.4)."""
 
 _HONEST = (
     "Can a coordinator that follows the method learn one site's coefficients? It does not receive "
@@ -41,7 +39,7 @@ _HONEST = (
     "and no site's number of records. A few records change the sums only a little. But there is no "
     "noise that hides the change by one record, and no proof of how small the change is.",
 )
-_ANY_STEP = (
+ANY_STEP = (
     f"{TRUSTED} A coordinator that sends other numbers determines on what the sums depend, and may "
     "isolate a single site's part in them. How much it learns is not bounded."
 )
@@ -55,7 +53,7 @@ _COLLAPSED_STEP = (
 
 
 def sampler_disclosure(
-    text: str, if_malicious: str = _ANY_STEP, attacks: tuple[str, ...] = ()
+    text: str, if_malicious: str = ANY_STEP, attacks: tuple[str, ...] = ()
 ) -> Disclosure:
     """Return what a sampler's sums reveal; text: what all rounds together determine."""
     return Disclosure(
@@ -78,7 +76,7 @@ def linear_disclosure(*, collapsed: bool) -> Disclosure:
         "if the coordinator sends what the method draws, and sites trust it to do so. If a column "
         "is constant at one site only, a coordinator that sends other numbers can make the parts "
         "of all other sites nearly pure noise, and so find this site's part in the sum.",
-        _COLLAPSED_STEP if collapsed else _ANY_STEP,
+        _COLLAPSED_STEP if collapsed else ANY_STEP,
         ("gibbs_sums", "sparse_invented") if collapsed else ("gibbs_sums",),
     )
 
@@ -90,8 +88,7 @@ LABELS: Final[Mapping[str, Label]] = {
     "spike_sd": ("standard deviation of the spike, median", ""),
     "largest_r_hat": (
         "largest R-hat",
-        "1 if the chains agree; it should be at most 1.01, and above 1.1 the result must not be "
-        "used",
+        f"1 if the chains agree; above {MAX_R_HAT} the result must not be used",
     ),
     "least_ess_bulk": (
         "smallest bulk ESS",
@@ -165,7 +162,7 @@ def summary_fields(
             "least_ess_tail": tail,
             "largest_pip_mcse": error,
         },
-        "converged": r_hat is None or r_hat <= MAX_R_HAT,
+        "converged": chains_agree(r_hat),
         "notes": sampling_warnings(reported, model.chains, names),
     }
 

@@ -28,6 +28,7 @@ from secagg.jobs.job import Continuous, Job
 from secagg.jobs.records_to_predict import NEW_RECORDS_SOURCE, SITES
 from secagg.models.common.posterior_summary import (
     Posterior,
+    chains_agree,
     median,
     number,
     sampling_warnings,
@@ -36,7 +37,6 @@ from secagg.models.common.posterior_summary import (
 )
 from secagg.models.sparse_bayes.new_site import NewSiteDraws, fit_new_site, have_moments, predict
 from secagg.models.sparse_bayes.regression import SparseRegression
-from secagg.models.sparse_bayes.result import MAX_R_HAT
 from secagg.models.sparse_bayes.sums import own_deviations
 from secagg.runs.adapt.new_records import site_records
 
@@ -141,7 +141,7 @@ class AdaptedSite:
             "scale": method.scale,
             "logarithms": self._logarithms(),
             "run": {"converged": self.run.converged, "notes": list(self.run.notes)},
-            "converged": largest is None or largest <= MAX_R_HAT,
+            "converged": chains_agree(largest),
             "notes": [*warnings, *_without_moments(self.records, names, self.moments)],
             "enough_sweeps": self.newcomer.has_converged,
             "error_sd": float(np.median(np.sqrt(self.newcomer.s))),

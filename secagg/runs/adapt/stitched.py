@@ -34,6 +34,7 @@ from secagg.models.neural.ngm.fitted.residuals import count_residuals
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.method import FedNgm
+from secagg.models.neural.ngm.settings import STRONG_PENALTY
 from secagg.models.neural.ngm.stitching import StitchedNetwork, own_units
 from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
@@ -175,7 +176,8 @@ def stitch(
     )  # fmt: skip
     method = run.method
     seed = int.from_bytes(random(8), "little")
-    theta = network.fit(rows.values, method.penalty, method.linear_penalty, seed)
+    penalty = STRONG_PENALTY if method.penalty is None else method.penalty  # few records
+    theta = network.fit(rows.values, penalty, method.linear_penalty, seed)
     arrays: dict[str, NDArray[Any]] = {
         **network.as_one(theta), "graph": graph.astype(np.uint8),
         "centre": network.centre, "scale": network.scale,

@@ -24,6 +24,7 @@ from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
 from secagg.models.fedlin.design import Layout
 from secagg.models.fedlin.fedavg import FedAvg
+from secagg.models.fedlin.full.method import FedLinFull
 from secagg.models.fedlin.hm1 import FedLinHm1
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.runs.adapt.fedlin import FinishedHm2Run, NewSitePosterior, fit_new_site
@@ -31,7 +32,13 @@ from secagg.runs.adapt.new_records import as_recorded, outcomes_of, predictors_o
 from secagg.runs.estimators.base import Estimator
 from secagg.runs.estimators.tables import Tables, clipped_values, left_out
 
-MODELS = {"hm1": FedLinHm1.name, "hm2": FedLinHm2.name, "fedavg": FedAvg.name, "ditto": FedAvg.name}
+MODELS = {
+    "hm1": FedLinHm1.name,
+    "hm2": FedLinHm2.name,
+    "full": FedLinFull.name,
+    "fedavg": FedAvg.name,
+    "ditto": FedAvg.name,
+}
 _ARGUMENTS = {"name": "model", "outcome": "outcome", "predictors": "predictors"}
 _MAX_LISTED = 5  # sites in an error
 
@@ -39,7 +46,7 @@ _MAX_LISTED = 5  # sites in an error
 class FedLin(Estimator):
     """Linear regressions at many sites that borrow strength from each other.
 
-    model: "hm1", "hm2", "fedavg" or "ditto"; see the methods of the job file for their settings
+    model: "hm1", "hm2", "full", "fedavg" or "ditto"; see the methods of the job file for settings
     outcome: the column to explain
     predictors: columns; None for all others
     columns: as in a job's [columns]; None reads them from the tables, with a note in the result
@@ -71,9 +78,9 @@ class FedLin(Estimator):
         """Fit. Raises `UsageError` as `secagg.run` does; the estimator is then unchanged.
 
         Sets job_, result_, own_ (each site's own result, meant only for that site), coef_ (sites x
-        terms, in own units), across_sites_ and errors_ (data frames). With "hm2" also intervals_
-        (sites and terms x mean, sd, low, high, in own units, at the level of the settings) and
-        shared_ (the parameters that sites share: estimate, low, high).
+        terms, in own units), across_sites_ and errors_ (data frames). With "hm2" and "full" also
+        intervals_ (sites and terms x mean, sd, low, high, in own units, at the level of the
+        settings) and shared_ (the parameters that sites share: estimate, low, high).
         """
         job = self._job(tables)
         result, own = self._fit(job, tables)

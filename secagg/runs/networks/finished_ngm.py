@@ -20,6 +20,7 @@ from typing import Any, Literal
 import networkx as nx
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from secagg.contracts import Result
 from secagg.core.arrays import Array
@@ -30,17 +31,26 @@ from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
-from secagg.models.common.posterior_summary import MAX_R_HAT
+from secagg.models.common.posterior_summary import chains_agree
+from secagg.models.common.shrinkage import shrunk_note
 from secagg.models.neural.ngm.fitted.conditionals import Conditional
+from secagg.models.neural.ngm.fitted.intervals import (
+    LEVEL,
+    mean_interval,
+    probability_interval,
+    sampling_errors,
+)
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.fitted.modes import column_mode, joint_mode, log_pseudo_likelihood
 from secagg.models.neural.ngm.fitted.queries import Answer, predict, query
+from secagg.models.neural.ngm.fitted.replicates import Replicates
 from secagg.models.neural.ngm.fitted.sampling import Effort, shifts, start, sweep
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.ngm.revealer import FedNgr
+from secagg.models.neural.ngm.revealer import ASK_THE_REFIT, FedNgr, refitted
 from secagg.models.neural.torch_module import TorchModule
 from secagg.runs.networks.cells import ModelCells
+from secagg.runs.networks.sampling_error import replicates, why_no_interval
 
 QUERY_EFFORT = Effort(chains=40, warm_up=200, sweeps=1000)
 PREDICT_EFFORT = Effort(chains=40, warm_up=50, sweeps=50)
@@ -63,13 +73,21 @@ class Prediction:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class FinishedNgmRun:
-    """The model of a finished run, and the declarations of its columns."""
+    """The model of a finished run, and the declarations of its columns.
+
+    networks: the method that fitted the model's networks
+    records: number of records; 0 if queries have no intervals
+    no_interval: why they have none, as a clause; "" if they have
+    """
 
     job: Job
     model: FittedNgm
     cells: ModelCells
     edges: tuple[Mapping[str, Any], ...]
     notes: tuple[str, ...]
+    networks: FedNgm
+    records: int
+    no_interval: str
 
     @classmethod
     def of(cls, job: Job, result: Result) -> FinishedNgmRun:
@@ -80,15 +98,19 @@ class FinishedNgmRun:
             if isinstance(method, TorchModule):
                 advice += " In Python, FinishedModuleRun predicts from this run."
             raise UsageError("the run", what, advice)
-        if isinstance(method, FedNgm) and method.network != "masked":
-            what = f"has network = {method.network!r}, which reads each column to predict itself"
-            raise UsageError("the run", what, 'Only network = "masked" has probabilities.')
+        arrays = _networks(method, result)
         public = public_facts(job, _SITES)
         layout = ngm_layout(public, method.variables)
-        model = FittedNgm.of(layout, public, result.arrays)
+        model = FittedNgm.of(layout, public, arrays)
         cells = ModelCells({name: job.columns[name] for name in layout.names})
         summary = result.summary
-        return cls(job, model, cells, tuple(summary["edges"]), tuple(map(str, summary["notes"])))
+        networks = method if isinstance(method, FedNgm) else method.networks
+        why = why_no_interval(networks, model, public, summary)
+        records = 0 if why else int(summary["records"])
+        edges, notes = tuple(summary["edges"]), tuple(map(str, summary["notes"]))
+        if isinstance(method, FedNgr):  # that path norms are shrunk does not matter to a query
+            notes = tuple(n for n in notes if n != shrunk_note("path norms", ASK_THE_REFIT))
+        return cls(job, model, cells, edges, notes, networks, records, why)
 
     @classmethod
     def read(cls, run: RunFolder) -> FinishedNgmRun:
@@ -111,6 +133,11 @@ class FinishedNgmRun:
     def shifts(self) -> dict[int, Array]:
         """Shifts of outputs with which samples have the pooled shares of levels."""
         return shifts(self.conditionals, np.random.default_rng(0))
+
+    @cached_property
+    def replicates(self) -> Replicates:
+        """Replicates of the networks, for intervals."""
+        return replicates(self.conditionals, self.networks, self.records, self.shifts)
 
     @property
     def graph(self) -> nx.Graph:
@@ -139,31 +166,44 @@ class FinishedNgmRun:
             if not np.isnan(values[target]):
                 raise UsageError("of", f"column {self.cells.names[target]!r} is given")
         answers = self._answers(values, targets, effort, random)
+        errors: dict[int, Array] = {}
+        if not self.no_interval:
+            shifted = self._shifts_for(values)
+            rng = _rng(random)
+            errors = sampling_errors(
+                self.conditionals, self.replicates, values, targets, rng, shifted
+            )
         return {
             "title": self.job.title,
             "given": self._cells_of(values),
             "clipped": clipped,
-            "columns": [self._shown(answer) for answer in answers],
+            "columns": [self._shown(answer, errors.get(answer.number)) for answer in answers],
+            "interval": {"level": LEVEL, "unavailable": self.no_interval or None},
             "run": {"notes": list(self.notes)},
         }
+
+    def _shifts_for(self, values: Array) -> dict[int, Array] | None:
+        return self.shifts if np.all(np.isnan(values)) else None
 
     def _answers(
         self, values: Array, targets: list[int], effort: Effort, random: RandomBytes
     ) -> list[Answer]:
-        shifted = self.shifts if np.all(np.isnan(values)) else None
+        shifted = self._shifts_for(values)
         return query(self.conditionals, values, targets, effort, _rng(random), shifted)
 
     def _cells_of(self, values: Array) -> dict[str, float | str]:
         known = np.flatnonzero(~np.isnan(values))
         return {self.cells.names[i]: self.cells.cell(int(i), values[i]) for i in known}
 
-    def _shown(self, answer: Answer) -> dict[str, Any]:
+    def _shown(self, answer: Answer, errors: Array | None) -> dict[str, Any]:
         name = self.cells.names[answer.number]
         mode = column_mode(self.conditionals[answer.number], answer)
         found: dict[str, Any] = {"column": name, "mode": self.cells.cell(answer.number, mode)}
         if answer.probabilities is None:
             keys = ("mean", "mean_error", "sd", "sd_error")
             found |= {key: float(getattr(answer, key)[0]) for key in keys}
+            if errors is not None:
+                found["mean_interval"] = mean_interval(found["mean"], float(errors[0]))
         else:
             assert answer.probabilities_error is not None
             shares = answer.probabilities[0], answer.probabilities_error[0]
@@ -171,8 +211,11 @@ class FinishedNgmRun:
                 self.cells.levels(answer.number), *map(np.ndarray.tolist, shares), strict=True
             )
             found["levels"] = [{"level": n, "probability": p, "error": e} for n, p, e in levels]
-        exact = answer.r_hat is None
-        agree = exact or (answer.r_hat or 0) <= MAX_R_HAT
+            for level, error in zip(
+                found["levels"], [] if errors is None else errors, strict=False
+            ):
+                level["interval"] = probability_interval(level["probability"], float(error))
+        exact, agree = answer.r_hat is None, chains_agree(answer.r_hat)
         return found | {
             "exact": exact, "r_hat": answer.r_hat, "ess": answer.ess, "chains_agree": agree
         }  # fmt: skip
@@ -265,6 +308,23 @@ class FinishedNgmRun:
             what = f"{missing} records lack a value"
             raise DataError("the table", what, "Leave them out.")
         return log_pseudo_likelihood(self.conditionals, values)
+
+
+def _networks(method: FedNgm | FedNgr, result: Result) -> Mapping[str, NDArray[Any]]:
+    """Return the arrays of the networks that estimate. Raises `UsageError` if there are none."""
+    edges = "edges = the pairs that the run found"
+    if isinstance(method, FedNgr):
+        found = refitted(result.arrays)
+        if not found:
+            what = "has no refit: the penalties shrink the network that found the graph"
+            advice = f"Run 'fedngr' with refit = true, or 'fedngm' with {edges}."
+            raise UsageError("the run", what, advice)
+        return found
+    if method.network != "masked":
+        what = f"has network = {method.network!r}, whose outputs copy the column that they predict"
+        advice = f"Run 'fedngm' with network = \"masked\" and {edges}."
+        raise UsageError("the run", what, advice)
+    return result.arrays
 
 
 def _rng(random: RandomBytes) -> np.random.Generator:

@@ -81,7 +81,8 @@ def test_no_dag_of_the_same_order_has_a_better_score(
     simulate, seed: int, p: int, equal_variances: bool
 ) -> None:
     S = simulate(seed, p, p, 300).moments.covariance
-    fit = golem(moments(S), standardise=False, equal_variances=equal_variances)
+    penalty = 0.02 if equal_variances else 0.002
+    fit = golem(moments(S), standardise=False, equal_variances=equal_variances, penalty=penalty)
     assert fit.converged
     edges, _ = acyclic_edges(fit.weights, 0.0)
     order = nx.topological_sort(nx.from_numpy_array(edges, create_using=nx.DiGraph))
@@ -131,6 +132,38 @@ def test_cycles_of_a_failed_search_are_not_removed(
     assert not fit.converged
     assert fit.notes[0].startswith("not converged")
     assert not is_acyclic(fit.directed)
+
+
+@pytest.mark.parametrize("n", [50, 10**6])
+@pytest.mark.parametrize("standardise", [True, False])
+@BOTH
+def test_the_default_penalty_is_the_universal_threshold(
+    simulate, equal_variances: bool, standardise: bool, n: int
+) -> None:
+    """root(2 log p / n), a quarter of it in own units, and at least the paper's."""
+    S = simulate(3, 5, 6, 300).moments.covariance
+    fit = golem(moments(S, n), equal_variances=equal_variances, standardise=standardise)
+    usual = np.sqrt(2 * np.log(5) / n) * (1.0 if standardise else 0.25)
+    paper = 0.02 if equal_variances else 0.002
+    assert fit.settings["penalty"] == pytest.approx(max(usual, paper), rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("n", "standardise", "equal_variances", "warned"),
+    [(7, False, False, True), (9, False, False, False), (7, True, False, False),
+     (140, True, True, False), (160, True, True, True), (160, False, True, False)],
+)  # fmt: skip
+def test_where_no_graph_is_as_good_the_result_has_a_caution(
+    simulate, n: int, standardise: bool, equal_variances: bool, warned: bool
+) -> None:
+    """Five variables: below 1.5 records for each in own units, 1.1 on standardised columns; and
+    with errors of equal variance on standardised columns above 30.
+    """
+    fit = golem(
+        simulate(3, 5, 6, n).moments, standardise=standardise, equal_variances=equal_variances
+    )
+    assert bool(fit.caution) == warned
+    assert (fit.caution in fit.notes) == warned
 
 
 def test_unusable_moments_are_refused(simulate) -> None:

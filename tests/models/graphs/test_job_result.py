@@ -42,6 +42,8 @@ def test_a_result_has_notes_on_weights_and_directions(of_rows: OfRows) -> None:
         (replace(linear, weights=None, settings={"alpha": 0.05}), []),
     ):
         assert notes(fit) == [*fit.notes, *result], fit.method
+        marked = graph_result(fit, None).summary.get("shrunk")
+        assert marked == ("weights" if SHRUNK_NOTE in result else None)
     assert DIRECTIONS_NOTE not in graph_result(linear, None, linear=False).summary["notes"]
 
 

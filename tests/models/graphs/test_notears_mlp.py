@@ -3,13 +3,13 @@ import pytest
 
 from secagg.errors import UsageError
 from secagg.experiments.simulated_graphs import erdos_renyi_dag, mlp_rows
-from secagg.models.graphs import notears_mlp as module
+from secagg.models.graphs import mlp_search
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.metrics import compare_graphs
-from secagg.models.graphs.mlp import Networks
+from secagg.models.graphs.mlp import Networks, squared_loss
 from secagg.models.graphs.notears import notears
-from secagg.models.graphs.notears_mlp import notears_mlp, penalised_loss
-from secagg.models.numerics.lbfgs import FinitePoint
+from secagg.models.graphs.notears_mlp import notears_mlp
+from secagg.models.graphs.proximal_newton import graph_constraint
 
 
 def parabola(n: int = 300, seed: int = 1) -> np.ndarray:
@@ -23,7 +23,13 @@ def test_the_gradient_agrees_with_differences(numerical_gradient) -> None:
     networks = Networks(3, 2)
     rng = np.random.default_rng(0)
     theta, X = 0.5 * rng.normal(size=networks.size), rng.normal(size=(9, 3))
-    objective = penalised_loss(networks, X, 0.3, 0.7, 2.0)
+    loss = squared_loss(networks, X, len(X))
+    search = mlp_search.MlpSearch(networks, 0.3, 1e-8, mlp_search.Stopping(0.0, 0.0))
+    start = {**search.begin(theta), "alpha": 0.7, "rho": 2.0}
+
+    def objective(t: np.ndarray) -> tuple[float, np.ndarray]:
+        return search._smooth({**start, "trial": t}, *loss(t))
+
     numerical, error = numerical_gradient(lambda t: objective(t)[0], theta)
     np.testing.assert_allclose(objective(theta)[1], numerical, rtol=0, atol=error)
 
@@ -77,14 +83,15 @@ def test_with_standardising_units_do_not_matter() -> None:
     np.testing.assert_allclose(ours.weights, theirs.weights, rtol=0, atol=0.05)
 
 
-@pytest.mark.parametrize(("value", "finite"), [(np.inf, False), (1.0, True)])
-def test_a_failed_search_is_reported(monkeypatch, value: float, finite: bool) -> None:
+@pytest.mark.parametrize("finite", [False, True])
+def test_a_failed_search_is_reported(monkeypatch, finite: bool) -> None:
     """No finite step could be made, or h stays where it is."""
 
-    def stuck(objective, start, penalty, **settings):
-        return FinitePoint(np.ones_like(start), value, finite, 1)
+    def stuck(search, value, gradient, penalty, stopping):
+        search["trial"][:] = 1  # accepted
+        return {**search, "x": search["trial"], "done": True, "finite": finite}
 
-    monkeypatch.setattr(module, "minimise_orthantwise", stuck)
+    monkeypatch.setattr(mlp_search, "told", stuck)
     fit = notears_mlp(parabola(50))
     assert not fit.converged
     assert not is_acyclic(fit.directed)
@@ -95,21 +102,25 @@ def test_the_multiplier_grows_by_rho_h(monkeypatch) -> None:
     """The augmented Lagrangian's: it drives h to zero long before rho reaches its limit."""
     multipliers = []
 
-    def asked(networks, X, ridge, alpha, rho):
-        multipliers.append((alpha, rho))
+    def asked(self, state, loss, slopes):
+        multipliers.append((state["alpha"], state["rho"]))
+        return 0.0, slopes
 
-    def solved(objective, start, penalty, **settings):
-        return FinitePoint(np.full_like(start, next(sizes)), 1.0, True, 1)
+    def solved(search, value, gradient, penalty, stopping):
+        search["trial"][:] = next(sizes)  # accepted
+        return {**search, "x": search["trial"], "done": True, "finite": True}
 
-    monkeypatch.setattr(module, "penalised_loss", asked)
-    monkeypatch.setattr(module, "minimise_orthantwise", solved)
-    # h falls with the fourth power and more of the size, but in the second round only once rho is
+    monkeypatch.setattr(mlp_search.MlpSearch, "_smooth", asked)
+    monkeypatch.setattr(mlp_search, "told", solved)
+    # h falls with the fourth power and more of the size, but in the second problem only once rho is
     # larger; with all entries 0 it is 0 itself.
     sizes = iter([0.2, 0.19, 0.1, 0.05, 0.0])
-    assert notears_mlp(parabola(50), hidden=2).diagnostics["rounds"] == 4
-    networks = Networks(3, 2)
+    search = mlp_search.MlpSearch(Networks(3, 2), 0.0, 1e-8, mlp_search.Stopping(0.0, 0.0))
+    start = np.ones(search.networks.size)
+    state = search.told(search.begin(start), 0.0, start)
+    assert state["done"] and state["problems"] == 4
     first, _, second, third, _ = (
-        module.graph_constraint(networks, np.full(networks.size, size))[0]
+        graph_constraint(search.networks, np.full(search.networks.size, size))[0]
         for size in (0.2, 0.19, 0.1, 0.05, 0.0)
     )
     alphas = [0, first, first, first + 10 * second, first + 10 * second + 10 * third]

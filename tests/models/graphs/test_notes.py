@@ -104,7 +104,8 @@ def test_advice_after_a_failed_search_names_no_setting_already_used(
     learner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = importlib.import_module(f"secagg.models.graphs.{learner}")
-    monkeypatch.setattr(module, "MAX_ROUNDS", 0)
+    search = {"notears": "notears", "notears_mlp": "mlp_search"}[learner]
+    monkeypatch.setattr(f"secagg.models.graphs.{search}.MAX_ROUNDS", 0)
     X = np.random.default_rng(0).normal(size=(20, 2))
     data = X if learner == "notears_mlp" else Moments(("a", "b"), 20, np.zeros(2), X.T @ X)
     for standardise in (True, False):

@@ -72,8 +72,14 @@ def test_one_release_serves_all_analyses(sites):
     ]
     run = secagg.run(job(many), sites)
     assert [release["stage"] for release in run.facts["releases"]] == ["cohort", "moments"]
-    methods = [analysis["method"] for analysis in run.result.summary["analyses"]]
+    analyses = run.result.summary["analyses"]
+    methods = [analysis["method"] for analysis in analyses]
     assert methods == ["describe", "ols", "ridge", "lasso", "notears", "golem-nv"]
+    shrunk = {analysis["method"]: analysis.get("shrunk") for analysis in analyses}
+    assert shrunk == {
+        "describe": None, "ols": None, "ridge": "slopes", "lasso": "slopes",
+        "notears": "weights", "golem-nv": "weights",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

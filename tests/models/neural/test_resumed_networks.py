@@ -18,7 +18,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "lbfgs": {"name": "torch_module", "outcome": "y", "rounds": 6},
     "fedavg": {"name": "torch_module", "outcome": "y", "rounds": 4, "algorithm": "fedavg"},
     "graph": {"name": "fedngm", "hidden": [3], "rounds": 5},
-    "revealer": {"name": "fedngr", "hidden": [5], "rounds": 4},
+    "revealer": {"name": "fedngr", "hidden": [5], "rounds": 4, "refit_rounds": 4},
 }
 
 

@@ -41,6 +41,22 @@ def sites(seed: int, W: np.ndarray, rho2: float) -> tuple[np.ndarray, ...]:
     return B, beta, np.sum(beta + rho2 * (B - W), axis=0)
 
 
+def test_a_ridge_is_part_of_the_coordinators_problem(monkeypatch) -> None:
+    """(5) with 1/2 sum r W^2 more, up to a constant; the duals are those of (7) without it."""
+    schedule, rng = Schedule(rho2=0.5), np.random.default_rng(2)
+    before = begin(schedule, rng.normal(size=(3, 3)))
+    ridge, total = rng.uniform(0, 2, (3, 3)), rng.normal(size=(3, 3))
+    step = Step(NEXT, 0.25, True, 7)
+    requests = scripted(monkeypatch, step, step)
+    plain = advance(before, total, 4, GRAPH, schedule)
+    shrunk = advance(before, total, 4, GRAPH, schedule, ridge)
+    np.testing.assert_array_equal(plain["dual"], shrunk["dual"])
+    without, with_ridge = (request["pull"] for request in requests)
+    A, B = rng.normal(size=(2, 3, 3))
+    expected = without.value(A)[0] - without.value(B)[0] + 0.5 * np.sum(ridge * (A**2 - B**2))
+    assert with_ridge.value(A)[0] - with_ridge.value(B)[0] == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize("solver", ["subgradient", "proximal"])
 def test_a_round_agrees_with_the_papers_equations(monkeypatch, solver) -> None:
     """(5)'s target, (6), (7) summed, (8), (9) and the mean residual, from B_k and beta_k."""

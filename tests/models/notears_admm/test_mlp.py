@@ -10,7 +10,6 @@ from secagg.errors import DataError, JobError, PeerError, UsageError
 from secagg.experiments.simulated_graphs import erdos_renyi_dag, mlp_rows
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.mlp import Networks
-from secagg.models.notears_admm.coordinator import Schedule
 from secagg.models.notears_admm.mlp import CONSENSUS, NotearsMlpAdmm
 from secagg.models.notears_admm.mlp_simulation import learn
 
@@ -44,7 +43,7 @@ def run(method: NotearsMlpAdmm, sites: list[np.ndarray], public: PublicFacts = P
     return played.result, played.state
 
 
-METHOD = NotearsMlpAdmm(hidden=4, penalty=0.01, zero_diagonal=True, standardise=False)
+METHOD = NotearsMlpAdmm(hidden=4, standardise=False)
 
 
 def test_a_federated_run_equals_the_simulation() -> None:
@@ -52,12 +51,15 @@ def test_a_federated_run_equals_the_simulation() -> None:
     result, state = run(METHOD, sites)
     assert result.summary["converged"]
     assert [(e["from"], e["to"]) for e in result.summary["edges"]] == [("x0", "x1")]
-    fit = learn([table - MIDDLE for table in sites], penalty=0.01, hidden=4, zero_diagonal=True)
+    fit = learn(
+        [table - MIDDLE for table in sites], schedule=METHOD.schedule, penalty=0.01, ridge=0.01,
+        hidden=4, zero_diagonal=True,
+    )  # fmt: skip
     assert fit.diagnostics["rounds"] == state["rounds"]
     # Contributions are rounded to 2^-41 of their units, at most 4 * 64 of the loss's: 1e-10, over a
-    # curvature of K rho2 = 0.3 at first. Where for that a site's search ends a step apart, it does
-    # so at a slope of 1e-5, its own end. (4e-9 at most on four sets of tables.)
-    np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=1e-5)
+    # curvature of K rho2 = 0.06 at first. Where for that a site's search ends a step apart, it does
+    # so at a slope of 1e-5, its own end, over its curvature of rho2 = 0.02. (6e-5 at most here.)
+    np.testing.assert_allclose(result.arrays["weights"], fit.weights, rtol=0, atol=5e-4)
     assert result.arrays["parameters"].shape == (Networks(3, 4).size,)
 
 
@@ -74,8 +76,11 @@ def test_with_standardising_units_do_not_matter() -> None:
     np.testing.assert_allclose(ours.arrays["deviations"], X.std(axis=0), rtol=1e-10)
     fit = learn(
         [(table - X.mean(axis=0)) / X.std(axis=0) for table in sites],
-        schedule=Schedule(rho1=1.0, rho2=1.0),
+        schedule=method.schedule,
+        penalty=0.01,
+        ridge=0.01,
         hidden=3,
+        zero_diagonal=True,
     )
     np.testing.assert_allclose(ours.arrays["weights"], fit.weights, rtol=0, atol=1e-5)
 
@@ -218,4 +223,4 @@ def test_chosen_variables_are_used_and_scored() -> None:
     assert set(result.summary["score"]) >= {"shd", "tpr", "fdr"}
     count, consensus = method.stages(PUBLIC)
     assert count.sensitivity is consensus.sensitivity is None  # no noise hides a record
-    assert consensus.spec[0].shape == (Networks(2, 2, zero_diagonal=False).size,)
+    assert consensus.spec[0].shape == (Networks(2, 2).size,)

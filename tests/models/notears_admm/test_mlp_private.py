@@ -310,7 +310,7 @@ def test_multipliers_grow_as_in_the_augmented_lagrangian():
     """alpha += rho h(W), rho grows to its last value evenly in the logarithm; v_t is Adam's."""
     plan = planned(job(rho1=0.01, standardise=False, rounds=10))
     method, state = plan.method, plan.method.initial_state(plan.public)
-    networks = method.networks_of(len(state["centre"]), noised=True)
+    networks = method.networks_of(len(state["centre"]), state, noised=True)
     state |= {"W": np.random.default_rng(4).normal(size=state["W"].shape)}
     alpha, square, before = 0.0, 0.0, np.zeros_like(state["W"])
     gradients = np.random.default_rng(5).normal(size=(3, *before.shape))

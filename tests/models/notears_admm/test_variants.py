@@ -64,6 +64,20 @@ def test_the_papers_networks_start_with_random_first_layers_in_own_units() -> No
     assert settings["random_inputs"] is True and settings["standardise"] is False
 
 
+def test_networks_have_their_own_settings_of_each_variant() -> None:
+    """Those of the paper are its appendix B's; with noise, it is no variant of ADMM."""
+    paper, fast = NotearsMlpAdmm(variant="paper"), NotearsMlpAdmm()
+    assert paper.schedule == Schedule("subgradient", MLP_RHO, MLP_RHO, 1.75, 1.25, 200)
+    assert fast.schedule == Schedule("proximal", MLP_RHO, 0.02, 1.5, 1.15, 200)
+    assert (paper.in_force["ridge"], fast.in_force["ridge"]) == (0.0, 0.01)
+    layouts = [method.networks(PUBLIC) for method in (paper, fast)]
+    assert [(each.sparsity, each.zero_diagonal) for each in layouts] == [
+        (0.001, False), (0.01, True),
+    ]  # fmt: skip
+    noisy = fast.networks_of(2, {}, noised=True)
+    assert (noisy.sparsity, noisy.zero_diagonal) == (0.01, False)
+
+
 @pytest.mark.parametrize("kind", [NotearsAdmm, NotearsMlpAdmm])
 @pytest.mark.parametrize("variant", ["fast", "paper"])
 @pytest.mark.parametrize("value", [False, True])

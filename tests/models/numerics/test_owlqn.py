@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, minimize
 
-from secagg.models.numerics.owlqn import minimise_orthantwise
+from secagg.models.numerics.owlqn import Stopping, minimise_orthantwise
 
 
 def quadratic(p: int, seed: int):
@@ -20,7 +20,7 @@ def test_lasso_solutions_meet_their_optimality_conditions(seed: int) -> None:
     penalty = np.full(12, 0.4)
     penalty[:3] = 0  # as a network's biases
     found = minimise_orthantwise(
-        objective, np.ones(12), penalty, decrease=0.0, slope=1e-6, max_iterations=10_000
+        objective, np.ones(12), penalty, Stopping(decrease=0.0, slope=1e-6, max_iterations=10_000)
     )
     assert found.finite
     slope = H @ found.x - g
@@ -46,7 +46,10 @@ def test_results_agree_with_the_split_formulation() -> None:
         return value + penalty * x.sum(), np.concatenate([gradient, -gradient]) + penalty
 
     found = minimise_orthantwise(
-        logistic, np.zeros(8), np.full(8, penalty), decrease=0.0, slope=1e-6, max_iterations=10_000
+        logistic,
+        np.zeros(8),
+        np.full(8, penalty),
+        Stopping(decrease=0.0, slope=1e-6, max_iterations=10_000),
     )
     other = minimize(
         split, np.zeros(16), jac=True, method="L-BFGS-B", bounds=Bounds(0, np.inf),
@@ -61,17 +64,17 @@ def test_results_agree_with_the_split_formulation() -> None:
 def test_without_penalty_results_equal_l_bfgs() -> None:
     H, g, objective = quadratic(10, 4)
     found = minimise_orthantwise(
-        objective, np.zeros(10), np.zeros(10), decrease=0.0, slope=1e-6, curvature=10.0
+        objective, np.zeros(10), np.zeros(10), Stopping(decrease=0.0, slope=1e-6, curvature=10.0)
     )
     # |slope| / least eigenvalue
     np.testing.assert_allclose(found.x, np.linalg.solve(H, g), rtol=0, atol=np.sqrt(10) * 1e-5)
     assert found.evaluations < 100
     early = minimise_orthantwise(
-        objective, np.zeros(10), np.zeros(10), decrease=0.0, slope=0.0, max_iterations=3
+        objective, np.zeros(10), np.zeros(10), Stopping(decrease=0.0, slope=0.0, max_iterations=3)
     )
     assert early.finite
     coarse = minimise_orthantwise(
-        objective, np.zeros(10), np.zeros(10), decrease=0.5, slope=1e-6, curvature=10.0
+        objective, np.zeros(10), np.zeros(10), Stopping(decrease=0.5, slope=1e-6, curvature=10.0)
     )
     assert coarse.evaluations < found.evaluations
     assert found.value < early.value < 0
@@ -87,7 +90,7 @@ def test_steps_beyond_the_domain_are_halved() -> None:
         return float(x[0] - np.log(x[0])), 1 - 1 / x
 
     found = minimise_orthantwise(
-        barrier, np.full(1, 5.0), np.zeros(1), decrease=0.0, slope=1e-6, curvature=0.1
+        barrier, np.full(1, 5.0), np.zeros(1), Stopping(decrease=0.0, slope=1e-6, curvature=0.1)
     )
     assert min(calls) <= 0  # the first trial was beyond
     assert found.finite
@@ -103,7 +106,7 @@ def test_without_a_finite_step_the_start_is_reported(
     def island(x):
         return at_start if np.array_equal(x, start) else np.inf, np.ones(2)
 
-    found = minimise_orthantwise(island, start, np.zeros(2), decrease=0.0, slope=0.0)
+    found = minimise_orthantwise(island, start, np.zeros(2), Stopping(decrease=0.0, slope=0.0))
     assert not found.finite
     np.testing.assert_array_equal(found.x, start)
     assert evaluations in (None, found.evaluations)

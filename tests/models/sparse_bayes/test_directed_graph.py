@@ -1,5 +1,6 @@
 """Federated sparse directed graphs, with every step of a run called directly."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,10 +11,12 @@ from support.methods.playing import play, rows_of
 
 from secagg.contracts import PublicFacts, Result, State, Update, Variable
 from secagg.core.randomness import seeded_random
-from secagg.errors import DataError, PeerError
+from secagg.errors import DataError, JobError, PeerError
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
-from secagg.models.sparse_bayes.laplace_graph import matrices
+from secagg.models.sparse_bayes.laplace_graph import entry_positions, matrices
+from secagg.models.sparse_bayes.metropolis.alternatives import pairs_of, score_alternatives
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 
 Array = NDArray[np.float64]
 
@@ -65,7 +68,7 @@ def test_an_arrow_that_is_no_edge_despite_its_interval_is_undecided() -> None:
     weak[1, 0] = 0.25
     sites = [rows_of(part) for part in simulated(weak, (500,) * 3)]
     randoms = [seeded_random(bytes([k, 0]) * 16) for k in range(3)]
-    method = SparseDirected(rounds=150, chains=1)
+    method = SparseDirected(rounds=150, chains=1, temperatures=1)
     summary = play(method, sites, public_of(3, ("a", "b")), randoms).result.summary
     first, second = summary["arrows"]
     assert (first["from"], first["to"], first["edge"]) == ("a", "b", False)
@@ -90,7 +93,9 @@ def test_effects_in_a_cycle_are_recovered() -> None:
 
 
 def test_arrays_have_causes_in_rows() -> None:
-    result, _ = fit(SparseDirected(rounds=80, chains=2), simulated(ACYCLIC, (150, 150)))
+    result, _ = fit(
+        SparseDirected(rounds=80, chains=2, temperatures=1), simulated(ACYCLIC, (150, 150))
+    )
     pip, edges = result.arrays["pip"], result.arrays["edges"]
     assert pip[1, 3] > 0.5 > pip[3, 1]
     assert np.all(np.diagonal(pip) == 0) and not np.any(np.diagonal(edges))
@@ -106,9 +111,10 @@ def test_arrays_have_causes_in_rows() -> None:
     assert pips == sorted(pips, reverse=True)
 
 
-SMALL = SparseDirected(rounds=16, chains=2)
-SHAPE = (2, 1, 12)
-REQUEST = {"theta": np.zeros(SHAPE), "t": np.ones(SHAPE), "scale": SCALE, "records": 60}
+SMALL = SparseDirected(rounds=16, chains=2, temperatures=2)
+SHAPE = (4, 1, 12)
+REQUEST = {"theta": np.zeros(SHAPE), "t": np.ones(SHAPE), "scale": SCALE, "records": 60,
+           **SMALL.begin_shared_state(public_of(2))}  # fmt: skip
 
 
 def respond(message: State, memory: State | None = None) -> tuple[Update, State]:
@@ -119,7 +125,7 @@ def respond(message: State, memory: State | None = None) -> tuple[Update, State]
 
 def test_step_sizes_are_adapted_in_warmup_only() -> None:
     parts, public = simulated(CYCLE, (40, 30)), public_of(2)
-    method = SparseDirected(rounds=16, warmup=6, chains=2, sweeps=2)
+    method = SparseDirected(rounds=16, warmup=6, chains=2, sweeps=2, temperatures=2)
     state, random = method.initial_state(public), seeded_random(bytes(32))
     state = {**state, "status": "running", "records": 70, "scale": SCALE}
     sent = method.next_request(state)
@@ -135,7 +141,7 @@ def test_step_sizes_are_adapted_in_warmup_only() -> None:
 
 def test_a_site_has_its_own_graph() -> None:
     parts, public = simulated(ACYCLIC, (150, 150)), public_of(2)
-    method = SparseDirected(rounds=100, chains=2)
+    method = SparseDirected(rounds=100, chains=2, temperatures=1)
     _, memories = fit(method, parts)
     own = method.site_result(memories[0], public)
     assert own is not None and own.summary["records_here"] == 150
@@ -161,13 +167,13 @@ def test_small_sites_give_finite_results() -> None:
 def test_a_site_without_information_draws_from_the_prior(sizes: tuple[int, ...]) -> None:
     """Given theta and t, its theta_k is symmetric about theta: records would break the symmetry."""
     public = public_of(2)
-    method = SparseDirected(rounds=1500, warmup=0, chains=20)
+    method = SparseDirected(rounds=1500, warmup=0, chains=20, temperatures=1)
     shape = (20, 1, 12)
     message = {"theta": np.full(shape, 0.1), "t": np.full(shape, 1e-4), "scale": SCALE}
     site, memory = rows_of(simulated(CYCLE, sizes)[0]), State()
     random, above = seeded_random(bytes(32)), []
     for _ in range(200):
-        sent = {**message, "records": 500}
+        sent = {**message, "records": 500, **method.begin_shared_state(public)}
         _, memory = method.contribute(DRAWS, site, sent, memory, public, random)
         above.append(np.mean(memory["theta"] > 0.1))
     # 20 chains of 12 entries; with 200 rounds some 2000 independent signs at the least, whatever
@@ -180,9 +186,74 @@ def test_constant_and_collinear_columns_give_finite_results(scale: Any) -> None:
     parts = simulated(CYCLE, (30, 40))
     parts[0][:, 2] = 0.25  # constant there
     parts[1][:, 3] = parts[1][:, 1]  # the same column twice
-    result, memories = fit(SparseDirected(rounds=60, chains=2, scale=scale), parts)
+    result, memories = fit(SparseDirected(rounds=60, chains=2, scale=scale, temperatures=2), parts)
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
     assert all(np.all(np.isfinite(memory["b"])) for memory in memories)
+
+
+def test_a_coordinator_with_its_own_t_reads_the_likelihood_of_all_records_at_its_graph() -> None:
+    """What `if_malicious` says: with t near 0, sites' graphs are those that the coordinator sends.
+
+    The control is a t as the method draws it: the sums are then of the sites' own graphs.
+    """
+    parts, graph, pairs = simulated(CYCLE, (40, 30)), np.zeros((4, 4)), pairs_of(4, 0)
+    graph[1, 0], graph[2, 1] = 0.5, 0.3
+    expected = 0.0
+    for part in parts:
+        Y, law = ((part - part.mean(axis=0)) * SCALE).T, ErrorLaw(1, len(part))
+        one = np.ones((1, 1))
+        scores = score_alternatives(Y, graph[None], graph[None], pairs, one, SMALL.noise, law, -1e9)
+        expected += float(scores[0, 0, 0])
+
+    def read(t: float) -> float:
+        """Return what is read of the alternative with all pairs, at the power 1."""
+        other = np.tile(graph[*entry_positions(4)], (4, 1))
+        message = {**REQUEST, "records": 70, "t": np.full(SHAPE, t), "other": other}
+        found = 0.0
+        for k, part in enumerate(parts):
+            random = seeded_random(bytes([k + 1]) * 32)
+            update, _ = SMALL.contribute(DRAWS, rows_of(part), message, {}, public_of(2), random)
+            found += float(update["scores"][0, 0, -1])
+        return found
+
+    # differences of some 1e-15, and a likelihood with a slope of some 100
+    assert read(1e-30) == pytest.approx(expected, abs=1e-9)
+    assert abs(read(0.1) - expected) > 0.1
+
+
+def test_a_site_moves_to_the_graph_that_was_chosen_unless_it_has_no_likelihood() -> None:
+    """With t near 0 a sweep moves a graph that is at theta by some 1e-15 only."""
+    still = {**REQUEST, "t": np.full(SHAPE, 1e-30)}
+    for effect, expected in ((0.2, 0.2), (1.5, 0.0)):
+        _, memory = respond({**still, "other": np.full((4, 12), effect)})
+        theta = np.full(SHAPE, expected)
+        _, memory = respond({**still, "theta": theta, "taken": np.ones((4, 2))}, memory)
+        np.testing.assert_allclose(memory["theta"], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("copies", [0, 65])
+def test_there_are_one_to_64_copies_and_one_under_noise_at_the_site(copies: int) -> None:
+    with pytest.raises(JobError) as refused:
+        replace(SMALL, temperatures=copies).stages(public_of(2))
+    assert refused.value.where == "method.temperatures"
+    noised = replace(public_of(2), site_moments=True)
+    with pytest.raises(JobError) as refused:
+        replace(SMALL, errors="gaussian").stages(noised)
+    assert refused.value.where == "method.temperatures"
+    assert replace(SMALL, errors="gaussian", temperatures=None).stages(noised)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("heat", 1.5), ("heat", 1e-9), ("heat", np.nan), ("taken", 0.5), ("reversal", 2.0),
+     ("other", np.inf)],
+)  # fmt: skip
+def test_a_site_refuses_powers_and_choices_that_are_none(name: str, value: float) -> None:
+    wrong = REQUEST[name].copy()
+    wrong[-1] = value
+    with pytest.raises(PeerError) as refused:
+        respond({**REQUEST, name: wrong})
+    assert refused.value.where == "message"
 
 
 @pytest.mark.parametrize(("theta", "t"), [(1e50, 1.0), (1e50, 1e50), (0.0, 0.0), (-1e9, 1e-50)])
@@ -198,6 +269,6 @@ def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float,
 
 
 def test_only_chosen_variables_are_used() -> None:
-    method = SparseDirected(rounds=20, chains=2, variables=("c", "a"))
+    method = SparseDirected(rounds=20, chains=2, variables=("c", "a"), temperatures=2)
     result, _ = fit(method, simulated(CYCLE, (30, 30)))
     assert result.summary["names"] == ["c", "a"] and result.arrays["pip"].shape == (2, 2)

@@ -1,19 +1,23 @@
 """A site's draws of its own graph: each step against a slow one derived from the model."""
 
 from dataclasses import fields, replace
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.integrate import quad
+from scipy.stats import cauchy
+from scipy.stats import gamma as gamma_law
 
-from secagg.models.numerics.laplace_location import draw_location
+from secagg.models.numerics.laplace_location import Locations
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
     entry_positions,
     matrices,
+    rotation_pairs,
     sweep_graph,
 )
 from secagg.models.sparse_bayes.metropolis.entries import (
@@ -46,17 +50,21 @@ def log_likelihood(graph: Array, Y: Array, m: Array, b: Array) -> float:
     return float(volume - np.sum(n * np.log(2 * b)) - np.sum(np.abs(errors) / b[:, None]))
 
 
-def without_scales(graph: Array, Y: Array, m: Array) -> float:
-    """Return the same with b integrated out, up to a constant."""
+def without_scales(graph: Array, Y: Array, m: Array, beta: float = 1.0) -> float:
+    """Return the same with b integrated out, up to a constant.
+
+    beta: power of all but one of the n densities, and of the prior of log b
+    """
     if radius(graph) >= 1:
         return -np.inf
     A, n = np.eye(len(graph)) - graph, Y.shape[1]
     sums = np.abs(A @ Y - m[:, None]).sum(axis=1)
     volume = (n - 1) * np.linalg.slogdet(A)[1] if n else 0.0
-    return float(volume - (PRIOR.shape + n) * np.sum(np.log(PRIOR.scale + sums)))
+    power = beta * (PRIOR.shape + n - 1) + 1 if n else beta * PRIOR.shape
+    return float(beta * volume - power * np.sum(np.log(PRIOR.scale + sums)))
 
 
-def normal_without_scales(graph: Array, Y: Array) -> float:
+def normal_without_scales(graph: Array, Y: Array, beta: float = 1.0) -> float:
     """Return (1) of `normal_graph` with s_kj integrated out, from records."""
     if radius(graph) >= 1:
         return -np.inf
@@ -65,7 +73,7 @@ def normal_without_scales(graph: Array, Y: Array) -> float:
     e = e - e.mean(axis=1, keepdims=True) if e.size else e
     half = (e * e).sum(axis=1) / 2
     terms = (PRIOR.shape + nu / 2) * np.log(PRIOR.scale + half)
-    return float(nu * np.linalg.slogdet(A)[1] - terms.sum())
+    return float(beta * (nu * np.linalg.slogdet(A)[1] - terms.sum()))
 
 
 def stable_graphs(chains: int, p: int, rng: np.random.Generator) -> Array:
@@ -82,8 +90,9 @@ def stable_graphs(chains: int, p: int, rng: np.random.Generator) -> Array:
 def test_moves_equal_those_of_a_sampler_that_recomputes_everything(
     n: int, degree: int, ordered: bool
 ) -> None:
-    rng, law = np.random.default_rng(n), ErrorLaw(degree, n)
-    chains, p = 80, 4
+    rng, chains, p = np.random.default_rng(n), 80, 4
+    heats = np.where(np.arange(chains) % 2, 1.0, 0.3)
+    law = ErrorLaw(degree, n, heats)
     graph, Y, m = stable_graphs(chains, p, rng), rng.laplace(size=(p, n)), rng.normal(size=p)
     positions = entry_positions(p, ordered=ordered)
     entries = (chains, len(positions[0]))
@@ -95,15 +104,17 @@ def test_moves_equal_those_of_a_sampler_that_recomputes_everything(
         graph = np.tril(graph)
     w, chance = rng.gamma(1.0, size=entries), -rng.exponential(size=entries)
 
-    def density(one: Array) -> float:
-        return without_scales(one, Y, m) if degree == 1 else normal_without_scales(one, Y)
+    def density(one: Array, beta: float) -> float:
+        if degree == 1:
+            return without_scales(one, Y, m, beta)
+        return normal_without_scales(one, Y, beta)
 
     slow, taken, stopped = graph.copy(), np.zeros(entries, dtype=bool), 0
     for c in range(chains):
         for i, (j, h) in enumerate(zip(*positions, strict=True)):
             other = slow[c].copy()
             other[j, h] += steps[c, i]
-            gain = density(other) - density(slow[c])
+            gain = density(other, heats[c]) - density(slow[c], heats[c])
             gain -= ((other[j, h] - theta[c, i]) ** 2 - (slow[c, j, h] - theta[c, i]) ** 2) / (
                 2 * w[c, i]
             )
@@ -139,37 +150,38 @@ def test_the_spectral_radius_of_a_graph_is_correct() -> None:
     assert is_stable(np.array([acyclic, huge])).tolist() == [True, False]
 
 
-def distance(draws: Array, grid: Array, log_density: Array) -> float:
-    """Return Kolmogorov's distance of draws from a density on a fine grid."""
-    density = np.exp(log_density - log_density.max())
-    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(grid))])
-    law = np.interp(np.sort(draws), grid, below / below[-1])
-    steps = np.arange(len(draws) + 1) / len(draws)
-    return float(max(np.max(law - steps[:-1]), np.max(steps[1:] - law)))
-
-
-MOST = 2.0  # sqrt(n) times the distance is larger once in 1500 runs (Kolmogorov)
-
-
+@pytest.mark.parametrize("q", [1.2, 7.5])
 @pytest.mark.parametrize(
     "x", [[0.3], [0.0, 1.0], [1.0, -2.0, 0.5], [2.0, 2.0, -1.0, 2.0, 0.1, 9.0]]
 )
-def test_locations_have_their_density(x: list[float]) -> None:
+def test_locations_have_their_density_and_its_integral(x: list[float], q: float) -> None:
     rng = np.random.default_rng(6)
-    many, b = 20_000, 0.8
-    errors = np.repeat(np.array(x)[None], many, axis=0)
-    drawn = draw_location(errors, np.full(many, b), rng.random((2, many)))
-    grid = np.linspace(min(x) - 30, max(x) + 30, 60_001)
-    density = -np.abs(np.array(x)[:, None] - grid).sum(axis=0) / b
-    assert np.sqrt(many) * distance(drawn, grid, density) < MOST
+    many, c = 20_000, 0.8
+    pieces = Locations(np.repeat(np.array(x)[None], many, axis=0), c)
+    powers = np.full(many, q)
+    drawn = pieces.draw(powers, rng.random((2, many)))
+
+    def density(m: float) -> float:
+        return float((c + np.abs(np.array(x) - m).sum()) ** -q)
+
+    def below(m: float) -> float:
+        ends = [-np.inf, *sorted(each for each in set(x) if each < m), m]
+        return sum(quad(density, *two, epsabs=1e-12)[0] for two in pairwise(ends))
+
+    total = below(np.inf)
+    # quad is right to some 1e-9 of these integrals
+    assert pieces.log_integral(powers)[0] == pytest.approx(np.log(total), abs=1e-7)
+    for m in (-3.0, -0.5, 0.3, 0.7, 1.5, 8.0):
+        share = below(m) / total
+        error = np.sqrt(share * (1 - share) / many)
+        assert abs(np.mean(drawn < m) - share) < 4.5 * error  # 48 of them: once in 3000 runs
 
 
 def test_locations_are_finite_at_the_ends_of_the_uniforms() -> None:
-    x, b = np.array([[1.0, 2.0, 3.0]] * 4), np.full(4, 1e-3)
+    x, q = np.array([[1.0, 2.0, 3.0]] * 4), np.full(4, 1.01)
     last = np.nextafter(1.0, 0.0)
-    drawn = draw_location(x, b, np.array([[0.0, 0.0, last, last], [0.0, last, 0.0, last]]))
-    assert np.all(np.isfinite(drawn))
-    assert np.all(draw_location(np.zeros((4, 0)), b, np.zeros((2, 4))) == 0)
+    ends = np.array([[0.0, 0.0, last, last], [0.0, last, 0.0, last]])
+    assert np.all(np.isfinite(Locations(x, 1e-3).draw(q, ends)))
 
 
 def law(graph: Array, b: Array, m: Array, Y: Array, mean: Array, square: Array) -> float:
@@ -255,7 +267,10 @@ def test_a_sweep_does_not_depend_on_the_initial_w() -> None:
     noise = draw_graph_noise(2, 4, law, PRIOR, rng)
     first = begun(2, 4)
     other = replace(first, w=np.full_like(first.w, np.nan))
-    one, two = (sweep_graph(Y, x, reach, theta, t, PRIOR, law, noise)[0] for x in (first, other))
+    pairs = rotation_pairs(4, 0, ordered=False)
+    one, two = (
+        sweep_graph(Y, x, reach, theta, t, PRIOR, law, noise, pairs)[0] for x in (first, other)
+    )
     assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in fields(one))
 
 
@@ -266,9 +281,10 @@ def test_every_graph_of_a_long_run_has_radius_below_one() -> None:
     theta, t = rng.normal(size=(chains, 12)), np.full((chains, 12), 4.0)
     reach = np.full((chains, 12), 0.7)
     largest = 0.0
-    for _ in range(100):
+    for number in range(100):
         noise = draw_graph_noise(chains, p, law, PRIOR, rng)
-        draw, _, _ = sweep_graph(Y, draw, reach, theta, t, PRIOR, law, noise)
+        pairs = rotation_pairs(p, number, ordered=False)
+        draw, _, _ = sweep_graph(Y, draw, reach, theta, t, PRIOR, law, noise, pairs)
         largest = max(largest, *(radius(graph) for graph in matrices(draw.theta, p)))
     assert 0.9 < largest < 1
 
@@ -290,3 +306,54 @@ def test_step_sizes_reach_the_target_acceptance_rate() -> None:
     # leave log(reach) a deviation of about sqrt(0.016 / 2) = 0.09, the mean of 400 some 0.005.
     assert abs(float(np.mean(np.log(reach / 0.3)))) < 0.05
     assert abs(float(share.mean()) - ACCEPTANCE) < 0.01
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("beta", [1.0, 0.3])
+def test_sweeps_have_the_posterior_of_two_columns_at_every_power(beta: float) -> None:
+    """Against a grid of both effects, v integrated by a sum over quantiles of its prior.
+
+    The posterior has two modes, one for each direction.
+    """
+    rng, chains, n = np.random.default_rng(4), 400, 8
+    x = rng.laplace(size=n)
+    Y = np.array([x, 0.8 * x + 0.5 * rng.laplace(size=n)])
+    common, t = np.array([0.1, -0.2]), 0.3
+    even = np.linspace(-9, 9, 1201)
+    grid, width = np.sinh(even) / 4, np.cosh(even)  # up to 1000
+    v = 1 / gamma_law(0.5).ppf((np.arange(2000) + 0.5) / 2000)  # IG(1/2, 1)
+    scale = np.sqrt(2 * t / v)
+    prior = [cauchy(mean, scale).pdf(grid[:, None]).mean(axis=1) for mean in common]
+    q = np.full(len(grid), beta * (PRIOR.shape + n - 1) + 1)
+    first = Locations(Y[0] - grid[:, None] * Y[1], PRIOR.scale).log_integral(q)
+    second = Locations(Y[1] - grid[:, None] * Y[0], PRIOR.scale).log_integral(q)
+    both = np.multiply.outer(grid, grid)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log = first[:, None] + second + beta * (n - 1) * np.log(1 - both)
+        density = np.where(np.abs(both) < 1, np.exp(log - np.nanmax(log)), 0.0)
+    density *= np.multiply.outer(*(each * width for each in prior))
+    density /= density.sum()
+    law = ErrorLaw(1, n, np.full(chains, beta))
+    shape = (chains, 2)
+    draw = GraphDraw(np.zeros(shape), np.ones(shape), np.ones(shape), np.ones(shape))
+    theta, spread, reach = np.tile(common, (chains, 1)), np.full(shape, t), np.full(shape, 0.4)
+    seen = []
+    for i in range(600):
+        noise = draw_graph_noise(chains, 2, law, PRIOR, rng)
+        pairs = rotation_pairs(2, i, ordered=False)
+        draw, _, _ = sweep_graph(Y, draw, reach, theta, spread, PRIOR, law, noise, pairs)
+        if i >= 100:
+            seen.append(draw.theta)
+    draws = np.array(seen)
+    a, b = np.meshgrid(grid, grid, indexing="ij")
+    for found, exact in (
+        (np.tanh(draws[..., 0]), np.tanh(a)),
+        (np.tanh(draws[..., 1]), np.tanh(b)),
+        (np.abs(draws[..., 0]) > np.abs(draws[..., 1]), np.abs(a) > np.abs(b)),
+        (np.tanh(draws[..., 0] * draws[..., 1]), np.tanh(a * b)),
+    ):
+        means = found.mean(axis=0)  # of independent chains
+        error = means.std(ddof=1) / np.sqrt(chains)
+        # eight statistics; the grid has half of its diagonal in neither mode
+        gap = means.mean() - (density * exact).sum()
+        assert abs(gap) < 4.5 * error + 0.003, (beta, gap, error)

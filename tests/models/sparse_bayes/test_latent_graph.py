@@ -11,7 +11,12 @@ from secagg.core.arrays import Array
 from secagg.models.numerics.noise_posterior import factor_of
 from secagg.models.sparse_bayes import latent_graph
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
-from secagg.models.sparse_bayes.laplace_graph import GraphDraw, draw_graph_noise, sweep_graph
+from secagg.models.sparse_bayes.laplace_graph import (
+    GraphDraw,
+    draw_graph_noise,
+    rotation_pairs,
+    sweep_graph,
+)
 from secagg.models.sparse_bayes.latent_graph import (
     GivenGraph,
     begin_latent_graph,
@@ -51,7 +56,8 @@ def played(given: NoisyMatrix, chains: int, rounds: int, seed: int = 0) -> list[
         )
         F = latent_columns(latent, FACTORS)
         noise = draw_graph_noise(chains, 2, law, PRIOR, rng)
-        draw, _, _ = sweep_graph(F, draw, reach, theta, t, PRIOR, law, noise)
+        pairs = rotation_pairs(2, i, ordered=False)
+        draw, _, _ = sweep_graph(F, draw, reach, theta, t, PRIOR, law, noise, pairs)
         if not warmup:
             seen.append((draw.theta, draw.b, F @ np.swapaxes(F, 1, 2)))
     return [np.array(each) for each in zip(*seen, strict=True)]

@@ -11,7 +11,7 @@ from support.methods.playing import play, rows_of
 from secagg.contracts import COLLECTED_DRAWS, NoisyMatrix, PublicFacts, SiteRecords, State, Variable
 from secagg.core.arrays import Array
 from secagg.core.randomness import seeded_random
-from secagg.models.sparse_bayes import result as result_of_samplers
+from secagg.models.common import posterior_summary
 from secagg.models.sparse_bayes.base import DRAWS
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
@@ -19,6 +19,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
     matrices,
+    rotation_pairs,
     sweep_graph,
 )
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
@@ -87,7 +88,8 @@ def test_a_sweep_has_the_posterior_of_two_columns(n: int) -> None:
     for i in range(500):
         noise = draw_graph_noise(chains, 2, law, PRIOR, rng)
         theta, spread, reach = np.tile(common, (chains, 1)), np.full(shape, t), np.full(shape, 0.4)
-        draw, _, _ = sweep_graph(F, draw, reach, theta, spread, PRIOR, law, noise)
+        pairs = rotation_pairs(2, i, ordered=False)
+        draw, _, _ = sweep_graph(F, draw, reach, theta, spread, PRIOR, law, noise, pairs)
         if i >= 100:
             bent = np.tanh(draw.theta)
             seen.append(np.column_stack([bent, bent**2, np.log(draw.b), bent[:, :1] * bent[:, 1:]]))
@@ -184,7 +186,7 @@ def test_why_a_surrogate_must_not_be_used_is_its_first_note(
     converged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Terminal and report give the first note as the reason."""
-    monkeypatch.setattr(result_of_samplers, "MAX_R_HAT", np.inf if converged else 0.0)
+    monkeypatch.setattr(posterior_summary, "MAX_R_HAT", np.inf if converged else 0.0)
     summary = fit(SMALL, [rows_of(part) for part in simulated((40, 50))]).result.summary
     assert summary["converged"] is converged
     assert (summary["notes"][0] == NOT_DETERMINED) is converged
@@ -195,7 +197,8 @@ def test_a_site_keeps_number_and_scatter_only() -> None:
     """No array of its memory has the records' number as an axis; a rotation changes nothing."""
     part = simulated((30,))[0]
     message = {"theta": np.zeros((2, 1, 12)), "t": np.ones((2, 1, 12)),
-               "scale": np.full(4, HALF / 8), "records": 30}  # fmt: skip
+               "scale": np.full(4, HALF / 8), "records": 30,
+               **SMALL.begin_shared_state(public_of(2))}  # fmt: skip
     found = []
     for seed in (0, 1):
         turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(30, 30)))[0]
@@ -277,7 +280,8 @@ def test_a_site_without_information_draws_from_the_prior(size: int) -> None:
     public, shape = public_of(2), (20, 1, 12)
     method = SparseDirected(rounds=1500, warmup=0, chains=20, errors="gaussian")
     message = {"theta": np.full(shape, 0.1), "t": np.full(shape, 1e-4),
-               "scale": np.full(4, HALF / 8), "records": 500}  # fmt: skip
+               "scale": np.full(4, HALF / 8), "records": 500,
+               **method.begin_shared_state(public)}  # fmt: skip
     site, memory = rows_of(simulated((size,))[0]), State()
     random, above = seeded_random(bytes(32)), []
     for _ in range(150):

@@ -169,7 +169,7 @@ class TestField:
             y = rng.standard_normal(500)
             a = 0.35 * y + np.sqrt(1 - 0.35**2) * rng.standard_normal(500)
             data[f"s{k}"] = pd.DataFrame({"y": 10 * y, "a": a})
-        raw = job(name="sparse_markov", rounds=600)
+        raw = job(name="sparse_markov", rounds=2400)
         raw["columns"] = {name: raw["columns"][name] for name in ("y", "a")}
         summary = simulate(raw, data).summary
         (pair,) = summary["pairs"]

@@ -15,13 +15,13 @@ from support.fedlin.record_files import needs
 from reproductions.data import sachs
 from reproductions.harness.figures import Figure, Place, read_entries
 from reproductions.harness.findings import stated_rows
+from reproductions.harness.graph_scores import scores
 from reproductions.harness.pages import as_markdown
 from reproductions.notears_admm.figures import figure
 from reproductions.notears_admm.tasks import admm, mlp, paper_settings
 from reproductions.notears_admm.tasks import local_graphs as local
 from reproductions.notears_admm.tasks import pooled_moments as pooled
 from reproductions.notears_admm.tasks.data import data_of, moments_of
-from reproductions.notears_admm.tasks.scores import scores
 from secagg.errors import UsageError
 from secagg.experiments.runner.cell_store import batch_of, in_order
 from secagg.experiments.runner.cells import Outcome, cell, code_version, compute
@@ -296,7 +296,10 @@ def schedule_of(solver: Solver, rho: float, *, slower: bool = False) -> Schedule
 
 
 ADMM = {"penalty": 0.01, "lags": 0, "zero_diagonal": False, "threshold": 0.3}
-MLP_ADMM = {"penalty": 0.001, "hidden": 10, "zero_diagonal": False, "threshold": 0.3, "seed": 0}
+MLP_ADMM = {
+    "penalty": 0.001, "ridge": 0.0, "hidden": 10, "zero_diagonal": False, "threshold": 0.3,
+    "seed": 0,
+}  # fmt: skip
 MLP = {
     "hidden": 10, "standardise": False, "penalty": 0.01, "ridge": 0.01, "threshold": 0.3,
     "tolerance": 1e-8, "seed": 0,
@@ -340,7 +343,7 @@ def test_every_learner_setting_is_set_explicitly(
 ) -> None:
     """No cell rests on a default, but for names, the penalty of lags, and least values under noise.
 
-    There are neither lags nor noise.
+    There are neither lags nor noise, no knowledge, and more records than variables.
 
     A parameter that a learner gets in future has to be decided here.
     """
@@ -359,7 +362,7 @@ def test_every_learner_setting_is_set_explicitly(
     with pytest.raises(Called) as raised:
         task.compute(chosen)
     found = dict(raised.value.args[0])
-    unused = {"names", "variables", "lag_penalty", "at_least"}
+    unused = {"names", "variables", "lag_penalty", "at_least", "knowledge", "few_records"}
     assert found.keys() == signature.parameters.keys() - unused
     records = {"sites", "rows", "moments", "fits"}
     assert {name: value for name, value in found.items() if name not in records} == given

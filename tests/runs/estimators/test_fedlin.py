@@ -142,10 +142,12 @@ def test_other_levels_of_the_outcome_are_not_default_predictors() -> None:
     assert list(asked.coef_.columns) == ["intercept", "x", "y=c"]  # whoever names it, has it
 
 
-@pytest.mark.parametrize(("kind", "protocol"), [("hm1", "plain"), ("hm2", None), ("ditto", None)])
+@pytest.mark.parametrize(
+    ("kind", "protocol"), [("hm1", "plain"), ("hm2", None), ("full", None), ("ditto", None)]
+)
 def test_bounds_read_from_tables_are_noted(kind: str, protocol: str | None) -> None:
     """As everybody would know them; not those that are given."""
-    settings = {"rounds": 2, **(SETTINGS if kind == "hm2" else {})}
+    settings = {"rounds": 2, **(SETTINGS if kind in ("hm2", "full") else {})}
     model = FedLin(kind, settings=settings, protocol=protocol, seed=1)
     model.fit_sites(tables())
     noted = [note for note in model.result_.summary["notes"] if "read from the tables" in note]

@@ -17,11 +17,13 @@ from support.methods.fitted_ngms import (
 )
 from support.runs.run_folders import log_files
 
+from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, UsageError
 from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.models.neural.ngm.fitted.sampling import Effort
+from secagg.models.neural.ngm.revealer import REFITTED
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 
 LEVELS = ["none", "mild", "2"]
@@ -131,29 +133,95 @@ def test_the_graph_has_votes(run: FinishedNgmRun) -> None:
 
 
 @pytest.mark.parametrize(
-    "method",
+    ("method", "advice"),
     [
-        {"name": "moments"},
-        {"name": "fedngm", "network": "paper"},
-        {"name": "fedngm", "hidden": [3]},
+        ({"name": "moments"}, "fedngm"),
+        ({"name": "fedngm", "network": "paper"}, "masked"),
+        ({"name": "fedngr", "refit": False}, "refit = true"),
+        ({"name": "fedngr"}, "refit = true"),  # of a version without a refit
     ],
 )
-def test_other_results_are_refused(method: dict[str, Any]) -> None:
-    job, result = parse_job(ngm_job() | {"method": method}), ngm_result()
-    if "hidden" in method:
-        del result.arrays["output.bias"]
-    with pytest.raises(UsageError):
-        FinishedNgmRun.of(job, result)
+def test_runs_without_networks_that_estimate_are_refused(
+    method: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        FinishedNgmRun.of(parse_job(ngm_job() | {"method": method}), ngm_result())
+    assert caught.value.where == "the run" and advice in caught.value.advice
 
 
-def test_a_run_of_fedngr_is_used_in_the_same_way(run: FinishedNgmRun) -> None:
-    """A shared network without hidden layers has the same parameters, under other names."""
+def test_a_result_without_an_array_is_refused() -> None:
     result = ngm_result()
-    for kind, name in (("weight", "linear.weight"), ("bias", "output.bias")):
-        result.arrays[f"layer_1.{kind}"] = result.arrays.pop(name)
+    del result.arrays["output.bias"]
+    with pytest.raises(UsageError) as caught:
+        FinishedNgmRun.of(parse_job(ngm_job()), result)
+    assert caught.value.where == "the model"
+
+
+def test_of_a_run_of_fedngr_the_refitted_networks_answer(run: FinishedNgmRun) -> None:
+    result = ngm_result()
+    arrays = {f"{REFITTED}{name}": array for name, array in result.arrays.items()}
+    shrunk = {"layer_1.weight": result.arrays["linear.weight"] / 2, "log_sd": np.zeros(2)}
     job = parse_job(ngm_job() | {"method": {"name": "fedngr"}})
-    other = FinishedNgmRun.of(job, result)
+    other = FinishedNgmRun.of(job, Result(result.summary, arrays | shrunk))
     assert other.query({"g": "2"}, ["x"]) == run.query({"g": "2"}, ["x"])
+
+
+# --- intervals ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def of_records() -> FinishedNgmRun:
+    result = ngm_result()
+    result.summary["records"] = 400
+    return FinishedNgmRun.of(parse_job(ngm_job()), result)
+
+
+def test_intervals_are_of_sampling_and_not_of_monte_carlo(of_records: FinishedNgmRun) -> None:
+    """The mean of x given a level is that of its records: 20 % of 400, with sd 1."""
+    answer = of_records.query({"g": "2"}, ["x"], random=replayable_random(0))
+    (row,) = answer["columns"]
+    low, high = row["mean_interval"]
+    assert row["exact"] and row["mean_error"] == 0
+    assert (low + high) / 2 == pytest.approx(row["mean"])
+    # a prior of precision 1, and .96 / root 200 for the replicates, 4 times
+    assert (high - low) / 2 == pytest.approx(1.984 / np.sqrt(80), rel=0.3)
+    assert answer["interval"] == {"level": 0.95, "unavailable": None}
+    drawn = of_records.query({"x": 0.8}, ["g", "y"], effort=FEW, random=replayable_random(0))
+    levels, (low, high) = drawn["columns"][0]["levels"], drawn["columns"][1]["mean_interval"]
+    for level in levels:
+        assert 0 < level["interval"][0] < level["probability"] < level["interval"][1] < 1
+    assert low < drawn["columns"][1]["mean"] < high
+
+
+def test_without_anything_given_a_share_has_nearly_its_binomial_error(
+    of_records: FinishedNgmRun,
+) -> None:
+    (row,) = of_records.query({}, ["g"], effort=FEW, random=replayable_random(0))["columns"]
+    for level, share in zip(row["levels"], SHARES, strict=True):
+        low, high = level["interval"]
+        error = 1.984 * np.sqrt(share * (1 - share) / 400)
+        assert error * 0.7 < (high - low) / 2 < 1.8 * error
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"method": {"name": "fedngm", "hidden": [], "learn_from": "samples"}, "records": 400},
+        {"method": {"name": "fedngm", "hidden": [], "algorithm": "fedavg"}, "records": 400},
+        {
+            "method": {"name": "fedngm", "hidden": [], "edges": "all", "standardise": False},
+            "privacy": {"placement": "round", "epsilon": 8, "delta": 1e-5, "adjacency": "replace"},
+            "records": 400,
+        },
+    ],
+)
+def test_where_an_error_is_not_known_there_is_no_interval(changed: dict[str, Any]) -> None:
+    result, changed = ngm_result(), dict(changed)
+    if "records" in changed:
+        result.summary["records"] = changed.pop("records")
+    answer = FinishedNgmRun.of(parse_job(ngm_job() | changed), result).query({"g": "2"}, ["x"])
+    assert answer["interval"]["unavailable"] and "mean_interval" not in answer["columns"][0]
 
 
 def test_a_folder_is_read(tmp_path: Path, run: FinishedNgmRun) -> None:

@@ -13,7 +13,7 @@ graphs whose order is known.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,12 @@ from secagg.models.numerics.gaussian_draws import inverse_gamma
 from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw
+from secagg.models.sparse_bayes.joint.common_moves import choose, exchange_places, in_pairs, propose
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
     entry_positions,
+    rotation_pairs,
     sweep_graph,
 )
 from secagg.models.sparse_bayes.latent_graph import (
@@ -36,11 +38,13 @@ from secagg.models.sparse_bayes.latent_graph import (
     draw_latent_graph,
     latent_columns,
 )
+from secagg.models.sparse_bayes.metropolis.alternatives import pairs_of, score_alternatives
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import paper_update
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 P = 3
 NOISE = NoisePrior(shape=3.0, scale=2.0)
@@ -147,6 +151,43 @@ def latent_of(Y: Array, case: Case, rng: np.random.Generator) -> Any:
     return {**latent, "X": X, "released": M + E + np.swapaxes(np.triu(E, 1), 1, 2)}
 
 
+def moved_together(
+    common: Common, sites: list[GraphDraw], data: list[Array], case: Case, number: int,
+    rng: np.random.Generator,
+) -> tuple[Common, list[GraphDraw], Flags]:  # fmt: skip
+    """Choose between the present graphs of all and an alternative; b and w are drawn later."""
+    pairs, ordered = pairs_of(P, number), case.ordered
+    # as if there were few records, so that shifts are long
+    proposed = propose(graphs(common.theta), pairs, 10, rng, ordered=ordered)
+    places = exchange_places(pairs, proposed.reversal, P, ordered=ordered)
+    others, total = [], np.zeros((len(common.rho), 2 ** len(pairs)))
+    for site, Y in zip(sites, data, strict=True):
+        d = np.take_along_axis(site.theta - common.theta, places, axis=1)
+        others.append(
+            replace(site, theta=proposed.theta + d, v=np.take_along_axis(site.v, places, 1))
+        )
+        total += score_alternatives(
+            Y, graphs(site.theta), graphs(others[-1].theta), pairs, np.ones((len(Y), 1)), NOISE,
+            law_of(Y, case), -1e12,
+        )[:, 0]  # fmt: skip
+    common, _, taken = choose(common, {}, proposed, total, pairs, PRIOR, rng, p=P)
+    changed = in_pairs(pairs, taken, P, ordered=ordered)
+    moved = [
+        replace(
+            site,
+            theta=np.where(changed, other.theta, site.theta),
+            v=np.where(changed, other.v, site.v),
+        )
+        for site, other in zip(sites, others, strict=True)
+    ]
+    return common, moved, taken
+
+
+def law_of(Y: Array, case: Case) -> ErrorLaw:
+    """Return the law of a site's errors; exact moments stand for as many records as they say."""
+    return ErrorLaw(case.degree, Y.shape[-1])
+
+
 def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, case: Case) -> Array:
     """Return z of every statistic: what came out against fresh draws."""
     rng = np.random.default_rng(seed)
@@ -163,8 +204,12 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
         data.append(Y)
         latents.append(latent_of(Y, case, rng) if case.noise else {})
     reach = np.full((replicates, case.entries), 0.5)
-    for _ in range(rounds):
+    moved = np.zeros(2)
+    for number in range(rounds):
         sent = []
+        if not case.noise:
+            common, sites, taken = moved_together(common, sites, data, case, number, rng)
+            moved += [taken.sum(), taken.size]
         for i, (n, Y) in enumerate(zip(records, data, strict=True)):
             law, site = ErrorLaw(case.degree, n), sites[i]
             if case.noise:
@@ -174,7 +219,10 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
                 )  # fmt: skip
                 Y = latent_columns(latents[i], np.ones(P))  # noqa: PLW2901
             noise = draw_graph_noise(replicates, P, law, NOISE, rng, ordered=case.ordered)
-            site, _, _ = sweep_graph(Y, site, reach, common.theta, common.t, NOISE, law, noise)
+            pairs = rotation_pairs(P, number, ordered=case.ordered)
+            site, _, _ = sweep_graph(
+                Y, site, reach, common.theta, common.t, NOISE, law, noise, pairs
+            )
             held = SiteDraw(site.theta, site.b, site.w, site.v)
             update, _ = paper_update(held, common.theta, common.t, FLOOR)
             sites[i] = site
@@ -185,6 +233,7 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
         common = spike_slab.paper(common, one, d, dd, len(records), PRIOR, rng)
         for site in sites:  # lambda is held, for the statistics: no sweep begins with w
             site.w[:] *= common.t / before
+    assert case.noise or 0.05 < moved[0] / moved[1] < 0.95  # so the moves are tested
     after = statistics(common, sites)
     expected = statistics(*fresh(replicates, len(records), case, rng))
     error = np.sqrt((after.var(axis=1) + expected.var(axis=1)) / replicates)

@@ -179,7 +179,7 @@ def test_rounds_leave_the_joint_density_unchanged(
     before, shape = functions(world), world.common.theta.shape
     line = {"shift": np.zeros(shape), "direction": draw_direction(shape, rng)}
     rngs = [np.random.default_rng([n, k]) for k in range(SITES)]
-    prior, moved = model.constants(SITES * n), 0.0
+    moved = 0.0
     now, noise_state, sites = world.common, {**asdict(world.shared), **line}, world.sites
     for number in range(rounds):
         told = Round(now.theta, now.t, number, False, noise_state)
@@ -189,9 +189,8 @@ def test_rounds_leave_the_joint_density_unchanged(
         shared = SharedCovariance(noise_state["precision"], noise_state["share"])
         # theta_k was integrated out of the draw of theta, so it counts only after the sites' draws
         after = functions(World(now, shared, sites))
-        now, total, noise_state = model.draw_noise_state(now, total, noise_state, SITES, prior, rng)
+        now, noise_state = model.draw_round(now, total, noise_state, number, SITES, SITES * n, rng)
         moved += float(np.mean(noise_state["shift"] != 0)) / rounds
-        now = model.draw_common(now, total, SITES, prior, rng)
     assert moved > 0.1  # so the test can fail
     for name, values in before.items():
         change = after[name] - values

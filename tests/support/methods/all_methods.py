@@ -38,13 +38,14 @@ CASES: dict[str, dict[str, Any]] = {
     "local_graphs": {"learner": "notears", "variables": ["x", "y"]},
     "sparse_regression": {"outcome": "z", "predictors": ["x", "y"], **SHORT_SAMPLER},
     "sparse_markov": {"variables": ["x", "y", "z"], **SHORT_SAMPLER},
-    "sparse_directed": {"variables": ["x", "y"], **SHORT_SAMPLER},
+    "sparse_directed": {"variables": ["x", "y"], "temperatures": 2, **SHORT_SAMPLER},
     "fedavg": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm1": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
     "fedlin_hm2": {"outcome": "z", "predictors": ["x", "y"], "rounds": 5},
+    "fedlin_full": {"outcome": "z", "predictors": ["x", "y"], "draws": 100},
     "torch_module": {"outcome": "case", "module_settings": {"hidden": [3]}, "rounds": 4},
     "fedngm": {"hidden": [2], "rounds": 4},
-    "fedngr": {"hidden": [3], "rounds": 4},
+    "fedngr": {"hidden": [3], "rounds": 4, "refit_rounds": 4},
 }
 """Settings of every registered method, small, over the columns of `records`."""
 SITES = ("north", "south", "west")

@@ -150,9 +150,14 @@ def ngm_result() -> Result:
     return Result(summary, mixed_arrays())
 
 
-def ngm_folder(folder: Path) -> Path:
-    """Write as much of a run's folder as is needed to use its result."""
+def ngm_folder(folder: Path, records: int | None = None) -> Path:
+    """Write as much of a run's folder as is needed to use its result.
+
+    records: their number, without which there are no intervals
+    """
     result, job = ngm_result(), parse_job(ngm_job())
+    if records is not None:
+        result.summary["records"] = records
     folder.mkdir(parents=True)
     agreed = {"job": job.model_dump(mode="json"), "roster": [], "plan": [], "nonce": "",
               "session": "", "secagg": "", "randomness": "",

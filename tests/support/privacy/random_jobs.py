@@ -67,7 +67,9 @@ def random_method(rng: np.random.Generator, *, torch: bool = True) -> dict[str, 
             given = {"outcome": outcome, "predictors": some, "family": family}
             return {"name": name, "rounds": rounds, **given}
         case "fedngr" | "fedngm":
-            more = {"edges": "all", "count_fit": False} if name == "fedngm" else {}
+            more: dict[str, Any] = {"refit_rounds": min(rounds, 6)}
+            if name == "fedngm":
+                more = {"edges": "all", "count_fit": False}
             network = str(rng.choice(["masked", "paper"])) if name == "fedngm" else None
             more |= {"network": network} if network else {}
             settings = {"hidden": [int(rng.integers(1, 5))], "standardise": bool(rng.integers(2))}

@@ -69,7 +69,8 @@ def job(method: str, protocol: str, **changed: Any) -> dict[str, Any]:
             "name": "sparse_markov", "variables": ["x", "y", "z", "x2"], "fdr": 0.4, **SPARSE
         },
         "sparse_directed": {
-            "name": "sparse_directed", "variables": ["x", "y", "z"], "fdr": 0.4, **SPARSE
+            "name": "sparse_directed", "variables": ["x", "y", "z"], "fdr": 0.4,
+            "temperatures": 2, **SPARSE
         },
     }  # fmt: skip
     settings = {"paillier": {"key_bits": 2048}}.get(protocol, {})

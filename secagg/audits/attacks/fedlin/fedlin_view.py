@@ -1,4 +1,4 @@
-"""What attacks on FedLin's HM1 and HM2 share: each site's regression, and attacks on messages."""
+"""What attacks on FedLin's hierarchies share: each site's regression, and attacks on messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from secagg.audits.site_errors import mean_errors, relative_errors
 from secagg.audits.views import SeenRound, View
 from secagg.contracts import SiteRecords
 from secagg.core.arrays import Array
-from secagg.models.fedlin.base import NOISE, ROUNDS
-from secagg.models.fedlin.hm1 import FedLinHm1
-from secagg.models.fedlin.hm2 import FedLinHm2
+from secagg.models.fedlin.base import NOISE, ROUNDS, FedLinModel
 
 _POOLED_WEIGHT = 4  # records that the pooled variance counts in a site's own, `variance = "site"`
 
@@ -57,9 +55,10 @@ class MessageAttack(Attack):
         return Finding.exact(min(errors["least_errors"].values()), baseline, **errors)
 
 
-def at_random(method: FedLinHm1 | FedLinHm2) -> str:
+def at_random(method: FedLinModel) -> str:
     """Return why a run depends on random choices of its sites; "" if it does not."""
-    if method.holdout or method.participation < 1 or getattr(method, "batch", None) is not None:
+    some = getattr(method, "participation", 1.0) < 1
+    if method.holdout or some or getattr(method, "batch", None) is not None:
         return "sites choose at random which records they use, or when they take part"
     return ""
 
@@ -72,7 +71,7 @@ def stage_rounds(view: View, stage: str = ROUNDS) -> list[SeenRound]:
 def regression_of(view: View, rows: SiteRecords) -> Regression:
     """Return a site's regression, from its records and the units of the run."""
     method, message = view.planned.method, stage_rounds(view)[0].message
-    assert isinstance(method, FedLinHm1 | FedLinHm2)
+    assert isinstance(method, FedLinModel)
     layout = method.layout(view.planned.public)
     X, y = layout.design(rows.values[:, layout.columns], message["centre"], message["scale"])
     own = layout.intercept == "site"
@@ -89,7 +88,7 @@ def regression_of(view: View, rows: SiteRecords) -> Regression:
 def noise_of(alone: View) -> float:
     """Return the noise variance of a site, from its messages (`View.alone`)."""
     method, message = alone.planned.method, stage_rounds(alone)[0].message
-    assert isinstance(method, FedLinHm1 | FedLinHm2)
+    assert isinstance(method, FedLinModel)
     pooled, asked = float(message["noise"][0]), stage_rounds(alone, NOISE)
     if not asked:
         return pooled
@@ -98,9 +97,7 @@ def noise_of(alone: View) -> float:
     return _site_noise(method, squares, float(own["freedom"][0]), pooled)
 
 
-def _site_noise(
-    method: FedLinHm1 | FedLinHm2, squares: float, freedom: float, pooled: float
-) -> float:
+def _site_noise(method: FedLinModel, squares: float, freedom: float, pooled: float) -> float:
     """Return the noise variance that a site uses; squares: of its residuals."""
     if method.variance == "pooled" or method.noise_sd is not None or not freedom:
         return pooled

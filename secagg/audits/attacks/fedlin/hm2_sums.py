@@ -38,6 +38,8 @@ from secagg.audits.attacks.fedlin.hm2_solved_sums import (
 from secagg.audits.contract import Attack, Finding, Limit, Truth
 from secagg.audits.site_errors import errors_by_site, mean_errors, order_of, relative_errors
 from secagg.audits.views import View, Who
+from secagg.contracts import Method
+from secagg.models.fedlin.base import FedLinModel
 from secagg.models.fedlin.hm2 import POINTS_STAGE, FedLinHm2
 from secagg.models.numerics.natural_gaussian import Natural, symmetric
 
@@ -52,21 +54,25 @@ _RAMP = 9.9  # factor of the precision in a round of `query_sites`, up to 1e10
 _NEAR, _FAR, _NONE = -1.0, -10.0, -40.0  # log tau: from where X'X matters to where it is all
 
 
-class _Hm2Sums(Attack):
-    """What both attacks share."""
+class SolvedSums(Attack):
+    """What attacks share that solve such sums, of HM2 or of `fedlin_full`."""
 
-    source: ClassVar[str] = "docs/math/hm2-shared-posterior.md"
     knows: ClassVar[str] = "the method's settings"
     metric: ClassVar[str] = "gram_error"
     meaning: ClassVar[str] = "smallest relative error of a site's X'X / sigma^2"
 
     most_unknowns: ClassVar[int] = _MOST_UNKNOWNS
 
+    @staticmethod
+    def suits(method: Method) -> str:
+        """Return why it does not apply to a method."""
+        return ""
+
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
         method = view.planned.method
-        if not isinstance(method, FedLinHm2) or method.prior != "normal":
-            return 'for fedlin_hm2 with the prior "normal"'
+        if not isinstance(method, FedLinModel) or self.suits(method):
+            return self.suits(method) or "for FedLin"
         d = method.layout(view.planned.public).d
         unknown = len(view.sites) * d * (d + 3) // 2
         if unknown > self.most_unknowns:
@@ -106,11 +112,18 @@ class _Hm2Sums(Attack):
         return Finding.failure(failed, inf, nan, **details, bound=bound)
 
 
-class Hm2Points(_Hm2Sums):
+def _of_hm2(method: Method) -> str:
+    suits = isinstance(method, FedLinHm2) and method.prior == "normal"
+    return "" if suits else 'for fedlin_hm2 with the prior "normal"'
+
+
+class Hm2Points(SolvedSums):
     """Solve the sums at the points of a run that follows the protocol."""
 
+    source: ClassVar[str] = "docs/math/hm2-shared-posterior.md"
     name: ClassVar[str] = "hm2_points"
     title: ClassVar[str] = "The sums of FedLin HM2 at its points, solved for every site's X'X"
+    suits = staticmethod(_of_hm2)
 
     def why_not(self, view: View) -> str:
         """Return why it does not apply."""
@@ -138,12 +151,14 @@ def _thinned(sums: PointSums) -> PointSums:
     return PointSums(sums.tau[kept], sums.precision[kept], sums.shift[kept])
 
 
-class Hm2Invented(_Hm2Sums):
+class Hm2Invented(SolvedSums):
     """Send densities that are narrow around chosen points, and solve the answers."""
 
+    source: ClassVar[str] = "docs/math/hm2-shared-posterior.md"
     name: ClassVar[str] = "hm2_invented"
     title: ClassVar[str] = "Invented messages of FedLin HM2, solved for every site's X'X"
     views: ClassVar[tuple[Who, ...]] = (Who.DISHONEST,)
+    suits = staticmethod(_of_hm2)
     most_unknowns: ClassVar[int] = _MOST_INVENTED
 
     def why_not(self, view: View) -> str:

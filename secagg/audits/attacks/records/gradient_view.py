@@ -12,7 +12,8 @@ with V', rho2' and W' of the round before, and beta = 0 in the first one.
 
 The site's search for B ends where the gradient of (4) is 1e-5 or less, so B has an error of up to
 1e-5 / rho2. For a sum over K sites, B is the mean of the sites' optima if rho2 is replaced by
-K rho2; they differ by about 1 / rho2. So the last rounds, with the largest rho2, are solved.
+K rho2; they differ by about 1 / rho2. So the last rounds, with the largest rho2, are solved. With
+solver "gradient" a contribution is the gradient itself, at the networks that were sent.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from secagg.models.neural.record_gradients import record_gradients
 from secagg.models.neural.rounds import TRAIN
 from secagg.models.neural.torch_module import TorchModule
 from secagg.models.notears_admm.mlp import NotearsMlpAdmm
+from secagg.models.notears_admm.mlp_private import GRADIENT
 from secagg.models.notears_admm.range import CONSENSUS
 
 _T = TypeVar("_T")
@@ -91,12 +93,16 @@ def _fedsgd(view: View, method: TorchModule) -> Gradients | None:
 def _consensus(view: View, method: NotearsMlpAdmm) -> Gradients:
     networks = method.networks(view.planned.public)
     chosen = tuple(int(i) for i in method.chosen(view.planned.public))
-    rounds = [seen for seen in view.rounds if seen.stage == CONSENSUS]
+    stage = GRADIENT if method.pooled else CONSENSUS
+    rounds = [seen for seen in view.rounds if seen.stage == stage]
     message, K = rounds[0].message, len(view.sites)
     n, centre, scale = message["records"], message["centre"], message["scale"]
     units, found = method.units(networks, scale), list[tuple[Array, Array]]()
     rho2, before = 0.0, None
     for seen in rounds:
+        if method.pooled:
+            found.append((seen.message["W"], -seen.total["slopes"] * units))
+            continue
         rho2, W = method.schedule.next_rho2(rho2), seen.message["W"]
         V = seen.total["slopes"] * units
         beta = np.zeros_like(V)
@@ -104,7 +110,7 @@ def _consensus(view: View, method: NotearsMlpAdmm) -> Gradients:
             beta = before[1] + K * before[2] * (before[0] - W)
         found.append((W + (V - beta) / (K * rho2), V))
         before = W, V, rho2
-    late = found[-_ROUNDS:]
+    late = _some(found) if method.pooled else found[-_ROUNDS:]
 
     def of_each(X: Array) -> Array:
         return np.hstack([slopes_of_each(networks, X, B) for B, _ in late])

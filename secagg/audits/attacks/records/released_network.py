@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from secagg.models.neural.learner import Learner
 from secagg.models.neural.ngm.layout import ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.ngm.revealer import FedNgr
+from secagg.models.neural.ngm.revealer import FedNgr, refitted
 from secagg.models.neural.ngm.shared_network import SharedNetwork
 from secagg.models.neural.rounds import NetworkRounds
 from secagg.models.neural.torch_module import TorchModule
@@ -26,24 +27,36 @@ if TYPE_CHECKING:
 
 
 def network_of(planned: Planned, result: Result) -> Learner | None:
-    """Return the network of a result; None if it has none."""
-    method, public, arrays = planned.method, planned.public, result.arrays
+    """Return the network of a result, of `fedngr` the refitted one; None if it has none."""
+    method, public, arrays = planned.method, planned.public, _arrays(planned, result)
     if isinstance(method, TorchModule):
         return method.learner(public)
     if not isinstance(method, FedNgm | FedNgr):
         return None
     layout = ngm_layout(public, method.variables)
     centre, scale = arrays["centre"], arrays["scale"]
-    if isinstance(method, FedNgr) or method.network == "paper":
+    if isinstance(method, FedNgr):
+        if not method.refit:
+            return SharedNetwork(layout, method.hidden, centre, scale)
+        method = method.networks
+    if method.network == "paper":
         return SharedNetwork(layout, method.hidden, centre, scale)
     return MaskedNetwork(layout, method.hidden, arrays["graph"].astype(np.bool_), centre, scale)
+
+
+def _arrays(planned: Planned, result: Result) -> Mapping[str, Array]:
+    """Return the arrays of that network."""
+    method = planned.method
+    if isinstance(method, FedNgr) and method.refit:
+        return refitted(result.arrays)
+    return result.arrays
 
 
 def losses(planned: Planned, result: Result, records: Array) -> Array:
     """Return the loss of each record at the parameters of a result."""
     network = network_of(planned, result)
     assert network is not None
-    return record_losses(network, network.blocks.join(result.arrays), records)
+    return record_losses(network, network.blocks.join(_arrays(planned, result)), records)
 
 
 def training_work(view: View, records: float) -> float:
@@ -55,7 +68,9 @@ def training_work(view: View, records: float) -> float:
     method, public, K = view.planned.method, view.planned.public, len(view.sites)
     assert isinstance(method, NetworkRounds | FedNgr)
     rounds = method.rounds
-    if isinstance(method, NetworkRounds):
+    if isinstance(method, FedNgr):
+        rounds += method.refit_rounds if method.refit else 0
+    else:
         rounds *= method.epochs if method.algorithm == "fedavg" else 1
         records *= method.sampling_rate
     if isinstance(method, FedNgm) and method.learn_from == "samples":

@@ -28,7 +28,6 @@ a column without an edge               its marginal distribution
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -58,6 +57,7 @@ from secagg.core.arrays import Array
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
+from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.units import records_in
 from secagg.models.neural.graph_votes import merge, pack, vote_level
 from secagg.models.neural.graph_votes import shown as visible
@@ -72,9 +72,9 @@ from secagg.models.neural.ngm.fit_stage import FIT, calibration, fit_counts, fit
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
-from secagg.models.neural.ngm.networks import Network, equation_1, leaks
+from secagg.models.neural.ngm.networks import Network, equation_1, leaks, masked_network, no_facts
 from secagg.models.neural.ngm.penalty import quadratic_penalty
-from secagg.models.neural.ngm.settings import NgmSettings
+from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
 from secagg.models.neural.ngm.standardisation import (
     centre_and_scale,
@@ -90,6 +90,7 @@ LABELS: Final[dict[str, Label]] = {
     "loss": ("Loss", "mean over all records; with adam and sgd, before the last step"),
     "parameters": ("Parameters", "numbers that the networks have"),
     "rounds": ("Rounds", ""),
+    "records": ("Records", "of all sites"),
     "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
 }
 
@@ -144,7 +145,7 @@ class FedNgm(NgmSettings):
         layout = ngm_layout(public, self.variables)
         self.check_settings(layout, public)
         require_torch(self.name)
-        parameters = self._network(layout, _no_facts(layout)).blocks.size
+        parameters = self._network(layout, no_facts(layout)).blocks.size
         train = self.train_stage(parameters, public)
         if self.noised(public):
             return (train,)
@@ -213,7 +214,8 @@ class FedNgm(NgmSettings):
             theta = checked_parameters(message, network.blocks.size)
             model = fitted_model(network, theta, public)
             return fit_counts(model, rows.values[:, list(layout.chosen)]), memory
-        memory = memory or facts
+        if "graph" not in memory:
+            memory = memory | facts
         values, weight = rows.values, None
         if self.learn_from == "samples" and isinstance(network, MaskedNetwork):
             if "samples" not in memory:
@@ -282,7 +284,7 @@ class FedNgm(NgmSettings):
         if "ended" in training:
             return state | {"status": FIT, "fit": shown(total)}
         network = self._network(layout, state["facts"])
-        penalty = self._penalty(network, state["facts"])
+        penalty = self._penalty(network, state["facts"], noised=state["noised"])
         records = state["records"] or (self.samples * sites if "alone" in state else None)
         after = self.advance_training(
             training, total, penalty, None if state["noised"] else records
@@ -304,10 +306,17 @@ class FedNgm(NgmSettings):
             edges = edge_positions(layout, self.edges, "method.edges")
         graph = layout.graph(edges).astype(np.uint8)
         facts = {"graph": graph, "centre": centre, "scale": scale}
-        start = self._network(layout, facts).initial(self.seed)
+        return self.begin_networks({**state, "votes": votes}, facts, records)
+
+    def begin_networks(self, state: State, facts: State, records: int | None) -> State:
+        """Return the state in which the networks of a graph are trained.
+
+        state: layout, max_rows, noised, votes; facts: graph, centre and scale
+        records: their number, if it is known
+        """
+        start = self._network(NgmLayout.of(state["layout"]), facts).initial(self.seed)
         training = self.begin_training(start, state["max_rows"], state["noised"])
-        return {**state, "status": TRAIN, "facts": facts, "votes": votes, "records": records,
-                "training": training}  # fmt: skip
+        return {**state, "status": TRAIN, "facts": facts, "records": records, "training": training}
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, and the parameters by block."""
@@ -328,11 +337,15 @@ class FedNgm(NgmSettings):
             "names": list(names),
             "edges": edges,
             "parameters": network.blocks.size,
+            **({"records": int(counted.records)} if public.clip is None else {}),
             **self.training_summary(training),
         }
-        theta = training["optimiser"]["best"]
+        theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
         if isinstance(network, SharedNetwork):
             summary["derivatives"] = leaks(network, graph, theta, self.seed)
+        elif self.hidden and penalty > WEAK_PENALTY:
+            advice = f"The penalty was {penalty:g}; a smaller one shrinks less."
+            summary = marked_shrunk(summary, "curved dependences", advice)
         arrays = dict(network.blocks.split(theta))
         arrays |= {name: arrays[name] * mask for name, mask in network.masks.items()}
         arrays |= state["facts"]
@@ -356,29 +369,12 @@ class FedNgm(NgmSettings):
         if self.network == "paper":
             return SharedNetwork(layout, self.hidden, facts["centre"], facts["scale"])
         named = (facts[name].tobytes() for name in ("graph", "centre", "scale"))
-        return _masked_network(layout, self.hidden, *named)
+        return masked_network(layout, self.hidden, *named)
 
-    def _penalty(self, network: Network, facts: State) -> Penalty:
+    def _penalty(self, network: Network, facts: State, *, noised: bool = False) -> Penalty:
         if isinstance(network, SharedNetwork):
             return equation_1(network, facts["graph"], self.path_penalty)
-        return quadratic_penalty(network.blocks, self.penalty, self.linear_penalty)
-
-
-@lru_cache(maxsize=16)
-def _masked_network(
-    layout: NgmLayout, hidden: tuple[int, ...], graph: bytes, centre: bytes, scale: bytes
-) -> MaskedNetwork:
-    """Return the network of these facts; one object, because what is found out about it is kept."""
-    edges = np.frombuffer(graph, dtype=np.uint8).reshape(layout.d, layout.d)
-    units = (np.frombuffer(each, dtype=np.float64) for each in (centre, scale))
-    return MaskedNetwork(layout, hidden, edges.astype(np.bool_), *units)
-
-
-def _no_facts(layout: NgmLayout) -> State:
-    """Return facts with which a network can be measured."""
-    zeros = np.zeros(layout.variables)
-    graph = np.zeros((layout.d, layout.d), dtype=np.uint8)
-    return {"graph": graph, "centre": zeros, "scale": zeros}
+        return quadratic_penalty(network.blocks, self.hidden_penalty(noised), self.linear_penalty)
 
 
 def _checked_facts(message: Body, layout: NgmLayout, memory: State) -> State:
@@ -390,7 +386,7 @@ def _checked_facts(message: Body, layout: NgmLayout, memory: State) -> State:
         and graph.shape == (layout.d, layout.d)
     ):
         raise PeerError("message", "the coordinator's graph has the wrong shape or type")
-    if memory and not np.array_equal(graph, memory["graph"]):
+    if "graph" in memory and not np.array_equal(graph, memory["graph"]):
         raise PeerError("message", "the coordinator changed the graph")
     if np.any(graph > 1) or np.any(graph != graph.T) or np.any(np.diag(graph)):
         raise PeerError("message", "the coordinator's graph is not symmetric and without loops")

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
+from secagg.contracts import State
 from secagg.core.arrays import Array
+from secagg.models.neural.ngm.layout import NgmLayout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.path_norms import PathTerm, path_penalty
 from secagg.models.neural.ngm.shared_network import SharedNetwork, forbidden_paths, self_paths
@@ -18,6 +21,23 @@ from secagg.models.neural.rounds import Penalty
 
 NetworkKind = Literal["masked", "paper"]
 Network = MaskedNetwork | SharedNetwork
+
+
+@lru_cache(maxsize=16)
+def masked_network(
+    layout: NgmLayout, hidden: tuple[int, ...], graph: bytes, centre: bytes, scale: bytes
+) -> MaskedNetwork:
+    """Return the network of these facts; one object, because what is found out about it is kept."""
+    edges = np.frombuffer(graph, dtype=np.uint8).reshape(layout.d, layout.d)
+    units = (np.frombuffer(each, dtype=np.float64) for each in (centre, scale))
+    return MaskedNetwork(layout, hidden, edges.astype(np.bool_), *units)
+
+
+def no_facts(layout: NgmLayout) -> State:
+    """Return facts with which a network can be measured."""
+    zeros = np.zeros(layout.variables)
+    graph = np.zeros((layout.d, layout.d), dtype=np.uint8)
+    return {"graph": graph, "centre": zeros, "scale": zeros}
 
 
 def equation_1(network: SharedNetwork, graph: Array, factor: float) -> Penalty:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secagg.core.arrays import Array
+from secagg.models.neural.ngm.layout import NgmLayout
 from secagg.models.neural.parameters import Blocks
 from secagg.models.neural.rounds import Penalty
 
@@ -50,6 +51,16 @@ def path_norms(weights: Sequence[Array]) -> Array:
     for weight in weights[1:]:
         product = np.abs(weight) @ product
     return product
+
+
+def edge_strengths(layout: NgmLayout, norms: Array) -> Array:
+    """Return the path norms between columns, symmetric, shape (columns, columns).
+
+    Of the variables of two columns, the largest path norm in each direction counts.
+    """
+    positions = [list(column.positions) for column in layout.columns]
+    between = np.array([[np.max(norms[np.ix_(o, i)]) for i in positions] for o in positions])
+    return np.asarray((between + between.T) / 2)
 
 
 def path_slopes(weights: Sequence[Array], paths: Array) -> list[Array]:

@@ -11,6 +11,12 @@ Two columns have an edge if the larger path norm between their variables, as a m
 directions, exceeds `threshold`. The training runs over secure sums of gradients over records, like
 that of `fedngm`. The coordinator alone computes the penalty.
 
+(1) shrinks every dependence, so the network that finds the graph gives biased means and
+probabilities. Once the graph is found, the networks of `fedngm` are fitted to it anew, without (1)
+and from other starting weights, in further rounds ("refit"). Queries, predictions and samples use
+them. This is the relaxed lasso (Meinshausen, Computational Statistics & Data Analysis 2007) with
+networks in place of coefficients.
+
 With `learn_from = "samples"`, the paper's consensus by distillation: each site finds its own graph
 in the same way, trains the networks of `fedngm` on it, and draws samples. The sums are then over
 samples. In the paper, each site sends its revealer to the coordinator, which draws the samples;
@@ -28,9 +34,10 @@ noise at each round, tried with 3000 records of 6 columns and epsilon 8, no edge
 
 What the transcript determines (Guarantees: only this)
     * The number of records, each variable's pooled mean and variance (if standardised).
-    * The pooled loss and its gradient at the parameters of every round. Sites keep no state and
-      send no graph, so nothing depends on how records are split over sites. With samples, loss and
-      gradient are means over the sites' samples, which depend on the split.
+    * The pooled loss and its gradient at the parameters of every round, also of the refit. Sites
+      keep no state and send no graph, so nothing depends on how records are split over sites. With
+      samples, loss and gradient are means over the sites' samples, which depend on the split.
+    * The last sum of `fedngm`, after the refit: the counts of `secagg.models.neural.ngm.fit_stage`.
 
 =====================================  =============================================================
 case                                   result
@@ -43,6 +50,7 @@ two columns that are equal             an edge between them; their other edges m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
@@ -73,6 +81,7 @@ from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.units import records_in
 from secagg.models.neural.ngm.distillation import (
     MAX_SAMPLES,
@@ -80,11 +89,14 @@ from secagg.models.neural.ngm.distillation import (
     own_network,
     samples_from,
 )
+from secagg.models.neural.ngm.fit_stage import FIT
 from secagg.models.neural.ngm.layout import NgmLayout, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
-from secagg.models.neural.ngm.path_norms import path_norms
+from secagg.models.neural.ngm.method import FedNgm
+from secagg.models.neural.ngm.path_norms import edge_strengths, path_norms
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.ngm.proximal import proximal_step
+from secagg.models.neural.ngm.settings import STRONG_PENALTY
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.models.neural.ngm.standardisation import (
     centre_and_scale,
@@ -96,16 +108,23 @@ from secagg.models.neural.optimisers import adam_lengths
 from secagg.models.neural.rounds import TRAIN, NetworkRounds, network_facts
 from secagg.models.neural.torch_import import require_torch
 
-UNITS = "units"
+UNITS, REFIT = "units", "refit"
+REFITTED: Final = "refit."
+"""Begins the names of the refitted networks' arrays."""
+ASK_THE_REFIT: Final = "Means and probabilities come from the refit (`secagg query`)."
 _MAX_UNITS = 10_000
 _OWN_HIDDEN: Final = (10,)  # of the networks that a site's samples come from: defaults of `fedngm`
-_OWN_PENALTY: Final = 20.0
 _OWN_LINEAR_PENALTY: Final = 1.0
 _LABELS = {
     "loss": ("Loss", "mean over all records, at the end"),
     "parameters": ("Parameters", "numbers that the network has"),
     "rounds": ("Rounds", ""),
+    "records": ("Records", "of all sites"),
     "largest_self_path": ("Largest self path", "0 if no output depends on its own column"),
+    "refit_loss": ("Loss after the refit", "mean over all records"),
+    "refit_rounds": ("Rounds of the refit", ""),
+    "refit_parameters": ("Parameters of the refit", "numbers that the refitted networks have"),
+    "refit_status": ("End of the refit", ""),
 }
 
 
@@ -141,6 +160,14 @@ class FedNgr:
     sites have equal weights (the paper's distillation)."""
     samples: int = 2000
     """With learn_from = "samples": number of samples of each site."""
+    refit: bool = True
+    """Once the graph is found, fit the networks of `fedngm` to it without these penalties. Queries,
+    predictions and samples need them: the network that finds the graph is shrunk towards 0."""
+    refit_rounds: int = 300
+    """Largest number of rounds of the refit."""
+    refit_penalty: float = 1.0
+    """Precision of the normal prior on the hidden layers' weights in the refit, at least 0, in
+    records. A large one makes curved dependences too straight."""
     seed: int = 0
     """Seed of the first parameters, which are public."""
 
@@ -158,9 +185,10 @@ class FedNgr:
     def disclosure(self) -> Disclosure:
         facts = "Each variable's pooled mean and variance. " if self.standardise else ""
         text = f"{facts}The gradient of the pooled loss at the parameters of every round"
+        fit = " How many records have each size of residual." if self.refit else ""
         if self.learn_from == "records":
-            return Disclosure(DisclosureKind.POOLED, f"{text}.", ANY_MESSAGE)
-        return Disclosure(DisclosureKind.SITES, f"{text}, {OVER_SAMPLES}", ANY_MESSAGE)
+            return Disclosure(DisclosureKind.POOLED, f"{text}.{fit}", ANY_MESSAGE)
+        return Disclosure(DisclosureKind.SITES, f"{text}, {OVER_SAMPLES}{fit}", ANY_MESSAGE)
 
     @property
     def facts(self) -> MethodFacts:
@@ -181,13 +209,17 @@ class FedNgr:
         layout = ngm_layout(public, self.variables)
         require_torch(self.name)
         rows = float(public.max_rows)
-        train = self._training.train_stage(self._network(layout, None).blocks.size, exact)
+        stages = [self._training.train_stage(self._network(layout, None).blocks.size, exact)]
+        if self.refit:
+            check_numbers(self, {"refit_rounds": 1, "refit_penalty": 0})
+            of_graph = {stage.name: stage for stage in self.networks.stages(exact)}
+            stages += [replace(of_graph[TRAIN], name=REFIT), of_graph[FIT]]
         if not self.standardise:
-            return (train,)
+            return tuple(stages)
         count = Field("records", (1,), rows, 0, Kind.COUNT)
         sees = "the number of records, each variable's sum and sum of squares"
         spec = (count, *standardisation_fields(layout.variables, rows))
-        return Stage(UNITS, spec, 1, sees), train
+        return Stage(UNITS, spec, 1, sees), *stages
 
     def initial_state(self, public: PublicFacts) -> State:
         layout = ngm_layout(public, self.variables)
@@ -200,9 +232,13 @@ class FedNgr:
     def next_request(self, state: State) -> tuple[str, Body] | None:
         if "training" not in state:
             return UNITS, {}
-        if "ended" in state["training"]:
+        if "ended" not in state["training"]:
+            return TRAIN, {"theta": state["training"]["optimiser"]["point"], **state["units"]}
+        request = self.networks.next_request(state["refit"]) if self.refit else None
+        if request is None:
             return None
-        return TRAIN, {"theta": state["training"]["optimiser"]["point"], **state["units"]}
+        stage, message = request
+        return REFIT if stage == TRAIN else stage, message
 
     def contribute(
         self,
@@ -217,21 +253,29 @@ class FedNgr:
         if stage == UNITS:
             u = rows.values[:, list(layout.chosen)]
             return {"records": np.array([float(len(u))]), **standardisation_sums(u)}, memory
+        if stage in (REFIT, FIT):
+            stage = TRAIN if stage == REFIT else FIT
+            return self.networks.contribute(stage, rows, message, memory, public, random)
         units = checked_units(message, layout.variables, memory)
         network = self._network(layout, units)
         values, weight = rows.values, None
         if self.learn_from == "samples" and len(values):
             if "samples" not in memory:
-                memory = units | {"samples": self._samples(rows, units, public, random)}
-            values, weight = memory["samples"], 1.0
+                samples = self._samples(rows, units, public, random)
+                memory = units | {"samples": samples, "weight": 1.0}
+            values, weight = memory["samples"], memory["weight"]
         training = self._training
         update = training.train_contribution(network, values, message, public, random, weight)
         return update, memory or units
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         if "training" not in state:
-            centre, scale = centre_and_scale(total, records_in(total))
-            return self._begin(state, {"centre": centre, "scale": scale})
+            records = records_in(total)
+            centre, scale = centre_and_scale(total, records)
+            units = {"centre": centre, "scale": scale}
+            return self._begin({**state, "records": records}, units)
+        if "refit" in state:
+            return state | {"refit": self.networks.aggregate(state["refit"], total, sites)}
         network = self._network(NgmLayout.of(state["layout"]), state["units"])
         before = state["training"]["optimiser"]["point"]
         training = self._training.advance_training(state["training"], total)
@@ -240,7 +284,8 @@ class FedNgr:
         paths = self._penalised(network, before)
         point = proximal_step(network, before, after["point"], lengths, paths)
         optimiser = {**after, "point": point, "best": point}
-        return {**state, "training": {**training, "optimiser": optimiser}}
+        state = {**state, "training": {**training, "optimiser": optimiser}}
+        return self._begin_refit(state) if self.refit and "ended" in training else state
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the graph, the path norms, and the parameters by block."""
@@ -259,18 +304,27 @@ class FedNgr:
             "edges": edges,
             "largest_self_path": float(np.max(norms * self_paths(layout))),
             "parameters": network.blocks.size,
+            "records": int(counted.records),
             **self._training.training_summary(training),
             "status": "finished",  # all rounds are always run
         }
+        summary = marked_shrunk(summary, "path norms", ASK_THE_REFIT)
         arrays = {**network.blocks.split(theta), **state["units"], "path_norms": strength}
-        return Result(summary, arrays | {"graph": graph.astype(np.uint8)})
+        arrays["graph"] = graph.astype(np.uint8)
+        if self.refit:
+            found = self.networks.result(state["refit"], public, counted)
+            for key in ("loss", "rounds", "parameters", "status"):
+                summary[f"refit_{key}"] = found.summary[key]
+            summary["calibration"] = found.summary["calibration"]
+            arrays |= {f"{REFITTED}{name}": array for name, array in found.arrays.items()}
+        return Result(summary, arrays)
 
     def _samples(
         self, rows: SiteRecords, units: State, public: PublicFacts, random: RandomBytes
     ) -> Array:
         """Return samples of networks on the site's own graph, (samples, variables of the job)."""
         layout = ngm_layout(public, self.variables)
-        alone = replace(self, learn_from="records")
+        alone = replace(self, learn_from="records", refit=False)
         # The site plays the coordinator of a study of its own.
         plain = {"layout": layout.plain(), "max_rows": public.max_rows}
         state, none = alone._begin(plain, units), State()
@@ -280,7 +334,7 @@ class FedNgr:
             state = alone.aggregate(state, update, 1)
         graph, _ = self._graph(layout, alone._path_norms(state))
         network = MaskedNetwork(layout, _OWN_HIDDEN, graph, units["centre"], units["scale"])
-        penalty = quadratic_penalty(network.blocks, _OWN_PENALTY, _OWN_LINEAR_PENALTY)
+        penalty = quadratic_penalty(network.blocks, STRONG_PENALTY, _OWN_LINEAR_PENALTY)
         model = own_network(network, rows.values, penalty, public, self.seed)
         rng = np.random.default_rng(list(random(32)))
         return samples_from(model, self.samples, rows.values.shape[1], rng)
@@ -296,6 +350,23 @@ class FedNgr:
         start = network.initial(self.seed)
         training = self._training.begin_training(start, state["max_rows"], noised=False)
         return {**state, "units": units, "training": training}
+
+    @cached_property
+    def networks(self) -> FedNgm:
+        """The method that fits the networks of the graph, from the same records or samples."""
+        return FedNgm(
+            variables=self.variables, edges="all", standardise=self.standardise,
+            learn_from=self.learn_from, samples=self.samples, rounds=self.refit_rounds,
+            penalty=self.refit_penalty, seed=self.seed,
+        )  # fmt: skip
+
+    def _begin_refit(self, state: State) -> State:
+        layout = NgmLayout.of(state["layout"])
+        graph, _ = self._graph(layout, self._path_norms(state))
+        start = {"layout": state["layout"], "max_rows": state["max_rows"], "noised": False,
+                 "votes": np.zeros(len(layout.pairs[0]))}  # fmt: skip
+        facts = {"graph": graph.astype(np.uint8), **state["units"]}
+        return {**state, "refit": self.networks.begin_networks(start, facts, state.get("records"))}
 
     def _network(self, layout: NgmLayout, units: State | None) -> SharedNetwork:
         zeros = np.zeros(layout.variables)
@@ -320,11 +391,7 @@ class FedNgr:
         return np.asarray(factors[0] * own + factors[1])
 
 
-def edge_strengths(layout: NgmLayout, norms: Array) -> Array:
-    """Return the path norms between columns, symmetric, shape (columns, columns).
-
-    Of the variables of two columns, the largest path norm in each direction counts.
-    """
-    positions = [list(column.positions) for column in layout.columns]
-    between = np.array([[np.max(norms[np.ix_(o, i)]) for i in positions] for o in positions])
-    return np.asarray((between + between.T) / 2)
+def refitted(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the refitted networks' arrays of a result, named as those of `fedngm`; or none."""
+    prefix = len(REFITTED)
+    return {name[prefix:]: array for name, array in arrays.items() if name.startswith(REFITTED)}

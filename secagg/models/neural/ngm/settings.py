@@ -16,6 +16,8 @@ from secagg.models.neural.rounds import NetworkRounds
 from secagg.models.neural.site_graphs import Recovery
 
 _MAX_UNITS = 10_000
+WEAK_PENALTY, STRONG_PENALTY = 1.0, 20.0
+"""Defaults of `penalty`. Under the weak one, the bias is small against the sampling error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +49,10 @@ class NgmSettings(NetworkRounds):
     path_penalty: float = 1.0
     """With network = "paper": factor of the penalty on paths outside the graph, at least 0; lambda
     of the paper's equation 1 for mean instead of summed losses."""
-    penalty: float = 20.0
+    penalty: float | None = None
     """Precision of the normal prior on the weights of hidden layers, at least 0, in records: the
-    larger, the closer to a linear model."""
+    larger, the closer to a linear model. If it is not set, 1; but 20 with edges = "all", where
+    networks have many weights, with learn_from = "samples", and with noise."""
     linear_penalty: float = 1.0
     """Precision of the normal prior on the weights of the linear part, at least 0."""
     standardise: bool = True
@@ -76,6 +79,13 @@ class NgmSettings(NetworkRounds):
     """With learn_from = "samples" and noise at the sites: number of noisy steps of a site's
     training, by Adam with `learning_rate` (default 0.03)."""
 
+    def hidden_penalty(self, noised: bool) -> float:
+        """Return `penalty`, or its default. noised: as the function of this name returns"""
+        if self.penalty is not None:
+            return self.penalty
+        sure = self.learn_from == "records" and self.edges != "all" and not noised
+        return WEAK_PENALTY if sure else STRONG_PENALTY
+
     def noised(self, public: PublicFacts) -> bool:
         """Return whether the sums of the rounds have noise: not if the sites' samples have it."""
         return super().noised(public) and self.learn_from == "records"
@@ -94,7 +104,9 @@ class NgmSettings(NetworkRounds):
             self.check_rounds(public)
         else:  # the noise is in the sites' own training, and the sums are exact
             replace(self, sampling_rate=1.0).check_rounds(replace(public, clip=None))
-        check_numbers(self, {"penalty": 0, "linear_penalty": 0, "votes": 1, "path_penalty": 0})
+        check_numbers(self, {"linear_penalty": 0, "votes": 1, "path_penalty": 0})
+        if self.penalty is not None:
+            check_numbers(self, {"penalty": 0})
         if not all(1 <= units <= _MAX_UNITS for units in self.hidden):
             raise JobError("method.hidden", f"must be whole numbers from 1 to {_MAX_UNITS}")
         if not 0 < self.false_edges < math.inf:

@@ -11,7 +11,7 @@ unchanged: with g the column j of A^-1 at the row's start, det A / (det A then) 
 over the row's moves so far, one product per move. A^-1 is recomputed for every row, so that
 rounding errors do not add up.
 
-Three tests check rho < 1, and only for moves that would otherwise be accepted.
+Four tests check rho < 1, and only for moves that would otherwise be accepted.
 
 1. rho(Theta) <= rho(|Theta|). Let X = |Theta|, X_0 the same with row j zero, and rho(X) < 1 at the
    row's start, which for X >= 0 is equivalent to (I - X)^-1 >= 0 (Berman and Plemmons, Nonnegative
@@ -21,7 +21,8 @@ Three tests check rho < 1, and only for moves that would otherwise be accepted.
    above 0. So rho(X') < 1 if and only if det(I - X') > 0, which is
    1 - SUM_h (change of |theta_jh|) N_h > 0 for N the column j of (I - X)^-1.
 2. rho(Theta)^16 = rho(Theta^16) <= |Theta^16|, the Frobenius norm, by four products.
-3. Otherwise the eigenvalues decide. Tests 2 and 3 are for graphs whose positive and negative cycles
+3. The same for powers up to 256, with |trace Theta^k| <= p rho(Theta)^k for the other side.
+4. Otherwise the eigenvalues decide. Tests 2 to 4 are for graphs whose positive and negative cycles
    cancel, including many with small entries.
 
 If rho(Theta) < 1, det(I - s Theta) > 0 for all s in [0, 1]: |det A| is det A, and a move to
@@ -46,6 +47,7 @@ _STRIDE = 2 / math.tan(math.pi * ACCEPTANCE / 2)
 """A random walk over a normal density with steps of this many standard deviations has that rate:
 (2 / pi) arctan(2 / stride) (Gelman, Roberts and Gilks 1996)."""
 
+_SQUARINGS = 4  # of a graph, for each of tests 2 and 3
 _MIN_DETERMINANT = 1e-300  # of a determinant, for its logarithm
 
 
@@ -57,10 +59,13 @@ class ErrorLaw:
         inverse gamma prior
     records: n. With normal errors the records are replaced by columns with the same sums of squares
         and products about the means, and the constants are integrated out
+    heat: the power beta of each chain, (chains,), in (0, 1]; None: 1
+        (`secagg.models.sparse_bayes.joint.tempering`)
     """
 
     degree: int
     records: int
+    heat: Array | None = None
 
     def size(self, errors: Array) -> Array:
         """Return S of errors (..., columns)."""
@@ -69,14 +74,19 @@ class ErrorLaw:
         return np.asarray((errors * errors).sum(axis=-1) / 2)
 
     @property
-    def determinants(self) -> int:
-        """The power of |det A|: the constants mu_k take one from n."""
-        return max(self.records - 1, 0)
+    def powers(self) -> Array:
+        """beta, of shape (chains,) or (1,)."""
+        return np.ones(1) if self.heat is None else self.heat
 
     @property
-    def power(self) -> float:
-        """The number that n adds to the shape of the prior of b^r."""
-        return self.records if self.degree == 1 else self.determinants / 2
+    def contrasts(self) -> int:
+        """nu, the power of |det A|: the constants mu_k take one from n."""
+        return max(self.records - 1, 0)
+
+    def shape(self, prior: NoisePrior) -> Array:
+        """Return the shape of b^r's inverse gamma law given its errors, (chains,) or (1,)."""
+        own = self.powers * (prior.shape + self.contrasts / self.degree)
+        return own + (self.degree == 1 and self.records > 0)  # of m, whose density b has
 
 
 def step_sizes(reach: Array, square: Array) -> Array:
@@ -116,7 +126,8 @@ def move_entries(
         exceed it
     """
     chains, p, _ = errors.shape
-    power, accepted = prior.shape + law.power, np.zeros(steps.shape[::-1], dtype=bool)
+    power, accepted = law.shape(prior), np.zeros(steps.shape[::-1], dtype=bool)
+    determinants = law.powers * law.contrasts
     sums, unit, full = np.empty((chains, p)), np.eye(p), steps.shape[1] == p * (p - 1)
     steps, threshold = np.ascontiguousarray(steps.T), np.ascontiguousarray(threshold.T)
     i = 0
@@ -136,8 +147,8 @@ def move_entries(
             larger = prior.scale + law.size(moved)
             shrunk = volume - step * g[h]
             gain = power * np.log(size / larger)
-            if law.determinants:
-                gain += law.determinants * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
+            if law.contrasts:
+                gain += determinants * np.log(np.maximum(shrunk, _MIN_DETERMINANT) / volume)
             accept = gain > threshold[i]
             new_slack = slack - (np.abs(new) - np.abs(old)) * N[h]
             doubt = accept & (new_slack <= 0)
@@ -157,12 +168,23 @@ def move_entries(
 
 
 def is_stable(graphs: Array) -> NDArray[np.bool_]:
-    """Return for each matrix (..., p, p) whether its spectral radius is below 1: tests 2 and 3."""
+    """Return for each matrix (..., p, p) whether its spectral radius is below 1: tests 2 to 4."""
     power = graphs
-    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are not below 1
-        for _ in range(4):
+    with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite decide nothing
+        for _ in range(_SQUARINGS):
             power = power @ power
         small: NDArray[np.bool_] = np.sum(power * power, axis=(-2, -1)) < 1
-    if not small.all():
-        small[~small] = np.abs(np.linalg.eigvals(graphs[~small])).max(axis=-1) < 1
+        if small.all():
+            return small
+        unsure, power = np.argwhere(~small), power[~small]
+        for _ in range(_SQUARINGS):
+            power = power @ power
+            below = np.sum(power * power, axis=(-2, -1)) < 1
+            small[*unsure[below].T] = True
+            trace = np.abs(np.trace(power, axis1=-2, axis2=-1))
+            left = ~(below | ((trace > power.shape[-1]) & np.isfinite(trace)))
+            unsure, power = unsure[left], power[left]
+    if len(unsure):
+        at = tuple(unsure.T)
+        small[at] = np.abs(np.linalg.eigvals(graphs[at])).max(axis=-1) < 1
     return small

@@ -16,7 +16,11 @@ and the prior of b_j, the step compares, summed over both rows,
 
     (p - a_s) log b_j - b_s / b_j - SUM_i |e_ij| / b_j + log of the Cauchy priors
 
-where rho(Theta) < 1. Without records there is no m_j and no factor of it; the expression is the
+where rho(Theta) < 1. In every second step the angle is the one that exchanges the scaled effects
+x = theta_jh b_h / b_j and y = theta_hj b_j / b_h, a = arctan y - arctan x, which reverses an arrow.
+For W with given W'W, this reflects a on a circle about a point of it: so it is its own inverse, and
+volumes are the same. With the likelihood to the power beta, a_s, b_s and |e_ij| are multiplied by
+beta. Without records there is no m_j and no factor of it; the expression is the
 same. With normal errors, whose constants are integrated out, the volume is b_j^(p + 1), b_j^2 has
 the prior, and the step compares (p - 2 a_s) log b_j - b_s / b_j^2 + log of the Cauchy priors.
 """
@@ -50,22 +54,28 @@ def rotate_rows(
     graph: (chains, p, p), errors: (chains, p, n) and b: (chains, p), changed in place
     mean, square: mean and squared scale of the entries' Cauchy prior, (chains, p, p); square must
         be above 0, on the diagonal too
-    pairs: (turns, 2), the two rows of each; angles, chances: (chains, turns), log uniforms
+    pairs: (turns, 2), the two rows of each; angles, chances: (chains, turns), log uniforms; turns
+        1, 3, ... are reversals and read no angle
     """
     p = graph.shape[-1]
     unit, accepted = np.eye(p), np.zeros(angles.shape, dtype=bool)  # some angles may have no pair
     cosine, sine = np.cos(angles), np.sin(angles)
 
     def log_density(theta: Array, scale: Array, scaled: Array, two: Indices) -> Array:
-        size, r = law.size(scaled), law.degree
+        size, r, heat = law.size(scaled), law.degree, law.powers[:, None]
         prior_loss = np.log1p((theta - mean[:, two]) ** 2 / square[:, two]).sum(axis=-1)
-        terms = (p - r * prior.shape) * np.log(scale) - prior.scale / scale**r - size - prior_loss
+        terms = (p - heat * r * prior.shape) * np.log(scale)
+        terms -= heat * (prior.scale / scale**r + size) + prior_loss
         return np.asarray(terms.sum(axis=-1))
 
     for i, two in enumerate(pairs):
         theta, scale = graph[:, two], b[:, two]
         W = np.concatenate([unit[two] - theta, errors[:, two]], axis=-1) / scale[..., None]
         c, s = cosine[:, i, None], sine[:, i, None]
+        if i % 2:
+            x = np.arctan(theta[:, 0, two[1]] * scale[:, 1] / scale[:, 0])
+            y = np.arctan(theta[:, 1, two[0]] * scale[:, 0] / scale[:, 1])
+            c, s = np.cos(y - x)[:, None], np.sin(y - x)[:, None]
         turned = np.stack([c * W[:, 0] - s * W[:, 1], s * W[:, 0] + c * W[:, 1]], axis=1)
         # A diagonal entry of 0 is rejected below.
         with np.errstate(divide="ignore", invalid="ignore"):

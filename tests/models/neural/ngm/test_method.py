@@ -47,6 +47,30 @@ def test_without_hidden_layers_it_is_regression_on_neighbours() -> None:
     assert np.count_nonzero(linear[3]) == 1 and not np.any(np.diag(linear))
 
 
+@pytest.mark.parametrize(
+    ("settings", "penalty"),
+    [
+        ({"edges": [["x", "y"]]}, 1.0),
+        ({"edges": "votes", "votes": 1}, 1.0),
+        ({"edges": "all"}, 20.0),
+        ({"edges": [["x", "y"]], "learn_from": "samples", "samples": 50}, 20.0),
+    ],
+)
+def test_the_default_penalty_is_weak_where_networks_are_small(
+    settings: dict[str, Any], penalty: float
+) -> None:
+    """A strong one is marked in the result, with a note; without hidden layers there is none."""
+    data = tables(rows=30)
+    short = settings | {"hidden": [3], "rounds": 3}
+    default, given = fitted(data, **short), fitted(data, **short, penalty=penalty)
+    for name, array in given.arrays.items():
+        np.testing.assert_array_equal(default.arrays[name], array)
+    linear = fitted(data, **short | {"hidden": []})
+    notes = len(default.summary["notes"]) - len(linear.summary["notes"])
+    assert "shrunk" not in linear.summary
+    assert ("shrunk" in default.summary) == (penalty > 1) == (notes == 1)
+
+
 def test_the_penalty_is_a_ridge_in_records() -> None:
     data = tables(rows=50)
     found = fitted(data, edges=[["x", "y"]], hidden=[], tolerance=1e-10, rounds=500,

@@ -10,14 +10,15 @@ from support.methods.mixed_graphs import f1, pairwise_mixed
 from support.methods.ngm_layouts import mixed_layout
 from support.methods.wrong_settings import wrong_settings
 
-from secagg.contracts import Result
+from secagg.contracts import Result, SiteRecords
 from secagg.core.randomness import replayable_random
-from secagg.errors import CapabilityError, JobError
+from secagg.errors import CapabilityError, JobError, PeerError
+from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import parse_job
 from secagg.models.neural.gradients import gradient_sum
 from secagg.models.neural.ngm.layout import ModelColumn, NgmLayout
-from secagg.models.neural.ngm.path_norms import path_slopes
-from secagg.models.neural.ngm.revealer import edge_strengths
+from secagg.models.neural.ngm.path_norms import edge_strengths, path_slopes
+from secagg.models.neural.ngm.revealer import FedNgr, refitted
 from secagg.models.neural.ngm.shared_network import SharedNetwork, self_paths
 from secagg.runs.simulate import simulate
 from secagg.sessions.planned_job import plan_job
@@ -25,22 +26,22 @@ from secagg.sessions.planned_job import plan_job
 pytestmark = pytest.mark.neural
 
 
-def revealed(tables: dict[str, pd.DataFrame], **settings: Any) -> Result:
+def revealed(tables: dict[str, pd.DataFrame], name: str = "fedngr", **settings: Any) -> Result:
     first = next(iter(tables.values()))
     columns: dict[str, dict[str, Any]] = {}
-    for name, cells in first.items():
-        if name == "colour":
-            columns[str(name)] = {"type": "categorical", "levels": ["a", "b", "c"]}
+    for column, cells in first.items():
+        if column == "colour":
+            columns[str(column)] = {"type": "categorical", "levels": ["a", "b", "c"]}
         elif cells.dtype == float:
-            columns[str(name)] = {"type": "continuous", "low": -8, "high": 8}
+            columns[str(column)] = {"type": "continuous", "low": -8, "high": 8}
         else:
-            columns[str(name)] = {"type": "binary"}
+            columns[str(column)] = {"type": "binary"}
     job = parse_job(
         {
             "title": "A graph",
             "sites": {"max_rows": 1000},
             "columns": columns,
-            "method": {"name": "fedngr", **settings},
+            "method": {"name": name, **settings},
             "protocol": {"name": "plain"},
             "release": {"min_sites": 2, "min_records": 2},
         }
@@ -53,7 +54,7 @@ def split(table: pd.DataFrame, *ends: int) -> dict[str, pd.DataFrame]:
     return {f"s{i}": table[a:b] for i, (a, b) in enumerate(pairwise(bounds))}
 
 
-SHORT: dict[str, Any] = {"hidden": [30], "rounds": 150, "learning_rate": 0.03}
+SHORT: dict[str, Any] = {"hidden": [30], "rounds": 150, "learning_rate": 0.03, "refit": False}
 
 
 def test_a_known_mixed_graph_is_found_and_no_column_reads_itself() -> None:
@@ -79,7 +80,7 @@ def test_the_end_of_training_is_a_minimum_in_each_layers_weights() -> None:
     """A weight of 0 has a smaller slope than the penalty's; another one has minus the penalty's."""
     table, _ = pairwise_mixed(3, 200, seed=0)
     settings = {"hidden": [5], "sparsity": 0.2, "rounds": 700, "learning_rate": 0.005}
-    arrays = revealed(split(table, 90), **settings).arrays
+    arrays = revealed(split(table, 90), **settings, refit=False).arrays
     u = np.column_stack([table["v0"] / 8, table["v1"] / 8, table["v2"] - 0.5])
     layout = NgmLayout(tuple(ModelColumn(f"v{i}", (i,), i == 2) for i in range(3)), (0, 1, 2))
     network = SharedNetwork(layout, (5,), arrays["centre"], arrays["scale"])
@@ -132,6 +133,64 @@ def test_the_largest_path_between_two_columns_counts_as_a_mean_of_both_direction
     assert found[0, 2] == found[2, 0] == (3 + 18) / 2
 
 
+# --- the refit ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_the_refit_is_that_of_fedngm_over_the_edges_that_were_found(standardise: bool) -> None:
+    """In every bit, if both know the number of records; the graph is the same without it."""
+    table, _ = pairwise_mixed(4, 300, seed=1)
+    tables = split(table, 120)
+    settings = SHORT | {"rounds": 60, "standardise": standardise, "threshold": 0.02}
+    found = revealed(tables, **settings | {"refit": True, "refit_rounds": 12})
+    edges = [edge["between"] for edge in found.summary["edges"]]
+    same = {"edges": edges, "rounds": 12, "penalty": 1.0, "standardise": standardise}
+    other = revealed(tables, "fedngm", **same)
+    assert found.summary["shrunk"] == "path norms"
+    networks = refitted(found.arrays)
+    assert edges and set(networks) == set(other.arrays)
+    for name, array in other.arrays.items():
+        rounding = 0 if standardise else 1e-11
+        np.testing.assert_allclose(networks[name], array, rounding, rounding)
+    assert found.summary["calibration"] == other.summary["calibration"]
+    assert found.summary["refit_loss"] == pytest.approx(other.summary["loss"], rel=1e-12)
+    assert found.summary["refit_loss"] < found.summary["loss"]
+    without = revealed(tables, **settings)
+    assert not refitted(without.arrays)
+    for name, array in without.arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+
+
+def test_a_site_answers_one_graph_only_in_the_refit() -> None:
+    reals: dict[str, Any] = {"type": "continuous", "low": -8, "high": 8}
+    job = parse_job(
+        {
+            "title": "A graph", "sites": {"max_rows": 100}, "columns": {"x": reals, "y": reals},
+            "method": {"name": "fedngr"}, "protocol": {"name": "plain"},
+            "release": {"min_sites": 2, "min_records": 2},
+        }
+    )  # fmt: skip
+    public = public_facts(job, ("a", "b"))
+    method, rng = FedNgr(), np.random.default_rng(0)
+    rows = SiteRecords(rng.uniform(-1, 1, (20, 2)), 0, np.zeros(2))
+    sizes = {stage.name: stage.spec[-1].size for stage in method.stages(public)}
+    units = {"centre": np.zeros(2), "scale": np.ones(2)}
+    edge = np.array([[0, 1], [1, 0]], dtype=np.uint8)
+    message = {"theta": np.zeros(sizes["refit"]), "graph": edge, **units}
+
+    def answer(message: dict[str, Any], memory: dict[str, Any]) -> dict[str, Any]:
+        random = replayable_random(0)
+        return method.contribute("refit", rows, message, memory, public, random)[1]
+
+    memory = answer(message, units)  # as after the rounds in which the graph is found
+    assert answer(message, memory).keys() == memory.keys() == {"centre", "scale", "graph"}
+    for changed in ({"graph": 0 * edge}, {"scale": 2 * np.ones(2)}):
+        with pytest.raises(PeerError):
+            answer(message | changed, memory)
+    with pytest.raises(PeerError):
+        answer(message | {"centre": 0.1 * np.ones(2)}, units)
+
+
 @pytest.mark.parametrize(
     ("settings", "where"),
     wrong_settings(
@@ -141,6 +200,8 @@ def test_the_largest_path_between_two_columns_counts_as_a_mean_of_both_direction
         threshold=[-0.1],
         rounds=[0],
         learning_rate=[0.0],
+        refit_rounds=[0],
+        refit_penalty=[-1.0],
     ),
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], where: str) -> None:
@@ -171,7 +232,7 @@ def test_a_graph_is_learned_from_samples_of_the_sites_own_networks() -> None:
     table, truth = pairwise_mixed(6, 900, seed=2)
     tables = split(table, 300, 600, 900)  # the last site has no record
     settings = SHORT | {"learn_from": "samples", "samples": 400}
-    result = revealed(tables, **settings)
+    result = revealed(tables, **settings | {"refit": True, "refit_rounds": 5})
     assert f1(result.arrays["graph"].astype(bool), truth) == 1
     over_records = revealed(tables, **SHORT)
     assert not np.allclose(result.arrays["path_norms"], over_records.arrays["path_norms"])

@@ -1,11 +1,6 @@
 """The network of each column in numpy, from the arrays of a result.
 
-Results have one of two kinds of networks:
-
-    `fedngm`   a network for each column (`secagg.models.neural.ngm.masked_network`)
-    `fedngr`   one network of all columns (`secagg.models.neural.ngm.shared_network`); here each
-               column reads its neighbours in the graph only. Weak paths below the threshold of the
-               graph are cut, and so is every path from a column to itself
+They are the networks of `secagg.models.neural.ngm.masked_network`, without what its masks cut.
 """
 
 from __future__ import annotations
@@ -20,11 +15,9 @@ from numpy.typing import NDArray
 from secagg.core.arrays import Array
 from secagg.errors import UsageError
 from secagg.models.neural.ngm.layout import NgmLayout
-from secagg.models.neural.ngm.shared_network import softplus
 
 Arrays = Mapping[str, NDArray[Any]]
 _HIDDEN = "hidden_{}.{}"
-_LAYER = "layer_{}.{}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +28,6 @@ class ColumnNetwork:
     hidden: weights (units, inputs) and biases (units,) of each hidden layer
     output: shape (variables of the column, units of the last layer)
     linear: shape (variables of the column, inputs); bias: shape (variables of the column,)
-    softplus: whether units are `shared_network.softplus`; otherwise they are tanh(x)
     """
 
     inputs: NDArray[np.intp]
@@ -43,16 +35,61 @@ class ColumnNetwork:
     output: Array
     linear: Array
     bias: Array
-    softplus: bool = False
 
     def __call__(self, z: Array) -> Array:
         """Return the outputs, shape (variables of the column, states). z: (variables, states)."""
         read = z[self.inputs]
         found = self.linear @ read + self.bias[:, None]
         for weight, bias in self.hidden:
-            units = weight @ read + bias[:, None]
-            read = softplus(units) if self.softplus else np.tanh(units)
+            read = np.tanh(weight @ read + bias[:, None])
         return found + self.output @ read if self.hidden else found
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        parts = [array for layer in self.hidden for array in layer]
+        return sum(part.size for part in (*parts, self.output, self.linear, self.bias))
+
+    def precisions(self, hidden: float, linear: float) -> Array:
+        """Return the precision of each parameter's prior, in the order of `derivatives`.
+
+        hidden, linear: of the weights of hidden layers and outputs, and of the linear part
+        """
+        found = []
+        for weight, bias in self.hidden:
+            found += [np.full(weight.size, hidden), np.zeros(bias.size)]
+        found += [np.full(self.output.size, hidden), np.full(self.linear.size, linear)]
+        return np.concatenate([*found, np.zeros(self.bias.size)])
+
+    def derivatives(self, z: Array) -> Array:
+        """Return the slopes of the outputs by the parameters.
+
+        z: shape (variables, states). Shape (variables of the column, states, parameters), in the
+        order: weights and biases of each hidden layer, output, linear, bias.
+        """
+        layers = [z[self.inputs]]
+        for weight, bias in self.hidden:
+            layers.append(np.tanh(weight @ layers[-1] + bias[:, None]))
+        variables, states = len(self.bias), z.shape[1]
+        found = np.zeros((variables, states, self.parameters))
+        end = self.parameters
+        last = layers[-1] if self.hidden else layers[-1][:0]
+        for read in (np.ones((1, states)), layers[0], last):  # bias, linear, output
+            start = end - variables * len(read)
+            for v in range(variables):
+                found[v, :, start + v * len(read) : start + (v + 1) * len(read)] = read.T
+            end = start
+        above = np.repeat(self.output[:, None, :], states, axis=1)  # by the units of the layer
+        for number in reversed(range(len(self.hidden))):
+            weight, bias = self.hidden[number]
+            inner = above * (1 - layers[number + 1].T ** 2)
+            found[:, :, end - len(bias) : end] = inner
+            end -= len(bias)
+            by_weight = inner[:, :, :, None] * layers[number].T[None, :, None, :]
+            found[:, :, end - weight.size : end] = by_weight.reshape(variables, states, -1)
+            end -= weight.size
+            above = inner @ weight
+        return found
 
 
 def malformed(what: str) -> UsageError:
@@ -72,20 +109,16 @@ def column_networks(
     layout: NgmLayout, graph: NDArray[np.bool_], arrays: Arrays
 ) -> tuple[ColumnNetwork, ...]:
     """Return the networks of all columns. Raises `UsageError` if an array is missing or wrong."""
-    shared = _LAYER.format(1, "weight") in arrays
-    check_arrays(arrays, _shared_shapes(layout, arrays) if shared else _shapes(layout, arrays))
+    check_arrays(arrays, _shapes(layout, arrays))
     read = layout.inputs(graph)
     return tuple(
-        (_of_shared if shared else _of_own)(
-            arrays, number, list(column.positions), np.flatnonzero(read[number])
-        )
+        _of_column(arrays, number, list(column.positions), np.flatnonzero(read[number]))
         for number, column in enumerate(layout.columns)
     )
 
 
-def _layers(arrays: Arrays, name: str) -> int:
-    prefix, suffix = name.format("|", "weight").split("|")
-    return sum(each.startswith(prefix) and each.endswith(suffix) for each in arrays)
+def _layers(arrays: Arrays) -> int:
+    return sum(name.startswith("hidden_") and name.endswith(".weight") for name in arrays)
 
 
 def _units(arrays: Arrays, weight: str, dimensions: int) -> int:
@@ -99,7 +132,7 @@ def _shapes(layout: NgmLayout, arrays: Arrays) -> dict[str, tuple[int, ...]]:
     d, p = layout.d, layout.variables
     shapes: dict[str, tuple[int, ...]] = {"linear.weight": (p, p), "output.bias": (p,)}
     below = p
-    for number in range(1, _layers(arrays, _HIDDEN) + 1):
+    for number in range(1, _layers(arrays) + 1):
         weight, bias = (_HIDDEN.format(number, kind) for kind in ("weight", "bias"))
         units = _units(arrays, weight, 3)
         shapes |= {weight: (d, units, below), bias: (d, units), "output.weight": (p, units)}
@@ -107,37 +140,14 @@ def _shapes(layout: NgmLayout, arrays: Arrays) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _of_own(arrays: Arrays, number: int, at: list[int], inputs: NDArray[np.intp]) -> ColumnNetwork:
+def _of_column(
+    arrays: Arrays, number: int, at: list[int], inputs: NDArray[np.intp]
+) -> ColumnNetwork:
     """Return the network of one column, without what its mask cuts."""
     hidden = []
-    for layer in range(1, _layers(arrays, _HIDDEN) + 1):
+    for layer in range(1, _layers(arrays) + 1):
         weight, bias = (arrays[_HIDDEN.format(layer, kind)][number] for kind in ("weight", "bias"))
         hidden.append((weight[:, inputs] if layer == 1 else weight, bias))
     output = arrays["output.weight"][at] if hidden else np.zeros((len(at), 0))
     linear = arrays["linear.weight"][at][:, inputs]
     return ColumnNetwork(inputs, tuple(hidden), output, linear, arrays["output.bias"][at])
-
-
-def _shared_shapes(layout: NgmLayout, arrays: Arrays) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    below, last = layout.variables, _layers(arrays, _LAYER)
-    for number in range(1, last + 1):
-        weight, bias = (_LAYER.format(number, kind) for kind in ("weight", "bias"))
-        units = layout.variables if number == last else _units(arrays, weight, 2)
-        shapes |= {weight: (units, below), bias: (units,)}
-        below = units
-    return shapes
-
-
-def _of_shared(
-    arrays: Arrays, number: int, at: list[int], inputs: NDArray[np.intp]
-) -> ColumnNetwork:
-    """Return the part of the shared network that one column uses."""
-    layers = []
-    for layer in range(1, _layers(arrays, _LAYER) + 1):
-        weight, bias = (arrays[_LAYER.format(layer, kind)] for kind in ("weight", "bias"))
-        layers.append((weight[:, inputs] if layer == 1 else weight, bias))
-    *hidden, (weight, bias) = layers
-    output = weight[at] if hidden else np.zeros((len(at), 0))
-    linear = np.zeros((len(at), len(inputs))) if hidden else weight[at]
-    return ColumnNetwork(inputs, tuple(hidden), output, linear, bias[at], softplus=True)

@@ -48,9 +48,9 @@ class Conditional:
         return self.model.number_among_continuous[self.number]
 
     @property
-    def sd(self) -> float:
-        """The residual standard deviation of a continuous column, in units of z."""
-        return float(self.model.sd[self._continuous])
+    def sd(self) -> Array:
+        """The residual sd of a continuous column, in units of z: one, or one for each state."""
+        return np.asarray(self.model.sd[self._continuous])
 
     def outputs(self, states: States) -> Array:
         """Return the outputs, shape (variables of the column, states)."""
@@ -111,7 +111,7 @@ class Conditional:
 
     def moments(self, outputs: Array) -> tuple[Array, Array]:
         """Return the means of the value and of its square, in own units, for each state."""
-        model, v, o, sd = self.model, self.variable, outputs[0], self.sd
+        model, v, o, sd = self.model, self.variable, outputs[0], self.sd[..., None]
         if model.scale[v] == 0:
             constant = self.own(np.zeros(len(o)))
             return constant, constant**2
@@ -144,7 +144,7 @@ class Conditional:
         return self.model.residuals.log_density(self._continuous, o, sd, z)
 
 
-def _moments(centre: Array, slope: float, a: Array, b: Array) -> tuple[Array, Array]:
+def _moments(centre: Array, slope: Array, a: Array, b: Array) -> tuple[Array, Array]:
     """Return the integrals of x and x^2 over e from a to b; x = centre + slope e, e normal."""
     at_a, at_b = (np.exp(-t * t / 2 - _NORMAL) for t in (a, b))
     zero, one = ndtr(b) - ndtr(a), at_a - at_b
@@ -155,7 +155,7 @@ def _moments(centre: Array, slope: float, a: Array, b: Array) -> tuple[Array, Ar
     )
 
 
-def _log_moments(centre: Array, slope: float, a: Array, b: Array) -> tuple[Array, Array]:
+def _log_moments(centre: Array, slope: Array, a: Array, b: Array) -> tuple[Array, Array]:
     """Return the integrals of exp(x) and exp(2 x), as `_moments`."""
     first, second = (
         np.exp(power * centre + (power * slope) ** 2 / 2)

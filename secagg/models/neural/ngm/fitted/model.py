@@ -52,7 +52,8 @@ class FittedNgm:
     variables: those of the layout, in order
     graph: shape (columns, columns), symmetric, without diagonal
     centre, scale: a variable u, scaled by the public bounds, is read as z = (u - centre) * scale
-    sd: the residual standard deviation of each continuous column, in units of z
+    sd: the residual standard deviation of each continuous column, in units of z; shape (continuous
+        columns,), or (continuous columns, states) if it differs between states
     """
 
     layout: NgmLayout

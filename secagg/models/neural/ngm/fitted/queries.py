@@ -153,7 +153,7 @@ def predict(
     if np.any(exact):
         states = model.states_of(values[exact])
         for t in targets:
-            moments[t][0, exact] = _moments(conditionals[t], conditionals[t].outputs(states))
+            moments[t][0, exact] = moments_of(conditionals[t], conditionals[t].outputs(states))
     rest = np.flatnonzero(~exact)
     size = max(_MAX_STATES // effort.chains, 1)
     for begin in range(0, len(rest), size):
@@ -178,7 +178,7 @@ def _integrated(
     sums: dict[int, Array] = dict.fromkeys(targets, np.zeros(()))
     for outputs in _sweeps([conditionals[c] for c in columns], repeated, effort, rng, free):
         for t in targets:
-            sums[t] = sums[t] + _moments(conditionals[t], outputs[t])
+            sums[t] = sums[t] + moments_of(conditionals[t], outputs[t])
     found = {}
     for t in targets:
         of_chains = sums[t].reshape(len(values), effort.chains, -1) / effort.sweeps
@@ -190,7 +190,7 @@ def _integrated(
     return found
 
 
-def _moments(conditional: Conditional, outputs: Array) -> Array:
+def moments_of(conditional: Conditional, outputs: Array) -> Array:
     """Return the mean and mean square, or the probabilities; shape (states, moments)."""
     if conditional.levels:
         return np.exp(conditional.log_probabilities(outputs)).T

@@ -8,7 +8,7 @@ networks are fitted, one more secure sum counts residuals. With e = (z - o) / sd
 
 Groups are intervals of o, bins are intervals of e with public ends. The share of a bin in a group
 is shrunk towards the share in all groups, and this towards the normal distribution (both as if
-`_PRIOR_RECORDS` further records were seen). Within a bin, the density is proportional to that of
+`PRIOR_RECORDS` further records were seen). Within a bin, the density is proportional to that of
 the normal distribution. So normal residuals are represented exactly, whatever the bins.
 
 Values are clipped to the public bounds, and not drawn from a distribution truncated there: a job
@@ -33,14 +33,15 @@ GROUP_ENDS = np.linspace(-2.5, 2.5, 5)
 """Inner ends of the groups of outputs, in units of z: the column's pooled standard deviations."""
 BIN_ENDS = np.linspace(-4.0, 4.0, 17)
 """Inner ends of the bins of residuals, in residual sds; the outer bins are unbounded."""
-SHAPE = (len(GROUP_ENDS) + 1, len(BIN_ENDS) + 1)
+GROUPS = len(GROUP_ENDS) + 1
+SHAPE = (GROUPS, len(BIN_ENDS) + 1)
 ENDS = np.concatenate([[-np.inf], BIN_ENDS, [np.inf]])
 """All ends of the bins."""
 NORMAL_SHARES = np.diff(ndtr(ENDS))
 NORMAL_SHARES = (NORMAL_SHARES + NORMAL_SHARES[::-1]) / 2  # the upper ones are inexact
 """The shares of the bins in the normal distribution."""
 _BELOW = ndtr(ENDS[:-1])
-_PRIOR_RECORDS = 10.0
+PRIOR_RECORDS = 10.0
 
 
 def group_of(outputs: Array) -> NDArray[np.intp]:
@@ -107,13 +108,13 @@ class Residuals:
         """Return the distributions of these counts. Raises `UsageError` for other shapes."""
         if counts.shape != (columns, *SHAPE) or not np.all(np.isfinite(counts) & (counts >= 0)):
             raise UsageError("the model", "'residuals' are not counts of residuals")
-        pooled = counts.sum(axis=1, keepdims=True) + _PRIOR_RECORDS * NORMAL_SHARES
+        pooled = counts.sum(axis=1, keepdims=True) + PRIOR_RECORDS * NORMAL_SHARES
         pooled /= pooled.sum(axis=2, keepdims=True)
-        shares = counts + _PRIOR_RECORDS * pooled
+        shares = counts + PRIOR_RECORDS * pooled
         shares /= shares.sum(axis=2, keepdims=True)
         return cls(shares, np.cumsum(shares, axis=2) - shares)
 
-    def draws(self, column: int, o: Array, sd: float, uniform: Array) -> Array:
+    def draws(self, column: int, o: Array, sd: Array, uniform: Array) -> Array:
         """Return o plus residuals; uniform: in [0, 1)."""
         group = group_of(o)
         below = self.below[column][group]
@@ -123,7 +124,7 @@ class Residuals:
         p = _BELOW[bins] + np.clip(within, 0, 1) * NORMAL_SHARES[bins]
         return np.asarray(o + sd * ndtri(p))
 
-    def log_density(self, column: int, o: Array, sd: float, z: Array) -> Array:
+    def log_density(self, column: int, o: Array, sd: Array, z: Array) -> Array:
         """Return the logarithm of the density of z, per unit of z."""
         e = (z - o) / sd
         bins = np.searchsorted(BIN_ENDS, e)

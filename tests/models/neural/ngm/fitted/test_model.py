@@ -10,7 +10,6 @@ from support.methods.ngm_layouts import COLUMNS, mixed_layout, mixed_records, ra
 from secagg.errors import UsageError
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
-from secagg.models.neural.ngm.shared_network import SharedNetwork
 
 
 @pytest.mark.neural
@@ -29,25 +28,6 @@ def test_outputs_are_those_of_the_masked_network(hidden: tuple[int, ...]) -> Non
     expected = network.outputs({name: torch.tensor(b) for name, b in blocks.items()}, z)
     found = FittedNgm.of(layout, facts, arrays).outputs(z.numpy().T)
     np.testing.assert_allclose(found.T, expected.numpy(), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.neural
-@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
-def test_columns_of_a_shared_network_read_their_neighbours_only(hidden: tuple[int, ...]) -> None:
-    """As if all other variables were 0."""
-    torch = pytest.importorskip("torch")
-    layout, rng = mixed_layout(), np.random.default_rng(3)
-    graph, zeros, ones = random_graph(5, rng), np.zeros(6), np.ones(6)
-    network = SharedNetwork(layout, hidden, zeros, ones)
-    blocks = network.blocks.split(rng.standard_normal(network.blocks.size))
-    facts = public({name: 0 if v == 1 else v + 1 for name, v in COLUMNS.items()} | {"case": 2})
-    arrays = blocks | {"graph": graph, "centre": zeros, "scale": ones}
-    z = rng.standard_normal((40, 6))
-    found = FittedNgm.of(layout, facts, arrays).outputs(z.T)
-    for v, column in enumerate(layout.column_of):
-        seen = torch.tensor(z * layout.inputs(graph)[column])
-        expected = network.outputs({name: torch.tensor(b) for name, b in blocks.items()}, seen)
-        np.testing.assert_allclose(found[v], expected[:, v].numpy(), rtol=1e-11, atol=1e-12)
 
 
 def test_values_come_back_as_they_went_in_but_for_the_bounds() -> None:
@@ -93,8 +73,6 @@ def test_pooled_means_are_the_levels_probabilities() -> None:
         {"hidden_1.weight": np.zeros(3)},
         {"hidden_1.weight": np.zeros((3, 5, 4)), "hidden_1.bias": np.zeros((3, 5))},
         {"residuals": np.zeros((2, 3, 4))},
-        {"layer_1.weight": np.zeros((4, 3)), "layer_1.bias": np.zeros(4)},
-        {"layer_1.weight": np.zeros((4, 4))},
     ],
 )
 def test_arrays_of_another_model_are_refused(wrong: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""FedLin with a full covariance between sites: `fedlin_full`."""

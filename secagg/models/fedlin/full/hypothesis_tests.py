@@ -1,0 +1,86 @@
+"""Tests of what sites share: do sites agree, and is a mean over sites 0?
+
+Sites agree (Sigma = 0, or its row and column of one coefficient). The boundary of the covariance
+matrices is not regular: the likelihood ratio of Sigma_jj = 0 has no chi-squared law, but a mixture
+of such laws (Self and Liang, JASA 1987; Stram and Lee, Biometrics 1994), which holds for many sites
+only. The test used here needs no such law. If sites agree, residual sums of squares of one common
+regression and of the sites' own ones give the F statistic of the analysis of covariance,
+
+    F = (SUM b_k' G_k b_k - beta' (SUM G_k) beta) / (df1 s^2),  G_k = X_k'X_k,
+    df1 = SUM rank(G_k) - d,  df2 = SUM (n_k - rank),                                            (1)
+
+and likewise for one coefficient, the others being free at each site, with df1 = K - 1. Under normal
+errors with one variance, F has exactly the F distribution, for any number of sites and any means.
+If s^2 is known, df2 is infinite.
+
+A mean is 0. With S / (K - 1) as the estimate of T = Sigma + C (`EqualSites`), which is unbiased and
+independent of m if designs are equal, m_j^2 K (K - 1) / S_jj ~ F(1, K - 1), and for q coefficients
+Hotelling's (K - q) / (q (K - 1)) T^2 ~ F(q, K - q). Both are exact if designs are equal, also if
+Sigma = 0. Otherwise they are approximate: S is the weighted scatter of the sites' estimates, as in
+the variance estimate of Hartung and Knapp (Statistics in Medicine 2001) for meta-analysis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2, f
+
+from secagg.core.arrays import Array
+from secagg.models.fedlin.design import INTERCEPT
+from secagg.models.fedlin.full.equal_sites import EqualSites
+from secagg.models.numerics.natural_gaussian import symmetric
+
+Row = dict[str, Any]
+
+
+def agreement_rows(
+    terms: Sequence[str], total: Mapping[str, Array], noise: float, *, known: bool
+) -> list[Row]:
+    """Return the tests that sites agree, on all coefficients and on each.
+
+    total: sums of `agreement_sums`; noise: the residual variance, in the units analysed
+    known: whether it is known, and not estimated
+    """
+    freedom = np.inf if known else float(total["freedom"][0])
+    gram = symmetric(total["gram"], len(terms))
+    common = float(total["cross"] @ np.linalg.lstsq(gram, total["cross"], rcond=None)[0])
+    extra = float(total["explained"][0]) - common
+    df = float(total["rank"][0]) - len(terms)
+    rows = [_row("sites agree on all coefficients", extra / noise, df, freedom)]
+    weights = total["weights"]
+    mean = np.divide(total["weighted"], weights, out=np.zeros(len(terms)), where=weights > 0)
+    between = total["weighted_squares"] - weights * mean**2
+    sites = float(total["determined"][0])
+    for term, value in zip(terms, between.tolist(), strict=True):
+        rows.append(_row(f"sites agree on {term}", value / noise, sites - 1, freedom))
+    return rows
+
+
+def mean_rows(terms: Sequence[str], fitted: EqualSites) -> list[Row]:
+    """Return the tests that means over sites are 0: of all slopes together, and of each term."""
+    K = fitted.sites
+    covariance = fitted.wide / K
+    slopes = [j for j, term in enumerate(terms) if term != INTERCEPT]
+    rows, q = [], len(slopes)
+    if K > q > 1:
+        m = fitted.mean[slopes]
+        squared = float(m @ np.linalg.solve(covariance[np.ix_(slopes, slopes)], m))
+        statistic = squared * (K - q) / (K - 1)
+        rows.append(_row("all means of slopes are 0", statistic, q, K - q))
+    for j in slopes:
+        statistic = float(fitted.mean[j] ** 2 / covariance[j, j])
+        rows.append(_row(f"the mean of {terms[j]} is 0", statistic, 1, K - 1))
+    return rows
+
+
+def _row(name: str, squares: float, df: float, freedom: float) -> Row:
+    """Return a test; squares: chi-squared with df degrees of freedom if `freedom` is infinite."""
+    if df < 1 or freedom < 1:
+        return {"name": name, "F": None, "df": None, "df_error": None, "p": None}
+    squares = max(squares, 0.0)  # below 0 by rounding only
+    p = chi2.sf(squares, df) if np.isinf(freedom) else f.sf(squares / df, df, freedom)
+    error = None if np.isinf(freedom) else freedom
+    return {"name": name, "F": squares / df, "df": df, "df_error": error, "p": float(p)}

@@ -1,0 +1,115 @@
+"""What a site of `fedlin_full` computes: its terms of the sums, and draws of its coefficients.
+
+Site k's records say of theta_k what one observation z_k ~ N(R_k theta_k, I) says, with R_k'R_k =
+X'X / sigma_k^2 (`secagg.models.fedlin.hierarchies.pseudo_data`). Its least squares b_k = theta_k +
+error have the covariance C_k = (R_k'R_k)^-1. With theta_k ~ N(mu, Sigma),
+
+    A_k = R_k' (I + R_k Sigma R_k')^-1 R_k,  which is (Sigma + C_k)^-1 if C_k exists,            (1)
+    a_k = R_k' (I + R_k Sigma R_k')^-1 (z_k - R_k mu) = A_k (b_k - mu).                          (2)
+
+A_k exists for a site with fewer records than coefficients, too, and is 0 without records. If the
+residual variance is r sigma_k^2, R_k and z_k are divided by root r.
+
+The agreement sums belong to the classical test that all theta_k are equal (analysis of covariance):
+with all sites' own least squares and one common least squares, the residual sums of squares differ
+by SUM b_k' X'X b_k - beta' (SUM X'X) beta. For one coefficient j, with 1 / w_kj the jj entry of
+(X'X)^-1, they differ by SUM w_kj b_kj^2 - (SUM w_kj b_kj)^2 / SUM w_kj, over sites whose records
+determine all coefficients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secagg.contracts import Update
+from secagg.core.arrays import Array
+from secagg.models.fedlin.hierarchies.base import SufficientStatistics
+from secagg.models.fedlin.hierarchies.pseudo_data import pseudo_observation
+from secagg.models.fedlin.site import Site
+from secagg.models.numerics.natural_gaussian import triangle
+
+
+def agreement_sums(site: Site) -> Update:
+    """Return a site's terms of the test that sites agree, in the units analysed."""
+    d, full = len(site.cross), site.rank == len(site.cross)
+    weight, own = np.zeros(d), site.separate * full
+    if full:
+        size = np.sqrt(np.diagonal(site.gram))
+        inverse = np.linalg.inv(site.gram / np.outer(size, size))
+        weight = size**2 / np.diagonal(inverse)
+    return {
+        "gram": triangle(site.gram),
+        "cross": site.cross,
+        "explained": np.array([max(float(site.separate @ site.cross), 0.0)]),
+        "weights": weight,
+        "weighted": weight * own,
+        "weighted_squares": weight * own**2,
+        "rank": np.array([float(site.rank)]),
+        "determined": np.array([float(full)]),
+        "freedom": np.array([float(site.left)]),
+    }
+
+
+def round_sums(known: SufficientStatistics, mu: Array, spread: Array, Sigma: Array) -> Update:
+    """Return a site's terms: A_k, A_k b_k, and the expectation of a_k a_k' over mu ~ N(., spread).
+
+    mu (d,), spread (d, d), Sigma (d, d): the coordinator's current estimates
+    """
+    A, slope = precision(known, Sigma)
+    off = slope - A @ mu
+    scatter = np.outer(off, off) + A @ spread @ A
+    return {"precision": triangle(A), "slope": slope, "scatter": triangle(scatter)}
+
+
+def precision(known: SufficientStatistics, Sigma: Array) -> tuple[Array, Array]:
+    """Return A_k of (1), symmetric, and A_k b_k."""
+    d = len(known.cross)
+    if known.records == 0:
+        return np.zeros((d, d)), np.zeros(d)
+    R, z = pseudo_observation(known)
+    gain = np.linalg.solve(np.eye(len(R)) + R @ Sigma @ R.T, np.column_stack([R, z]))
+    A = R.T @ gain[:, :d]
+    return (A + A.T) / 2, R.T @ gain[:, d]
+
+
+def log_likelihoods(known: SufficientStatistics, mu: Array, Sigma: Array, ratio: Array) -> Array:
+    """Return log N(b_k; mu, Sigma + r C_k) at draws, up to a constant (draws,).
+
+    mu (draws, d); Sigma (draws, d, d); ratio (draws,): r
+    """
+    if known.records == 0:
+        return np.zeros(len(mu))
+    R, z = pseudo_observation(known)
+    W = _spread(R, Sigma) + ratio[:, None, None] * np.eye(len(R))
+    off = z - mu @ R.T
+    _, log_det = np.linalg.slogdet(W)
+    squares = np.sum(off * np.linalg.solve(W, off[:, :, None])[:, :, 0], axis=1)
+    return np.asarray(-(log_det + squares) / 2, dtype=np.float64)
+
+
+def coefficient_draws(
+    known: SufficientStatistics, mu: Array, Sigma: Array, ratio: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return a draw of theta_k for each draw of (mu, Sigma, r), (draws, d), and its mean (d,).
+
+    theta and z are drawn without the records, and theta is corrected by the difference between the
+    true z and the drawn z, times a regression coefficient. So Sigma may be singular. The mean is
+    that of the conditional means, which has the smaller Monte Carlo error.
+    """
+    count, d = mu.shape
+    values, vectors = np.linalg.eigh(Sigma)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    theta = mu + (root @ rng.standard_normal((count, d, 1)))[:, :, 0]
+    if known.records == 0:
+        return theta, mu.mean(axis=0)
+    R, z = pseudo_observation(known)
+    error = np.sqrt(ratio)[:, None] * rng.standard_normal((count, len(R)))
+    W = _spread(R, Sigma) + ratio[:, None, None] * np.eye(len(R))
+    off = np.stack([z - (theta @ R.T + error), z - mu @ R.T], axis=2)
+    moved = Sigma @ R.T @ np.linalg.solve(W, off)
+    return theta + moved[:, :, 0], (mu + moved[:, :, 1]).mean(axis=0)
+
+
+def _spread(R: Array, Sigma: Array) -> Array:
+    """Return R Sigma R' (draws, i, i)."""
+    return np.asarray(R @ Sigma @ R.T, dtype=np.float64)

@@ -1,0 +1,167 @@
+"""What is known about a graph before its records are read: tiers, forbidden and required edges.
+
+A tier is a set of columns that are fixed or measured at one time: sex and age before weight, weight
+before a diagnosis. No edge leads from a later tier to an earlier one. Columns without a tier may
+have edges to and from all others. The knowledge is the user's, and no method tests it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import PublicFacts, State
+from secagg.core.validation import did_you_mean
+from secagg.errors import JobError
+from secagg.models.graphs.acyclicity import is_acyclic
+
+Edges = tuple[tuple[str, str], ...]
+"""Pairs (cause, effect) of names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """Edges that a graph over `names` cannot have, and must have.
+
+    forbidden, required: bool, (p, p), [i, j] for i -> j; no edge is in both, and the required ones
+        form a DAG
+    summary: the keys of the job, for the result
+    """
+
+    names: tuple[str, ...]
+    forbidden: NDArray[np.bool_]
+    required: NDArray[np.bool_]
+    summary: Mapping[str, Any]
+
+    def select(self, names: Sequence[str]) -> Knowledge:
+        """Return the knowledge about these variables, in this order."""
+        place = np.ix_(*[[self.names.index(name) for name in names]] * 2)
+        return Knowledge(tuple(names), self.forbidden[place], self.required[place], self.summary)
+
+    def note(self) -> str:
+        """Return a sentence for the result."""
+        parts = []
+        if tiers := self.summary.get("tiers"):
+            parts.append("tiers " + " < ".join(f"({', '.join(tier)})" for tier in tiers))
+        for key in ("forbidden", "required"):
+            if edges := self.summary.get(key):
+                listed = ", ".join(f"{cause} -> {effect}" for cause, effect in edges)
+                parts.append(f"{key} {listed}")
+        return f"Knowledge of the job, not found in the records: {'; '.join(parts)}."
+
+
+FORBIDDEN: Final = "forbidden"
+"""Key of the forbidden edges in a coordinator's state."""
+
+
+def in_state(known: Knowledge | None) -> State:
+    """Return the forbidden edges for a coordinator's state, as 0 and 1; nothing without any."""
+    return {} if known is None else {FORBIDDEN: known.forbidden.astype(np.float64)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnowledgeSettings:
+    """The keys of methods that cannot force an edge into the graph."""
+
+    tiers: tuple[tuple[str, ...], ...] = ()
+    """Columns in order of time, such as `[["age", "sex"], ["bmi"]]`: no edge leads to an earlier
+    list."""
+    forbidden: Edges = ()
+    """Edges `["cause", "effect"]` that the graph cannot have."""
+
+    def knowledge(
+        self, names: Sequence[str], public: PublicFacts, causes: Sequence[str] = ()
+    ) -> Knowledge | None:
+        """Return the knowledge about a graph's variables, or None without any.
+
+        names: of the variables; a key may name one of them, or a column for all its indicators.
+            Declared columns that are not in the graph have no effect.
+        causes: names of further causes, such as values of earlier steps, for `forbidden` only; they
+            follow `names` in the result's first axis
+        Raises `JobError` for an unknown column, a column in two tiers, an edge of a variable to
+        itself, a required edge that is forbidden or against the tiers, and a cycle of them.
+        """
+        required: Edges = getattr(self, "required", ())
+        if not (self.tiers or self.forbidden or required):
+            return None
+        reader = _Reader(tuple(names), (*names, *causes), public)
+        tier = reader.tiers(self.tiers)
+        against = (tier[:, None] > tier) & (tier >= 0) & (tier[:, None] >= 0)
+        forbidden, wanted = (
+            reader.edges("forbidden", self.forbidden),
+            reader.edges("required", required),
+        )
+        p = len(names)
+        forbidden[:p] |= against
+        for i, j in np.argwhere(wanted & forbidden):
+            why = "tiers" if against[i, j] else "forbidden"
+            what = f"{names[i]} -> {names[j]} is ruled out by method.{why}"
+            raise JobError("method.required", what, "Leave it out of one of them.")
+        if not is_acyclic(wanted[:p]):
+            what = "the required edges form a cycle"
+            raise JobError("method.required", what, "Leave one of them out.")
+        keys = {"tiers": self.tiers, "forbidden": self.forbidden, "required": required}
+        summary = {key: [list(each) for each in value] for key, value in keys.items() if value}
+        return Knowledge(tuple(names), forbidden, wanted[:p], summary)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequiredSettings(KnowledgeSettings):
+    """The keys of methods that can."""
+
+    required: Edges = ()
+    """Edges that the graph must have; only with `pc` and `ges`."""
+
+
+CANNOT_REQUIRE: Final = (
+    "a graph of weights cannot be made to have an edge, because its weight may be zero"
+)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads names of variables or columns; rows: names of causes, `names` first."""
+
+    names: tuple[str, ...]
+    rows: tuple[str, ...]
+    public: PublicFacts
+
+    def tiers(self, tiers: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+        """Return each variable's tier, -1 without one."""
+        tier = np.full(len(self.names), -1)
+        seen = set[str]()
+        for t, columns in enumerate(tiers):
+            if not columns:
+                raise JobError("method.tiers", "a tier is empty", "Leave it out.")
+            for name in columns:
+                which = self._positions(name, "tiers", self.names)
+                variables = {v.name for v in self.public.variables if name in (v.name, v.column)}
+                if seen & variables:
+                    raise JobError("method.tiers", f"{name!r} is named twice", "Name it once.")
+                seen |= variables
+                tier[which] = t
+        return tier
+
+    def edges(self, key: str, edges: Edges) -> NDArray[np.bool_]:
+        """Return the edges, shape (rows, names)."""
+        found = np.zeros((len(self.rows), len(self.names)), dtype=np.bool_)
+        for cause, effect in edges:
+            if cause == effect:
+                what = f"{cause!r} is cause and effect of one edge"
+                raise JobError(f"method.{key}", what, "Name two columns.")
+            rows = self._positions(cause, key, self.rows)
+            found[np.ix_(rows, self._positions(effect, key, self.names))] = True
+        return found
+
+    def _positions(self, name: str, key: str, among: Sequence[str]) -> list[int]:
+        """Return the places of a declared column's variables; of none if it is not in the graph."""
+        declared = [v.name for v in self.public.variables if name in (v.name, v.column)]
+        if not declared:
+            known = {*self.public.columns, *(v.name for v in self.public.variables)}
+            hint = f"{did_you_mean(name, known)} Columns are {', '.join(self.public.columns)}."
+            raise JobError(f"method.{key}", f"no column {name!r}", hint.strip())
+        return [among.index(each) for each in declared if each in among]

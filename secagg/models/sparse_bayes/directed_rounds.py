@@ -1,0 +1,368 @@
+"""Rounds of federated sparse directed graphs: fields, bounds, memories, and a round's steps.
+
+In a round a site makes the moves of the last round that the coordinator chose, sweeps
+(`secagg.models.sparse_bayes.laplace_graph`), and contributes to the sums from which the coordinator
+draws the next theta and t, and to the scores of the alternatives of this round
+(`secagg.models.sparse_bayes.metropolis.alternatives`). The coordinator
+
+1. chooses alternatives (`secagg.models.sparse_bayes.joint.common_moves`);
+2. exchanges the powers of tempered copies (`secagg.models.sparse_bayes.joint.tempering`);
+3. draws slabs and theta (`secagg.models.sparse_bayes.collapsed_slabs`), then step `paper` of
+   `secagg.models.sparse_bayes.spike_slab`;
+4. proposes the alternatives of the next round.
+
+The sums of step 3 depend on differences d between the sites' graphs and the common one only, which
+the moves of step 1 keep. Chains are copies at all powers: `chains` times `copies` of them, the
+copies of one chain side by side.
+
+The sweeps of sites with the same number of records are computed together. Every operation acts on
+one chain of one site alone, so no bit depends on the other sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secagg.contracts import Field, Kind, NoisyMatrix, PublicFacts, Spec, State, Update
+from secagg.core.arrays import Array
+from secagg.errors import JobError, PeerError
+from secagg.models.sparse_bayes.base import SHARED_FIELDS, Round, SparseModel
+from secagg.models.sparse_bayes.horseshoe import SiteDraw
+from secagg.models.sparse_bayes.joint.common_moves import (
+    Alternative,
+    choose,
+    exchange_places,
+    in_pairs,
+    propose,
+)
+from secagg.models.sparse_bayes.joint.tempering import (
+    MIN_HEAT,
+    exchanged,
+    first_heats,
+    of_rank,
+    partners,
+    ranks,
+)
+from secagg.models.sparse_bayes.laplace_graph import (
+    GraphDraw,
+    columns_of,
+    draw_graph_noise,
+    entry_positions,
+    joined_noise,
+    matrices,
+    redrawn_scales,
+    rotation_pairs,
+    sweep_graph,
+)
+from secagg.models.sparse_bayes.latent_graph import (
+    begin_latent_graph,
+    draw_latent_graph,
+    latent_columns,
+)
+from secagg.models.sparse_bayes.metropolis.alternatives import (
+    largest_score,
+    pairs_of,
+    score_alternatives,
+)
+from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw, adapted, is_stable
+from secagg.models.sparse_bayes.normal_graph import partial_correlations, scatter_columns
+from secagg.models.sparse_bayes.site_posterior import add_draw, begin_sums
+from secagg.models.sparse_bayes.spike_slab import Common
+from secagg.models.sparse_bayes.sums import paper_update
+
+_SCORE_BITS = 24
+_MOST_COPIES = 64
+_NEVER = -1e9  # logarithm of a weight
+_SUMS = ("one", "d", "dd")
+_STATE = ("theta", "b", "v", "other_theta", "other_v", "reach")
+_COPIES = 6  # of a chain with Laplace errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectedRounds(SparseModel):
+    """The sampler of directed graphs."""
+
+    errors: Literal["laplace", "gaussian"] = "laplace"
+    """Distribution of the errors. `"laplace"`, as in the paper, determines directions.
+    `"gaussian"`, the Gaussian surrogate, does not: it finds which pairs of columns are connected,
+    and needs moments only, so it can have noise once at the site."""
+    ordered: bool = False
+    """If true, the columns are in causal order: each acts only on later ones (of `variables`). Then
+    there are no cycles, and effects are determined with normal errors, too."""
+    temperatures: int | None = None
+    """Number of copies of each chain, in all but the first of which the records count less, so that
+    chains pass between graphs that explain the records about equally well. 1: no such copies. If it
+    is not set: 6 with Laplace errors and an unknown order, otherwise 1."""
+
+    @property
+    def copies(self) -> int:
+        """Number of copies of each chain."""
+        if self.temperatures is not None:
+            return self.temperatures
+        return _COPIES if self.errors == "laplace" and not self.ordered else 1
+
+    @property
+    def replicas(self) -> int:
+        return self.chains * self.copies
+
+    def recorded_chains(self, shared: State) -> NDArray[np.int64]:
+        return of_rank(shared["heat"], self.chains)[:, 0]
+
+    def entries(self, p: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return row and column of each entry of the graph."""
+        return entry_positions(p, ordered=self.ordered)
+
+    def round_spec(self, public: PublicFacts) -> Spec:
+        if not 1 <= self.copies <= _MOST_COPIES:
+            raise JobError("method.temperatures", f"must be between 1 and {_MOST_COPIES}")
+        if public.site_moments and self.copies > 1:
+            raise JobError(
+                "method.temperatures", "must be 1 under noise once at the site",
+                "Noise does not count less in the copies.",
+            )  # fmt: skip
+        p = len(self.columns(public))
+        sites, pairs = len(public.sites), len(pairs_of(p, 0))
+        bound = largest_score(p, public.max_rows, self.noise) * (1 + sites)
+        shape = (self.replicas, 2, 2**pairs)
+        scores = Field("scores", shape, bound, _SCORE_BITS, Kind.BOUNDED, strict=True)
+        return (*super().round_spec(public), scores)
+
+    def describe_sum(self) -> str:
+        return (
+            f"{super().describe_sum()}; and the logarithm of the likelihood of the sites' graphs, "
+            "and of alternatives to them"
+        )
+
+    def begin_shared_state(self, public: PublicFacts) -> State:
+        """Return the powers beta, and no alternatives, as there is no round before the first."""
+        entries = self.shape(public)[1]
+        pairs = np.zeros((self.replicas, len(pairs_of(len(self.columns(public)), 0))))
+        return {
+            "heat": first_heats(self.chains, self.copies),
+            "other": np.zeros((self.replicas, entries)),
+            "weight": pairs + _NEVER,
+            "reversal": pairs,
+            "taken": pairs.copy(),
+        }
+
+    def begin_memory(self, z: Array, public: PublicFacts) -> State:
+        """Return the records, one per column, and first draws: an empty graph."""
+        p = z.shape[1]
+        many = len(self.entries(p)[0])
+        entries, rows = (self.replicas, many), (self.replicas, p)
+        recorded = {"theta": many, "b": p, "moves_taken": many, "turns_taken": p}
+        columns = np.ascontiguousarray(z.T)
+        if self.errors == "gaussian":
+            columns = scatter_columns(z)
+            recorded["partial"] = p * (p - 1) // 2
+        return {
+            "Y": columns,
+            "theta": np.zeros(entries),
+            "b": np.ones(rows),
+            "v": np.ones(entries),
+            "other_theta": np.zeros(entries),
+            "other_v": np.ones(entries),
+            # the standard deviation of a slope from n records, for each power
+            "reach": np.full(entries, 1 / np.sqrt(max(len(z), 1))),
+            "own": begin_sums({name: (self.chains, size) for name, size in recorded.items()}),
+        }
+
+    def begin_noisy(self, noisy: NoisyMatrix, public: PublicFacts) -> State:
+        """Return first draws of the exact moments."""
+        return {"latent": begin_latent_graph(noisy, (self.replicas, self.shape(public)[1]))}
+
+    def run_sweeps(
+        self,
+        sites: Sequence[State],
+        records: Sequence[int],
+        now: Round,
+        rngs: Sequence[np.random.Generator],
+        public: PublicFacts,
+    ) -> list[tuple[Update, State]]:
+        self._check_shared(now.shared)
+        groups: dict[tuple[int, int], list[int]] = {}
+        for i, (site, n) in enumerate(zip(sites, records, strict=True)):
+            groups.setdefault((n, i if "latent" in site else -1), []).append(i)
+        found: dict[int, tuple[Update, State]] = {}
+        for (n, _), members in groups.items():
+            chosen = [sites[i] for i in members], [rngs[i] for i in members]
+            answers = self._run_group(*chosen, n, now, len(public.sites))
+            found |= dict(zip(members, answers, strict=True))
+        return [found[i] for i in range(len(sites))]
+
+    def draw_round(
+        self, now: Common, total: Update, shared: State, number: int, sites: int, records: int,
+        rng: np.random.Generator,
+    ) -> tuple[Common, State]:  # fmt: skip
+        prior = self.constants(records)
+        drawn = Common(*(getattr(now, name)[:, 0] for name in SHARED_FIELDS))
+        sums = {name: total[name][:, 0] for name in _SUMS}
+        p = columns_of(drawn.theta.shape[-1], ordered=self.ordered)
+        pairs, other = pairs_of(p, number), _alternative(shared)
+        scores = total["scores"]
+        drawn, sums, taken = choose(drawn, sums, other, scores[:, 0], pairs, prior, rng, p=p)
+        at = (taken @ 2 ** np.arange(len(pairs)))[:, None]
+        own, others = (np.take_along_axis(scores[:, i], at, axis=1)[:, 0] for i in range(2))
+        heat = exchanged(
+            shared["heat"], self.chains, number, own, others, rng, warmup=number < self.discarded
+        )
+        moved = Common(*(getattr(drawn, name)[:, None] for name in SHARED_FIELDS))
+        total = {name: values[:, None] for name, values in sums.items()}
+        drawn = self.draw_slabs_first(moved, total, sites, prior, rng)
+        graphs = matrices(drawn.theta[:, 0], p)
+        proposed = propose(graphs, pairs_of(p, number + 1), records, rng, ordered=self.ordered)
+        return drawn, {
+            "heat": heat,
+            "other": proposed.theta,
+            "weight": proposed.weight,
+            "reversal": proposed.reversal.astype(np.float64),
+            "taken": taken.astype(np.float64),
+        }
+
+    def _check_shared(self, shared: State) -> None:
+        """Raise `PeerError` for powers out of range, which could isolate what a site sends."""
+        if np.any(shared["heat"] < MIN_HEAT / 2) or np.any(shared["heat"] > 1):
+            raise PeerError("message", "the coordinator's powers are not between 0 and 1")
+        if any(not np.all(np.isin(shared[name], (0.0, 1.0))) for name in ("taken", "reversal")):
+            raise PeerError("message", "the coordinator's choices are not 0 or 1")
+
+    def _run_group(
+        self,
+        sites: Sequence[State],
+        rngs: Sequence[np.random.Generator],
+        n: int,
+        now: Round,
+        all_sites: int,
+    ) -> list[tuple[Update, State]]:
+        """Return contributions and memories of sites with the same number of records."""
+        many, p = len(sites), sites[0]["Y"].shape[0]
+
+        def repeated(values: Array) -> Array:
+            return np.concatenate([values] * many)
+
+        heat = now.shared["heat"]
+        theta, t = repeated(now.theta[:, 0]), repeated(now.t[:, 0])
+        law = ErrorLaw(1 if self.errors == "laplace" else 2, n, repeated(heat))
+        state = {name: np.concatenate([site[name] for site in sites]) for name in _STATE}
+        # t is a placeholder: a sweep does not read w.
+        draw = GraphDraw(state["theta"], state["b"], t, state["v"])
+        taken = repeated(now.shared["taken"]) > 0
+        before = pairs_of(p, max(now.number - 1, 0))  # the first round has no choices yet
+        changed = in_pairs(before, taken, p, ordered=self.ordered)
+        moved = np.where(changed, state["other_theta"], draw.theta)
+        # a graph without likelihood here is not made; by its score no such graph is chosen
+        changed &= is_stable(matrices(moved, p))[:, None]
+        draw = replace(
+            draw,
+            theta=np.where(changed, state["other_theta"], draw.theta),
+            v=np.where(changed, state["other_v"], draw.v),
+        )
+        if "latent" in sites[0]:
+            law = replace(law, records=max(n, p + 1))
+            latent, draw = self._move_latent(sites[0], draw, theta, t, law, now, rngs[0])
+            exact = {"latent": latent}
+            Y = latent_columns(latent, 1 / sites[0]["unit"])
+        else:
+            exact = {}
+            Y = np.repeat(np.array([site["Y"] for site in sites]), self.replicas, axis=0)
+        draw, reach, taken_moves = self._sweep(Y, draw, state["reach"], theta, t, law, now, rngs)
+        last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
+        sums, _ = paper_update(last, theta, t, self.lambda_floor)
+        pairs = pairs_of(p, now.number)
+        reversal = repeated(now.shared["reversal"]) > 0
+        places = exchange_places(pairs, reversal, p, ordered=self.ordered)
+        other = repeated(now.shared["other"])
+        other = other + np.take_along_axis(draw.theta - theta, places, axis=1)
+        partner = heat[partners(heat, self.chains, now.number)]
+        scores = score_alternatives(
+            Y,
+            matrices(draw.theta, p),
+            matrices(other, p),
+            pairs,
+            repeated(np.stack([heat, partner], axis=1)),
+            self.noise,
+            law,
+            -all_sites * largest_score(p, law.records, self.noise),
+        )
+        other_v = np.take_along_axis(draw.v, places, axis=1)
+        news = {"theta": draw.theta, "b": draw.b, **taken_moves}
+        if self.errors == "gaussian":
+            news["partial"] = partial_correlations(matrices(draw.theta, p), draw.b**2)
+        parts = (draw.theta, draw.b, draw.v, other, other_v, reach)
+        memory = dict(zip(_STATE, parts, strict=True))
+        update = {**{name: values[:, None] for name, values in sums.items()}, "scores": scores}
+        cold, answers = self.recorded_chains(now.shared), []
+        for k, site in enumerate(sites):
+            at = slice(k * self.replicas, (k + 1) * self.replicas)
+            own = site["own"]
+            if not now.warmup:
+                recorded = {name: values[at][cold] for name, values in news.items()}
+                own = add_draw(own, recorded, now.number - self.discarded, self.recorded_rounds)
+            mine = {name: values[at] for name, values in memory.items()}
+            sent = {name: values[at] for name, values in update.items()}
+            answers.append((sent, {**site, **mine, **exact, "own": own}))
+        return answers
+
+    def _sweep(
+        self,
+        Y: Array,
+        draw: GraphDraw,
+        reach: Array,
+        theta: Array,
+        t: Array,
+        law: ErrorLaw,
+        now: Round,
+        rngs: Sequence[np.random.Generator],
+    ) -> tuple[GraphDraw, Array, Update]:
+        """Return draws after the sweeps of a round, adapted reach, and shares of moves accepted.
+
+        reach: one for each power: row l of a chain is that of its copy with power number l
+        """
+        p, heat = Y.shape[-2], now.shared["heat"]
+        first = np.arange(self.replicas) // self.copies * self.copies
+        slots = first + ranks(heat, self.chains).ravel()
+        slots = (np.arange(len(rngs))[:, None] * self.replicas + slots).ravel()
+        one, reach = replace(law, heat=heat), reach.copy()
+        moves, turns = np.zeros(theta.shape), np.zeros(draw.b.shape)
+        for i in range(self.sweeps):
+            number = now.number * self.sweeps + i
+            drawn = [
+                draw_graph_noise(self.replicas, p, one, self.noise, rng, ordered=self.ordered)
+                for rng in rngs
+            ]
+            noise = joined_noise(drawn)
+            pairs = rotation_pairs(p, number, ordered=self.ordered)
+            draw, moved, turned = sweep_graph(
+                Y, draw, reach[slots], theta, t, self.noise, law, noise, pairs
+            )
+            if now.warmup:
+                reach[slots] = adapted(reach[slots], moved, number + 1)
+            moves, turns = moves + moved / self.sweeps, turns + turned / self.sweeps
+        return draw, reach, {"moves_taken": moves, "turns_taken": turns}
+
+    def _move_latent(
+        self,
+        site: State,
+        draw: GraphDraw,
+        theta: Array,
+        t: Array,
+        law: ErrorLaw,
+        now: Round,
+        rng: np.random.Generator,
+    ) -> tuple[State, GraphDraw]:
+        """Return the exact moments, and the draws moved with them, before a round's sweeps."""
+        latent, factors = site["latent"], 1 / site["unit"]
+        draw = redrawn_scales(latent_columns(latent, factors), draw, self.noise, law, rng)
+        warmup = now.number + 1 if now.warmup else 0
+        return draw_latent_graph(
+            latent, factors, law.contrasts, draw, theta, t, self.noise, rng, warmup=warmup
+        )
+
+
+def _alternative(shared: State) -> Alternative:
+    return Alternative(shared["other"], shared["reversal"] > 0, shared["weight"])

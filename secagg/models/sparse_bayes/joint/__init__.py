@@ -1,0 +1,1 @@
+"""Moves of a chain that all sites make together: common moves, and exchanges of powers."""
