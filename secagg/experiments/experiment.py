@@ -17,17 +17,19 @@ from secagg.audits.by_rounds import check_from_sums_only
 from secagg.audits.catalogue import ATTACKS, make_attacks
 from secagg.errors import SecaggError, UsageError
 from secagg.experiments.measures.networks import is_measured
+from secagg.experiments.opacus_alone import LINE, can_train_alone
 from secagg.experiments.records import Tables, digest_of, read_tables
 from secagg.experiments.reference import Reference
 from secagg.experiments.runner.cells import Cell, Outcome, cell, code_version
 from secagg.experiments.sweep import Point, Records, Sweep, changed, points
 from secagg.jobs.job import Job, load_job
 from secagg.jobs.privacy import Privacy
-from secagg.jobs.registry import METHODS, PROTOCOLS
+from secagg.jobs.registry import METHODS, PROTOCOLS, make_method
 from secagg.runs.checks.expected_refusals import expected_refusals
 from secagg.sessions.planned_job import plan_job
 
 TASK, ATTACK_TASK = "secagg.experiments.one_run", "secagg.experiments.one_audit"
+OPACUS_TASK = "secagg.experiments.opacus_alone"
 EPSILON = "privacy.epsilon"
 _NOT_REFERENCE = ("privacy", "records")
 """Tables whose keys the reference does not have."""
@@ -166,6 +168,11 @@ def plan_experiment(sweep: Sweep) -> Planned:
                 exact[point.line] = {s: make.run(bare, records, s) for s in seeds if allowed}
         along = runs.setdefault(point.line, {})
         along[point.across] = {seed: make.run(job, records, seed) for seed in seeds}
+        if can_train_alone(make_method(job.method), job.privacy):
+            line = f"{point.line}: {LINE}" if point.line else LINE
+            alone = {s: replace(cell, task=OPACUS_TASK) for s, cell in along[point.across].items()}
+            runs.setdefault(line, {})[point.across] = alone
+            exact[line] = {}
         if sweep.attacks is not None and point.across in (sweep.attacks.at or [point.across]):
             attacked.setdefault(point.line, {})[point.across] = make.audit(job, records)
     if not runs:

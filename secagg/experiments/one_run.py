@@ -9,7 +9,8 @@ no noise         the sweep's job without [privacy], at all sites
 pooled           the same over all records as if they were one site's
 each site alone  the same at each site; the mean over the sites at which it succeeds
 nothing learned  slopes of zero, or a graph without edges. For `fedngm`, a network without edges:
-                 each column on its own, fitted without noise. For `fedngr`, there is none
+                 each column on its own, fitted without noise. For `fedngr` and `torch_module`,
+                 there is none: a metric of the latter is known without records
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def _nothing(reference: Reference, found: Found, drawn: Drawn, seed: int) -> Fou
 
     found: by the sweep's job without noise
     """
+    if found.module is not None:
+        return None
     if found.network is not None:
         job = without_edges(reference.job)
         if job is None:

@@ -20,7 +20,13 @@ from secagg.errors import UsageError
 from secagg.experiments.measures.coefficients import Coefficients, distances, read_coefficients
 from secagg.experiments.measures.found import Found
 from secagg.experiments.measures.graphs import Graph, graph_distances, graph_of, read_graph
-from secagg.experiments.measures.networks import graph_is_given, predictions, read_network
+from secagg.experiments.measures.networks import (
+    graph_is_given,
+    module_predictions,
+    predictions,
+    read_module,
+    read_network,
+)
 from secagg.experiments.measures.predictions import area_under_curve, unexplained_share
 from secagg.experiments.records import Design, Drawn, Tables, digest_of, draw, read_tables
 from secagg.experiments.simulators import Simulated
@@ -114,6 +120,7 @@ class Reference:
             read_coefficients(part, table.kind),
             None if graph_is_given(method) else read_graph(part, table.kind),
             str(part.get("outcome", "")), read_network(planned.job, result),
+            read_module(planned.job, result),
         )  # fmt: skip
 
     def metrics(self, found: Found, drawn: Drawn) -> dict[str, float]:
@@ -121,6 +128,8 @@ class Reference:
 
         Raises `UsageError` if the result cannot be compared with the truth.
         """
+        if found.module is not None:
+            return module_predictions(found.module, drawn.test)
         of_network = {} if found.network is None else predictions(found.network, drawn.test)
         if of_network and found.graph is None:
             return of_network

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from secagg.experiments.measures.coefficients import Coefficients
 from secagg.experiments.measures.graphs import Graph
+from secagg.runs.networks.finished_module import FinishedModuleRun
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 
 
@@ -20,3 +21,4 @@ class Found:
     graph: Graph | None
     outcome: str = ""
     network: FinishedNgmRun | None = None
+    module: FinishedModuleRun | None = None

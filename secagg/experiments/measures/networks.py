@@ -1,4 +1,8 @@
-"""How well a neural graphical model describes records that took no part in the run.
+"""How well a network describes or predicts records that took no part in the run.
+
+Of `torch_module`: `auc` or `unexplained` (`secagg.experiments.measures.predictions`), and for an
+outcome of several levels `log_loss`, the mean of minus the log probability of the level, in nats.
+Of a neural graphical model:
 
 neg_log_pl     the mean over records of minus the log pseudo-likelihood (Besag 1975): minus the sum
                over columns of the log probability of the column given all others, in nats. For a
@@ -17,13 +21,18 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from scipy.special import log_softmax
 
 from secagg.contracts import Method, PublicFacts, Result
+from secagg.experiments.measures.predictions import area_under_curve, unexplained_share
 from secagg.experiments.sweep import Records, changed
+from secagg.jobs.design_matrix import read_rows
 from secagg.jobs.job import Job
 from secagg.jobs.registry import make_method
 from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.revealer import FedNgr
+from secagg.models.neural.torch_module import TorchModule
+from secagg.runs.networks.finished_module import FinishedModuleRun
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 
 Tables = Mapping[str, pd.DataFrame]
@@ -55,6 +64,34 @@ def predictions(network: FinishedNgmRun, others: Tables) -> dict[str, float]:
     return {"neg_log_pl": -float(np.mean(network.log_pseudo_likelihood(complete)))}
 
 
+def read_module(job: Job, result: Result) -> FinishedModuleRun | None:
+    """Return the module in a result; None if the job's method has none."""
+    if job.method.name != TorchModule.name:
+        return None
+    return FinishedModuleRun.of(job, result)
+
+
+def module_predictions(module: FinishedModuleRun, others: Tables) -> dict[str, float]:
+    """Return the metric over the complete records of these tables; nothing without any."""
+    read = [read_rows(module.job.columns, table, module.public, n) for n, table in others.items()]
+    values = np.concatenate(
+        [np.zeros((0, len(module.public.variables))), *(r.values for r in read)]
+    )
+    if not len(values):
+        return {}
+    outputs = module.learner.outputs_for(module.arrays, values)
+    truth = values[:, list(module.learner.outcome)]
+    if not module.levels:
+        value = unexplained_share(outputs[:, 0], truth[:, 0])
+        return {} if value is None else {"unexplained": value}
+    level = np.where((truth > 0).any(axis=1), truth.argmax(axis=1) + 1, 0)
+    if len(module.levels) == 2:
+        value = area_under_curve(outputs[:, 1] - outputs[:, 0], level.astype(np.float64))
+        return {} if value is None else {"auc": value}
+    of_truth = log_softmax(outputs, axis=1)[np.arange(len(level)), level]
+    return {"log_loss": -float(np.mean(of_truth))}
+
+
 def without_edges(job: Job) -> Job | None:
     """Return the job whose network has no edges: each column on its own. None if it cannot be."""
     if not isinstance(make_method(job.method), FedNgm):
@@ -71,6 +108,9 @@ def at_one_site(method: Method, public: PublicFacts) -> tuple[Method, PublicFact
 
 def is_measured(job: Job, records: Records) -> bool:
     """Return whether a job's result can be measured on such records: networks need other ones."""
-    if records.draw == "bootstrap" or records.simulate or job.method.name != FedNgm.name:
+    apart = records.draw == "bootstrap" or bool(records.simulate)
+    if apart or job.method.name not in (FedNgm.name, TorchModule.name):
         return True
+    if job.method.name == TorchModule.name:
+        return False
     return bool(job.method.settings.get("edges", "votes") == "votes")  # then its graph is measured

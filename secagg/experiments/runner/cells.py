@@ -32,7 +32,7 @@ from secagg.core import canonical_encoding
 from secagg.errors import InternalError, SecaggError, UsageError
 from secagg.experiments.runner.types import Numbers, Plain, Settings
 
-LIBRARIES = ("numpy", "scipy", "causal-learn", "scikit-learn", "torch")
+LIBRARIES = ("numpy", "scipy", "causal-learn", "scikit-learn", "torch", "opacus")
 """Each result records the versions of those that are installed."""
 
 

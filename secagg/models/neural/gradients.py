@@ -78,10 +78,11 @@ def clipped_gradient_sum(
         over="ignore", invalid="ignore", divide="ignore"
     ):  # such a gradient counts as 0
         for gradients in record_gradients(learner, theta, values):
-            norms = np.sqrt(np.sum(gradients**2, axis=1, keepdims=True))
-            clipped = gradients * np.minimum(1.0, longest / norms)
-            terms = np.where(np.isfinite(norms), np.trunc(clipped * 2.0**bits), 0.0)
-            total += terms.sum(axis=0)
+            for gradient in gradients:  # one at a time stays in the processor's cache
+                norm = np.sqrt(np.sum(gradient**2))
+                if np.isfinite(norm):
+                    term = gradient * (np.minimum(1.0, longest / norm) * 2.0**bits)
+                    total += np.trunc(term, out=term)
     return total * 2.0**-bits
 
 

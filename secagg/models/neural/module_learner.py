@@ -10,6 +10,9 @@ alone, and the same output each time. A trial on random records refuses a module
 change, such as one with BatchNorm (they keep statistics of records outside the sums), one that
 draws random numbers, such as one with Dropout, and one that mixes records.
 
+With noise, Opacus decides first which layers can be trained, and names or makes their replacements
+(`secagg.models.neural.layers.private_layers`).
+
 Parameters that the factory freezes (`requires_grad = False`) stay as it makes them, with torch's
 generator seeded with 0.
 
@@ -30,8 +33,9 @@ import numpy as np
 
 from secagg.core.arrays import Array
 from secagg.errors import JobError
+from secagg.models.neural.layers.private_layers import check_layers, with_layers_replaced
+from secagg.models.neural.layers.smoothness import ADVICE, SHOWN, kink
 from secagg.models.neural.parameters import Block, Blocks
-from secagg.models.neural.smoothness import ADVICE, SHOWN, kink
 from secagg.models.neural.torch_import import one_thread
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ class ModuleLearner:
     predictors: positions of the variables that the network reads
     outcome: position of the outcome's variable; of all its indicators if it is categorical
     loss: of one record, given the network's output
+    replace_layers: whether Opacus replaces layers that cannot be trained with noise
     """
 
     factory: Factory
@@ -58,6 +63,7 @@ class ModuleLearner:
     predictors: tuple[int, ...]
     outcome: tuple[int, ...]
     loss: Loss
+    replace_layers: bool = False
 
     @property
     def outputs(self) -> int:
@@ -104,10 +110,13 @@ class ModuleLearner:
         return result
 
     def losses(self, parameters: Mapping[str, Tensor], records: Tensor) -> Tensor:
+        return self.losses_of(self.outputs_of(parameters, records), records)
+
+    def losses_of(self, found: Tensor, records: Tensor) -> Tensor:
+        """Return each record's loss, shape (records,), from its outputs."""
         import torch  # noqa: PLC0415
         from torch.nn import functional  # noqa: PLC0415
 
-        found = self.outputs_of(parameters, records)
         truth = records[:, list(self.outcome)]
         if self.loss == "cross_entropy":
             return functional.cross_entropy(found, levels(truth), reduction="none")
@@ -120,7 +129,7 @@ class ModuleLearner:
         """Raise `JobError` if the loss or the module is not smooth in the parameters.
 
         Without noise, differences of sums would then show single records
-        (`secagg.models.neural.smoothness`). where: the setting that says which module it is
+        (`secagg.models.neural.layers.smoothness`). where: the setting that says which module it is
         """
         if self.loss == "absolute_error":
             what = "the gradient of 'absolute_error' jumps where a residual changes its sign, so "
@@ -129,6 +138,11 @@ class ModuleLearner:
             raise JobError("method.loss", what, advice)
         if self._kink:
             raise JobError(where, f"{self._kink}; {SHOWN}", ADVICE)
+
+    def check_layers(self) -> None:
+        """Raise `JobError` if a layer cannot be trained with noise."""
+        module = self._build(0)
+        check_layers(module, lambda: _tried(module, self._trial()))
 
     @cached_property
     def _kink(self) -> str:
@@ -159,7 +173,9 @@ class ModuleLearner:
         for name, buffer in module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 what = f"keeps statistics of records in the buffer {name!r}"
-                advice = "Replace BatchNorm by GroupNorm or LayerNorm."
+                advice = (
+                    "Replace BatchNorm by GroupNorm or LayerNorm, or set replace_layers = true."
+                )
                 raise JobError("method.module", what, advice)
         if draws:
             advice = "Leave out Dropout and other random layers."
@@ -177,11 +193,21 @@ class ModuleLearner:
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            try:
-                module = self.factory(len(self.predictors), self.outputs, **self.settings)
-            except (Exception, SystemExit) as error:  # any: it is the user's code
-                what = f"{type(error).__name__}: {error}"
-                raise JobError("method.module", what.splitlines()[0]) from error
+            module = self._made()
+            if self.replace_layers:
+                trial = self._trial()
+                module = with_layers_replaced(module, lambda: _tried(module, trial)).double()
+        return module
+
+    def _made(self) -> nn.Module:
+        """Return what the factory makes, in float64."""
+        import torch  # noqa: PLC0415
+
+        try:
+            module = self.factory(len(self.predictors), self.outputs, **self.settings)
+        except (Exception, SystemExit) as error:  # any: it is the user's code
+            what = f"{type(error).__name__}: {error}"
+            raise JobError("method.module", what.splitlines()[0]) from error
         if not isinstance(module, torch.nn.Module):
             raise JobError("method.module", "the factory does not return a torch.nn.Module")
         parameters = list(module.parameters())
@@ -212,10 +238,16 @@ def _tried(module: nn.Module, records: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def module_learner(
-    path: str, settings: bytes, predictors: tuple[int, ...], outcome: tuple[int, ...], loss: Loss
+    path: str,
+    settings: bytes,
+    predictors: tuple[int, ...],
+    outcome: tuple[int, ...],
+    loss: Loss,
+    replace_layers: bool = False,
 ) -> ModuleLearner:
     """Return a learner. path: see `imported_factory`; settings: of the factory, as JSON."""
-    return ModuleLearner(imported_factory(path), json.loads(settings), predictors, outcome, loss)
+    factory = imported_factory(path)
+    return ModuleLearner(factory, json.loads(settings), predictors, outcome, loss, replace_layers)
 
 
 def levels(indicators: Tensor) -> Tensor:

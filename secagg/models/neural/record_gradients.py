@@ -15,6 +15,20 @@ and not on values. If two slots had different orders, some of the many sums of r
 be rounded differently. Where fewer than two slots are equal, or the module cannot be vectorised,
 each record is computed in a batch of its own.
 
+Where equal bits are needed, and what follows from them:
+
+    sensitivity      of a sum with noise: one record may not touch other records' terms. Truncation
+                     to the grid turns a unit in the last place into a whole step
+    training alone   at a site whose ledger draws the noise of equal records and settings once:
+                     equal records in equal order give equal batches, and so equal bits
+    repeated rounds  `repeatable` of the facts, and the recomputation of sums, concern sums without
+                     noise. They use one pass (`secagg.models.neural.gradients`), not this file
+    a killed party   stored its answer before it sent it, and sends it again; what it had not stored
+                     nobody saw
+
+The number of slots is public: it depends on the network alone. If it depended on the records, one
+record could change the shape of the batches, and so all gradients.
+
 Not protected: a module whose operations depend on the values of other records in its batch. `vmap`
 gives it one record at a time, so it would have to break out of torch to do so.
 """
@@ -22,7 +36,8 @@ gives it one record at a time, so it would have to break out of torch to do so.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +53,9 @@ if TYPE_CHECKING:
 Gradients = Callable[[Array], Array]
 """From records, shape (n, variables), to their gradients, shape (n, parameters)."""
 
-_SLOTS = 64
-_MAX_PARAMETERS = 2**14  # of a larger network, batches are no faster than single records
+_SLOTS, _SMALL = 64, 2**14  # slots of a batch for a network with at most so many parameters
+_FEW_SLOTS = 32  # for a larger one: the search for equal slots takes the square of their number
+_MAX_NUMBERS = 2**21  # in the gradients of a batch: with more, memory takes the time
 _found: weakref.WeakKeyDictionary[Any, tuple[int, NDArray[np.int64]]] = weakref.WeakKeyDictionary()
 
 
@@ -67,11 +83,11 @@ def equal_slots(gradients: Gradients, variables: int, slots: int) -> NDArray[np.
     """Return the slots in which all test records have the same gradient as in the first."""
     rng = np.random.default_rng(0)  # any numbers do, if no two are related
     records = rng.uniform(-1, 1, (slots, variables))
-    found = np.empty((slots, slots), dtype=object)  # [record, slot]
+    found = np.empty((slots, slots), dtype=object)  # [record, slot]: a digest of the gradient
     for roll in range(slots):
         computed = gradients(np.roll(records, roll, axis=0))
         for slot in range(slots):
-            found[(slot - roll) % slots, slot] = computed[slot].tobytes()
+            found[(slot - roll) % slots, slot] = sha256(computed[slot].tobytes()).digest()
     equal = np.all(found == found[:, :1], axis=0)
     return np.flatnonzero(equal)
 
@@ -81,24 +97,31 @@ def _usable_slots(
 ) -> tuple[int, NDArray[np.int64]]:
     """Return the number of slots of a batch, and those that may be used."""
     none = np.zeros(0, dtype=np.int64)
-    if parameters > _MAX_PARAMETERS:
+    slots = min(_SLOTS if parameters <= _SMALL else _FEW_SLOTS, _MAX_NUMBERS // parameters)
+    if slots < 2:
         return 1, none
     theta = np.random.default_rng(1).standard_normal(parameters)
     try:
-        return _SLOTS, equal_slots(_vectorised(learner, theta), variables, _SLOTS)
+        return slots, equal_slots(_vectorised(learner, theta), variables, slots)
     except (RuntimeError, ValueError, NotImplementedError):  # of vmap, for what it cannot do
         return 1, none
 
 
 def _vectorised(learner: Learner, theta: Array) -> Gradients:
+    """Differentiate by each block: by one vector, every block would fill a vector of zeros."""
     import torch  # noqa: PLC0415
 
-    def loss(vector: torch.Tensor, record: torch.Tensor) -> torch.Tensor:
-        return learner.losses(tensors(learner.blocks, vector), record[None])[0]
+    def loss(parameters: Mapping[str, torch.Tensor], record: torch.Tensor) -> torch.Tensor:
+        return learner.losses(parameters, record[None])[0]
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0), randomness="different")
-    vector = torch.tensor(theta, dtype=torch.float64)
-    return lambda records: np.asarray(each(vector, torch.tensor(records)).numpy())
+    parameters = tensors(learner.blocks, torch.tensor(theta, dtype=torch.float64))
+
+    def gradients(records: Array) -> Array:
+        found = each(parameters, torch.tensor(records))
+        return torch.cat([found[name].flatten(1) for name in parameters], dim=1).numpy()
+
+    return gradients
 
 
 def _single(learner: Learner, theta: Array) -> Gradients:

@@ -51,11 +51,11 @@ from secagg.errors import DataError, JobError, PeerError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.sampled_gradients import mean_gradient, private_stage
 from secagg.models.neural.gradients import gradient_sum, loss_sum
+from secagg.models.neural.layers.smoothness import MAX_SMOOTH_PARAMETER
 from secagg.models.neural.learner import Learner
 from secagg.models.neural.local_training import LocalOptimiser, trained
 from secagg.models.neural.optimisers import Optimiser, advance, begin
 from secagg.models.neural.private_rounds import private_contribution
-from secagg.models.neural.smoothness import MAX_SMOOTH_PARAMETER
 
 TRAIN = "train"
 PARAMETER_LIMIT = "parameter limit reached"
@@ -172,17 +172,20 @@ class NetworkRounds:
         """Return whether the sums of the rounds have noise."""
         return public.clip is not None
 
-    def _optimiser(self, noised: bool) -> Optimiser:
+    @property
+    def first_averaged(self) -> int:
+        """With noise: the first round, from 1 on, whose parameters count in the estimate."""
+        return self.rounds - max(1, round(_AVERAGED * self.rounds)) + 1
+
+    def optimiser_and_rate(self, *, noised: bool) -> tuple[Optimiser, float]:
+        """Return the coordinator's optimiser and its step size, or their defaults."""
         exact: Optimiser = "lbfgs" if self.algorithm == "fedsgd" else "sgd"
-        return self.optimiser or ("adam" if noised else exact)
-
-    def _rate(self, optimiser: Optimiser, noised: bool) -> float:
-        if self.learning_rate is not None:
-            return self.learning_rate
+        optimiser = self.optimiser or ("adam" if noised else exact)
         adam = 0.03 if noised else 0.01  # noisy rounds are few
-        return 1.0 if optimiser == "sgd" else adam
+        return optimiser, self.learning_rate or (1.0 if optimiser == "sgd" else adam)
 
-    def _clip(self, noised: bool) -> float:
+    def largest_norm(self, *, noised: bool) -> float:
+        """Return the limit `clip`, or its default."""
         return self.clip or (_RECORD_CLIP if noised else _UPDATE_CLIP)
 
     def train_stage(self, parameters: int, public: PublicFacts) -> Stage:
@@ -190,11 +193,11 @@ class NetworkRounds:
             what = f"makes a network of {parameters:,} parameters; {_MAX_PARAMETERS:,} is the limit"
             raise JobError("method", what, "Use fewer or smaller hidden layers.")
         if self.noised(public):
-            clip = self._clip(noised=True)
+            clip = self.largest_norm(noised=True)
             return private_stage(
                 TRAIN, parameters, self.rounds, clip, self.sampling_rate, public.max_rows
             )
-        largest = self._clip(noised=False) if self.algorithm == "fedavg" else _BOUND
+        largest = self.largest_norm(noised=False) if self.algorithm == "fedavg" else _BOUND
         sees = "the mean over all records of the loss at the parameters it sent, and "
         sees += "its gradient" if self.algorithm == "fedsgd" else "the mean of the sites' updates"
         spec = [
@@ -208,7 +211,8 @@ class NetworkRounds:
         return Stage(TRAIN, tuple(spec), self.rounds, sees, few_records=few)
 
     def begin_training(self, start: Array, max_rows: int, noised: bool) -> State:
-        state: State = {"optimiser": begin(self._optimiser(noised), start), "rounds": 0,
+        optimiser, _ = self.optimiser_and_rate(noised=noised)
+        state: State = {"optimiser": begin(optimiser, start), "rounds": 0,
                         "noised": noised, "max_rows": max_rows}  # fmt: skip
         if noised:
             return state | {"sizes": 0.0, "summed": np.zeros_like(start)}
@@ -231,8 +235,8 @@ class NetworkRounds:
         theta = checked_parameters(message, learner.blocks.size, noised=noised)
         if noised:
             return private_contribution(
-                learner, theta, values, clip=self._clip(noised=True), rate=self.sampling_rate,
-                max_rows=public.max_rows, random=random,
+                learner, theta, values, clip=self.largest_norm(noised=True),
+                rate=self.sampling_rate, max_rows=public.max_rows, random=random,
             )  # fmt: skip
         if weight is None:
             weight = len(values) / public.max_rows
@@ -250,7 +254,7 @@ class NetworkRounds:
         )  # fmt: skip
         step = after - theta
         norm = float(np.linalg.norm(step))
-        clip = self._clip(noised=False)
+        clip = self.largest_norm(noised=False)
         if norm > clip:
             step *= clip / norm
         shortened = np.array([float(norm > clip)])
@@ -277,8 +281,7 @@ class NetworkRounds:
         mean = total["change"] / weight
         gradient = (mean if self.algorithm == "fedsgd" else -mean) + slope
         loss = float(total["loss"][0]) / weight
-        optimiser = self._optimiser(noised=False)
-        rate = self._rate(optimiser, noised=False)
+        optimiser, rate = self.optimiser_and_rate(noised=False)
         after = advance(optimiser, before, loss + extra, gradient, rate, self.momentum)
         largest = float(np.max(np.abs(gradient), initial=0.0))
         flat = largest <= self.tolerance and optimiser == "lbfgs"
@@ -313,14 +316,12 @@ class NetworkRounds:
         """Return the state after a round with noise; the estimate is a mean over late rounds."""
         before, done = training["optimiser"], training["rounds"] + 1
         sizes = training["sizes"] + float(total["size"][0])
-        mean, size = mean_gradient(total, self._clip(noised=True), sizes, done)
+        mean, size = mean_gradient(total, self.largest_norm(noised=True), sizes, done)
         _, slope = penalty(before["point"], size / self.sampling_rate)
-        optimiser = self._optimiser(noised=True)
-        rate = self._rate(optimiser, noised=True)
+        optimiser, rate = self.optimiser_and_rate(noised=True)
         after = advance(optimiser, before, 0.0, mean + slope, rate, self.momentum)
         after["point"] = np.clip(after["point"], -_MAX_PARAMETER, _MAX_PARAMETER)
-        first = self.rounds - max(1, round(_AVERAGED * self.rounds))
-        summed = training["summed"] + (after["point"] if done > first else 0.0)
+        summed = training["summed"] + (after["point"] if done >= self.first_averaged else 0.0)
         training = {
             **training,
             "optimiser": after,
@@ -330,16 +331,16 @@ class NetworkRounds:
         }
         if done < self.rounds:
             return training
-        after["best"] = summed / (self.rounds - first)
+        after["best"] = summed / (self.rounds - self.first_averaged + 1)
         return training | {"ended": "finished"}
 
     def training_summary(self, training: State) -> State:
         found = {"status": training["ended"], "rounds": training["rounds"]}
         if training["noised"]:
             note = (
-                f"Each record's gradient was clipped to norm {self._clip(noised=True):g}. The "
-                f"parameters are means over the last {_AVERAGED:.0%} of the rounds. Losses are not "
-                "released, so nothing shows whether the training was long enough."
+                f"Each record's gradient was clipped to norm {self.largest_norm(noised=True):g}. "
+                f"The parameters are means over the last {_AVERAGED:.0%} of the rounds. Losses are "
+                "not released, so nothing shows whether the training was long enough."
             )
             return found | {"notes": [note]}
         if self.algorithm == "fedavg":

@@ -10,7 +10,7 @@ What the transcript determines (Guarantees: only this)
       nothing about how records are split over sites. About the pooled records they may show
       everything: with P parameters and T rounds there are P T numbers. Differences of sums show no
       record by a jump or kink, because functions without noise are smooth
-      (`secagg.models.neural.smoothness`).
+      (`secagg.models.neural.layers.smoothness`).
     * "fedavg": sums over sites of what training at a site does to the parameters. They may depend
       on how records are split.
     * A coordinator that deviates can send parameters at which one hidden unit is active for one
@@ -25,6 +25,8 @@ no site with a complete record           `DataError`
 a loss or gradient that is not finite    `DataError` at the site, nothing is sent
 parameters that are not finite           `PeerError`, nothing is sent
 a module with BatchNorm or Dropout       `JobError`, before data is read
+with noise, a layer that Opacus refuses  `JobError` that names the replacement, before data is read
+opacus not installed, noise, own module  `JobError` with the command that installs it
 absolute error, ReLU, without noise      `JobError`, before data is read
 a parameter above 30, without noise      `PeerError`; at the coordinator, `DataError` before that
 torch not installed                      `JobError` with the command that installs it
@@ -59,7 +61,7 @@ from secagg.core.randomness import RandomBytes
 from secagg.errors import JobError
 from secagg.models.common.variables import choose
 from secagg.models.neural.module_learner import Loss, ModuleLearner, module_learner
-from secagg.models.neural.rounds import TRAIN, NetworkRounds, network_facts
+from secagg.models.neural.rounds import TRAIN, NetworkRounds, Penalty, network_facts, no_penalty
 from secagg.models.neural.torch_import import require_torch
 
 BUILT_IN = ("secagg.models.neural.built_in:mlp",)
@@ -91,6 +93,10 @@ class TorchModule(NetworkRounds):
     outcome), `"pseudo_huber"` (robust: residuals beyond an eighth of the outcome's range count
     linearly), `"absolute_error"` (with noise only), or `"cross_entropy"` (for a binary or
     categorical outcome)."""
+
+    replace_layers: bool = False
+    """Whether layers that cannot be trained with noise are replaced by those that Opacus has for
+    them, such as BatchNorm by GroupNorm. It also works without noise."""
 
     name: ClassVar[str] = "torch_module"
     placements: ClassVar[Placements] = Placements(
@@ -137,6 +143,8 @@ class TorchModule(NetworkRounds):
         if not self.noised(public):
             own = "_settings" if self.module in BUILT_IN else ""
             self.learner(public).check_smooth(f"method.module{own}")
+        elif self.module not in BUILT_IN:
+            self.learner(public).check_layers()
         return (self.train_stage(self.learner(public).blocks.size, public),)
 
     def initial_state(self, public: PublicFacts) -> State:
@@ -173,6 +181,10 @@ class TorchModule(NetworkRounds):
         }
         return Result(summary, dict(blocks.split(theta)))
 
+    def network_in(self, state: State, public: PublicFacts) -> tuple[ModuleLearner, Penalty]:
+        """Return what a state trains, and its penalty."""
+        return self.learner(public), no_penalty
+
     def learner(self, public: PublicFacts) -> ModuleLearner:
         """Return the module and its loss. Raises `JobError` if they do not fit the columns."""
         outcome = choose(public, [self.outcome], "method.outcome")
@@ -191,4 +203,5 @@ class TorchModule(NetworkRounds):
             tuple(chosen.tolist()),
             tuple(outcome.tolist()),
             loss,
+            self.replace_layers,
         )

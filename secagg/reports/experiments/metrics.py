@@ -59,6 +59,15 @@ METRICS: Mapping[str, tuple[str, str]] = {
         "sum over columns of the log probability, or density in own units, of the column given "
         "all others; less is better, and only differences have a meaning",
     ),
+    "log_loss": (
+        "log loss on other records",
+        "over records that took no part, the mean of minus the log probability of the outcome's "
+        "level, in nats; less is better",
+    ),
+    "epsilon": (
+        "ε that Opacus states",
+        "of each site alone, by Opacus' own accountant for the same δ",
+    ),
     "rounds": (
         "rounds",
         "the number of sums that were opened",

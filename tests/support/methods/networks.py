@@ -18,6 +18,46 @@ def batch_norm(inputs: int, outputs: int) -> Any:
     return nn.Sequential(nn.BatchNorm1d(inputs), nn.Linear(inputs, outputs))
 
 
+def signal(inputs: int, outputs: int) -> Any:
+    """A convolution with BatchNorm over positions, and a hidden layer with BatchNorm over units."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Unflatten(1, (1, inputs)), nn.Conv1d(1, 8, 3, padding=1), nn.BatchNorm1d(8), nn.ReLU(),
+        nn.Flatten(), nn.Linear(8 * inputs, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, outputs),
+    )  # fmt: skip
+
+
+def recurrent(inputs: int, outputs: int) -> Any:
+    from torch import nn
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.last = nn.LSTM(1, 4, batch_first=True), nn.Linear(4, outputs)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.lstm(x[:, :, None])[0][:, -1])
+
+    return Recurrent()
+
+
+def levels(inputs: int, outputs: int) -> Any:
+    """An embedding of the first column, in 20 intervals."""
+    import torch
+
+    class Levels(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.last = torch.nn.Embedding(20, 3), torch.nn.Linear(inputs + 2, outputs)
+
+        def forward(self, x: Any) -> Any:
+            level = ((x[:, 0] + 1) * 10).long().clamp(0, 19)
+            return self.last(torch.cat([self.table(level), x[:, 1:]], dim=1))
+
+    return Levels()
+
+
 def batch_mean(inputs: int, outputs: int) -> Any:
     """A module without buffers that reads other records, too."""
     import torch

@@ -360,6 +360,11 @@ class FedNgm(NgmSettings):
     def _counts_fit(self) -> bool:
         return self.count_fit and self.network == "masked"
 
+    def network_in(self, state: State, public: PublicFacts) -> tuple[Network, Penalty]:
+        """Return what a state trains, and its penalty."""
+        network = self._network(NgmLayout.of(state["layout"]), state["facts"])
+        return network, self._penalty(network, state["facts"])
+
     def _network(self, layout: NgmLayout, facts: State) -> Network:
         if self.network == "paper":
             return SharedNetwork(layout, self.hidden, facts["centre"], facts["scale"])

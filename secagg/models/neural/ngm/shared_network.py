@@ -6,7 +6,7 @@ Chajewska and Shrivastava (2023), section 2.2. D -> H -> H -> D with linear outp
     s(x) = log(1 + e^4x) / 4
 
 The paper's units are rectified, max(x, 0). Their kinks would show single records in differences of
-sums (`secagg.models.neural.smoothness`). This softplus is smooth, and
+sums (`secagg.models.neural.layers.smoothness`). This softplus is smooth, and
 its slope is between 0 and 1, too, so path norms bound the dependence of an output on an input as
 before. With the factor 1 instead of 4, curved dependences were found less often.
 

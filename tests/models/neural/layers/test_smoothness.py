@@ -8,7 +8,7 @@ from support.methods.networks import job, tables
 
 from secagg.errors import JobError
 from secagg.jobs.job import parse_job
-from secagg.models.neural.smoothness import kink
+from secagg.models.neural.layers.smoothness import kink
 from secagg.sessions.planned_job import plan_job
 
 pytestmark = pytest.mark.neural

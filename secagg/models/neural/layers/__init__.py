@@ -1,0 +1,1 @@
+"""Which layers and operations a module may have: without noise, and with it."""
