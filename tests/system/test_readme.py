@@ -135,7 +135,7 @@ def test_statements_on_ledgers_agree_with_a_run(copy: Path) -> None:
     page = "docs/how-to/private-run.md"
     lines = "".join(text for name, text in blocks(page) if name == "bash").splitlines()
     _, _, noised, show = (line.split("#")[0] for line in lines)
-    (fresh,) = re.findall(r"put `(rm -r \S+)` before it", (ROOT / page).read_text())
+    (fresh,) = re.findall(r"first run `(rm -r \S+)`", (ROOT / page).read_text())
     exact = ".venv/bin/secagg run examples/heart-disease/linear.toml --out runs/exact --overwrite"
     for before, bounded in ((exact, False), (fresh, True)):
         printed = bash("\n".join([before, f"{noised} --overwrite", show]), copy)
