@@ -1,7 +1,7 @@
 """One flag for estimates that a penalty shrinks towards 0, and the sentence that says so.
 
-A summary with such estimates has the key `shrunk`, which names them, and a note. So whoever reads
-the result, the report or the terminal cannot take them for unbiased ones.
+A summary with such estimates has the key `shrunk`, which names them, and a note. So readers of
+result, report and terminal do not take them for unbiased estimates.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ MIN_RECORDS = {True: 1.1, False: 1.5}
 """Records for each variable from which graphs with the default penalty have fewer errors than a
 graph without edges, in simulations (docs/math/measured-methods.md); by `standardise`."""
 MAX_RECORDS_EV = 30.0
-"""Records for each variable up to which that holds for EV on standardised columns."""
+"""With more records for each variable, this does not hold for EV on standardised columns."""
 MIN_GAIN = 1e-7  # of the objective; a restart that gains less ends the search
 MAX_RESTARTS = 50
 

@@ -7,8 +7,8 @@ Lagrangian as in linear NOTEARS: a problem has alpha h + rho/2 h^2 in place of t
 is solved by OWL-QN. If h has fallen to a quarter of its value after the problem before, alpha grows
 by rho h; otherwise rho grows tenfold and the problem is solved again from the same start.
 
-The search is a state that is told l and its gradient at the networks `trial`. One process computes
-them from its own records (`secagg.models.graphs.notears_mlp`), a federation by one secure sum for
+The search gets l and its gradient at the networks `trial` of its state. One process computes them
+from its own records (`secagg.models.graphs.notears_mlp`), a federation by one secure sum for
 each (`secagg.models.notears_admm.mlp_pooled`). Both then take the same steps. Everything else here
 is a function of theta.
 """

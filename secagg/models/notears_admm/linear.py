@@ -17,28 +17,23 @@ In the first two cases V_k is sent unchanged. B_k has no bound. If a contributio
 the method diverges, and the site sends nothing.
 
 What a refusal reveals. A coordinator that sends a false W or number of records can influence
-whether one site's answer exceeds its bound. The site takes no further part after its first refusal
-(`secagg.sessions.party`). The coordinator learns the round of the refusal and the error's kind:
-one of 1 + rounds x kinds outcomes per run. The sites know rho2 and the schedule from the job, and
-with own units also the scale. Otherwise they receive the scale from the coordinator. A false scale
-has the same effect as another rho2.
+whether one site's answer exceeds its bound. The site takes no further part after its first refusal.
+The coordinator learns its round and the error's kind: one of 1 + rounds x kinds outcomes per run.
+Sites know rho2 and the schedule from the job. A false scale has the same effect as another rho2.
 
 What the transcript determines (Guarantees: only this)
     * The last sum alone is S (J - W), because there B_k = W; S is the pooled covariance within
       sites. J - W of a static graph is invertible: that gives S. With lags, several sums give it.
     * Every site's own covariance. In early rounds B_k is far from W, and the sum over k of
-      S_k (S_k + rho2 I)^-1 (...) is not a function of S: it depends on how records are split over
-      sites. The sums of all rounds are equations in the sites' S_k. They can be solved for all S_k,
-      by a coordinator that follows the method and stores its sums. They do not show which S_k
-      belongs to which site. The attack `admm_sums` (`secagg list attacks`) does it from a masked
-      run over the records of four hospitals, with three variables, to nine digits. For d = 10 and
-      K = 10, 60 rounds have as many independent entries as there are unknowns, 550; how long a
-      search takes then is not known.
+      S_k (S_k + rho2 I)^-1 (...) depends on how records are split over sites. The sums of all
+      rounds are equations in the sites' S_k. A coordinator that follows the method can solve them
+      for all S_k, but does not learn which S_k belongs to which site. The attack `admm_sums` does
+      it from a masked run over four hospitals' records, with three variables, to nine digits. For
+      d = 10 and K = 10, 60 rounds have as many independent entries as unknowns (550); nobody has
+      measured how long solving them takes.
     So NOTEARS on one secure sum of moments within sites (method `moments` with centre = "site")
-    releases strictly less, up to rounding. (Its sums have fixed-point steps of 2^-80; those of V_k
-    are 2^-40 or finer.) No sum of this method contains the sites' means. Pooled moments without
-    centring do depend on them: together with a run of this method, they show how the sites' means
-    scatter.
+    releases strictly less, up to rounding. No sum of this method contains the sites' means. Pooled
+    moments without centring do: with a run of this method, they show how these means scatter.
 
 =================================  =================================================================
 site                               contribution

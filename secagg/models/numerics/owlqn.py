@@ -11,8 +11,8 @@ For a network's many weights this replaces the split into W+ - W- that
 
 A trial point at which F is not finite is a failed step, as in `secagg.models.numerics.lbfgs`.
 
-The search is a state that is told f and its gradient at its trial point and returns the next one
-(`begin_search`, `told`). So each value may come from one process or from a round of sums over
+The search gets f and its gradient at its trial point, and returns its next state (`begin_search`,
+`told`). So each value may come from one process or from a round of sums over
 sites, and a search can be stopped and resumed between two evaluations.
 """
 

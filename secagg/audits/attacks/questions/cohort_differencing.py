@@ -80,7 +80,7 @@ class Exposed(NamedTuple):
 class Search(NamedTuple):
     """The smallest exposed group of sites that was found.
 
-    searched: the size up to which all groups were searched; None for all sizes
+    searched: all groups of up to this many sites were searched; None if groups of every size were
     """
 
     exposed: Exposed | None

@@ -135,7 +135,7 @@ class FedLinFull(FullSettings):
             Field("scatter", (entries,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED),
         )
         sees = (
-            "how many sites' records tell of coefficients; sums over sites of the precisions of "
+            "at how many sites records vary; sums over sites of the precisions of "
             "their estimates, of the estimates times these, and of their scatter about the mean"
         )
         return Stage(ROUNDS, spec, self.rounds, sees)
@@ -212,7 +212,7 @@ class FedLinFull(FullSettings):
         """Match the likelihood of equal sites to the sums, and go to its mode."""
         used = round(float(total["used"][0]))
         if used < MIN_SITES:
-            what = f"the records of only {used} sites tell of coefficients"
+            what = f"predictors vary at only {used} sites"
             raise UsageError("analysis", what, f"At least {MIN_SITES} are required.")
         d = len(state["mu"])
         _check_rank(symmetric(total["precision"], d))
