@@ -78,6 +78,7 @@ def test_a_report_needs_runs_and_a_new_folder(run: Path, tmp_path: Path) -> None
             call("report", *arguments)
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 def test_a_report_is_printed(run: Path, tmp_path: Path) -> None:
     call("report", run, "--out", tmp_path / "report", "--pdf")

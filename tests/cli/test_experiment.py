@@ -67,6 +67,7 @@ def test_pictures_as_png_need_a_browser_before_the_first_run(
     assert caught.value.where == "--png" and not (sweep.parent / "out").exists()
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 def test_each_picture_is_also_drawn_as_png(sweep: Path) -> None:
     out = sweep.parent / "out"

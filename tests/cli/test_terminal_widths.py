@@ -113,7 +113,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        # A plan runs each curve once, so four plans take ten seconds.
+        pytest.param(command, id=name, marks=pytest.mark.system if name == "experiment" else ())
+        for name, command in COMMANDS.items()
+    ],
+)
 def test_no_line_is_too_long_and_no_word_is_broken(
     folder: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

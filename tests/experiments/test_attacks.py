@@ -21,7 +21,7 @@ from secagg.reports.experiments.page import experiment_page
 from secagg.reports.experiments.pictures import pictures
 
 __all__ = ["serial_pool"]  # a fixture
-pytestmark = pytest.mark.usefixtures("serial_pool")
+pytestmark = [pytest.mark.usefixtures("serial_pool"), pytest.mark.system]
 
 JOB = """title = "A graph"
 [sites]

@@ -76,7 +76,6 @@ def wait_until_alone(place: Path) -> None:
 # --- the coordinator is killed -------------------------------------------------------------------
 
 
-@pytest.mark.smoke
 def test_a_killed_run_is_resumed_from_the_command_line(job: Path) -> None:
     out = kill_run(job, 3, after=True)
     assert not out.exists()
@@ -92,13 +91,12 @@ def test_a_run_killed_between_any_two_phases_is_resumed(job: Path, quick_starts:
 
     With real processes and SIGKILL; the next test dies in more places, and under every protocol.
     """
-    protocol = "masked"  # the one with most phases
-    out = kill_run(job, 1, after=True, nursery=quick_starts, **named(protocol))
+    out = kill_run(job, 1, after=True, nursery=quick_starts)
     resumed = 1
     while killed(quick_starts, resume=out, what="journal", number=1, after=True):
         wait_until_alone(job.parent / "out.partial")
         resumed += 1
-    run(job, out=job.parent / "memory", overrides=named(protocol))
+    run(job, out=job.parent / "memory")
     check(out, job.parent / "memory", resumed)
     assert resumed >= 5  # consent, and two rounds; each is at least one phase and the release
 
