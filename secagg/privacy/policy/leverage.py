@@ -106,12 +106,26 @@ def groups_are_possible(
 ) -> bool:
     """Return whether some group of so many persons could have a leverage of 1.
 
-    The leverage of a group is at most the sum of its rows' leverages, because the eigenvalues are
-    not negative and add up to this sum. In a table of many persons, no search is needed.
+    Two bounds can rule it out: in a table of many persons, one of them does, without a search.
+    The leverage of a group is an eigenvalue of the group's rows and columns of the hat matrix H.
+
+    * It is at most their trace, because no eigenvalue is negative.
+    * It is at most the largest sum of |H_pq| over persons q of the group, for a person p of it
+      (Feingold and Varga 1962, Pacific Journal of Mathematics 12, theorem 2). |H_pq| is the
+      Frobenius norm of the rows of p and columns of q: at most the root of both traces' product.
     """
-    own = (basis**2).sum(axis=1)
-    together = own if persons is None else np.bincount(persons, own)
-    return float(np.sort(together)[::-1][:size].sum()) > GROUP_LEVERAGE
+    of_row = np.arange(len(basis)) if persons is None else persons
+    traces = np.bincount(of_row, (basis**2).sum(axis=1))
+    largest = np.sort(traces)[::-1][:size]
+    if not largest.sum() > GROUP_LEVERAGE:
+        return False
+    for p in np.flatnonzero(np.sqrt(traces) * np.sqrt(largest).sum() > GROUP_LEVERAGE):
+        squares = (basis[of_row == p] @ basis.T) ** 2
+        norms = np.sqrt(np.bincount(of_row, squares.sum(axis=0)))
+        others = np.sort(np.delete(norms, p))[::-1][: size - 1]
+        if norms[p] + others.sum() > GROUP_LEVERAGE:
+            return True
+    return False
 
 
 def group_leverage(
