@@ -8,6 +8,7 @@ from secagg.contracts import PublicFacts
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FedLinModel
+from secagg.models.fedlin.full.hamiltonian import CHAINS
 from secagg.models.fedlin.full.posterior import row_size
 
 MIN_SITES = 3
@@ -54,6 +55,9 @@ class FullSettings(FedLinModel):
             raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
         if 0 < self.points < _MIN_POINTS:
             raise JobError("method.points", f"must be 0, or at least {_MIN_POINTS}")
+        if self.points > CHAINS * self.draws:
+            what = f"{self.points} are more than the {CHAINS * self.draws} draws of all chains"
+            raise JobError("method.points", what, "Take fewer, or more method.draws.")
         if len(public.sites) < MIN_SITES:
             what = f"has {len(public.sites)} sites, and fedlin_full needs {MIN_SITES}"
             raise JobError("sites", what, "With two, each site's sums would show the other's.")
