@@ -224,6 +224,18 @@ def test_where_an_error_is_not_known_there_is_no_interval(changed: dict[str, Any
     assert answer["interval"]["unavailable"] and "mean_interval" not in answer["columns"][0]
 
 
+@pytest.mark.parametrize("name", ["fedngm", "fedngr"])
+def test_a_query_says_that_training_ended_before_its_optimum(name: str) -> None:
+    result, key = ngm_result(), "status" if name == "fedngm" else "refit_status"
+    arrays = {f"{REFITTED}{name}": array for name, array in result.arrays.items()}
+    job = parse_job(ngm_job() | {"method": {"name": name}})
+    for status, notes in (("converged", 1), ("out of rounds", 2), ("parameter limit reached", 2)):
+        ended = Result(result.summary | {key: status}, {**result.arrays, **arrays})
+        answer = FinishedNgmRun.of(job, ended).query({"g": "2"}, ["x"])
+        assert len(answer["run"]["notes"]) == notes
+        assert (status in answer["run"]["notes"][0]) == (notes == 2)
+
+
 def test_a_folder_is_read(tmp_path: Path, run: FinishedNgmRun) -> None:
     read = FinishedNgmRun.read(RunFolder.open_finished(ngm_folder(tmp_path / "r")))
     assert read.query({"g": "2"}, ["x"]) == run.query({"g": "2"}, ["x"])
