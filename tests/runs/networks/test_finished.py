@@ -203,6 +203,17 @@ def test_without_anything_given_a_share_has_nearly_its_binomial_error(
         assert error * 0.7 < (high - low) / 2 < 1.8 * error
 
 
+def test_a_level_that_hardly_any_record_has_gives_no_interval_for_its_column() -> None:
+    """20 % of 20 records are fewer than five. The other columns keep their intervals."""
+    result = ngm_result()
+    result.summary["records"] = 20
+    few = FinishedNgmRun.of(parse_job(ngm_job()), result)
+    answer = few.query({"x": 0.8}, ["g", "y"], effort=FEW, random=replayable_random(0))
+    assert answer["interval"]["unavailable"] is None
+    assert not any("interval" in level for level in answer["columns"][0]["levels"])
+    assert "mean_interval" in answer["columns"][1]
+
+
 @pytest.mark.parametrize(
     "changed",
     [
