@@ -30,8 +30,9 @@ class FullSettings(FedLinModel):
     """Scale of the half-t prior of each coefficient's standard deviation between sites, in the
     units analysed. The prior has 2 degrees of freedom; correlations are uniform."""
     points: int = 0
-    """Number of draws, at least 64, usually 1000, at which sites add their exact likelihoods. 0
-    takes all sites' designs for equal in the posterior, which reveals less."""
+    """Number of draws, at least 64, usually 1000 and at most 16 times `draws`, at which sites add
+    their exact likelihoods. 0 takes all sites' designs for equal in the posterior, which reveals
+    less."""
     draws: int = 1000
     """Number of draws of each chain, of the shared parameters that sites get, and of each site's
     coefficients, at least 100."""
