@@ -7,7 +7,7 @@ sigma^2 at all sites, or one of its own at each site.
 
     fit        each round is an exact score of the restricted likelihood of Sigma; the coordinator
                maximises a likelihood with this score (`full.equal_sites`). A few rounds are enough
-    agreement  sums for tests that sites agree (`full.hypothesis_tests`)
+    agreement  sums for tests that sites agree (`hypotheses.f_tests`)
     points     if asked for: log likelihoods at draws from the posterior (`full.posterior`)
     finish     each site gets draws of (mu, Sigma) and draws its own theta_k given them
 
@@ -81,20 +81,16 @@ from secagg.models.fedlin.full.posterior import (
 )
 from secagg.models.fedlin.full.result import full_result, full_site_result
 from secagg.models.fedlin.full.settings import MIN_SITES, FullSettings
-from secagg.models.fedlin.full.site_sums import (
-    agreement_sums,
-    coefficient_draws,
-    log_likelihoods,
-    round_sums,
-)
+from secagg.models.fedlin.full.site_sums import coefficient_draws, log_likelihoods, round_sums
 from secagg.models.fedlin.hierarchies.base import PosteriorDraws, SufficientStatistics
+from secagg.models.fedlin.hypotheses.agreement import AGREEMENT, agreement_stage, agreement_sums
 from secagg.models.fedlin.posterior.site_posterior import site_posterior
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
-AGREEMENT, POINTS = "agreement", "points"
-"""Names of the stages between the rounds and the end."""
+POINTS = "points"
+"""Name of the stage that weighs draws."""
 _LABELS = {
     "distance": ("change of Sigma in the last round", "relative to the estimates' variances"),
     "largest_r_hat": ("largest R-hat", f"1 if the chains agree; it should be at most {MAX_R_HAT}"),
@@ -141,30 +137,11 @@ class FedLinFull(FullSettings):
         return Stage(ROUNDS, spec, self.rounds, sees)
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
-        d = self.layout(public).d
-        each, one = (d,), (1,)
-        rows = float(public.max_rows)
-
-        def real(name: str, shape: tuple[int, ...], kind: Kind = Kind.BOUNDED) -> Field:
-            return Field(name, shape, FIELD_BOUND, FRACTION_BITS, kind)
-
-        spec = (
-            real("gram", (d * (d + 1) // 2,)), real("cross", each),
-            real("explained", one, Kind.WEIGHT), real("weights", each, Kind.WEIGHT),
-            real("weighted", each), real("weighted_squares", each, Kind.WEIGHT),
-            Field("rank", one, float(d), 0, Kind.COUNT),
-            Field("determined", one, 1.0, 0, Kind.COUNT),
-            Field("freedom", one, rows, 0, Kind.COUNT),
-        )  # fmt: skip
-        sees = (
-            "sums over sites of X'X and X'y, of what their own least squares explain, and for each "
-            "coefficient of its precision, times its estimate and times its square; at how many "
-            "sites records determine all coefficients; degrees of freedom"
-        )
-        stages = [Stage(AGREEMENT, spec, 1, sees)]
+        stages = [agreement_stage(self.layout(public).d, public.max_rows)]
         if self.points:
             sees = f"sums over sites of log likelihoods at {self.points} draws of mu and Sigma"
-            stages.append(Stage(POINTS, (real("level", (self.points,)),), 1, sees))
+            level = Field("level", (self.points,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED)
+            stages.append(Stage(POINTS, (level,), 1, sees))
         return tuple(stages)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:

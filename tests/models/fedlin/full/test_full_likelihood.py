@@ -9,11 +9,12 @@ from scipy.stats import ttest_1samp
 from support.fedlin.full_covariance import at, converged, records, restricted, statistics
 
 from secagg.errors import PeerError
-from secagg.models.fedlin.full.equal_sites import NU, EqualSites
+from secagg.models.fedlin.full.equal_sites import NU
 from secagg.models.fedlin.full.hamiltonian import Target
-from secagg.models.fedlin.full.hypothesis_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.full.posterior import SharedDraws, covariances, weights_of
-from secagg.models.fedlin.full.site_sums import agreement_sums, log_likelihoods
+from secagg.models.fedlin.full.site_sums import log_likelihoods
+from secagg.models.fedlin.hypotheses.agreement import agreement_sums
+from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.site import Site
 
 SIZES = (5, 40, 2, 15, 9)  # the third site has fewer records than coefficients
@@ -167,7 +168,7 @@ def test_means_are_tested_by_students_and_hotellings_tests_of_equal_sites() -> N
     sites = [statistics(X, X @ each + rng.standard_normal(20), 1.0) for each in b]
     fitted, _ = at(sites, np.zeros(2), np.eye(2), 0.4 * np.eye(2))
     own = np.array([np.linalg.solve(site.gram, site.cross) for site in sites])
-    joint, *each = mean_rows(("a", "b"), fitted)
+    joint, *each = mean_rows(("a", "b"), fitted.sites, fitted.mean, fitted.wide)
     for j, row in enumerate(each):
         t, p = ttest_1samp(own[:, j], 0)
         assert (row["F"], row["p"]) == pytest.approx((t**2, p), rel=1e-8)
@@ -175,8 +176,10 @@ def test_means_are_tested_by_students_and_hotellings_tests_of_equal_sites() -> N
     squared = K * m @ np.linalg.solve(S, m)
     assert joint["F"] == pytest.approx(squared * (K - 2) / (2 * (K - 1)), rel=1e-8)
     assert (joint["df"], joint["df_error"]) == (2, K - 2)
-    few = EqualSites(2, fitted.mean, fitted.C, fitted.S)
-    assert [row["df_error"] for row in mean_rows(("a", "b"), few)] == [1, 1]  # no joint test
+    assert [row["df_error"] for row in mean_rows(("a", "b"), 2, fitted.mean, fitted.S)] == [
+        1,
+        1,
+    ]  # no joint test
 
 
 def test_a_matrix_that_is_no_covariance_is_refused() -> None:
