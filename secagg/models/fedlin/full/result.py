@@ -34,7 +34,9 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     found["shared"] = in_words(rows, layout, state["centre"], scale) + correlations
     fitted = EqualSites.read(state)
     found["tests"] = mean_rows(layout.terms, fitted.sites, fitted.mean, fitted.wide)
-    if method.variance == "pooled":
+    if not method.needs_noise:
+        found["family"] = method.family
+    elif method.variance == "pooled":
         known = method.noise_sd is not None
         agreement = agreement_rows(layout.terms, state["agreement"], noise, known=known)
         found["tests"] = agreement + found["tests"]
@@ -95,7 +97,7 @@ def _shared_rows(
     kinds = [("mu", term) for term in terms] + [("log tau", term) for term in terms]
     for j, (kind, term) in enumerate(kinds):
         rows.append(Shared(kind, term, mean[j], median[j], low[j], high[j], sd[j]))
-    if method.variance == "pooled" and method.noise_sd is None:
+    if method.needs_noise and method.variance == "pooled" and method.noise_sd is None:
         at = float(np.log(noise))
         ends = (at + mean[-1], at + median[-1], at + low[-1], at + high[-1])
         rows.append(Shared("log sigma^2", "", *ends, sd[-1]))
