@@ -38,7 +38,7 @@ from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.numerics.natural_gaussian import symmetric
 from secagg.runs.simulate import simulate_sites
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 MU, SD, RHO, D = np.array([-1.0, 0.8, 0.0]), np.array([0.8, 0.6, 0.3]), 0.4, 3
 SIGMA = np.outer(SD, SD) * (RHO + (1 - RHO) * np.eye(D))
 CELLS = {

@@ -42,7 +42,7 @@ from secagg.models.fedlin.full.site_sums import log_likelihoods, round_sums
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.numerics.natural_gaussian import symmetric
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 CELLS = ("prior", "equal", "spread", "estimated", "low")
 D, RECORDS, ROUNDS, DRAWS, MIN_EFFECTIVE = 8, 20, 15, 300, 50
 KINDS = ("mu", "sd", "correlation")

@@ -98,6 +98,7 @@ def test_sums_have_the_score_of_the_exact_marginal_likelihood(
         assert np.sum(by_sigma * E) == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=0.03)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(("family", "n", "seed"), SITES)
 def test_candidates_give_the_exact_marginal_likelihood_and_posterior(
     family: str, n: int, seed: int
@@ -149,6 +150,7 @@ def columns(family: str) -> dict[str, Any]:
 FULL = {"name": "fedlin_full", "draws": 100, "intercept": "modelled"}
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("family", ["binomial", "poisson"])
 def test_results_are_in_the_columns_own_units_and_converge(family: str) -> None:
     """Posteriors hold the truth within 4.5 standard deviations; sites differ from each other."""

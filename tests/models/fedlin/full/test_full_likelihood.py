@@ -5,12 +5,13 @@ import warnings
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import ttest_1samp
+from scipy.stats import chi2, ttest_1samp
+from scipy.stats import t as student
 from support.fedlin.full_covariance import at, converged, records, restricted, statistics
 
 from secagg.errors import PeerError
-from secagg.models.fedlin.full.equal_sites import NU
-from secagg.models.fedlin.full.hamiltonian import Target
+from secagg.models.fedlin.full.equal_sites import NU, EqualSites
+from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
 from secagg.models.fedlin.full.posterior import SharedDraws, covariances, weights_of
 from secagg.models.fedlin.full.site_sums import log_likelihoods
 from secagg.models.fedlin.hypotheses.agreement import agreement_sums
@@ -111,6 +112,33 @@ def test_the_sampler_has_the_gradient_of_its_density() -> None:
             )
         far = np.full((1, target.size), 1e3)
         assert target.log_density(far)[0] == -np.inf
+
+
+@pytest.mark.oracle
+def test_without_information_draws_are_from_the_prior() -> None:
+    """Of the sds (half-t), a correlation (uniform) and r (f / chi-squared), by their ranks.
+
+    K = 1 and S = 0 leave the prior. Of 16 chains, each has a mean rank of its own; their spread
+    gives the standard error. A wrong acceptance, step or density shifts the mean or the variance.
+    """
+    nothing = EqualSites(1, np.zeros(2), np.eye(2), np.zeros((2, 2)))
+    drawn = draw_covariances(Target(nothing, 0.7, 12.0), np.eye(2), 600, np.random.default_rng(2))
+    sd = np.sqrt(np.diagonal(drawn.Sigma, axis1=2, axis2=3))
+    correlation = drawn.Sigma[:, :, 0, 1] / np.prod(sd, axis=2)
+    shares = {
+        "first sd": 2 * student.cdf(sd[:, :, 0] / 0.7, NU) - 1,
+        "second sd": 2 * student.cdf(sd[:, :, 1] / 0.7, NU) - 1,
+        "correlation": (1 + correlation) / 2,
+        "r": chi2.sf(12 / drawn.ratio, 12),
+    }
+    for name, share in shares.items():
+        for power in (share, (share - 0.5) ** 2):
+            each = power.mean(axis=0)
+            error = each.std(ddof=1) / np.sqrt(len(each))
+            exact = 0.5 if power is share else 1 / 12
+            assert abs(each.mean() - exact) < 4.5 * error, name
+            assert error < 0.02
+    assert 0.6 < drawn.acceptance < 0.95  # adapted to 0.8
 
 
 def site_of(X: np.ndarray, y: np.ndarray) -> Site:
