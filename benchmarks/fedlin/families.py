@@ -55,7 +55,7 @@ class Data:
         self.family, sites, n = CELLS[cell]
         rng = np.random.default_rng([list(CELLS).index(cell), seed, 4])
         self.theta = rng.multivariate_normal(MU, SIGMA, sites)
-        self.X, self.y = [], list[Array]()
+        self.X, self.y = list[Array](), list[Array]()
         for theta in self.theta:
             X = np.column_stack([np.ones(n), rng.standard_normal((n, D - 1))])
             eta = X @ theta
@@ -101,13 +101,15 @@ Observe = Callable[[Records, Array, Array], SufficientStatistics]
 
 def mode(sites: list[Records], observe: Observe, rounds: int = 20) -> tuple[Array, Array]:
     """Return mu and Sigma after the rounds."""
-    mu, spread, Sigma = np.zeros(D), np.zeros((D, D)), 0.25 * np.eye(D)
+    mu: Array = np.zeros(D)
+    spread: Array = np.zeros((D, D))
+    Sigma: Array = 0.25 * np.eye(D)
     for _ in range(rounds):
         each = [round_sums(observe(site, mu, Sigma), mu, spread, Sigma) for site in sites]
         total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
         likelihood = EqualSites.of(total, mu, spread, Sigma, len(sites))
         mu, Sigma = likelihood.mean, likelihood.mode(Sigma, 1.0)
-        spread = np.linalg.inv(symmetric(total["precision"], D))
+        spread = np.asarray(np.linalg.inv(symmetric(total["precision"], D)))
     return mu, Sigma
 
 

@@ -92,7 +92,9 @@ class Truth:
 
 def fitted(sites: list[SufficientStatistics], scale: float) -> tuple[EqualSites, Array]:
     """Return what the coordinator has after its rounds."""
-    mu, spread, Sigma = np.zeros(D), np.zeros((D, D)), 0.25 * scale**2 * np.eye(D)
+    mu: Array = np.zeros(D)
+    spread: Array = np.zeros((D, D))
+    Sigma: Array = 0.25 * scale**2 * np.eye(D)
     for _ in range(ROUNDS):
         each = [round_sums(site, mu, spread, Sigma) for site in sites]
         total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}

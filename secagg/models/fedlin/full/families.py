@@ -130,16 +130,26 @@ def observation(records: Records, mu: Array, Sigma: Array) -> SufficientStatisti
 
 
 def _moments(records: Records, mu: Array, P: Array) -> tuple[Array, Array]:
-    """Return mean and covariance of theta under L_k N(theta; mu, P^-1)."""
+    """Return mean and covariance of theta under L_k N(theta; mu, P^-1).
+
+    Those of the normal density at the mode are known. The importance samples estimate only the
+    difference from it. If Sigma is small, L_k is nearly normal over its range, and the difference,
+    which (1) multiplies by Sigma^-1 twice, must have a small error, too.
+    """
     middle, H = records.mode(mu, P)
     normals = _normals(len(mu))
-    theta = middle + _WIDER * np.linalg.solve(np.linalg.cholesky(H).T, normals.T).T
-    off = theta - mu
+    root = np.linalg.cholesky(H)
+    theta = middle + _WIDER * np.linalg.solve(root.T, normals.T).T
+    off, squares = theta - mu, np.sum(normals**2, axis=1)
     log = records.log_likelihood(theta) - np.sum((off @ P) * off, axis=1) / 2
-    weights = np.exp(log + np.sum(normals**2, axis=1) / 2 - np.max(log))
-    weights /= weights.sum()
-    mean = weights @ theta
-    return mean, ((theta - mean).T * weights) @ (theta - mean)
+    first, second = np.zeros(len(mu)), np.zeros_like(H)
+    for sign, density in ((1, log), (-1, -(_WIDER**2) * squares / 2)):
+        weights = np.exp(density - np.max(density) + squares / 2 - np.max(squares) / 2)
+        weights /= weights.sum()
+        mean = weights @ theta
+        first += sign * mean
+        second += sign * ((theta - mean).T * weights) @ (theta - mean)
+    return middle + first, np.linalg.inv(H) + second
 
 
 @cache

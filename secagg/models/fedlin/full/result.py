@@ -35,7 +35,7 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     fitted = EqualSites.read(state)
     found["tests"] = mean_rows(layout.terms, fitted.sites, fitted.mean, fitted.wide)
     if not method.needs_noise:
-        found["family"] = method.family
+        found |= {"family": method.family, "coefficient_unit": f"log {method.link.effect}"}
     elif method.variance == "pooled":
         known = method.noise_sd is not None
         agreement = agreement_rows(layout.terms, state["agreement"], noise, known=known)

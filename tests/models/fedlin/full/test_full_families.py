@@ -9,8 +9,12 @@ from scipy.special import expit, logsumexp
 from scipy.stats import binom, multivariate_normal, poisson
 from support.fedlin.written_out import continuous, fedlin_job, simulated
 
+import secagg
+from secagg.contracts import ChosenWeights, EqualWeights
+from secagg.core.randomness import seeded_random
 from secagg.errors import JobError, PeerError
-from secagg.jobs.job import parse_job
+from secagg.jobs.job import Named, parse_job
+from secagg.jobs.registry import make_method
 from secagg.models.fedlin.full.families import (
     FAMILIES,
     Records,
@@ -147,6 +151,7 @@ def columns(family: str) -> dict[str, Any]:
             "y": binary if family == "binomial" else {"type": "count", "high": 200}}  # fmt: skip
 
 
+BINARY = {"family": "binomial", "intercept": "modelled"}
 FULL = {"name": "fedlin_full", "draws": 100, "intercept": "modelled"}
 
 
@@ -157,6 +162,7 @@ def test_results_are_in_the_columns_own_units_and_converge(family: str) -> None:
     data = tables(family, 8, 60)
     result, own = simulated({**FULL, "family": family}, columns(family), data)
     summary = result.summary
+    assert summary["coefficient_unit"] == f"log {'odds' if family == 'binomial' else 'rate'}"
     assert summary["family"] == family and summary["rounds"] < 30
     slope, intercept = MU[1] / 2, MU[0] - MU[1] / 2 * 10
     shared = {row["component"]: row for row in summary["shared"]}
@@ -193,6 +199,41 @@ def test_settings_that_a_family_does_not_have_are_refused(
     with pytest.raises(JobError) as refused:
         plan_job(parse_job(job), data)
     assert refused.value.where == where
+
+
+def test_a_small_covariance_matrix_asks_for_score_and_information() -> None:
+    """What the disclosure says of a dishonest coordinator; with the fitted one it is not so."""
+    records = site("binomial", 40, 2)
+    p = expit(records.X @ MU)
+    score = records.X.T @ (records.y - p)
+    information = (records.X.T * (p * (1 - p))) @ records.X
+    distances = []
+    for Sigma in (1e-6 * np.eye(2), SIGMA):
+        sums = round_sums(observation(records, MU, Sigma), MU, np.zeros((2, 2)), Sigma)
+        A = symmetric(sums["precision"], 2)
+        distances.append(np.max(np.abs(A - information)) / np.max(information))
+        distances.append(np.max(np.abs(sums["slope"] - A @ MU - score)) / np.max(np.abs(score)))
+    assert max(distances[:2]) < 0.03 and min(distances[2:]) > 0.5
+    facts = make_method(Named(name="fedlin_full", outcome="y", **BINARY)).facts
+    assert isinstance(facts.weights, ChosenWeights) and not facts.moments_only
+    normal = make_method(Named(name="fedlin_full", outcome="y")).facts
+    assert isinstance(normal.weights, EqualWeights) and normal.moments_only
+
+
+@pytest.mark.oracle
+def test_protocols_give_the_same_bits() -> None:
+    data = tables("binomial", 4, 30)
+    job = fedlin_job({**FULL, **BINARY, "points": 64}, columns("binomial"))
+    found = []
+    for protocol in ("plain", "masked"):
+        run = {
+            **job,
+            "protocol": {"name": protocol},
+            "release": {"min_sites": 3, "min_records": 10},
+        }
+        found.append(secagg.run(run, data, random=seeded_random(bytes(32))).result.arrays)
+    for name, values in found[0].items():
+        np.testing.assert_array_equal(values, found[1][name])
 
 
 def test_messages_that_no_fit_has_are_refused() -> None:
