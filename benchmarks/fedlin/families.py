@@ -128,8 +128,8 @@ def measure(cell: str, seed: int) -> dict[str, Any]:
     truth |= {f"log tau[{n}]": float(v) for n, v in zip(names, SD, strict=True)}
     truth |= {f"correlation[{names[i]}, {names[j]}]": RHO for i, j in pairs}
     for kind in ("mu", "log tau", "correlation"):
-        rows = [(shared[n], v) for n, v in truth.items() if n.startswith(kind)]
-        found[kind] = float(np.mean([row["low"] < v < row["high"] for row, v in rows]))
+        ends = [(shared[n], v) for n, v in truth.items() if n.startswith(kind)]
+        found[kind] = float(np.mean([row["low"] < v < row["high"] for row, v in ends]))
     rows = [own[name].summary["coefficients"] for name in sorted(own)]
     low, high, mean = (
         np.array([[row[key] for row in each] for each in rows]) for key in ("low", "high", "full")

@@ -5,7 +5,8 @@ import warnings
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import chi2, ttest_1samp
+from scipy.special import logsumexp
+from scipy.stats import chi2, multivariate_normal, ttest_1samp
 from scipy.stats import t as student
 from support.fedlin.full_covariance import at, converged, records, restricted, statistics
 
@@ -13,7 +14,7 @@ from secagg.errors import PeerError
 from secagg.models.fedlin.full.equal_sites import NU, EqualSites
 from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
 from secagg.models.fedlin.full.posterior import SharedDraws, covariances, weights_of
-from secagg.models.fedlin.full.site_sums import log_likelihoods
+from secagg.models.fedlin.full.site_sums import coefficient_draws, log_likelihoods
 from secagg.models.fedlin.hypotheses.agreement import agreement_sums
 from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.site import Site
@@ -59,6 +60,49 @@ def test_with_equal_designs_the_likelihood_is_exact_everywhere() -> None:
     np.testing.assert_allclose(equal - equal[0], exact - exact[0], rtol=1e-9)
     drawn = SharedDraws(mu, Sigma, ratio)
     np.testing.assert_allclose(weights_of(drawn, fitted, exact), np.full(6, 1 / 6), rtol=1e-8)
+
+
+def test_weights_are_the_exact_likelihood_over_that_of_equal_sites() -> None:
+    """The exact one by scipy's normal density of the records, for designs that differ much."""
+    data, rng = records(SIZES, D, 8), np.random.default_rng(1)
+    sites = [statistics(X, y, 1.0) for X, y in data]
+    fitted, _ = at(sites, np.zeros(D), np.zeros((D, D)), SIGMA)
+    roots = np.linalg.cholesky(SIGMA) + 0.1 * rng.standard_normal((5, D, D))
+    Sigma, ratio = roots @ roots.swapaxes(1, 2), rng.uniform(0.8, 1.25, 5)
+    mu = fitted.mean + 0.1 * rng.standard_normal((5, D))
+    exact = [
+        sum(
+            multivariate_normal(X @ m, X @ S @ X.T + r * np.eye(len(y))).logpdf(y)
+            + (len(y) - min(len(y), D)) / 2 * np.log(r)  # of residuals, which r's density holds
+            + y @ (y - X @ np.linalg.lstsq(X, y, rcond=None)[0]) / (2 * r)
+            for X, y in data
+        )
+        for m, S, r in zip(mu, Sigma, ratio, strict=True)
+    ]
+    sums = sum(log_likelihoods(site, mu, Sigma, ratio) for site in sites)
+    np.testing.assert_allclose(sums - sums[0], np.array(exact) - exact[0], rtol=1e-8, atol=1e-8)
+    weights = weights_of(SharedDraws(mu, Sigma, ratio), fitted, sums)
+    log = np.array(exact) - fitted.log_joint(mu, Sigma, ratio)
+    np.testing.assert_allclose(weights, np.exp(log - logsumexp(log)), rtol=1e-7)
+    assert np.ptp(log) > 0.01
+
+
+@pytest.mark.parametrize("n", [2, 12])
+def test_a_sites_coefficients_are_drawn_from_their_conditional_density(n: int) -> None:
+    """Of the normal regression with residual variance r, for fewer records than terms, too."""
+    ((X, y),), r, count = records((n,), D, 9), 2.5, 20_000
+    mu = np.array([0.3, -0.2, 0.1])
+    draws, middle = coefficient_draws(
+        statistics(X, y, 1.0), np.tile(mu, (count, 1)), np.tile(SIGMA, (count, 1, 1)),
+        np.full(count, r), np.random.default_rng(3),
+    )  # fmt: skip
+    V = np.linalg.inv(np.linalg.inv(SIGMA) + X.T @ X / r)
+    mean = V @ (np.linalg.solve(SIGMA, mu) + X.T @ y / r)
+    sd = np.sqrt(np.diagonal(V))
+    np.testing.assert_allclose(middle, mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose((draws.mean(axis=0) - mean) / sd, 0, atol=4.5 / count**0.5)
+    off = (np.cov(draws.T) - V) / np.outer(sd, sd)
+    np.testing.assert_allclose(off, 0, atol=4.5 * (2 / count) ** 0.5)
 
 
 def log_prior(Sigma: np.ndarray, scale: float) -> float:
