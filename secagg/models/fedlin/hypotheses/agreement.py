@@ -70,7 +70,7 @@ def agreement_stage(d: int, max_rows: int, *, own: bool = False) -> Stage:
 def agreement_sums(site: Site) -> Update:
     """Return a site's terms of the test that sites agree, in the units analysed."""
     d, full = len(site.cross), site.rank == len(site.cross)
-    weight, own = np.zeros(d), site.separate * full
+    weight = np.zeros(d)  # of a site whose records do not determine all coefficients
     if full:
         size = np.sqrt(np.diagonal(site.gram))
         inverse = np.linalg.inv(site.gram / np.outer(size, size))
@@ -80,8 +80,8 @@ def agreement_sums(site: Site) -> Update:
         "cross": site.cross,
         "explained": np.array([max(float(site.separate @ site.cross), 0.0)]),
         "weights": weight,
-        "weighted": weight * own,
-        "weighted_squares": weight * own**2,
+        "weighted": weight * site.separate,
+        "weighted_squares": weight * site.separate**2,
         "rank": np.array([float(site.rank)]),
         "determined": np.array([float(full)]),
         "freedom": np.array([float(site.left)]),

@@ -82,6 +82,18 @@ def test_the_normal_likelihood_has_the_posterior_moments_of_the_exact_one(
     assert np.linalg.eigvalsh(known.gram)[0] > -1e-12
 
 
+def test_the_mode_is_found_from_afar() -> None:
+    """Counts of 150 where a mean of exp(-6) was expected, and outcomes that contradict log odds."""
+    X = np.column_stack([np.ones(20), np.linspace(-1, 1, 20)])
+    far = (("poisson", np.full(20, 150.0), -6.0), ("binomial", np.arange(20) % 2.0, 30.0))
+    for family, y, start in far:
+        records, P, mu = Records(FAMILIES[family], X, y), np.eye(2) / 25, np.array([start, 20.0])
+        mode, H = records.mode(mu, P)
+        eta = X @ mode
+        score = X.T @ records.family.score(y, eta) - P @ (mode - mu)
+        np.testing.assert_allclose(np.linalg.solve(H, score), 0, atol=1e-8)
+
+
 @pytest.mark.parametrize(("family", "n", "seed"), SITES)
 def test_sums_have_the_score_of_the_exact_marginal_likelihood(
     family: str, n: int, seed: int

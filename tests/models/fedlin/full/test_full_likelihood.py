@@ -185,6 +185,14 @@ def test_without_information_draws_are_from_the_prior() -> None:
     assert 0.6 < drawn.acceptance < 0.95  # adapted to 0.8
 
 
+def test_a_matrix_that_is_singular_in_float64_does_not_spoil_the_others() -> None:
+    fitted = EqualSites(4, np.zeros(2), np.eye(2), np.eye(2))
+    usable = np.eye(2)
+    both, _, _ = fitted.log_density(np.array([usable, np.full((2, 2), 1e20)]), np.ones(2))
+    alone, _, _ = fitted.log_density(usable[None], np.ones(1))
+    assert both[0] == alone[0] and not np.isfinite(both[1])
+
+
 def site_of(X: np.ndarray, y: np.ndarray) -> Site:
     X, y = X - X.mean(axis=0), y - y.mean()
     gram, cross = X.T @ X, X.T @ y
