@@ -226,9 +226,9 @@ class PooledMoments(RequiredSettings):
                     {"method": kind, "failed": f"method.analyses[{i}], {error.line()}".rstrip(".")}
                 )
                 continue
-            if moments.noisy is not None and not isinstance(analysis, Describe | Ols):
+            if moments.noisy is not None and not isinstance(analysis, Describe | Ols | Graph):
                 result = replace(result, summary=_without_intervals(result.summary))
-            elif public.repeated_persons:
+            elif public.repeated_persons and not isinstance(analysis, Graph):
                 notes = [REPEATED_NOTE, *result.summary["notes"]]
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):
