@@ -20,20 +20,18 @@ where x - h, for h in H. With R = N without H, it changes the score by s(y, R u 
 
 With noise in the moments. An operator asks one question: does x add to what y's other parents K
 explain? BIC's answer is -n log(1 - r^2) - log n, halved, with r the partial correlation of x and y
-given K. Under noise of known size, r has a larger variance than 1 / n without a dependence, and a
-different one for each question (`secagg.models.common.noisy_partials`, (3)). So n is replaced by
+given K. Under noise of known size, r has without a dependence the variance 1 / n + v, with another
+v for each question (`secagg.models.common.noisy_partials`, (3)). So an edge also has to be beyond
+noise and chance:
 
-    m = 1 / (1 / n + v_r),                                                                  (1)
+    r^2 / (1 / n + v) > max(log n, z^2),                                                    (1)
 
-as many records without noise as would make r equally uncertain. For small r, m r^2 is the squared
-Wald statistic of the question. An edge has to raise the score, and this statistic has to be beyond
-
-    max(log n, z^2),                                                                        (2)
-
-z as in `secagg.models.graphs.noise_size`, so that a graph of unrelated columns has an edge in at
-most 5 % of runs. (As r nears 1, -log(1 - r^2) grows faster than r^2, and noise alone can bring r
-near 1.) (1) depends on the operator, so the graphs have no total score. The search ends because the
-first phase only inserts, and the second only deletes.
+with z of `secagg.models.graphs.noise_size`: a graph of unrelated columns has an edge in at most 5 %
+of runs. BIC chooses among the edges that are beyond; the others lose by what they lack in (1). (A
+score of 1 / (1 / n + v) records in place of n prefers an indirect edge between two columns, whose v
+is small, to the direct ones given others. Its graphs had up to twice as many wrong edges.) The
+graphs then have no total score. The search ends because the first phase only inserts, and the
+second only deletes.
 """
 
 from __future__ import annotations
@@ -108,23 +106,23 @@ class TotalScore:
 
 
 class NoisyBic:
-    """BIC with (1) and (2) of this module.
+    """BIC among edges with (1) of this module.
 
-    partials: the moments; penalty: factor of log n in (2); z: of (2)
+    partials: the moments; penalty: factor of log n; z: of (1)
     """
 
     def __init__(self, partials: NoisyPartials, penalty: float, z: float) -> None:
         self.records = partials.records
-        self.least = max(penalty * math.log(self.records), z * z)
+        self.penalty = penalty * math.log(self.records)
+        self.least = max(self.penalty, z * z)
         self._partial = cache(partials.partial)  # the operators ask the same questions again
 
     def gain(self, x: int, y: int, given: Iterable[int]) -> float:
         r, v = self._partial(min(x, y), max(x, y), tuple(sorted(given)))
-        counted = 1 / (1 / self.records + v)
-        evidence = counted * r * r
-        if evidence > self.least:
-            evidence = -counted * math.log1p(-min(r * r, 1 - MIN_GAIN))
-        return 0.5 * (evidence - self.least)
+        beyond = r * r / (1 / self.records + v)
+        if beyond <= self.least:
+            return 0.5 * (beyond - self.least)
+        return 0.5 * (-self.records * math.log1p(-min(r * r, 1 - MIN_GAIN)) - self.penalty)
 
     def change(self, before: Edges, after: Edges) -> float:
         """Return the gain, or the loss, of the one edge given its effect's other parents."""
