@@ -45,8 +45,10 @@ CellKey = tuple[int, str, float, int]
 def compute(cell: CellKey) -> list[dict[str, Any]]:
     """Return the scores of all learners; cell: d, placement, epsilon, seed."""
     d, placement, epsilon, seed = cell
-    settings: dict[str, Plain] = {"d": d, "sites": 10, "each": 1000, "seed": seed, "placement": placement,
-                "epsilon": epsilon, "delta": 1e-5}  # fmt: skip
+    settings: dict[str, Plain] = {
+        "d": d, "sites": 10, "each": 1000, "seed": seed, "placement": placement,
+        "epsilon": epsilon, "delta": 1e-5,
+    }  # fmt: skip
     records, found = records_of(settings), []
     analyses = [{"kind": kind, **keys} for kind, (_, keys) in LEARNERS.items()]
     arrays = run_job(records, settings, {"name": "moments", "analyses": analyses}).result.arrays
