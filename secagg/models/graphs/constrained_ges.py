@@ -80,8 +80,8 @@ class Score(Protocol):
         """Return what the edge x -> y adds to the score if y's other parents are `given`."""
         ...
 
-    def change(self, before: Edges, after: Edges) -> float:
-        """Return how the score changes between DAGs, of which one has one edge more."""
+    def change(self, before: Edges, after: Edges, gain: float) -> float:
+        """Return the change of the score from one DAG to the next one, by an operator's gain."""
         ...
 
     def rounding(self, dag: Edges) -> float:
@@ -98,7 +98,7 @@ class TotalScore:
     def gain(self, x: int, y: int, given: Iterable[int]) -> float:
         return self.local(y, [*given, x]) - self.local(y, [*given])
 
-    def change(self, before: Edges, after: Edges) -> float:
+    def change(self, before: Edges, after: Edges, gain: float) -> float:
         return total_score(self.local, after) - total_score(self.local, before)
 
     def rounding(self, dag: Edges) -> float:
@@ -124,14 +124,9 @@ class NoisyBic:
             return 0.5 * (beyond - self.least)
         return 0.5 * (-self.records * math.log1p(-min(r * r, 1 - MIN_GAIN)) - self.penalty)
 
-    def change(self, before: Edges, after: Edges) -> float:
-        """Return the gain, or the loss, of the one edge given its effect's other parents."""
-        inserted = after.sum() > before.sum()
-        dag = after if inserted else before
-        i, j = np.argwhere(np.triu((before | before.T) ^ (after | after.T)))[0].tolist()
-        x, y = (i, j) if dag[i, j] else (j, i)
-        gain = self.gain(x, y, set(np.flatnonzero(dag[:, y]).tolist()) - {x})
-        return gain if inserted else -gain
+    def change(self, before: Edges, after: Edges, gain: float) -> float:
+        """Return the gain: there is no total score to compare it with."""
+        return gain
 
     def rounding(self, dag: Edges) -> float:
         return MIN_GAIN
@@ -160,14 +155,14 @@ def _best(
 
     An operator's change of the score holds if the class has a member in which y has the parents
     that the formula names. With knowledge beyond tiers there may be none. So the score of the
-    result is compared, too.
+    result is compared, too, if there is one.
     """
     best, gain = None, score.rounding(dag)
     for candidate in sorted(found, reverse=True):
         if candidate[0] <= gain:
             break
         reached = member(*apply(D, U, *candidate[1:]), forbidden)
-        if reached is not None and (change := score.change(dag, reached)) > gain:
+        if reached is not None and (change := score.change(dag, reached, candidate[0])) > gain:
             best, gain = reached, change
     return best
 
