@@ -216,7 +216,7 @@ def test_keys_name_columns_or_single_variables() -> None:
     ("keys", "where", "what"),
     [
         ({"tiers": (("age",), ("weight",))}, "tiers", "no column 'weight'"),
-        ({"tiers": (("age",), ())}, "tiers", "a tier is empty"),
+        ({"tiers": (("age",), ())}, "tiers", "a list is empty"),
         ({"tiers": (("ward=a",), ("ward",))}, "tiers", "'ward' is named twice"),
         ({"forbidden": (("age", "heigth"),)}, "forbidden", "no column 'heigth'"),
         ({"forbidden": (("age", "age"),)}, "forbidden", "'age' is cause and effect of one edge"),
