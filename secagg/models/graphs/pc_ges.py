@@ -22,10 +22,10 @@ set. GES is `secagg.models.graphs.constrained_ges`.
 
 With noise in the moments. Fisher's z is atanh(r) root(n - |S| - 3). Written as r / s, it has the
 standard deviation s = r / (atanh(r) root(n - |S| - 3)) of r by chance. Noise adds its variance v
-(`secagg.models.common.noisy_partials`, (3)), so the test is r / root(s^2 + v). Among closely
-related columns such tests seldom find a dependence, and PC then leaves true edges out: each edge
-has to pass all its tests. GES inserts an edge if one question finds a dependence. Its score under
-noise is that of `secagg.models.graphs.constrained_ges`.
+(`secagg.models.common.noisy_partials`, (3)), so the test is r / root(s^2 + v). An edge has to pass
+all its tests, so PC leaves out edges that the noise hides among closely related columns. GES has
+the score of `secagg.models.graphs.constrained_ges` then; in simulations PC had fewer false edges
+and GES found more true ones (docs/math/graphs-under-noise.md).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from secagg.models.graphs.pdag import Edges, orient_by_rules
 from secagg.models.graphs.result import GraphFit
 
 PC_NOISE_NOTE = (
-    "Each test allows for the noise. Among closely related columns few tests then find a "
-    "dependence, so the graph may lack true edges: compare ges."
+    "Each test allows for the noise. Among closely related columns the noise hides edges, so that "
+    "two columns are not joined does not show that they are independent."
 )
 GES_NOISE_NOTE = (
-    "An edge has to be more than noise and chance would give in a graph of unrelated columns. "
-    "Which of several closely related columns it joins may still be due to the noise."
+    "Each edge is beyond what noise and chance give in a graph of unrelated columns. Which of "
+    "several closely related columns it joins may still be due to the noise."
 )
 BIDIRECTED_ON_CONFLICT = 1  # causal-learn's uc_priority; the others let column order decide
 
