@@ -70,10 +70,7 @@ def minimise_sparse(
     if zero is not None:
         free &= ~zero
 
-    if isinstance(penalty, float):
-        cost: float | Array = penalty
-    else:
-        cost = np.tile(penalty[free], 2)
+    cost = np.tile(penalty[free], 2) if isinstance(penalty, np.ndarray) else penalty
 
     def join(x: Array) -> Array:
         W = np.zeros_like(start)
@@ -84,7 +81,7 @@ def minimise_sparse(
     def penalised(x: Array) -> tuple[float, Array]:
         value, gradient = objective(join(x))
         slope = gradient[free]
-        linear = cost * float(x.sum()) if isinstance(cost, float) else float(cost @ x)
+        linear = float(cost @ x) if isinstance(cost, np.ndarray) else cost * float(x.sum())
         return value + linear, np.concatenate([slope, -slope]) + cost
 
     minimum = minimise_finite(

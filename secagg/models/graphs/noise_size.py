@@ -172,6 +172,7 @@ class PooledNoise:
 
     @property
     def z(self) -> float:
+        """The standard deviations that an edge has to be beyond."""
         return quantile(single_level(len(self.partials.means)))
 
     def beyond(self, directed: NDArray[np.bool_]) -> NDArray[np.bool_]:
