@@ -31,13 +31,13 @@ from secagg.models.local_graphs.learners import average, best_graph, vote
 from secagg.models.notears_admm.coordinator import Solver
 from secagg.models.notears_admm.mlp_simulation import learn
 
-SOLVERS: Mapping[str, Solver] = {"mlp-admm": "subgradient", "mlp-admm-fast": "proximal"}
+SOLVERS: Mapping[str, Solver] = {"mlp-admm": "subgradient", "mlp-admm-former": "proximal"}
 
 
 def compute(settings: Settings) -> dict[str, dict[str, float]]:
     """Return the scores of one method, or of the three methods built on the sites' local fits.
 
-    Settings: method ("mlp-admm", "mlp-admm-fast", "mlp-alldata" or "mlp-local"), penalty, sites
+    Settings: method ("mlp-admm", "mlp-admm-former", "mlp-alldata" or "mlp-local"), penalty, sites
     (except for "mlp-alldata") and the data's settings.
     """
     data, method = data_of(settings), str(settings["method"])

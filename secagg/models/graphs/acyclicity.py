@@ -51,11 +51,14 @@ def acyclicity(W: Array) -> tuple[float, Array]:
 
 
 def minimise_sparse(
-    objective: Objective, start: Array, penalty: float, zero: NDArray[np.bool_] | None = None
+    objective: Objective,
+    start: Array,
+    penalty: float | Array,
+    zero: NDArray[np.bool_] | None = None,
 ) -> FinitePoint:
-    """Minimise objective(W) + penalty * sum |W_ij| over W with a zero diagonal, by L-BFGS-B.
+    """Minimise objective(W) + sum penalty |W_ij| over W with a zero diagonal, by L-BFGS-B.
 
-    zero: further entries that are fixed at zero
+    penalty: one, or (p, p); zero: further entries that are fixed at zero
 
     W = W+ - W-, both nonnegative, makes the penalty linear and the problem smooth with bounds, as
     in the program of Zheng and others. Return a point whose x is W and whose value contains the
@@ -67,6 +70,8 @@ def minimise_sparse(
     if zero is not None:
         free &= ~zero
 
+    cost = np.tile(penalty[free], 2) if isinstance(penalty, np.ndarray) else penalty
+
     def join(x: Array) -> Array:
         W = np.zeros_like(start)
         positive, negative = np.split(x, 2)
@@ -76,7 +81,8 @@ def minimise_sparse(
     def penalised(x: Array) -> tuple[float, Array]:
         value, gradient = objective(join(x))
         slope = gradient[free]
-        return value + penalty * float(x.sum()), np.concatenate([slope, -slope]) + penalty
+        linear = float(cost @ x) if isinstance(cost, np.ndarray) else cost * float(x.sum())
+        return value + linear, np.concatenate([slope, -slope]) + cost
 
     minimum = minimise_finite(
         penalised,

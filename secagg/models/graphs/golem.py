@@ -20,6 +20,10 @@ edges than right ones: more errors than a graph without edges has (docs/math/mea
 So the default is the universal threshold, or a quarter of it in own units, in which effects are
 larger than correlations; and the paper's, if that is larger. The quarter was chosen in simulations.
 
+With noise in the moments, the slope of L at B = 0 has the noise of S_ij, divided by S_jj (NV) or by
+the mean of S's diagonal (EV). So penalties are raised to root(2 log p) times its standard
+deviation, and edges are tested: see `secagg.models.graphs.noise_size`.
+
 Difference from the paper. The authors take 100 000 Adam steps on the subgradient. Here L-BFGS-B
 minimises the same objective with the l1 term split into W+ - W-. It restarts from the minimum,
 perturbed by 1/1000, until a restart gains nothing. Weights that the penalty sets to zero are then
@@ -135,14 +139,23 @@ def golem(
     known = None if knowledge is None else knowledge.select(data.names)
     zero = None if known is None else known.forbidden
 
+    def in_force(own: float, *, equal_variances: bool) -> float | Array:
+        """Return the penalty, raised by noise."""
+        if data.noise is None:
+            return own
+        variances = np.diagonal(S)
+        unit = np.full(len(S), variances.mean()) if equal_variances else variances
+        return np.maximum(own, data.noise.size.penalty / unit)
+
     ev = golem_objective(S, equal_variances=True, dag_penalty=dag_penalty)
-    fit, failure = _minimise(
-        ev, np.zeros_like(S), penalty if equal_variances else start_penalty, zero
-    )
+    start_penalty = penalty if equal_variances else start_penalty
+    lambdas = in_force(start_penalty, equal_variances=True)
+    fit, failure = _minimise(ev, np.zeros_like(S), lambdas, zero)
     evaluations = fit.evaluations
     if not equal_variances:
         nv = golem_objective(S, equal_variances=False, dag_penalty=dag_penalty)
-        fit, failure = _minimise(nv, fit.x, penalty, zero)
+        lambdas = in_force(penalty, equal_variances=False)
+        fit, failure = _minimise(nv, fit.x, lambdas, zero)
         evaluations += fit.evaluations
 
     caution = _caution(
@@ -152,7 +165,12 @@ def golem(
         fit.x, threshold, failure, failure_advice(standardised=standardise)
     )
     if failure is None and not np.any(directed):
-        notes += (no_edge_note(fit.x, data.names, threshold),)
+        raised = bool(np.any(lambdas > penalty))
+        notes += (no_edge_note(fit.x, data.names, threshold, raised=raised),)
+    facts = None
+    if data.noise is not None:
+        directed, facts, told = data.noise.judged(directed, penalty, np.asarray(lambdas))
+        notes += (told,)
     return GraphFit(
         method="golem-ev" if equal_variances else "golem-nv",
         names=data.names,
@@ -175,6 +193,7 @@ def golem(
         notes=(caution, *notes) if caution else notes,
         caution=caution,
         knowledge=known,
+        noise=facts,
     )
 
 
@@ -199,7 +218,7 @@ def _caution(records: float, *, standardise: bool, equal_variances: bool) -> str
 
 
 def _minimise(
-    objective: Objective, start: Array, penalty: float, zero: NDArray[np.bool_] | None
+    objective: Objective, start: Array, penalty: float | Array, zero: NDArray[np.bool_] | None
 ) -> tuple[FinitePoint, str | None]:
     """Minimise from `start`, then from the perturbed minimum until a restart gains too little.
 

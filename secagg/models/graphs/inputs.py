@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import UsageError
 from secagg.models.common.pooled_moments import Moments
+from secagg.models.graphs.noise_size import PooledNoise, pooled_noise
 
 # On the correlation scale. A variable whose squared multiple correlation with others exceeds
 # 1 - RANK_TOLERANCE counts as an exact linear combination of them: double precision leaves about
@@ -31,6 +32,7 @@ class GraphInput:
         each site's data were centred within the site, it is n less one for each site beyond the
         first. With normal noise the scatter within sites is distributed as that of effective_n
         records of one population.
+    noise: in these moments; None without noise
     """
 
     names: tuple[str, ...]
@@ -38,6 +40,7 @@ class GraphInput:
     effective_n: int
     matrix: NDArray[np.float64]
     full_rank: bool
+    noise: PooledNoise | None = None
 
     def require_full_rank(self, method: str, *, few_records: bool = False) -> None:
         """Raise `UsageError` on a singular matrix: it does not tell effects apart.
@@ -93,5 +96,10 @@ def graph_input(
         )
     matrix = correlation if standardise else selected.covariance
     return GraphInput(
-        chosen, moments.n, moments.degrees_of_freedom + 1, matrix, full_rank=smallest > tolerance
+        chosen,
+        moments.n,
+        moments.degrees_of_freedom + 1,
+        matrix,
+        full_rank=smallest > tolerance,
+        noise=pooled_noise(selected, standardise=standardise),
     )

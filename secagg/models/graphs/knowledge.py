@@ -45,6 +45,9 @@ class Knowledge:
     def note(self) -> str:
         """Return a sentence for the result."""
         parts = []
+        if lags := self.summary.get("lags"):
+            steps = " < ".join(f"({', '.join(lag)})" for lag in reversed(lags))
+            parts.append(f"steps {steps} < all other columns")
         if tiers := self.summary.get("tiers"):
             parts.append("tiers " + " < ".join(f"({', '.join(tier)})" for tier in tiers))
         for key in ("forbidden", "required"):
@@ -74,38 +77,42 @@ class KnowledgeSettings:
     """Edges `["cause", "effect"]` that the graph cannot have."""
 
     def knowledge(
-        self, names: Sequence[str], public: PublicFacts, causes: Sequence[str] = ()
-    ) -> Knowledge | None:
+        self, names: Sequence[str], public: PublicFacts, causes: Sequence[str] = (),
+        lags: Sequence[Sequence[str]] = (),
+    ) -> Knowledge | None:  # fmt: skip
         """Return the knowledge about a graph's variables, or None if there is none about them.
 
         names: of the variables; a key may name one of them, or a column for all its indicators.
             Declared columns that are not in the graph have no effect.
         causes: names of further causes, such as values of earlier steps, for `forbidden` only; they
             follow `names` in the result's first axis
+        lags: columns of earlier steps that are among the variables, one step before first. No edge
+            leads to an earlier step; all columns in no lag are of the last step
         Raises `JobError` for an unknown column, a column in two tiers, an edge of a variable to
         itself, a required edge that is forbidden or against the tiers, and a cycle of them.
         """
         required: Edges = getattr(self, "required", ())
-        if not (self.tiers or self.forbidden or required):
+        if not (self.tiers or self.forbidden or required or lags):
             return None
         reader = _Reader(tuple(names), (*names, *causes), public)
-        tier = reader.tiers(self.tiers)
+        tier, step = reader.tiers("tiers", self.tiers), reader.tiers("lags", lags)
         against = (tier[:, None] > tier) & (tier >= 0) & (tier[:, None] >= 0)
+        back = step[:, None] < step  # -1 stands for the last step, 0 for the one before
         forbidden, wanted = (
             reader.edges("forbidden", self.forbidden),
             reader.edges("required", required),
         )
         p = len(names)
-        forbidden[:p] |= against
+        forbidden[:p] |= against | back
         for i, j in np.argwhere(wanted & forbidden):
-            why = "tiers" if against[i, j] else "forbidden"
+            why = "lags" if back[i, j] else "tiers" if against[i, j] else "forbidden"
             what = f"{names[i]} -> {names[j]} is ruled out by method.{why}"
             raise JobError("method.required", what, "Leave it out of one of them.")
         if not is_acyclic(wanted[:p]):
             what = "the required edges form a cycle"
             raise JobError("method.required", what, "Leave one of them out.")
         tiers = [[name for name in each if reader.has(name)] for each in self.tiers]
-        keys = {"tiers": [each for each in tiers if each]}
+        keys = {"lags": [list(each) for each in lags], "tiers": [each for each in tiers if each]}
         for key, edges in {"forbidden": self.forbidden, "required": required}.items():
             keys[key] = [list(edge) for edge in edges if all(map(reader.has, edge))]
         summary = {key: value for key, value in keys.items() if value}
@@ -135,18 +142,18 @@ class _Reader:
     rows: tuple[str, ...]
     public: PublicFacts
 
-    def tiers(self, tiers: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-        """Return each variable's tier, -1 without one."""
+    def tiers(self, key: str, tiers: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+        """Return the place of each variable's list among these, -1 if it is in none."""
         tier = np.full(len(self.names), -1)
         seen = set[str]()
         for t, columns in enumerate(tiers):
             if not columns:
-                raise JobError("method.tiers", "a tier is empty", "Leave it out.")
+                raise JobError(f"method.{key}", "a list is empty", "Leave it out.")
             for name in columns:
-                which = self._positions(name, "tiers", self.names)
+                which = self._positions(name, key, self.names)
                 variables = {v.name for v in self.public.variables if name in (v.name, v.column)}
                 if seen & variables:
-                    raise JobError("method.tiers", f"{name!r} is named twice", "Name it once.")
+                    raise JobError(f"method.{key}", f"{name!r} is named twice", "Name it once.")
                 seen |= variables
                 tier[which] = t
         return tier

@@ -1,7 +1,8 @@
 """How large the noise of differential privacy makes the weights of a linear graph.
 
 With noise once at the site (`secagg.sessions.site_moments`), sites learn from moments M + E, E of
-known variance. The scatter matrix about the means, M_ij - s_i s_j / n, moves to first order by
+known variance; with noise in the pooled moments (`secagg.models.moments`), the coordinator does.
+The scatter matrix about the means, M_ij - s_i s_j / n, moves to first order by
 
     E_ij - m_j E_0i - m_i E_0j + m_i m_j E_00,        m = s / n,                                (1)
 
@@ -24,6 +25,12 @@ smallest possible one:
 So a graph of unrelated columns has an edge in at most 5 % of runs: z has the two-sided level of
 0.05 / pairs. In a vote, z is that at which more than half of the sites find one as seldom.
 
+Pooled moments have one more step (`PooledNoise`). (3) is for columns that are related to no other.
+An edge of NOTEARS or GOLEM remains only if the slope of its effect on all its causes is beyond z
+standard deviations of noise and chance (`secagg.models.common.noisy_partials`); else the weakest
+one is removed, and the others are tested again. Without it, graphs of closely related columns have
+edges that only the noise caused: it is amplified where columns explain one another.
+
 Not covered. (1) is of first order. The repair of the moments (`secagg.models.common.noisy_moments`)
 shrinks correlations if the noise is about as large as S's eigenvalues, and moves them towards
 m m' if means are far from the middle of the bounds. Records that clipping shortens are no longer
@@ -34,15 +41,18 @@ docs/math/graphs-under-noise.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
+from secagg.models.common.noisy_partials import NoisyPartials, noisy_partials
+from secagg.models.common.pooled_moments import Moments
 
 OWN_UNITS = "columns keep their own units, in which weights have no expected size"
 """Why the plan does not judge a graph."""
@@ -153,6 +163,67 @@ class NoiseSize:
         return matrix[:, : self.effects].copy()
 
 
+@dataclass(frozen=True, eq=False)
+class PooledNoise:
+    """The noise in pooled moments: size: in the units analysed; partials: the moments with it."""
+
+    size: NoiseSize
+    partials: NoisyPartials
+
+    @property
+    def z(self) -> float:
+        """The standard deviations that an edge has to be beyond."""
+        return quantile(single_level(len(self.partials.means)))
+
+    def beyond(self, directed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the edges whose slopes noise and chance hardly give; see the module."""
+        kept = directed.copy()
+        for y in range(len(kept)):
+            while len(causes := np.flatnonzero(kept[:, y])):
+                slopes, variances = self.partials.slopes(y, causes.tolist())
+                sizes = np.abs(slopes) / np.sqrt(variances)
+                if sizes.min() > self.z:
+                    break
+                kept[causes[int(sizes.argmin())], y] = False
+        return kept
+
+    def judged(
+        self, directed: NDArray[np.bool_], penalty: float, in_force: Array
+    ) -> tuple[NDArray[np.bool_], dict[str, Any], str]:
+        """Return the edges that are `beyond`, and what the noise did, in numbers and in words.
+
+        penalty: the job's; in_force: of each entry, (p, p)
+        """
+        kept = self.beyond(directed)
+        pairs = ~np.eye(len(kept), dtype=np.bool_)
+        facts = {
+            "weight_error": _range(self.size.weight_error[pairs]),
+            "penalty": {"job": penalty, "in_force": _range(in_force[pairs])},
+            "removed": int(directed.sum() - kept.sum()),
+        }
+        note = (
+            f"{raised_note(facts)} Edges removed, because noise and chance alone could give the "
+            f"slope of the effect on all its causes: {facts['removed']}."
+        )
+        return kept, facts, note
+
+
+def pooled_noise(moments: Moments, *, standardise: bool) -> PooledNoise | None:
+    """Return the noise in pooled moments, or None if they have none.
+
+    Raises `UsageError` for a constant column.
+    """
+    partials = noisy_partials(moments)
+    if partials is None or moments.noisy is None:
+        return None
+    noisy = NoisyMatrix(moments.noisy.matrix, moments.noisy.variance)
+    half, spread = moments.noisy.half_range, moments.standard_deviation
+    unit = half / spread if standardise else half
+    noise = np.sqrt(scatter_noise(noisy)) * np.outer(unit, unit) / moments.n
+    variances = np.ones_like(spread) if standardise else spread**2
+    return PooledNoise(NoiseSize(noise, variances, moments.n), partials)
+
+
 def raised_facts(
     size: NoiseSize, penalty: float, threshold: float, *, lag_penalty: float = 0.0
 ) -> dict[str, Any]:
@@ -181,8 +252,8 @@ def job_penalties(size: NoiseSize, penalty: float, lag_penalty: float) -> Array:
     return found
 
 
-def raised_note(facts: dict[str, Any]) -> str:
-    """Return `raised_facts` in a sentence."""
+def raised_note(facts: Mapping[str, Any]) -> str:
+    """Return `raised_facts`, or those of `PooledNoise.judged`, in two sentences."""
     low, high = facts["weight_error"]
     settings = [name for name in ("penalty", "lag_penalty", "threshold") if name in facts]
     parts = [

@@ -16,6 +16,9 @@ the smallest entries of W, which are of the order of the tolerance, until no cyc
 solves the convex problem over the remaining edges without the constraint. The weights returned are
 a lasso of each variable on its parents.
 
+With noise in the moments, penalties are raised and edges are tested: see
+`secagg.models.graphs.noise_size`.
+
 NOTEARS reads pooled moments only. It discloses nothing beyond the secure sum that produced them.
 
 Limits. The objective is not convex: the result is a local minimum. Least squares are the right
@@ -89,6 +92,8 @@ def notears(
     require_number("tolerance", tolerance, low=np.finfo(float).tiny)
     data = graph_input(moments, variables, standardise=standardise)
     data.require_full_rank("NOTEARS", few_records=few_records)
+    if data.noise is not None:
+        at_least = np.maximum(at_least, data.noise.size.penalty)
     S, lambdas = data.matrix, np.maximum(penalty, at_least)
     raised = bool(np.any(lambdas > penalty))
     known = None if knowledge is None else knowledge.select(data.names)
@@ -125,6 +130,11 @@ def notears(
     )
     if failure is None and not np.any(directed):
         notes += (no_edge_note(W, data.names, threshold, raised=raised),)
+    facts = None
+    if data.noise is not None:
+        in_force = np.maximum(penalty, at_least)
+        directed, facts, told = data.noise.judged(directed, penalty, in_force)
+        notes += (told,)
     return GraphFit(
         method="notears",
         names=data.names,
@@ -146,4 +156,5 @@ def notears(
         },
         notes=notes,
         knowledge=known,
+        noise=facts,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ class GraphFit:
     settings: of the method; diagnostics: numbers on the search; notes: sentences on it
     caution: what a reader must know before the graph, although the search converged; also a note
     knowledge: what the search took as known; also a note
+    noise: what the noise in the moments changed, in numbers; also a note
     """
 
     method: str
@@ -46,6 +47,7 @@ class GraphFit:
     notes: tuple[str, ...] = ()
     caution: str = ""
     knowledge: Knowledge | None = None
+    noise: Mapping[str, Any] | None = None
 
     def edges(self) -> list[Edge]:
         """Return all edges: directed ones first, each undirected one once, in variable order."""
@@ -72,4 +74,5 @@ class GraphFit:
             "notes": [*self.notes, *([] if known is None else [known.note()])],
             **({"caution": self.caution} if self.caution else {}),
             **({} if known is None else {"knowledge": dict(known.summary)}),
+            **({} if self.noise is None else {"noise": dict(self.noise)}),
         }

@@ -45,6 +45,7 @@ from secagg.contracts import (
     Stage,
     State,
     Update,
+    Windows,
 )
 from secagg.contracts.noise import Placement, Placements
 from secagg.core.randomness import RandomBytes
@@ -66,6 +67,10 @@ LEVELS_NOTE = (
     'like effects of one column on another. method.centre = "site" removes these differences '
     "(not available under [privacy])."
 )
+WINDOWS_NOTE = (
+    "Each record is one window of a series. Tests, intervals and BIC take windows for independent "
+    "records, but successive windows share values."
+)
 BINARY_OUTCOME_NOTE = (
     "The outcome is 0/1, so coefficients are differences in probability, and the errors do not "
     "have equal variances. Odds ratios: method logistic, or with noise method gradient."
@@ -85,6 +90,11 @@ class PooledMoments(RequiredSettings):
     centre: Literal["pooled", "site"] = "pooled"
     """Which means are subtracted: those of all records together (`"pooled"`), or at each site its
     own means (`"site"`)."""
+    lags: tuple[tuple[str, ...], ...] = ()
+    """For time series: first the columns with values one step before, then those with values two
+    steps before, and so on. Every record is one window of a series. No edge of a graph leads to an
+    earlier step. With noise, what is protected is an event, which is in one window for each
+    step, or with `privacy.person` a series."""
     fraction_bits: int = 80
     """Each site rounds its moments, of variables scaled to [-1, 1], to multiples of
     2^-fraction_bits. At least 20. The default is finer than double precision, in which numbers near
@@ -125,7 +135,7 @@ class PooledMoments(RequiredSettings):
             derivation=type(self).__module__,
             weights=EqualWeights("Sites are asked once, with an empty message."),
             reads=MomentsOnly(noise_at_site=False),
-            windows=NO_WINDOWS,
+            windows=Windows(1 + len(self.lags), None) if self.lags else NO_WINDOWS,
             named_code=(),
             network=False,
             regression=None,
@@ -226,14 +236,14 @@ class PooledMoments(RequiredSettings):
                     {"method": kind, "failed": f"method.analyses[{i}], {error.line()}".rstrip(".")}
                 )
                 continue
-            if moments.noisy is not None and not isinstance(analysis, Describe | Ols):
+            if moments.noisy is not None and not isinstance(analysis, Describe | Ols | Graph):
                 result = replace(result, summary=_without_intervals(result.summary))
-            elif public.repeated_persons:
+            elif public.repeated_persons and not isinstance(analysis, Graph):
                 notes = [REPEATED_NOTE, *result.summary["notes"]]
                 result = replace(result, summary={**result.summary, "notes": notes})
             if isinstance(analysis, Graph):
                 result = note_indicators(result, public)
-            more = []
+            more = [WINDOWS_NOTE] if self.lags and not isinstance(analysis, Describe) else []
             if isinstance(analysis, Ols) and _is_binary(public, analysis.outcome):
                 more.append(BINARY_OUTCOME_NOTE)
             if (
@@ -260,8 +270,8 @@ class PooledMoments(RequiredSettings):
     def _known(self, public: PublicFacts) -> Knowledge | None:
         """Return the knowledge. Raises `JobError` if an analysis cannot use it."""
         graphs = [a for a in self._analyses(public) if isinstance(a, Graph)]
-        known = self.knowledge([v.name for v in public.variables], public)
-        if known is not None and not graphs:
+        known = self.knowledge([v.name for v in public.variables], public, lags=self.lags)
+        if (self.tiers or self.forbidden or self.required) and not graphs:
             what = "tiers, forbidden and required edges have no effect without a graph"
             raise JobError("method.analyses", what, "Add one, such as kind = 'pc'.")
         if self.required and not all(graph.can_require for graph in graphs):

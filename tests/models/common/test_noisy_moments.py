@@ -246,8 +246,13 @@ def test_a_private_job_gives_a_result_under_any_noise(epsilon):
     first, *others = result.summary["analyses"]
     assert not [of["failed"] for of in (first, *others) if "failed" in of]
     assert NOISE_NOTE not in first["notes"] and first["widened"] > 1
-    own_notes = ("describe", "ols")  # these have errors that contain the noise
+    own_notes = ("describe", "ols", "notears", "golem-nv")  # these know the noise
     assert all(NOISE_NOTE in of["notes"] for of in others if of["method"] not in own_notes)
+    for graph in others[-2:]:  # what the noise did, in numbers and in words
+        raised, errors = graph["noise"]["penalty"]["in_force"], graph["noise"]["weight_error"]
+        assert raised[1] == pytest.approx(np.sqrt(2 * np.log(4)) * errors[1]) or epsilon > 1
+        assert any("one standard deviation" in note for note in graph["notes"])
+        assert not graph["edges"] or epsilon > 1
     assert ("raised" in result.summary["repair"]) == (epsilon == 0.2)
     assert result.summary["noise_sd"] > 0 and result.arrays["released"].shape == (5, 5)
     assert all(np.isfinite([t["ci_low"], t["ci_high"]]).all() for t in first["terms"])

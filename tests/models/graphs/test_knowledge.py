@@ -11,7 +11,7 @@ from secagg.contracts import PublicFacts, Variable
 from secagg.errors import JobError
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
-from secagg.models.graphs.constrained_ges import bic_score, constrained_ges, total_score
+from secagg.models.graphs.constrained_ges import TotalScore, bic_score, constrained_ges, total_score
 from secagg.models.graphs.knowledge import Knowledge, RequiredSettings
 from secagg.models.graphs.pc_ges import ges, pc
 from secagg.models.graphs.pdag import equivalence_class, member
@@ -161,7 +161,7 @@ def test_ges_ends_at_the_best_graph_that_the_tiers_allow(simulate) -> None:
         forbidden = random_knowledge(truth, np.random.default_rng(seed), "tiers")
         score = bic_score(network.moments.correlation, 5000, 1.0)
         nothing = np.zeros((4, 4), dtype=bool)
-        found = member(*constrained_ges(score, forbidden, nothing), forbidden)
+        found = member(*constrained_ges(TotalScore(score), forbidden, nothing), forbidden)
         assert found is not None
 
         pairs = list(combinations(range(4), 2))
@@ -224,7 +224,7 @@ def test_the_result_repeats_no_knowledge_about_columns_outside_the_graph() -> No
     ("keys", "where", "what"),
     [
         ({"tiers": (("age",), ("weight",))}, "tiers", "no column 'weight'"),
-        ({"tiers": (("age",), ())}, "tiers", "a tier is empty"),
+        ({"tiers": (("age",), ())}, "tiers", "a list is empty"),
         ({"tiers": (("ward=a",), ("ward",))}, "tiers", "'ward' is named twice"),
         ({"forbidden": (("age", "heigth"),)}, "forbidden", "no column 'heigth'"),
         ({"forbidden": (("age", "age"),)}, "forbidden", "'age' is cause and effect of one edge"),

@@ -8,8 +8,16 @@ import pytest
 from scipy import stats
 
 from secagg.errors import UsageError
+from secagg.models.common.noisy_partials import NoisyPartials
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.acyclicity import is_acyclic
+from secagg.models.graphs.constrained_ges import (
+    NoisyBic,
+    TotalScore,
+    bic_score,
+    constrained_ges,
+)
+from secagg.models.graphs.noise_size import NoiseSize, PooledNoise, quantile, single_level
 from secagg.models.graphs.pc_ges import BIDIRECTED_ON_CONFLICT, PartialCorrelationTest, ges, pc
 from secagg.models.graphs.result import GraphFit
 
@@ -190,3 +198,37 @@ def test_too_few_records_are_refused() -> None:
     assert pc(within_sites(0.5, 13, 10)).edges() == []
     with pytest.raises(UsageError):
         ges(moments(np.ones((2, 2)), n=2))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ges_for_noise_without_noise_is_bic(simulate, seed: int) -> None:
+    """Edges far beyond (1) of `constrained_ges`: its search then ends at causal-learn's class."""
+    network = simulate(seed, 6, 6, 100_000)
+    S, nothing = network.exact.correlation, np.zeros((6, 6), dtype=bool)
+    partials = NoisyPartials(S, np.zeros(6), np.full((7, 7), 1e-30), 100_000)
+    plain = TotalScore(bic_score(S, 100_000, 1.0))
+    score = NoisyBic(partials, 1.0, 3.0)
+    for x, y, given in [(0, 1, []), (2, 3, [4]), (5, 0, [1, 2])]:
+        bic = plain.gain(x, y, given)
+        assert score.gain(x, y, given) == pytest.approx(bic, rel=1e-6) or bic < 0
+    directed, undirected = constrained_ges(score, nothing, nothing)
+    assert_same(ges(network.exact), directed, undirected)
+
+
+def test_an_edge_within_the_noise_is_no_edge_however_strong_its_correlation() -> None:
+    """r = .8 with noise of .3 in it: 2.7 standard deviations, below z of 28 pairs."""
+    S, noise = np.eye(8), np.full((9, 9), 0.09)
+    S[0, 1] = S[1, 0] = 0.8
+    nothing = np.zeros((8, 8), dtype=bool)
+    for scale, found in ((1.0, False), (0.3, True)):
+        partials = NoisyPartials(S, np.zeros(8), scale * noise, 10_000)
+        score = NoisyBic(partials, 1.0, quantile(single_level(8)))
+        assert (score.gain(0, 1, []) > 0) == found
+        directed, undirected = constrained_ges(score, nothing, nothing)
+        assert (directed | undirected).any() == found
+        test = PartialCorrelationTest(S, 10_000, partials)
+        assert (test(0, 1, []) < single_level(8)) == found
+        kept = PooledNoise(NoiseSize(np.full((8, 8), 0.3), np.ones(8), 10_000), partials).beyond(
+            np.triu(S > 0.5, 1)
+        )
+        assert kept.any() == found

@@ -111,3 +111,59 @@ def test_least_squares_of_a_binary_outcome_has_a_note(sites):
     ]
     fits = secagg.run(job(analyses), sites).result.summary["analyses"]
     assert [BINARY_OUTCOME_NOTE in fit["notes"] for fit in fits] == [True, False]
+
+
+def windows(sites):
+    """The same records as windows: y2 and y1 are earlier values of y, each a cause of the next."""
+    columns = {name: {"type": "continuous", "low": -10, "high": 10} for name in ("y2", "y", "y1")}
+    made, rng = {}, np.random.default_rng(8)
+    for name in sites:
+        y2, e, f = rng.normal(size=(3, 300))
+        y1 = 0.8 * y2 + e
+        made[name] = pd.DataFrame({"y2": y2, "y": 0.8 * y1 + f, "y1": y1})
+    return columns, made
+
+
+def test_no_edge_leads_to_an_earlier_step(sites):
+    """`ges` and `pc` orient the chain, which they cannot without the order of time."""
+    pytest.importorskip("causallearn", reason="needs secagg[graphs]")
+    columns, made = windows(sites)
+    asked = [{"kind": "ges"}, {"kind": "pc", "alpha": 0.001}, {"kind": "notears"}]
+    with_lags = job(asked, lags=[["y1"], ["y2"]]) | {"columns": columns}
+    fits = secagg.run(with_lags, made).result.summary["analyses"]
+    for fit in fits:
+        assert {(e["from"], e["to"], e["kind"]) for e in fit["edges"]} == {
+            ("y2", "y1", "directed"), ("y1", "y", "directed"),
+        }  # fmt: skip
+        assert any("(y2) < (y1) < all other columns" in note for note in fit["notes"])
+    plain = job(asked[:1]) | {"columns": columns}
+    [fit] = secagg.run(plain, made).result.summary["analyses"]
+    assert all(edge["kind"] == "undirected" for edge in fit["edges"])
+
+
+def test_windows_protect_events(sites):
+    """An event is in as many windows as there are steps: so many times the noise, here 3."""
+    columns, made = windows(sites)
+    privacy = {"placement": "sum", "epsilon": 5.0, "delta": 1e-5, "record_norm": 1.0}
+    noisy = {"columns": columns, "privacy": privacy, "protocol": {"name": "masked"}}
+    sds = [
+        secagg.run(job([{"kind": "describe"}], lags=lags) | noisy, made).result.summary["noise_sd"]
+        for lags in ([], [["y1"], ["y2"]])
+    ]
+    assert sds[1] == pytest.approx(3 * sds[0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        ({"lags": [["y1"], ["y1"]]}, "method.lags"),
+        ({"lags": [["old"]]}, "method.lags"),
+        ({"lags": [[]]}, "method.lags"),
+        ({"lags": [["y1"]], "required": [["y", "y1"]]}, "method.required"),
+    ],
+)
+def test_lags_that_make_no_sense_are_refused(sites, method, where):
+    columns, made = windows(sites)
+    with pytest.raises(JobError) as caught:
+        secagg.run(job([{"kind": "ges"}], **method) | {"columns": columns}, made)
+    assert caught.value.where == where

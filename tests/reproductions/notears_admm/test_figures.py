@@ -325,7 +325,7 @@ GIVEN: list[tuple[str, ModuleType, str, dict[str, Any]]] = [
     ("ges-voting", local, "Learner", SITE | {"algorithm": "ges", "penalty": 1.0}),
     ("mlp-admm", mlp, "learn",
      MLP_ADMM | {"schedule": schedule_of("subgradient", 0.1), "random_inputs": True}),
-    ("mlp-admm-fast", mlp, "learn",
+    ("mlp-admm-former", mlp, "learn",
      MLP_ADMM | {"schedule": schedule_of("proximal", 0.1), "random_inputs": False}),
     ("mlp-alldata", mlp, "notears_mlp", MLP),
     ("mlp-best", mlp, "notears_mlp", MLP),
@@ -374,7 +374,7 @@ def test_nonlinear_cells_are_computed() -> None:
     assert numbers("mlp", **base, method="mlp-alldata", penalty=0.01).keys() == {"mlp-alldata"}
     local = numbers("mlp", **base, method="mlp-local", penalty=0.01, sites=2)
     assert local.keys() == {"mlp-voting", "mlp-average", "mlp-best"}
-    for method in ("mlp-admm", "mlp-admm-fast"):
+    for method in ("mlp-admm", "mlp-admm-former"):
         found = numbers("mlp", **base, method=method, penalty=0.001, sites=2)[method]
         # d networks of hidden 10: a round sends as many numbers as they have parameters.
         assert found["kilobytes"] * 1000 / 8 % found["rounds"] == 0
