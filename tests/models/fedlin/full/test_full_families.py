@@ -148,6 +148,17 @@ def test_candidates_give_the_exact_marginal_likelihood_and_posterior(
     assert abs(found[2] - found[0] - exact[2] + exact[0]) < tolerance[1]
 
 
+def test_candidates_are_kept_in_proportion_to_their_weights() -> None:
+    """4.5 standard errors of 10,000 choices among three."""
+    shares, count = np.array([0.15, 0.8, 0.05]), 10_000
+    theta = np.tile(np.arange(3.0)[:, None, None], (1, count, 1))
+    log = np.tile(np.log(shares)[:, None] + 700.0, (1, count))
+    chosen, mean = resampled(theta, log, np.random.default_rng(6))
+    found = np.bincount(chosen[:, 0].astype(int), minlength=3) / count
+    assert np.all(np.abs(found - shares) < 4.5 * np.sqrt(shares * (1 - shares) / count))
+    assert mean[0] == pytest.approx(shares @ np.arange(3))
+
+
 def tables(family: str, K: int, n: int) -> dict[str, pd.DataFrame]:
     rng, found = np.random.default_rng(5), {}
     for k in range(K):
