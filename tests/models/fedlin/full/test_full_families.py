@@ -15,6 +15,7 @@ from secagg.core.randomness import seeded_random
 from secagg.errors import JobError, PeerError
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import make_method
+from secagg.models.fedlin.full import method as full_method
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.families import (
     FAMILIES,
@@ -228,6 +229,16 @@ def test_rounds_end_where_the_exact_likelihood_has_its_maximum_over_the_means() 
         ends = [sum(marginal(level, mu + t * e, Sigma) for level in levels) for t in (step, -step)]
         slope = (ends[0] - ends[1]) / (2 * step)
         assert abs(slope) * np.sqrt(e @ spread @ e) < 0.03
+
+
+@pytest.mark.oracle
+def test_sites_correct_their_likelihoods_at_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A correction that prefers the first draw to all others leaves only this draw."""
+    prefer = np.where(np.arange(64) == 0, 60.0, 0.0)
+    monkeypatch.setattr(full_method, "correction", lambda _: prefer)
+    data = tables("binomial", 4, 30)
+    result, _ = simulated({**FULL, **BINARY, "points": 64}, columns("binomial"), data)
+    assert len(np.unique(result.arrays["draws_mu"], axis=0)) == 1
 
 
 @pytest.mark.parametrize(
