@@ -11,7 +11,7 @@ from secagg.models.common.checks import check_numbers
 from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.variables import outcome_index
 from secagg.models.fedlin.base import FedLinModel
-from secagg.models.fedlin.full.families import FAMILIES
+from secagg.models.fedlin.full.families import FAMILIES, MAX_TERMS
 from secagg.models.fedlin.full.hamiltonian import CHAINS
 from secagg.models.fedlin.full.posterior import row_size
 
@@ -106,6 +106,9 @@ class FullSettings(FedLinModel):
         if self.intercept != "modelled":
             what = f'is "{self.intercept}", and family = "{self.family}" has no such intercept'
             raise JobError("method.intercept", what, 'Set intercept = "modelled".')
+        if (d := self.layout(public).d) > MAX_TERMS:
+            what = f'has {d} coefficients, and family = "{self.family}" at most {MAX_TERMS}'
+            raise JobError("method.predictors", what, "Leave out some predictors.")
         if self.degree > 1:
             raise JobError("method.degree", f'must be 1 with family = "{self.family}"')
         if public.site_moments:

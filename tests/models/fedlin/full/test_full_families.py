@@ -15,6 +15,8 @@ from secagg.core.randomness import seeded_random
 from secagg.errors import JobError, PeerError
 from secagg.jobs.job import Named, parse_job
 from secagg.jobs.registry import make_method
+from secagg.models.fedlin.full import method as full_method
+from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.families import (
     FAMILIES,
     Records,
@@ -71,7 +73,7 @@ def moments(level: Array, mu: Array, Sigma: Array) -> tuple[Array, Array]:
 def test_the_normal_likelihood_has_the_posterior_moments_of_the_exact_one(
     family: str, n: int, seed: int
 ) -> None:
-    """1024 quasi-random normals: errors of about a thousandth of a standard deviation."""
+    """2048 quasi-random points: errors of about a thousandth of a standard deviation."""
     records = site(family, n, seed)
     known, P = observation(records, MU, SIGMA), np.linalg.inv(SIGMA)
     V = np.linalg.inv(known.gram + P)
@@ -147,6 +149,17 @@ def test_candidates_give_the_exact_marginal_likelihood_and_posterior(
     assert abs(found[2] - found[0] - exact[2] + exact[0]) < tolerance[1]
 
 
+def test_candidates_are_kept_in_proportion_to_their_weights() -> None:
+    """4.5 standard errors of 10,000 choices among three."""
+    shares, count = np.array([0.15, 0.8, 0.05]), 10_000
+    theta = np.tile(np.arange(3.0)[:, None, None], (1, count, 1))
+    log = np.tile(np.log(shares)[:, None] + 700.0, (1, count))
+    chosen, mean = resampled(theta, log, np.random.default_rng(6))
+    found = np.bincount(chosen[:, 0].astype(int), minlength=3) / count
+    assert np.all(np.abs(found - shares) < 4.5 * np.sqrt(shares * (1 - shares) / count))
+    assert mean[0] == pytest.approx(shares @ np.arange(3))
+
+
 def tables(family: str, K: int, n: int) -> dict[str, pd.DataFrame]:
     rng, found = np.random.default_rng(5), {}
     for k in range(K):
@@ -195,6 +208,37 @@ def test_results_are_in_the_columns_own_units_and_converge(family: str) -> None:
     again = {row["component"]: row for row in weighed.summary["shared"]}["mu[x]"]
     assert again["estimate"] == pytest.approx(row["estimate"], abs=0.3 * (row["high"] - row["low"]))
     assert weighed.summary["points"]["effective"] > 20
+
+
+@pytest.mark.oracle
+def test_rounds_end_where_the_exact_likelihood_has_its_maximum_over_the_means() -> None:
+    """Six sites; the gradient by mu, in standard errors of mu, of likelihoods by quadrature."""
+    sites = [site(family, n, 20 + n) for family, n in
+             (("binomial", 12), ("binomial", 40), ("binomial", 5), ("poisson", 15),
+              ("binomial", 25), ("poisson", 6))]  # fmt: skip
+    mu, spread, Sigma = np.zeros(2), np.zeros((2, 2)), 0.3 * np.eye(2)
+    for _ in range(25):
+        each = [round_sums(observation(one, mu, Sigma), mu, spread, Sigma) for one in sites]
+        total = {name: np.sum([one[name] for one in each], axis=0) for name in each[0]}
+        fitted = EqualSites.of(total, mu, spread, Sigma, len(sites))
+        spread = np.linalg.inv(symmetric(total["precision"], 2))
+        before, mu, Sigma = Sigma, fitted.mean, fitted.mode(Sigma, 1.0)
+    assert np.max(np.abs(Sigma - before)) < 1e-4
+    levels, step = [log_likelihood(one) for one in sites], 1e-3
+    for e in np.eye(2):
+        ends = [sum(marginal(level, mu + t * e, Sigma) for level in levels) for t in (step, -step)]
+        slope = (ends[0] - ends[1]) / (2 * step)
+        assert abs(slope) * np.sqrt(e @ spread @ e) < 0.03
+
+
+@pytest.mark.oracle
+def test_sites_correct_their_likelihoods_at_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A correction that prefers the first draw to all others leaves only this draw."""
+    prefer = np.where(np.arange(64) == 0, 60.0, 0.0)
+    monkeypatch.setattr(full_method, "correction", lambda _: prefer)
+    data = tables("binomial", 4, 30)
+    result, _ = simulated({**FULL, **BINARY, "points": 64}, columns("binomial"), data)
+    assert len(np.unique(result.arrays["draws_mu"], axis=0)) == 1
 
 
 @pytest.mark.parametrize(
@@ -246,6 +290,18 @@ def test_protocols_give_the_same_bits() -> None:
         found.append(secagg.run(run, data, random=seeded_random(bytes(32))).result.arrays)
     for name, values in found[0].items():
         np.testing.assert_array_equal(values, found[1][name])
+
+
+def test_more_coefficients_than_importance_sampling_bears_are_refused() -> None:
+    wide = {f"x{j}": continuous(-1, 1) for j in range(10)} | columns("binomial")
+    del wide["x"]
+    rng = np.random.default_rng(0)
+    data = {
+        f"s{k}": pd.DataFrame({name: rng.integers(0, 2, 20) for name in wide}) for k in range(3)
+    }
+    with pytest.raises(JobError) as refused:
+        plan_job(parse_job(fedlin_job({**FULL, **BINARY}, wide)), data)
+    assert refused.value.where == "method.predictors"
 
 
 def test_messages_that_no_fit_has_are_refused() -> None:
