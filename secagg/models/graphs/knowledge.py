@@ -111,8 +111,10 @@ class KnowledgeSettings:
         if not is_acyclic(wanted[:p]):
             what = "the required edges form a cycle"
             raise JobError("method.required", what, "Leave one of them out.")
-        tiers = [[name for name in each if reader.has(name)] for each in self.tiers]
-        keys = {"lags": [list(each) for each in lags], "tiers": [each for each in tiers if each]}
+        keys = {}
+        for key, lists in {"lags": lags, "tiers": self.tiers}.items():
+            inside = [[name for name in each if reader.has(name)] for each in lists]
+            keys[key] = [each for each in inside if each]
         for key, edges in {"forbidden": self.forbidden, "required": required}.items():
             keys[key] = [list(edge) for edge in edges if all(map(reader.has, edge))]
         summary = {key: value for key, value in keys.items() if value}

@@ -76,6 +76,20 @@ def test_the_noise_of_partial_correlations_and_slopes_is_that_of_draws() -> None
     assert v > 5 * exact.partial(0, 1, ())[1]
 
 
+def test_the_variance_of_a_bilinear_form_is_summed_over_the_entries_of_the_noise() -> None:
+    """a'E b, entry by entry of the upper triangle, for directions that share all columns."""
+    M, variance = released()
+    found, rng = partials_of(M, variance), np.random.default_rng(6)
+    a, b = rng.normal(size=(2, 4))
+    A, B = (np.array([-found.means @ each, *each]) for each in (a, b))
+    total = 0.0
+    for j in range(5):
+        for k in range(j, 5):
+            factor = A[j] * B[k] + (A[k] * B[j] if j < k else 0.0)
+            total += found.variance[j, k] * factor**2
+    assert found.noise(a, b) == pytest.approx(total, rel=1e-12)
+
+
 def test_without_further_columns_it_is_the_noise_of_the_scatter_matrix() -> None:
     M, variance = released()
     found, moments = partials_of(M, variance), moments_of(M, variance)
