@@ -28,12 +28,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
+from secagg.models.neural.held_out import held_out_losses
 from secagg.models.neural.local_fit import fit_locally
 from secagg.models.neural.ngm.layout import NgmLayout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
@@ -44,6 +45,9 @@ from secagg.models.neural.torch_import import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+PENALTIES: Final = (100.0, 20.0, 5.0, 1.0)
+"""The choices of the precision of the prior on added hidden layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +127,22 @@ class StitchedNetwork:
 
     def fit(self, values: Array, hidden: float, linear: float, seed: int) -> Array:
         """Return the trained parameters. hidden, linear: precisions of the normal prior."""
+        return self._fit(self.initial(seed), values, hidden, linear)
+
+    def chosen_penalty(
+        self, values: Array, linear: float, seed: int, rng: np.random.Generator
+    ) -> float:
+        """Return the precision of `PENALTIES` with the least loss of held-out records."""
+
+        def fit(start: Array, records: Array, hidden: float) -> Array:
+            return self._fit(start, records, hidden, linear)
+
+        start = self.initial(seed)
+        return held_out_losses(self, start, values, PENALTIES, fit, rng).chosen
+
+    def _fit(self, start: Array, values: Array, hidden: float, linear: float) -> Array:
         penalty = quadratic_penalty(self.blocks, hidden, linear)
-        return fit_locally(self, self.initial(seed), values, penalty, free=self.free)
+        return fit_locally(self, start, values, penalty, free=self.free)
 
     @one_thread()
     def outputs_of(self, theta: Array, values: Array) -> Array:
