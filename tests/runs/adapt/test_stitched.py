@@ -192,6 +192,24 @@ def test_too_few_records_and_missing_columns_are_refused(run: FinishedNetworks) 
         assert caught.value.where == "the new site"
 
 
+@pytest.mark.parametrize("into_shared", [False, True])
+def test_the_refit_of_a_revealer_is_stitched(into_shared: bool) -> None:
+    """Predictions of the run's columns are bit for bit those of the run, or begin so."""
+    settings = {"name": "fedngr", "hidden": [10], "rounds": 60, "learning_rate": 0.05}
+    raw = job()
+    raw["method"] = {**settings, "refit_rounds": 15, "variables": ["smoker", "age", "weight"]}
+    result = simulate(raw, TABLES, random=replayable_random(1))
+    networks = FinishedNetworks.of(parse_job(raw), result)
+    site, records = stitched(networks, into_shared=into_shared), table(30, 8)
+    before = outputs(FinishedNgmRun.of(parse_job(raw), result), records)
+    unchanged = np.array_equal(outputs(site.model, records), before)
+    assert unchanged != into_shared
+    assert site.summary()["edges"][0].keys() == {"between", "path_norm"}
+    found = site.predictions(records[SHARED], replayable_random(3))
+    truth = 30 + 2 * (records["weight"].to_numpy() - 80)
+    assert np.sqrt(np.mean((found["income_mean"] - truth) ** 2)) < 2
+
+
 def test_the_papers_network_cannot_be_stitched() -> None:
     with pytest.raises(UsageError):
         FinishedNetworks.of(parse_job(job(network="paper")), fitted(network="paper"))

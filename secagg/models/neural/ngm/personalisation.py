@@ -32,8 +32,9 @@ from secagg.models.neural.local_fit import fit_locally
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.rounds import Penalty
 
-STRENGTHS: Final = (math.inf, 10_000.0, 3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
+STRENGTHS: Final = (math.inf, 3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)
 """The choices of kappa."""
+_STEPS: Final = 100  # gradients for one kappa; what more of them change is noise of few records
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ def personalised(
     def fit(start: Array, records: Array, strength: float) -> Array:
         if strength == math.inf:
             return theta
-        return fit_locally(network, start, records, shrunk_towards(theta, strength))
+        return fit_locally(network, start, records, shrunk_towards(theta, strength), steps=_STEPS)
 
     held_out = held_out_losses(network, theta, values, STRENGTHS, fit, rng)
     found = theta
