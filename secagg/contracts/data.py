@@ -237,6 +237,7 @@ class SiteRecords:
         names persons: every record is then a person of its own
     concerned: without noise and with such a column, the numbers of persons with an incomplete
         record, and with a value outside the bounds of each column
+    expert_edges: the pairs of columns that the site's experts join; None if they name no graph
     """
 
     values: NDArray[np.float64]
@@ -250,6 +251,7 @@ class SiteRecords:
     surplus: int = 0
     persons: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     concerned: tuple[int, ...] = ()
+    expert_edges: tuple[tuple[str, str], ...] | None = None
 
     @property
     def person_codes(self) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """Federated neural graphical models, with dependencies outside the graph cut by construction.
 
 Chajewska and Shrivastava (2023), "Federated learning with neural graphical models", sections 2.1 to
-2.3. Each site recovers a graph from its own records (`secagg.models.neural.site_graphs`); the merge
+2.3. Each site brings a graph (`secagg.models.neural.ngm.site_votes`); the merge
 is one secure sum of 0/1 votes for each pair of columns. Then one network for each column
 (`secagg.models.neural.ngm.masked_network`) is trained over secure sums of gradients over records.
 
@@ -53,13 +53,12 @@ from secagg.contracts import (
     Update,
 )
 from secagg.contracts.noise import Placement, Placements
-from secagg.core.arrays import Array
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.units import records_in
-from secagg.models.neural.graph_votes import merge, pack, vote_level
+from secagg.models.neural.graph_votes import merge, vote_level
 from secagg.models.neural.graph_votes import shown as visible
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.ngm.distillation import (
@@ -76,6 +75,7 @@ from secagg.models.neural.ngm.networks import Network, equation_1, leaks, masked
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
+from secagg.models.neural.ngm.site_votes import site_votes
 from secagg.models.neural.ngm.standardisation import (
     centre_and_scale,
     checked_units,
@@ -83,7 +83,6 @@ from secagg.models.neural.ngm.standardisation import (
     standardisation_sums,
 )
 from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters, network_facts
-from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
 
 LABELS: Final[dict[str, Label]] = {
@@ -206,8 +205,7 @@ class FedNgm(NgmSettings):
     ) -> tuple[Update, State]:
         layout = ngm_layout(public, self.variables)
         if stage == GRAPH:
-            u = rows.values[:, list(layout.chosen)]
-            return self._votes(layout, u, len(public.sites)), memory
+            return self._votes(layout, rows, len(public.sites)), memory
         facts = _checked_facts(message, layout, memory)
         network = self._network(layout, facts)
         if stage == FIT and isinstance(network, MaskedNetwork):
@@ -264,14 +262,14 @@ class FedNgm(NgmSettings):
         samples = samples_from(model, self.samples, rows.values.shape[1], rng)
         return {"samples": samples, "weight": weight}
 
-    def _votes(self, layout: NgmLayout, u: Array, sites: int) -> Update:
+    def _votes(self, layout: NgmLayout, rows: SiteRecords, sites: int) -> Update:
+        u = rows.values[:, list(layout.chosen)]
         update = {"records": np.array([float(len(u))])}
         if self.standardise:
             update |= standardisation_sums(u)
         if self.edges == "votes":
             alpha = vote_level(len(layout.pairs[0]), sites, self.votes, self.false_edges)
-            columns = [column.positions for column in layout.columns]
-            update["votes"] = pack(site_graph(u, columns, self.recovery, alpha=alpha))
+            update["votes"] = site_votes(layout, rows, self.recovery, alpha)
         return update
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:

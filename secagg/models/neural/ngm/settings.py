@@ -27,8 +27,9 @@ class NgmSettings(NetworkRounds):
     variables: tuple[str, ...] | None = None
     """The columns of the model, at least two. If it is not set, all columns."""
     edges: tuple[tuple[str, str], ...] | Literal["votes", "all"] = "votes"
-    """The graph. `"votes"`: each site recovers its own, and edges are chosen by votes. `"all"`:
-    every pair of columns. Or a list of pairs of columns, from an expert."""
+    """The graph. `"votes"`: each site brings its own, recovered or its experts', and edges are
+    chosen by votes. `"all"`: every pair of columns. Or a list of pairs of columns, from an expert.
+    """
     recovery: Recovery = "partial_correlation"
     """How a site recovers its graph: tests of partial correlations, the graphical lasso, or PC
     (which needs `pip install 'secagg[graphs]'`)."""
