@@ -40,6 +40,7 @@ JOB = {
     "binary": ("secagg.jobs.job", "Binary"),
     "categorical": ("secagg.jobs.job", "Categorical"),
     "release": ("secagg.jobs.job", "Release"),
+    "public": ("secagg.jobs.public_records", "PublicRecords"),
     "privacy": ("secagg.jobs.privacy", "Privacy"),
     "simulation": ("secagg.jobs.job", "Simulation"),
     "engine": ("secagg.jobs.job", "Engine"),

@@ -101,6 +101,9 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         what = f"method {method.name!r} needs several sites, and one site alone has no result"
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
+    if job.public is not None and not facts.public_records:
+        what = f"method {method.name!r} has no use for public records"
+        raise JobError("public", what, "Leave out the table [public], or use fedngm.")
     protocol.guarantee_text(len(job.sites.names or names))  # or it has no thresholds for so many
     _check_named_code(facts, sources)
     public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method, facts))

@@ -73,6 +73,7 @@ from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layou
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.networks import Network, equation_1, leaks, masked_network, no_facts
 from secagg.models.neural.ngm.penalty import quadratic_penalty
+from secagg.models.neural.ngm.public_term import with_public_term
 from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
 from secagg.models.neural.ngm.site_votes import site_votes
@@ -90,6 +91,7 @@ LABELS: Final[dict[str, Label]] = {
     "parameters": ("Parameters", "numbers that the networks have"),
     "rounds": ("Rounds", ""),
     "records": ("Records", "of all sites"),
+    "public_records": ("Public records", "of the job, in the loss that is minimised"),
     "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
 }
 
@@ -135,6 +137,7 @@ class FedNgm(NgmSettings):
             type(self).__module__,
             repeatable=self.algorithm == "fedsgd" and self.learn_from == "records",
             train=self.train,
+            public_records=True,
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
@@ -175,6 +178,7 @@ class FedNgm(NgmSettings):
             "max_rows": public.max_rows,
             "noised": self.noised(public),
             "layout": layout.plain(),
+            **({} if public.public_records is None else {"public": public.public_records}),
         }
         if public.clip is None:
             return state
@@ -283,6 +287,7 @@ class FedNgm(NgmSettings):
             return state | {"status": FIT, "fit": shown(total)}
         network = self._network(layout, state["facts"])
         penalty = self._penalty(network, state["facts"], noised=state["noised"])
+        penalty = with_public_term(penalty, network, state, self.public_weight)
         records = state["records"] or (self.samples * sites if "alone" in state else None)
         after = self.advance_training(
             training, total, penalty, None if state["noised"] else records
@@ -336,6 +341,7 @@ class FedNgm(NgmSettings):
             "edges": edges,
             "parameters": network.blocks.size,
             **({"records": int(counted.records)} if public.clip is None else {}),
+            **({"public_records": len(state["public"])} if "public" in state else {}),
             **self.training_summary(training),
         }
         theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
@@ -361,7 +367,8 @@ class FedNgm(NgmSettings):
     def network_in(self, state: State, public: PublicFacts) -> tuple[Network, Penalty]:
         """Return what a state trains, and its penalty."""
         network = self._network(NgmLayout.of(state["layout"]), state["facts"])
-        return network, self._penalty(network, state["facts"])
+        penalty = self._penalty(network, state["facts"])
+        return network, with_public_term(penalty, network, state, self.public_weight)
 
     def _network(self, layout: NgmLayout, facts: State) -> Network:
         if self.network == "paper":
