@@ -21,8 +21,11 @@ def adapt(
         Path, typer.Argument(help="The new site's records, CSV or Parquet.", show_default=False)
     ],
     columns: Annotated[
-        Path | None,
-        typer.Option(help="TOML file that declares the site's own columns, after fedngm, fedngr."),
+        str | None,
+        typer.Option(
+            help="TOML file that declares the site's own columns, after fedngm or fedngr; `job` "
+            "for those in the job's table [partial]."
+        ),
     ] = None,
     predict: Annotated[
         Path | None,

@@ -135,6 +135,15 @@ class Categorical(_Strict):
 Column = Annotated[Continuous | Count | Binary | Categorical, Field(discriminator="type")]
 
 
+class PartialColumn(_Strict):
+    """A column that only some sites have. No sum has it."""
+
+    column: Column
+    """How it is declared, as in `[columns]`."""
+    sites: tuple[str, ...] = Field(min_length=1)
+    """The sites that have it."""
+
+
 def _check_site_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise ValueError("a name occurs twice")
@@ -267,6 +276,8 @@ class Job(_Strict):
     nothing is released."""
     privacy: Privacy = Privacy()
     """Differential privacy: the guarantee, and where the noise is added."""
+    partial: dict[str, PartialColumn] = {}
+    """Columns that only some sites have. The run leaves them out; `secagg adapt` adds them."""
     public: PublicRecords | None = None
     """Public records, which the coordinator adds to the training of `fedngm`."""
     simulation: Simulation = Simulation()
@@ -280,10 +291,8 @@ class Job(_Strict):
 
         Folders and engine may differ between the computers of the parties.
         """
-        plain = self.model_dump(mode="json", exclude=_LOCAL)
-        if self.public is None:  # as before there were public records
-            del plain["public"]
-        return plain
+        unset = {key for key in ("partial", "public") if not getattr(self, key)}
+        return self.model_dump(mode="json", exclude={**_LOCAL, **dict.fromkeys(unset, True)})
 
     @property
     def local(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ JOB = {
     "count": ("secagg.jobs.job", "Count"),
     "binary": ("secagg.jobs.job", "Binary"),
     "categorical": ("secagg.jobs.job", "Categorical"),
+    "partial": ("secagg.jobs.job", "PartialColumn"),
     "release": ("secagg.jobs.job", "Release"),
     "public": ("secagg.jobs.public_records", "PublicRecords"),
     "privacy": ("secagg.jobs.privacy", "Privacy"),

@@ -44,7 +44,8 @@ def adapt(
     fitted to the site's records; or, with `columns`, with networks of the site's own columns.
 
     table: like a site's file, with the columns of the run's job; after a regression, may be empty
-    columns: after `fedngm` and `fedngr`, the site's own columns: a TOML file, or a mapping like it
+    columns: after `fedngm` and `fedngr`, the site's own columns: a TOML file, a mapping like it,
+        or "job" for those that the job declares in `[partial]`
     sweeps: of the sampler of a sparse regression, for each draw
     Raises `UsageError` for an unfinished run or a method that does not support new sites,
     `EvidenceError` for a malformed folder, `DataError` for a table that does not fit.
@@ -57,7 +58,8 @@ def adapt(
         networks = finished_networks.FinishedNetworks.read(run)
         if columns is None:
             return personalised.personalise(networks, table, random=random)
-        return stitched.stitch(networks, table, read_own_columns(columns), random=random)
+        own = read_own_columns(columns, run.job, list(map(str, table.columns)))
+        return stitched.stitch(networks, table, own, random=random)
     if columns is not None:
         what = f"is a run of {run.method.name!r}, to which no column can be added"
         advice = f"Columns can be added to runs of {FedNgm.name!r} and {FedNgr.name!r}."

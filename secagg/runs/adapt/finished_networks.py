@@ -81,7 +81,9 @@ def _with_columns(job: Job, method: FedNgm, columns: Mapping[str, Column], names
     default = asdict(FedNgm())
     settings = {k: v for k, v in asdict(method).items() if v != default[k]}
     named = Named(name=method.name, **{**settings, "variables": names})
-    return job.model_copy(update={"columns": dict(columns), "method": named, "public": None})
+    return job.model_copy(
+        update={"columns": dict(columns), "method": named, "partial": {}, "public": None}
+    )
 
 
 def records_here(job: Job, public: PublicFacts, table: pd.DataFrame, smallest: int) -> SiteRecords:

@@ -46,7 +46,7 @@ from secagg.models.neural.torch_import import one_thread
 if TYPE_CHECKING:
     from torch import Tensor
 
-PENALTIES: Final = (100.0, 20.0, 5.0, 1.0)
+PENALTIES: Final = (20.0, 5.0, 1.0)
 """The choices of the precision of the prior on added hidden layers."""
 
 
@@ -127,22 +127,18 @@ class StitchedNetwork:
 
     def fit(self, values: Array, hidden: float, linear: float, seed: int) -> Array:
         """Return the trained parameters. hidden, linear: precisions of the normal prior."""
-        return self._fit(self.initial(seed), values, hidden, linear)
+        penalty = quadratic_penalty(self.blocks, hidden, linear)
+        return fit_locally(self, self.initial(seed), values, penalty, free=self.free)
 
     def chosen_penalty(
         self, values: Array, linear: float, seed: int, rng: np.random.Generator
     ) -> float:
         """Return the precision of `PENALTIES` with the least loss of held-out records."""
 
-        def fit(start: Array, records: Array, hidden: float) -> Array:
-            return self._fit(start, records, hidden, linear)
+        def fit(_: Array, records: Array, hidden: float) -> Array:
+            return self.fit(records, hidden, linear, seed)
 
-        start = self.initial(seed)
-        return held_out_losses(self, start, values, PENALTIES, fit, rng).chosen
-
-    def _fit(self, start: Array, values: Array, hidden: float, linear: float) -> Array:
-        penalty = quadratic_penalty(self.blocks, hidden, linear)
-        return fit_locally(self, start, values, penalty, free=self.free)
+        return held_out_losses(self, self.initial(seed), values, PENALTIES, fit, rng).chosen
 
     @one_thread()
     def outputs_of(self, theta: Array, values: Array) -> Array:
