@@ -16,12 +16,12 @@ with s the logistic function, and (m, c, a) = (0, 0, 1) but for the skew: "input
 others) are of 4000 new records of each site, as a mean over the three sites. "Alone" has the run's
 graph and units, and the penalty of least loss on held-out records.
 
-The second table is of stitching. Site -1 has two more columns,
+The second table is of stitching, without skew. Site -1 has two more columns,
 
     y ~ N(sin(2 x1) + .5 x4, .5^2),  P(g = 1) = s(x2),
 
 whose edges are named, or all. The loss of both columns, of 4000 new records, for penalties on the
-added networks of 1, of 20, and as held-out records choose.
+added networks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.ngm.personalisation import personalised
-from secagg.models.neural.ngm.stitching import PENALTIES
 from secagg.runs.adapt.finished_networks import FinishedNetworks, records_here
 from secagg.runs.adapt.own_columns import read_own_columns
 from secagg.runs.adapt.stitched import stitch
@@ -68,7 +67,7 @@ COLUMNS: dict[str, Mapping[str, object]] = {
 }  # fmt: skip
 OWN = {"y": WIDE, "g": {"type": "binary"}}
 EDGES: dict[str, Any] = {"named": [["y", "x1"], ["y", "x4"], ["g", "x2"]], "all": "all"}
-PENALTY = {"1": 1.0, "20": 20.0, "held out": None}
+PENALTIES = (20.0, 5.0, 1.0)
 
 
 def drawn(n: int, skew: str, site: int, rng: np.random.Generator) -> pd.DataFrame:
@@ -93,9 +92,9 @@ def cell(name: str, skew: str, records: int, seed: int) -> dict[str, Any]:
     at_sites = [_site(run, shared[s], tests[s][list(COLUMNS)], rng) for s in tables]
     found = {key: np.mean([each[key] for each in at_sites], axis=0).tolist() for key in at_sites[0]}
     stitched = {}
-    for edges, (label, penalty) in product(EDGES, PENALTY.items()):
+    for edges, penalty in product(EDGES, PENALTIES) if skew == "none" else ():
         loss = _stitched(run, tables["s-1"], tests["s-1"], edges, penalty)
-        stitched[f"{edges}, {label}"] = loss
+        stitched[f"{edges}, {penalty:g}"] = loss
     return {"method": name, "skew": skew, "records": records, "seed": seed, **found,
             "stitched": stitched}  # fmt: skip
 
@@ -145,7 +144,7 @@ def _stitched(
     here: pd.DataFrame,
     test: pd.DataFrame,
     edges: str,
-    penalty: float | None,
+    penalty: float,
 ) -> float:
     """Return the loss of both new columns for new records, per record."""
     random = replayable_random(0)
@@ -168,10 +167,12 @@ def shown(cells: list[dict[str, Any]]) -> str:
             found = [_with_error([c[n][i] for c in chosen]) for n in networks]
             gain = _with_error([c["personalised"][i] - c["run"][i] for c in chosen])
             rows.append([*key, len(chosen), what, *found, gain])
-        found = [_with_error([c["stitched"][p] for c in chosen]) for p in chosen[0]["stitched"]]
-        stitched.append([*key, len(chosen), *found])
+        if labels := list(chosen[0]["stitched"]):
+            found = [_with_error([c["stitched"][label] for c in chosen]) for label in labels]
+            stitched.append([*key, len(chosen), *found])
     head = ("method", "records", "skew", "seeds", "of", *networks, "personalised - run")
-    second = ("method", "records", "skew", "seeds", *cells[0]["stitched"])
+    labels = [f"{edges}, {penalty:g}" for edges, penalty in product(EDGES, PENALTIES)]
+    second = ("method", "records", "skew", "seeds", *labels)
     return f"{table(head, rows)}\n\n{table(second, stitched)}"
 
 

@@ -23,6 +23,7 @@ from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.fitted.residuals import count_residuals
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
+from secagg.models.neural.ngm.settings import STRONG_PENALTY, WEAK_PENALTY
 from secagg.models.neural.ngm.stitching import StitchedNetwork, own_units
 from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
@@ -44,9 +45,9 @@ def stitch(
     """Return the run's networks with those of the site's own columns.
 
     table: like a site's file, with the columns of the model and the site's own
-    penalty: precision of the prior on the added hidden layers; None to choose it by held-out
-        records
-    random: for the first weights of hidden layers, and for the folds
+    penalty: precision of the prior on the added hidden layers; None for that of the run's job or,
+        if it sets none, for the default that `fedngm` has for such edges
+    random: for the first weights of hidden layers
     Raises `DataError` for a table that does not fit, `JobError` for columns or edges that do not.
     """
     require_torch(run.method.name)
@@ -65,8 +66,9 @@ def stitch(
     seed = int.from_bytes(random(8), "little")
     linear = run.method.linear_penalty
     if penalty is None:
-        rng = np.random.default_rng(int.from_bytes(random(16), "little"))
-        penalty = network.chosen_penalty(rows.values, linear, seed, rng)
+        penalty = run.method.penalty
+    if penalty is None:
+        penalty = STRONG_PENALTY if own.edges == "all" else WEAK_PENALTY
     theta = network.fit(rows.values, penalty, linear, seed)
     arrays: dict[str, NDArray[Any]] = {
         **network.as_one(theta), "graph": graph.astype(np.uint8),

@@ -28,13 +28,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secagg.core.arrays import Array
-from secagg.models.neural.held_out import held_out_losses
 from secagg.models.neural.local_fit import fit_locally
 from secagg.models.neural.ngm.layout import NgmLayout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
@@ -45,9 +44,6 @@ from secagg.models.neural.torch_import import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-PENALTIES: Final = (20.0, 5.0, 1.0)
-"""The choices of the precision of the prior on added hidden layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,16 +125,6 @@ class StitchedNetwork:
         """Return the trained parameters. hidden, linear: precisions of the normal prior."""
         penalty = quadratic_penalty(self.blocks, hidden, linear)
         return fit_locally(self, self.initial(seed), values, penalty, free=self.free)
-
-    def chosen_penalty(
-        self, values: Array, linear: float, seed: int, rng: np.random.Generator
-    ) -> float:
-        """Return the precision of `PENALTIES` with the least loss of held-out records."""
-
-        def fit(_: Array, records: Array, hidden: float) -> Array:
-            return self.fit(records, hidden, linear, seed)
-
-        return held_out_losses(self, self.initial(seed), values, PENALTIES, fit, rng).chosen
 
     @one_thread()
     def outputs_of(self, theta: Array, values: Array) -> Array:
