@@ -12,7 +12,7 @@ from secagg.cli.printing import print_data, print_json, say
 from secagg.errors import UsageError
 
 if TYPE_CHECKING:
-    from secagg.runs.adapt.stitched import StitchedSite
+    from secagg.runs.adapt.site_networks import SiteNetworks
 
 
 def adapt(
@@ -21,18 +21,23 @@ def adapt(
         Path, typer.Argument(help="The new site's records, CSV or Parquet.", show_default=False)
     ],
     columns: Annotated[
-        Path | None,
-        typer.Option(help="TOML file that declares the site's own columns, for a run of fedngm."),
+        str | None,
+        typer.Option(
+            help="TOML file that declares the site's own columns, after fedngm or fedngr; `job` "
+            "for those in the job's table [partial]."
+        ),
     ] = None,
     predict: Annotated[
         Path | None,
-        typer.Option(help="Records to predict the outcome or the own columns of, CSV or Parquet."),
+        typer.Option(
+            help="Records to predict: the outcome, own columns, or columns that it lacks."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File for the predictions (CSV), or else for the coefficients (JSON). Networks "
-            "are written beside it (NPZ)."
+            help="File for the predictions (CSV), or else for the result (JSON). Networks are "
+            "written beside it (NPZ)."
         ),
     ] = None,
     sweeps: Annotated[
@@ -40,13 +45,15 @@ def adapt(
     ] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Apply a finished run of sparse_regression, fedlin_hm2 or fedngm to a site's records."""
+    """Apply a run of sparse_regression, fedlin_hm2, fedngm or fedngr to a site's records."""
     from secagg.cli import output  # noqa: PLC0415  # load only for this command
     from secagg.core.private_files import write_private  # noqa: PLC0415
     from secagg.jobs.site_tables import read_file  # noqa: PLC0415
     from secagg.runs.adapt import adapt as adapt_run  # noqa: PLC0415
+    from secagg.runs.adapt import gives_networks  # noqa: PLC0415
 
-    places = _free_places(out, networks=columns is not None and predict is None)
+    networks = predict is None and gives_networks(run)
+    places = _free_places(out, networks=networks)
     adapted = adapt_run(run, read_file(table), columns=columns, sweeps=sweeps)
     summary = adapted.summary()
     contents = [(json.dumps(summary, indent=1) + "\n").encode()]
@@ -55,8 +62,8 @@ def adapt(
         for name, values in adapted.predictions(records).items():
             records[f"predicted_{name}"] = values
         contents = [records.to_csv(index=False).encode()]
-    elif columns is not None:
-        contents.append(cast("StitchedSite", adapted).arrays_file())
+    elif networks:
+        contents.append(cast("SiteNetworks", adapted).arrays_file())
     for place, content in zip(places, contents, strict=False):
         try:
             write_private(place, content)

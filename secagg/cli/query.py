@@ -16,7 +16,7 @@ def query(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Folder of the finished run, or a JSON file of `secagg adapt --columns`.",
+            help="Folder of the finished run, or a JSON file of `secagg adapt`.",
             show_default=False,
         ),
     ],
@@ -36,14 +36,14 @@ def query(
     """Show means and probabilities of columns, given others, after fedngm or fedngr."""
     from secagg.cli import output  # noqa: PLC0415  # load only for this command
     from secagg.evidence.run_folder import RunFolder  # noqa: PLC0415
-    from secagg.runs.adapt.stitched import read_stitched  # noqa: PLC0415
+    from secagg.runs.adapt.site_networks import read_site_networks  # noqa: PLC0415
     from secagg.runs.networks.finished_ngm import FinishedNgmRun  # noqa: PLC0415
 
     if of and most_probable:
         what = "cannot be used with --of, because it shows all columns"
         raise UsageError("--most-probable", what, "Leave out one of the two.")
     if run.is_file():
-        finished = read_stitched(run)
+        finished = read_site_networks(run)
     else:
         finished = FinishedNgmRun.read(RunFolder.open_finished(run))
     known = _pairs(given or [])

@@ -171,6 +171,8 @@ class PublicFacts:
     counted_persons: without noise, whether the job names a column of persons, so that counts are
         of persons
     min_sites: the smallest number of sites in a sum (release.min_sites); 1 if it is not set
+    public_records: the public records, scaled, float64, shape (records, variables); None if the job
+        has none
     site_moments: under differential privacy, whether each site adds noise to its moments once, and
         all rounds use these instead of its records
     """
@@ -186,6 +188,7 @@ class PublicFacts:
     site_moments: bool = False
     chosen_persons: bool = False
     counted_persons: bool = False
+    public_records: NDArray[np.float64] | None = field(default=None, compare=False)
 
     @cached_property
     def positions(self) -> Mapping[str, tuple[int, ...]]:
@@ -237,6 +240,7 @@ class SiteRecords:
         names persons: every record is then a person of its own
     concerned: without noise and with such a column, the numbers of persons with an incomplete
         record, and with a value outside the bounds of each column
+    expert_edges: the pairs of columns that the site's experts join; None if they name no graph
     """
 
     values: NDArray[np.float64]
@@ -250,6 +254,7 @@ class SiteRecords:
     surplus: int = 0
     persons: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     concerned: tuple[int, ...] = ()
+    expert_edges: tuple[tuple[str, str], ...] | None = None
 
     @property
     def person_codes(self) -> NDArray[np.int64]:

@@ -231,6 +231,7 @@ class MethodFacts:
     regression: the regression that the result is; None if it is none, or several
     edge_rule: if the result is a graph of linear effects: the rule for an edge, or a text that says
         why the rule is not known. Otherwise None
+    public_records: whether the coordinator can add public records (`PublicFacts.public_records`)
     title_under_noise: what replaces `Method.title` under differential privacy, if the method is
         then another algorithm
     """
@@ -248,6 +249,7 @@ class MethodFacts:
     train: Train | None = None
     contribute_batched: ContributeBatched | None = None
     title_under_noise: str = ""
+    public_records: bool = False
 
     def __post_init__(self) -> None:
         """Check the types of what security rests on. Raises `TypeError`."""

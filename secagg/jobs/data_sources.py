@@ -18,6 +18,7 @@ from urllib.parse import quote
 from secagg.contracts.noise import Placement
 from secagg.core.validation import did_you_mean, unknown_key
 from secagg.errors import JobError
+from secagg.jobs.expert_edges import EDGES
 from secagg.jobs.job import Job, Release
 from secagg.jobs.registry import METHODS, PROTOCOLS
 from secagg.jobs.site_tables import (
@@ -48,6 +49,7 @@ class SiteSource:
     """One site: its name, its table, its policy, and the file of its ledger.
 
     policy: the site's rules for releases
+    edges: the file with the graph of the site's experts, if there is one
     ledger: the file in which the site writes down every release. None for data given in Python
         without a folder of ledgers: the ledger then exists only during the run
     """
@@ -56,6 +58,7 @@ class SiteSource:
     table: SiteTable
     policy: SitePolicy
     ledger: Path | None = None
+    edges: Path | None = None
 
     def read(self) -> pd.DataFrame:
         """Read the site's table now and return it. Raises `DataError`."""
@@ -192,7 +195,8 @@ def _from_folder(
     # Compare names from the listing: a file system that ignores case would also find A's policy
     # under the name of site a.
     policies = {p.name for p in folder.iterdir() if "policy" in p.name.lower()}
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in ENDINGS)
+    tables = sorted(p for p in folder.iterdir() if p.suffix.lower() in ENDINGS)
+    paths = [p for p in tables if not p.name.endswith(f".{EDGES}")]
     sources: dict[str, SiteSource] = {}
     for path in paths:
         if path.stem in sources:
@@ -213,6 +217,12 @@ def _from_folder(
             f"Name it exactly SITE{_POLICY}, where SITE is the name of a site's file, or move it "
             "elsewhere.",
         )
+    for path in tables:
+        if path not in paths:
+            if (name := path.name.removesuffix(f".{EDGES}")) not in sources:
+                what = f"is a file of edges, and {name!r} is no site"
+                raise JobError(str(path), what, f"Name it SITE.{EDGES}, or move it elsewhere.")
+            sources[name] = replace(sources[name], edges=path)
     return sources
 
 

@@ -87,12 +87,28 @@ def public_facts(job: Job, sites: tuple[str, ...]) -> PublicFacts:
     privacy = job.privacy
     repeated = privacy.person is not None and privacy.records_per_person > 1
     columns = tuple(job.columns)
-    return PublicFacts(
+    public = PublicFacts(
         variables, columns, max_rows, sites, clip, repeated_persons=repeated,
         min_sites=job.release.min_sites or 1,
         chosen_persons=noised and privacy.person is not None and not privacy.person_pinned,
         counted_persons=not noised and privacy.person is not None,
     )  # fmt: skip
+    return public if job.public is None else replace(public, public_records=_public(job, public))
+
+
+def _public(job: Job, public: PublicFacts) -> NDArray[np.float64]:
+    """Return the job's public records, scaled as a site's. Raises `JobError`."""
+    if job.public is None or job.public.records is None:
+        raise JobError("public", "its file has not been read", "Load the job from its file.")
+    table = pd.DataFrame(job.public.records, dtype=object)
+    try:
+        alone = replace(public, clip=None, max_rows=len(table))
+        rows = read_rows(job.columns, table, alone, "public records")
+    except DataError as error:
+        raise JobError("public", error.what, error.advice) from None
+    if not len(rows.values):
+        raise JobError("public", "no record is complete", "Leave out the table [public].")
+    return rows.values
 
 
 def declarations(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:

@@ -41,6 +41,7 @@ from secagg.contracts.noise import Placement
 from secagg.core.validation import did_you_mean
 from secagg.errors import DataError
 from secagg.jobs.data_sources import ENDINGS, SiteSource
+from secagg.jobs.expert_edges import EDGES
 from secagg.jobs.job import Job
 from secagg.jobs.site_tables import FileTable, SharedTablePart, is_parquet
 
@@ -150,7 +151,9 @@ def check_files(job: Job, sources: Mapping[str, SiteSource]) -> list[str]:
 def _unused(paths: Sequence[Path]) -> Iterator[str]:
     used = {path.name for path in paths}
     files = sorted(p.name for p in paths[0].parent.iterdir() if p.is_file())
-    rest = [n for n in files if n not in used and not n.startswith((".", "~$"))]
+    skipped = (".", "~$")
+    rest = [n for n in files if n not in used and not n.startswith(skipped)]
+    rest = [n for n in rest if not n.endswith(f".{EDGES}")]
     if unnamed := [n for n in rest if n.lower().endswith(ENDINGS)]:
         yield f"{_list(unnamed)}: not in sites.names, so not a site of this run"
     if ignored := [n for n in rest if n.lower().endswith(_OTHER_TABLES)]:

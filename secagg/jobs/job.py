@@ -27,6 +27,7 @@ from secagg.core.identity import alike
 from secagg.core.validation import describe, read_toml, unknown_key
 from secagg.errors import JobError
 from secagg.jobs.privacy import Privacy
+from secagg.jobs.public_records import PublicRecords
 
 _MAX_BOUND = 1e100
 _MAX_COUNT = 10**9
@@ -132,6 +133,15 @@ class Categorical(_Strict):
 
 
 Column = Annotated[Continuous | Count | Binary | Categorical, Field(discriminator="type")]
+
+
+class PartialColumn(_Strict):
+    """A column that only some sites have. No sum has it."""
+
+    column: Column
+    """How it is declared, as in `[columns]`."""
+    sites: tuple[str, ...] = Field(min_length=1)
+    """The sites that have it."""
 
 
 def _check_site_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -266,6 +276,10 @@ class Job(_Strict):
     nothing is released."""
     privacy: Privacy = Privacy()
     """Differential privacy: the guarantee, and where the noise is added."""
+    partial: dict[str, PartialColumn] = {}
+    """Columns that only some sites have. The run leaves them out; `secagg adapt` adds them."""
+    public: PublicRecords | None = None
+    """Public records, which the coordinator adds to the training of `fedngm`."""
     simulation: Simulation = Simulation()
     """Comparisons that are allowed only if one person holds all the data."""
     engine: Engine = Engine()
@@ -277,7 +291,8 @@ class Job(_Strict):
 
         Folders and engine may differ between the computers of the parties.
         """
-        return self.model_dump(mode="json", exclude=_LOCAL)
+        unset = {key for key in ("partial", "public") if not getattr(self, key)}
+        return self.model_dump(mode="json", exclude={**_LOCAL, **dict.fromkeys(unset, True)})
 
     @property
     def local(self) -> dict[str, Any]:
@@ -304,7 +319,10 @@ def load_job(path: Path, overrides: dict[str, str] | None = None) -> Job:
         for key in ("folder", "table", "ledgers")
         if (value := getattr(job.sites, key)) is not None
     }
-    return job.model_copy(update={"sites": job.sites.model_copy(update=paths)})
+    changes: dict[str, Any] = {"sites": job.sites.model_copy(update=paths)}
+    if job.public is not None:
+        changes["public"] = job.public.read(path.parent)
+    return job.model_copy(update=changes)
 
 
 def parse_job(raw: dict[str, Any], where: str = "job") -> Job:
@@ -369,4 +387,7 @@ def read_job(
         return load_job(Path(job), dict(overrides or {}))
     if overrides:
         raise JobError("overrides", "require a job file", "Change the job itself.")
-    return job if isinstance(job, Job) else parse_job(dict(job))
+    job = job if isinstance(job, Job) else parse_job(dict(job))
+    if job.public is None:
+        return job
+    return job.model_copy(update={"public": job.public.read(Path())})

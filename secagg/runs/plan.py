@@ -193,6 +193,7 @@ def plan_run(planned: Planned, key: bytes | None = None) -> dict[str, Any]:
         "warnings": [
             *_warnings(planned),
             *lost_rule_remarks(planned.job),
+            *_public_records(planned),
             *_traffic_warning(sent_by_site),
             *(check_files(planned.job, planned.sources) if _all_here(planned) else ()),
         ],
@@ -232,6 +233,17 @@ def _warnings(planned: Planned) -> list[str]:
                 parties += [party] if exact_releases(ledger.spent(dataset)) else []
     warnings = [f"{EXACT_BEFORE}, by the ledger of {', '.join(parties)}"] if parties else []
     return warnings + _noise_may_end_it(planned)
+
+
+def _public_records(planned: Planned) -> list[str]:
+    """Return how many public records the coordinator adds, if there are any."""
+    records = planned.public.public_records
+    if records is None:
+        return []
+    return [
+        f"Public records: {len(records)}. The coordinator adds their loss to the training. They "
+        "are part of the job, and every party can read them"
+    ]
 
 
 def _noise_may_end_it(planned: Planned) -> list[str]:

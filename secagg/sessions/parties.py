@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 from secagg.contracts import SiteRecords
@@ -10,6 +11,7 @@ from secagg.core.identity import Identity, Role, Roster
 from secagg.core.randomness import RandomBytes
 from secagg.jobs.data_sources import SiteSource, as_policy, ledger_folder
 from secagg.jobs.design_matrix import read_rows, reread_rows
+from secagg.jobs.expert_edges import read_edges
 from secagg.sessions.coordinator import Coordinator
 from secagg.sessions.party import Party, SiteContext
 from secagg.sessions.planned_job import Planned
@@ -88,7 +90,12 @@ def read_records(
     if stand_in is not None:
         return stand_in
     table, privacy = source.read(), planned.job.privacy
-    return read_rows(
+    rows = read_rows(
         planned.job.columns, table, planned.public, source.name,
         privacy.person, privacy.records_used, source.table.place,
     )  # fmt: skip
+    if source.edges is None:
+        return rows
+    edges = read_edges(source.edges, source.name, list(map(str, table.columns)))
+    remark = f"{source.name}: its graph, where a method asks for one, is that of its experts"
+    return replace(rows, expert_edges=edges, remarks=(*rows.remarks, remark))

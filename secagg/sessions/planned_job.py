@@ -29,6 +29,7 @@ from secagg.errors import CapabilityError, DataError, JobError, PolicyRefusal
 from secagg.jobs.data_sources import Data, SiteSource, find_sites
 from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.job import Job
+from secagg.jobs.partial_columns import check_partial
 from secagg.jobs.registry import make_method, make_protocol, settings_of
 from secagg.privacy.accounting.calibration import Calibrated, calibrate
 from secagg.privacy.accounting.terms import Terms
@@ -101,6 +102,10 @@ def plan_sites(job: Job, names: tuple[str, ...], sources: Mapping[str, SiteSourc
         what = f"method {method.name!r} needs several sites, and one site alone has no result"
         advice = "Remove this setting: each site's own result has its own estimates."
         raise JobError("simulation.site_alone", what, advice)
+    check_partial(job, names)
+    if job.public is not None and not facts.public_records:
+        what = f"method {method.name!r} has no use for public records"
+        raise JobError("public", what, "Leave out the table [public], or use fedngm.")
     protocol.guarantee_text(len(job.sites.names or names))  # or it has no thresholds for so many
     _check_named_code(facts, sources)
     public = replace(public_facts(job, names), site_moments=_uses_site_moments(job, method, facts))

@@ -52,6 +52,14 @@ def test_a_home_without_rules_takes_part_in_nothing(tmp_path: Path, case: str) -
     assert not list((made.homes["south"].folder / "ledgers").glob("**/*.ledger"))
 
 
+def test_a_home_brings_its_experts_edges(tmp_path: Path) -> None:
+    made = Consortium.of(tmp_path / "homes")
+    south = made.homes["south"]
+    assert own_source(south, remote_job()).edges is None
+    (south.folder / "edges.csv").write_text("column,neighbour\n")
+    assert own_source(south, remote_job()).edges == south.folder / "edges.csv"
+
+
 def test_a_new_home_has_the_draft(tmp_path: Path) -> None:
     made = Consortium.of(tmp_path / "homes")
     new = Home.create(

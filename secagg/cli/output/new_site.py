@@ -26,6 +26,9 @@ def show_adapted(adapted: Mapping[str, Any]) -> None:
     if "new_columns" in adapted:
         _show_stitched(out, adapted)
         return
+    if "personalised" in adapted:
+        _show_personalised(out, adapted)
+        return
     adapted = shown_result(adapted, {name: f"log({name})" for name in adapted["logarithms"]})
     if "converged" not in adapted:  # HM2's draws are independent
         out.print(_posterior(adapted))
@@ -67,6 +70,30 @@ def _show_stitched(out: Console, adapted: Mapping[str, Any]) -> None:
     out.print(
         "Explained: the share of variance (for levels, McFadden's pseudo-R²) in these records, so "
         f"it is optimistic. {shared}",
+        markup=False,
+    )
+
+
+def _show_personalised(out: Console, adapted: Mapping[str, Any]) -> None:
+    fit = adapted["personalised"]
+    table = Table(title=f"the run at this site, of {counted(adapted['records_here'], 'record')}")
+    table.add_column("networks")
+    table.add_column("loss per record", justify="right")
+    table.add_row("of the run", significant(fit["loss_of_run"], 4))
+    table.add_row("personalised", significant(fit["loss"], 4))
+    out.print(table)
+    if fit["strength"] is None:
+        text = "No fit to these records was better, so the networks are exactly those of the run."
+    else:
+        gain, error = significant(fit["gain"], 2), significant(fit["gain_error"], 2)
+        text = (
+            f"The fit lowers the loss by {gain} (standard error {error}). The run counts as "
+            f"{counted(round(fit['strength']), 'record')} in it."
+        )
+    out.print(
+        f"{text} Loss: minus the log-likelihood of each column given the others, of records left "
+        "out in five parts. The weight of the run was chosen by the same records, so the loss "
+        f"is slightly optimistic. {_COUNTED_TWICE_NOTE}",
         markup=False,
     )
 

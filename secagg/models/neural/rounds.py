@@ -80,6 +80,7 @@ def network_facts(
     repeatable: bool,
     named_code: tuple[str, ...] = (),
     train: Train | None = None,
+    public_records: bool = False,
 ) -> MethodFacts:
     """Return the facts of a method that sums gradients of a network at parameters that it sends."""
     return MethodFacts(
@@ -95,6 +96,7 @@ def network_facts(
         regression=None,
         edge_rule=None,
         train=train,
+        public_records=public_records,
     )
 
 

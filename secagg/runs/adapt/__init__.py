@@ -13,12 +13,21 @@ from secagg.errors import UsageError
 from secagg.evidence.run_folder import RunFolder
 from secagg.models.fedlin.hm2 import FedLinHm2
 from secagg.models.neural.ngm.method import FedNgm
+from secagg.models.neural.ngm.revealer import FedNgr
 from secagg.models.sparse_bayes.regression import SparseRegression
 from secagg.runs.adapt import fedlin, sparse_bayes
 from secagg.runs.adapt.own_columns import read_own_columns
 
 if TYPE_CHECKING:
-    from secagg.runs.adapt.stitched import StitchedSite
+    from secagg.runs.adapt.site_networks import SiteNetworks
+
+
+_WITH_NETWORKS = (FedNgm, FedNgr)
+
+
+def gives_networks(folder: str | Path) -> bool:
+    """Return whether `adapt` returns networks for the run in this folder. Raises as `adapt`."""
+    return isinstance(RunFolder.open_finished(folder).method, _WITH_NETWORKS)
 
 
 def adapt(
@@ -28,30 +37,33 @@ def adapt(
     columns: Mapping[str, Any] | str | Path | None = None,
     sweeps: int = sparse_bayes.SWEEPS,
     random: RandomBytes = system_random,
-) -> sparse_bayes.AdaptedSite | fedlin.NewSitePosterior | StitchedSite:
+) -> sparse_bayes.AdaptedSite | fedlin.NewSitePosterior | SiteNetworks:
     """Return what the run in this folder and a site's records say together.
 
-    After a regression, the posterior of a new site; after `fedngm`, the model of the run's columns
-    and the site's own.
+    After a regression, the posterior of a new site. After `fedngm` and `fedngr`, the run's networks
+    fitted to the site's records; or, with `columns`, with networks of the site's own columns.
 
     table: like a site's file, with the columns of the run's job; after a regression, may be empty
-    columns: after `fedngm`, the site's own columns: a TOML file, or a mapping like it
+    columns: after `fedngm` and `fedngr`, the site's own columns: a TOML file, a mapping like it,
+        or "job" for those that the job declares in `[partial]`
     sweeps: of the sampler of a sparse regression, for each draw
     Raises `UsageError` for an unfinished run or a method that does not support new sites,
     `EvidenceError` for a malformed folder, `DataError` for a table that does not fit.
     """
     run = RunFolder.open_finished(folder)
-    if isinstance(run.method, FedNgm):
-        if columns is None:
-            advice = "Name a file that declares them: --columns FILE."
-            raise UsageError(str(folder), "is a run of 'fedngm', which needs new columns", advice)
-        from secagg.runs.adapt import stitched  # noqa: PLC0415  # with networkx, for these runs only
+    if isinstance(run.method, _WITH_NETWORKS):
+        # With networkx, for these runs only.
+        from secagg.runs.adapt import finished_networks, personalised, stitched  # noqa: PLC0415
 
-        networks = stitched.FinishedNetworks.read(run)
-        return stitched.stitch(networks, table, read_own_columns(columns), random=random)
+        networks = finished_networks.FinishedNetworks.read(run)
+        if columns is None:
+            return personalised.personalise(networks, table, random=random)
+        own = read_own_columns(columns, run.job, list(map(str, table.columns)))
+        return stitched.stitch(networks, table, own, random=random)
     if columns is not None:
         what = f"is a run of {run.method.name!r}, to which no column can be added"
-        raise UsageError(str(folder), what, f"Columns can be added to runs of {FedNgm.name!r}.")
+        advice = f"Columns can be added to runs of {FedNgm.name!r} and {FedNgr.name!r}."
+        raise UsageError(str(folder), what, advice)
     match run.method:
         case SparseRegression():
             finished = sparse_bayes.FinishedSparseRun.read(run)
@@ -60,6 +72,7 @@ def adapt(
             return fedlin.fit_new_site(fedlin.FinishedHm2Run.read(run), table, random=random)
         case other:
             what = f"is a run of {other.name!r}"
-            names = f"{SparseRegression.name!r}, {FedLinHm2.name!r} and {FedNgm.name!r}"
-            advice = f"Only {names} support new sites."
+            supporting = (SparseRegression, FedLinHm2, *_WITH_NETWORKS)
+            names = ", ".join(method.name for method in supporting)
+            advice = f"These methods support new sites: {names}."
             raise UsageError(str(folder), what, advice)

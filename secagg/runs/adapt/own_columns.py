@@ -8,19 +8,24 @@
     low = 0
     high = 200000
 
-Columns are declared as in a job. Nobody else sees the file.
+Columns are declared as in a job. Nobody else sees the file. Columns that the job itself declares
+in `[partial]` need none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from secagg.core.validation import build, read_toml
 from secagg.errors import JobError
-from secagg.jobs.job import Column
+from secagg.jobs.job import Column, Job
+from secagg.jobs.partial_columns import columns_here
+
+OF_JOB: Final = "job"
+"""What to give in place of a file for columns that the job declares in `[partial]`."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,15 @@ class OwnColumns:
     those of the run. If true, new columns help to predict them at this site."""
 
 
-def read_own_columns(declared: Mapping[str, Any] | str | Path) -> OwnColumns:
-    """Return the declarations, given as a mapping or a TOML file. Raises `JobError`."""
+def read_own_columns(
+    declared: Mapping[str, Any] | str | Path, job: Job | None = None, names: Collection[str] = ()
+) -> OwnColumns:
+    """Return the declarations, given as a mapping or a TOML file. Raises `JobError`.
+
+    declared: or `OF_JOB`: the partial columns of `job` that are among `names`
+    """
+    if declared == OF_JOB and job is not None:
+        return OwnColumns(columns_here(job, names))
     where = "columns" if isinstance(declared, Mapping) else str(declared)
     if not isinstance(declared, Mapping):
         declared = read_toml(Path(declared), JobError)

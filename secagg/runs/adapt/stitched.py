@@ -1,151 +1,37 @@
-"""A site adds its own columns to the networks of a finished run of `fedngm`.
+"""A site adds its own columns to the networks of a finished run of `fedngm` or `fedngr`.
 
 `secagg.models.neural.ngm.stitching` describes the model. Only the run's folder is read, and the
 site's records stay at the site.
-
-Not protected: the result may contain the values of single records of this site in recognisable
-form. It belongs to the site. This step adds no noise, even if the run itself had noise.
 """
 
 from __future__ import annotations
 
-import io
-import json
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from secagg.contracts import PublicFacts, Result, SiteRecords
+from secagg.contracts import Result
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes, system_random
-from secagg.errors import DataError, EvidenceError, JobError, UsageError
-from secagg.evidence.run_folder import MALFORMED_ERRORS, RunFolder
-from secagg.jobs.design_matrix import public_facts, read_rows
-from secagg.jobs.job import Job, Named, parse_job
+from secagg.errors import JobError
+from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.records_to_predict import SITES
-from secagg.jobs.registry import make_method
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.fitted.residuals import count_residuals
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
-from secagg.models.neural.ngm.method import FedNgm
-from secagg.models.neural.ngm.settings import STRONG_PENALTY
+from secagg.models.neural.ngm.settings import STRONG_PENALTY, WEAK_PENALTY
 from secagg.models.neural.ngm.stitching import StitchedNetwork, own_units
 from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
+from secagg.runs.adapt.finished_networks import FinishedNetworks, records_here
 from secagg.runs.adapt.own_columns import OwnColumns
-from secagg.runs.networks.finished_ngm import FinishedNgmRun
+from secagg.runs.adapt.site_networks import SiteNetworks
 
-_MIN_RECORDS = 2
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class StitchedSite:
-    """A run's networks with those of a site's own columns.
-
-    job: the run's, with the new columns; result: in the form of a run of `fedngm`
-    """
-
-    job: Job
-    session: str
-    own: OwnColumns
-    result: Result
-    records: int
-    remarks: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return f"StitchedSite({self.job.title!r}, new columns: {', '.join(self.own.columns)})"
-
-    @property
-    def model(self) -> FinishedNgmRun:
-        """The model of all columns, for queries, predictions and samples."""
-        return FinishedNgmRun.of(self.job, self.result)
-
-    def arrays_file(self) -> bytes:
-        """Return the networks of all columns as an NPZ file, like arrays.npz of a run."""
-        file = io.BytesIO()
-        np.savez(file, allow_pickle=False, **self.result.arrays)
-        return file.getvalue()
-
-    def summary(self) -> dict[str, Any]:
-        """Return plain data for JSON; with the arrays, `read_stitched` restores the model."""
-        return {
-            "title": self.job.title,
-            "session": self.session,
-            "records_here": self.records,
-            "into_shared": self.own.into_shared,
-            "remarks": list(self.remarks),
-            "logarithms": [],
-            **self.result.summary,
-            "job": self.job.model_dump(mode="json"),
-        }
-
-    def predictions(
-        self, table: pd.DataFrame, random: RandomBytes = system_random
-    ) -> dict[str, Array]:
-        """Return estimates of the new columns for each record, given its other cells.
-
-        Keys: NAME_mean and NAME_sd of a continuous column, NAME=LEVEL for a level's probability.
-        Cells may be missing. Raises `DataError` for a table that does not fit.
-        """
-        found: dict[str, Array] = {}
-        for name, answer in self.model.predict(
-            table, list(self.own.columns), random=random
-        ).items():
-            link = "_" if list(answer.estimates) == ["mean", "sd"] else "="
-            for part, values in answer.estimates.items():
-                found[f"{name}{link}{part}"] = values.to_numpy()
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class FinishedNetworks:
-    """The parts of a finished run that a site with further columns needs.
-
-    job: with the columns of the model only
-    """
-
-    job: Job
-    session: str
-    method: FedNgm
-    shared: MaskedNetwork
-    frozen: Array
-    result: Result
-
-    @classmethod
-    def read(cls, run: RunFolder) -> Self:
-        """Read a run's folder. Raises `UsageError` for another method or network."""
-        FinishedNgmRun.read(run)  # checks method, network and arrays
-        return cls.of(run.job, run.result, run.session)
-
-    @classmethod
-    def of(cls, job: Job, result: Result, session: str = "") -> Self:
-        """Return the parts of a run whose result is in memory. Raises `UsageError` as `read`."""
-        finished = FinishedNgmRun.of(job, result)
-        names, arrays = finished.cells.names, result.arrays
-        columns = {name: column for name, column in job.columns.items() if name in names}
-        job = job.model_copy(update={"columns": columns, "method": _with_variables(job, names)})
-        method = make_method(job.method)
-        assert isinstance(method, FedNgm)
-        layout, graph = ngm_layout(public_facts(job, SITES), names), arrays["graph"] != 0
-        shared = MaskedNetwork(layout, method.hidden, graph, arrays["centre"], arrays["scale"])
-        return cls(job, session, method, shared, shared.blocks.join(arrays), result)
-
-    def with_columns(self, own: OwnColumns) -> Job:
-        """Return the job with a site's own columns last. Raises `JobError` for a known name."""
-        for name in own.columns:
-            if name in self.job.columns:
-                what = "is a column of the run already"
-                raise JobError(f"columns.{name}", what, "Declare new columns only.")
-        columns = {**self.job.columns, **own.columns}
-        names = [*self.shared.layout.names, *own.columns]
-        method = _with_variables(self.job, names)
-        return self.job.model_copy(update={"columns": columns, "method": method})
+_MIN_RECORDS: Final = 2
 
 
 def stitch(
@@ -153,44 +39,47 @@ def stitch(
     table: pd.DataFrame,
     own: OwnColumns,
     *,
+    penalty: float | None = None,
     random: RandomBytes = system_random,
-) -> StitchedSite:
+) -> SiteNetworks:
     """Return the run's networks with those of the site's own columns.
 
     table: like a site's file, with the columns of the model and the site's own
+    penalty: precision of the prior on the added hidden layers; None for that of the run's job or,
+        if it sets none, for the default that `fedngm` has for such edges
     random: for the first weights of hidden layers
     Raises `DataError` for a table that does not fit, `JobError` for columns or edges that do not.
     """
     require_torch(run.method.name)
-    job = run.with_columns(own)
+    job = run.with_columns(own.columns)
     public = public_facts(job, SITES)
     layout = ngm_layout(public, [*run.shared.layout.names, *own.columns])
-    rows = _records(job, public, table)
+    rows = records_here(job, public, table, _MIN_RECORDS)
     u, p = rows.values[:, list(layout.chosen)], run.shared.layout.variables
     graph = _graph(layout, run.shared, own, u)
     centre, scale = own_units(u[:, p:])
     network = StitchedNetwork(
-        run.shared, run.frozen, layout, graph,
+        run.shared, run.theta, layout, graph,
         np.concatenate([run.shared.centre, centre]), np.concatenate([run.shared.scale, scale]),
         own.into_shared,
     )  # fmt: skip
-    method = run.method
     seed = int.from_bytes(random(8), "little")
-    penalty = STRONG_PENALTY if method.penalty is None else method.penalty  # few records
-    theta = network.fit(rows.values, penalty, method.linear_penalty, seed)
+    linear = run.method.linear_penalty
+    if penalty is None:
+        penalty = run.method.penalty
+    if penalty is None:
+        penalty = STRONG_PENALTY if own.edges == "all" else WEAK_PENALTY
+    theta = network.fit(rows.values, penalty, linear, seed)
     arrays: dict[str, NDArray[Any]] = {
         **network.as_one(theta), "graph": graph.astype(np.uint8),
         "centre": network.centre, "scale": network.scale,
     }  # fmt: skip
     arrays |= _residuals(run, network, FittedNgm.of(layout, public, arrays), u)
     summary = _summary(run, network, FittedNgm.of(layout, public, arrays), u)
-    result = Result(summary, arrays)
-    return StitchedSite(job, run.session, own, result, len(u), rows.remarks)
-
-
-def _with_variables(job: Job, names: list[str]) -> Named:
-    """Return the job's method with these columns."""
-    return Named(name=job.method.name, **{**job.method.settings, "variables": names})
+    details = {"into_shared": own.into_shared, "penalty": penalty}
+    return SiteNetworks(
+        job, run.session, Result(summary, arrays), tuple(own.columns), len(u), rows.remarks, details
+    )
 
 
 def _graph(
@@ -212,27 +101,17 @@ def _graph(
     return graph
 
 
-def _records(job: Job, public: PublicFacts, table: pd.DataFrame) -> SiteRecords:
-    """Return the site's complete records, scaled, and not shortened as for a run with noise."""
-    public = replace(public, clip=None, max_rows=max(public.max_rows, len(table)))
-    rows = read_rows(job.columns, table, public, "the new site")
-    if len(rows.values) < _MIN_RECORDS:
-        what = f"has {len(rows.values)} complete records, and at least {_MIN_RECORDS} are required"
-        raise DataError("the new site", what)
-    return rows
-
-
 def _residuals(
     run: FinishedNetworks, network: StitchedNetwork, model: FittedNgm, u: Array
 ) -> dict[str, Array]:
     """Return counts of residuals, if the run has them: its own where outputs did not change."""
-    if "residuals" not in run.result.arrays:
+    if "residuals" not in run.arrays:
         return {}
     continuous, z = network.layout.continuous, ((u - network.centre) * network.scale).T
     outputs = model.outputs(z)[continuous]
     counts = count_residuals(z[continuous], outputs, model.sd)
     changed = np.any(network.added.graph[network.layout.column_of[continuous]], axis=1)
-    for i, before in enumerate(run.result.arrays["residuals"]):
+    for i, before in enumerate(run.arrays["residuals"]):
         if not changed[i]:
             counts[i] = before
     return {"residuals": counts}
@@ -242,7 +121,7 @@ def _summary(
     run: FinishedNetworks, network: StitchedNetwork, model: FittedNgm, u: Array
 ) -> dict[str, Any]:
     """Return what a run's summary has, and how well each new column is predicted."""
-    layout, old = network.layout, list(run.result.summary["edges"])
+    layout, old = network.layout, [dict(edge) for edge in run.edges]
     names = layout.names
     new = [
         {"between": [names[i], names[j]]}
@@ -262,7 +141,7 @@ def _summary(
         "edges": [*old, *new],
         "new_columns": rows,
         "parameters": int(np.sum(network.free)),
-        "notes": list(run.result.summary["notes"]),
+        "notes": list(run.notes),
     }
 
 
@@ -281,19 +160,3 @@ def _explained(model: FittedNgm, number: int, outputs: Array, u: Array) -> float
     logits = np.vstack([np.zeros(len(u)), outputs[positions]])
     found = np.sum(logits[level, np.arange(len(u))] - logsumexp(logits, axis=0))
     return 1 - float(found / np.sum(np.log(shares[level])))
-
-
-def read_stitched(path: str | Path) -> FinishedNgmRun:
-    """Return the model that `secagg adapt --out` wrote: JSON, and arrays in an NPZ file beside it.
-
-    Raises `EvidenceError` if a file is missing or malformed.
-    """
-    path = Path(path)
-    try:
-        summary = json.loads(path.read_bytes())
-        with path.with_suffix(".npz").open("rb") as file, np.load(file) as arrays:
-            return FinishedNgmRun.of(parse_job(summary["job"]), Result(summary, dict(arrays)))
-    except OSError as error:
-        raise EvidenceError(str(path), f"cannot be read ({error.strerror})") from None
-    except (UsageError, *MALFORMED_ERRORS) as error:
-        raise EvidenceError(str(path), "is malformed") from error

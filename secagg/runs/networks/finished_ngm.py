@@ -98,7 +98,7 @@ class FinishedNgmRun:
             if isinstance(method, TorchModule):
                 advice += " In Python, FinishedModuleRun predicts from this run."
             raise UsageError("the run", what, advice)
-        arrays = _networks(method, result)
+        arrays = networks_of(method, result)
         public = public_facts(job, _SITES)
         layout = ngm_layout(public, method.variables)
         model = FittedNgm.of(layout, public, arrays)
@@ -313,7 +313,7 @@ class FinishedNgmRun:
         return log_pseudo_likelihood(self.conditionals, values)
 
 
-def _networks(method: FedNgm | FedNgr, result: Result) -> Mapping[str, NDArray[Any]]:
+def networks_of(method: FedNgm | FedNgr, result: Result) -> Mapping[str, NDArray[Any]]:
     """Return the arrays of the networks that estimate. Raises `UsageError` if there are none."""
     edges = "edges = the pairs that the run found"
     if isinstance(method, FedNgr):

@@ -6,6 +6,7 @@ keys            its signing key and its opening key, drawn when the home is made
 card.json       its public keys, for the maker of the roster (`secagg.core.roster_file`)
 roster.json     the pinned roster
 policy.toml     a site's rules (docs/how-to/policies.md); a site without them refuses every job
+edges.csv       the graph of a site's experts, if they have one (`secagg.jobs.expert_edges`)
 approved/       the jobs that the officer approved, each by its digest
 waiting/        the jobs that were sent and are not approved
 ledgers/        the ledgers, and how far each session has come (`secagg.sessions.engines.progress`);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from secagg.core.identity import COORDINATOR
 from secagg.errors import DataError, JobError, PolicyRefusal, UsageError
 from secagg.jobs.data_sources import (
@@ -11,6 +13,7 @@ from secagg.jobs.data_sources import (
     file_source,
     noised_columns,
 )
+from secagg.jobs.expert_edges import EDGES
 from secagg.jobs.job import Job
 from secagg.jobs.site_tables import FileTable
 from secagg.sessions.homes.home import SETTINGS, Home
@@ -73,4 +76,5 @@ def own_source(home: Home, job: Job) -> SiteSource:
     if None in (source.policy.min_sites, source.policy.min_records):
         what = "chooses no profile, and not both min_sites and min_records, so it refuses every job"
         raise PolicyRefusal(str(policy), what, "Choose one of the profiles in this file")
-    return source
+    edges = home.folder / EDGES
+    return replace(source, edges=edges) if edges.exists() and edges != path else source

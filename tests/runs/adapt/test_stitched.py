@@ -14,10 +14,13 @@ from secagg.cli.main import app
 from secagg.contracts import Result
 from secagg.core.randomness import replayable_random
 from secagg.errors import DataError, EvidenceError, JobError, UsageError
+from secagg.evidence.run_folder import RunFolder
 from secagg.jobs.job import parse_job
 from secagg.runs.adapt import adapt
+from secagg.runs.adapt.finished_networks import FinishedNetworks
 from secagg.runs.adapt.own_columns import read_own_columns
-from secagg.runs.adapt.stitched import FinishedNetworks, StitchedSite, read_stitched, stitch
+from secagg.runs.adapt.site_networks import SiteNetworks, read_site_networks
+from secagg.runs.adapt.stitched import stitch
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 from secagg.runs.simulate import simulate
 
@@ -90,7 +93,7 @@ def run() -> FinishedNetworks:
     return FinishedNetworks.of(parse_job(job()), fitted())
 
 
-def stitched(run: FinishedNetworks, n: int = 120, **declared: Any) -> StitchedSite:
+def stitched(run: FinishedNetworks, n: int = 120, **declared: Any) -> SiteNetworks:
     own = read_own_columns(OWN | declared)
     return stitch(run, table(n, 5), own, random=replayable_random(2))
 
@@ -140,12 +143,12 @@ def test_by_default_edges_are_those_of_the_sites_own_graph(run: FinishedNetworks
     unrelated = {"income": rng.normal(size=40), "group": rng.choice(["a", "b", "c"], 40)}
     scrambled = table(40, 5).assign(**unrelated)
     summary = stitch(run, scrambled, own).summary()
-    assert summary["edges"] == run.result.summary["edges"]
+    assert summary["edges"] == list(run.edges)
 
 
 def test_counts_of_residuals_are_the_runs_where_outputs_are(run: FinishedNetworks) -> None:
     """age, weight, income; with into_shared, weight's outputs change and so its residuals."""
-    old = run.result.arrays["residuals"]
+    old = run.arrays["residuals"]
     for into_shared in (False, True):
         found = stitched(run, into_shared=into_shared).result.arrays["residuals"]
         np.testing.assert_array_equal(found[0], old[0])
@@ -191,6 +194,43 @@ def test_too_few_records_and_missing_columns_are_refused(run: FinishedNetworks) 
         assert caught.value.where == "the new site"
 
 
+@pytest.mark.parametrize("into_shared", [False, True])
+def test_the_refit_of_a_revealer_is_stitched(into_shared: bool) -> None:
+    """Predictions of the run's columns are bit for bit those of the run, or begin so."""
+    settings = {"name": "fedngr", "hidden": [10], "rounds": 60, "learning_rate": 0.05}
+    raw = job()
+    raw["method"] = {**settings, "refit_rounds": 15, "variables": ["smoker", "age", "weight"]}
+    result = simulate(raw, TABLES, random=replayable_random(1))
+    networks = FinishedNetworks.of(parse_job(raw), result)
+    site, records = stitched(networks, into_shared=into_shared), table(30, 8)
+    before = outputs(FinishedNgmRun.of(parse_job(raw), result), records)
+    unchanged = np.array_equal(outputs(site.model, records), before)
+    assert unchanged != into_shared
+    assert site.summary()["edges"][0].keys() == {"between", "path_norm"}
+    found = site.predictions(records[SHARED], replayable_random(3))
+    truth = 30 + 2 * (records["weight"].to_numpy() - 80)
+    assert np.sqrt(np.mean((found["income_mean"] - truth) ** 2)) < 5  # the noise of a record
+
+
+def test_columns_that_a_site_lacks_are_left_out_of_the_run_and_added_where_they_are(
+    tmp_path: Path,
+) -> None:
+    """Site b lacks income; the run is bit for bit the one of a job without income."""
+    raw = job()
+    raw["partial"] = {"income": {"column": OWN["columns"]["income"], "sites": ["a"]}}
+    income = pd.Series(np.random.default_rng(0).normal(30, 5, 80))
+    tables = TABLES | {"a": TABLES["a"].assign(income=income)}
+    secagg.run(parse_job(raw), tables, out=tmp_path / "run", random=replayable_random(1))
+    networks = FinishedNetworks.read(RunFolder.open_finished(tmp_path / "run"))
+    for name, array in fitted().arrays.items():
+        np.testing.assert_array_equal(networks.arrays[name], array)
+    site = adapt(tmp_path / "run", table(60, 5), columns="job")
+    assert isinstance(site, SiteNetworks) and site.targets == ("income",)
+    with pytest.raises(JobError) as caught:
+        adapt(tmp_path / "run", table(60, 5)[SHARED], columns="job")
+    assert caught.value.where == "partial"
+
+
 def test_the_papers_network_cannot_be_stitched() -> None:
     with pytest.raises(UsageError):
         FinishedNetworks.of(parse_job(job(network="paper")), fitted(network="paper"))
@@ -207,7 +247,7 @@ def test_the_command_writes_files_from_which_the_model_is_restored(tmp_path: Pat
     shown = CliRunner().invoke(app, [*command, *columns, *out])
     assert shown.exit_code == 0, shown.output
     assert "income" in shown.output and "site.npz" in shown.output
-    model = read_stitched(tmp_path / "site.json")
+    model = read_site_networks(tmp_path / "site.json")
     assert model.cells.names == ["smoker", "age", "weight", "income", "group"]
     answer = model.query({"weight": 90.0}, ["income"])["columns"][0]
     assert answer["exact"] and answer["mean"] == pytest.approx(50, abs=6)
@@ -223,11 +263,9 @@ def test_the_command_writes_files_from_which_the_model_is_restored(tmp_path: Pat
     assert {"predicted_income_mean", "predicted_group=b"} < set(predicted.columns)
     assert len(predicted) == 7 and not (tmp_path / "predicted.npz").exists()
 
-    with pytest.raises(UsageError):
-        adapt(tmp_path / "run", table(60, 5))  # no columns declared
     (tmp_path / "site.npz").unlink()
     with pytest.raises(EvidenceError):
-        read_stitched(tmp_path / "site.json")
+        read_site_networks(tmp_path / "site.json")
 
 
 def test_a_file_of_declarations_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Federated neural graphical models, with dependencies outside the graph cut by construction.
 
 Chajewska and Shrivastava (2023), "Federated learning with neural graphical models", sections 2.1 to
-2.3. Each site recovers a graph from its own records (`secagg.models.neural.site_graphs`); the merge
+2.3. Each site brings a graph (`secagg.models.neural.ngm.site_votes`); the merge
 is one secure sum of 0/1 votes for each pair of columns. Then one network for each column
 (`secagg.models.neural.ngm.masked_network`) is trained over secure sums of gradients over records.
 
@@ -53,13 +53,12 @@ from secagg.contracts import (
     Update,
 )
 from secagg.contracts.noise import Placement, Placements
-from secagg.core.arrays import Array
 from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.units import records_in
-from secagg.models.neural.graph_votes import merge, pack, vote_level
+from secagg.models.neural.graph_votes import merge, vote_level
 from secagg.models.neural.graph_votes import shown as visible
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.ngm.distillation import (
@@ -74,8 +73,10 @@ from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layou
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.networks import Network, equation_1, leaks, masked_network, no_facts
 from secagg.models.neural.ngm.penalty import quadratic_penalty
+from secagg.models.neural.ngm.public_term import with_public_term
 from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
+from secagg.models.neural.ngm.site_votes import site_votes
 from secagg.models.neural.ngm.standardisation import (
     centre_and_scale,
     checked_units,
@@ -83,7 +84,6 @@ from secagg.models.neural.ngm.standardisation import (
     standardisation_sums,
 )
 from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters, network_facts
-from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
 
 LABELS: Final[dict[str, Label]] = {
@@ -91,6 +91,7 @@ LABELS: Final[dict[str, Label]] = {
     "parameters": ("Parameters", "numbers that the networks have"),
     "rounds": ("Rounds", ""),
     "records": ("Records", "of all sites"),
+    "public_records": ("Public records", "of the job, in the loss that is minimised"),
     "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
 }
 
@@ -136,6 +137,7 @@ class FedNgm(NgmSettings):
             type(self).__module__,
             repeatable=self.algorithm == "fedsgd" and self.learn_from == "records",
             train=self.train,
+            public_records=True,
         )
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
@@ -176,6 +178,7 @@ class FedNgm(NgmSettings):
             "max_rows": public.max_rows,
             "noised": self.noised(public),
             "layout": layout.plain(),
+            **({} if public.public_records is None else {"public": public.public_records}),
         }
         if public.clip is None:
             return state
@@ -206,8 +209,7 @@ class FedNgm(NgmSettings):
     ) -> tuple[Update, State]:
         layout = ngm_layout(public, self.variables)
         if stage == GRAPH:
-            u = rows.values[:, list(layout.chosen)]
-            return self._votes(layout, u, len(public.sites)), memory
+            return self._votes(layout, rows, len(public.sites)), memory
         facts = _checked_facts(message, layout, memory)
         network = self._network(layout, facts)
         if stage == FIT and isinstance(network, MaskedNetwork):
@@ -264,14 +266,14 @@ class FedNgm(NgmSettings):
         samples = samples_from(model, self.samples, rows.values.shape[1], rng)
         return {"samples": samples, "weight": weight}
 
-    def _votes(self, layout: NgmLayout, u: Array, sites: int) -> Update:
+    def _votes(self, layout: NgmLayout, rows: SiteRecords, sites: int) -> Update:
+        u = rows.values[:, list(layout.chosen)]
         update = {"records": np.array([float(len(u))])}
         if self.standardise:
             update |= standardisation_sums(u)
         if self.edges == "votes":
             alpha = vote_level(len(layout.pairs[0]), sites, self.votes, self.false_edges)
-            columns = [column.positions for column in layout.columns]
-            update["votes"] = pack(site_graph(u, columns, self.recovery, alpha=alpha))
+            update["votes"] = site_votes(layout, rows, self.recovery, alpha)
         return update
 
     def aggregate(self, state: State, total: Update, sites: int) -> State:
@@ -285,6 +287,7 @@ class FedNgm(NgmSettings):
             return state | {"status": FIT, "fit": shown(total)}
         network = self._network(layout, state["facts"])
         penalty = self._penalty(network, state["facts"], noised=state["noised"])
+        penalty = with_public_term(penalty, network, state, self.public_weight)
         records = state["records"] or (self.samples * sites if "alone" in state else None)
         after = self.advance_training(
             training, total, penalty, None if state["noised"] else records
@@ -338,6 +341,7 @@ class FedNgm(NgmSettings):
             "edges": edges,
             "parameters": network.blocks.size,
             **({"records": int(counted.records)} if public.clip is None else {}),
+            **({"public_records": len(state["public"])} if "public" in state else {}),
             **self.training_summary(training),
         }
         theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
@@ -363,7 +367,8 @@ class FedNgm(NgmSettings):
     def network_in(self, state: State, public: PublicFacts) -> tuple[Network, Penalty]:
         """Return what a state trains, and its penalty."""
         network = self._network(NgmLayout.of(state["layout"]), state["facts"])
-        return network, self._penalty(network, state["facts"])
+        penalty = self._penalty(network, state["facts"])
+        return network, with_public_term(penalty, network, state, self.public_weight)
 
     def _network(self, layout: NgmLayout, facts: State) -> Network:
         if self.network == "paper":

@@ -27,8 +27,9 @@ class NgmSettings(NetworkRounds):
     variables: tuple[str, ...] | None = None
     """The columns of the model, at least two. If it is not set, all columns."""
     edges: tuple[tuple[str, str], ...] | Literal["votes", "all"] = "votes"
-    """The graph. `"votes"`: each site recovers its own, and edges are chosen by votes. `"all"`:
-    every pair of columns. Or a list of pairs of columns, from an expert."""
+    """The graph. `"votes"`: each site brings its own, recovered or its experts', and edges are
+    chosen by votes. `"all"`: every pair of columns. Or a list of pairs of columns, from an expert.
+    """
     recovery: Recovery = "partial_correlation"
     """How a site recovers its graph: tests of partial correlations, the graphical lasso, or PC
     (which needs `pip install 'secagg[graphs]'`)."""
@@ -75,6 +76,9 @@ class NgmSettings(NetworkRounds):
     """With learn_from = "samples": sites whose records are public. They contribute gradients over
     their records instead of samples (the last term of the paper's equation 3)."""
 
+    public_weight: float = 1.0
+    """With the table `[public]`: how much a public record counts, at least 0; a site's counts 1."""
+
     local_steps: int = 300
     """With learn_from = "samples" and noise at the sites: number of noisy steps of a site's
     training, by Adam with `learning_rate` (default 0.03)."""
@@ -105,6 +109,10 @@ class NgmSettings(NetworkRounds):
         else:  # the noise is in the sites' own training, and the sums are exact
             replace(self, sampling_rate=1.0).check_rounds(replace(public, clip=None))
         check_numbers(self, {"linear_penalty": 0, "votes": 1, "path_penalty": 0})
+        check_numbers(self, {"public_weight": 0})
+        if public.public_records is not None and self.algorithm == "fedavg":
+            what = "'fedavg' sums updates, to which no loss of public records can be added"
+            raise JobError("method.algorithm", what, "Use algorithm = 'fedsgd'.")
         if self.penalty is not None:
             check_numbers(self, {"penalty": 0})
         if not all(1 <= units <= _MAX_UNITS for units in self.hidden):
