@@ -77,7 +77,7 @@ from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose
 from secagg.models.sparse_bayes.base import recorded_draws
-from secagg.models.sparse_bayes.directed_rounds import DirectedRounds
+from secagg.models.sparse_bayes.directed_paths import DirectedPaths
 from secagg.models.sparse_bayes.markov_random_field import (
     NOT_JUDGED,
     discoveries,
@@ -114,7 +114,7 @@ _REVEALED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseDirected(DirectedRounds):
+class SparseDirected(DirectedPaths):
     """A directed graph, cycles allowed."""
 
     variables: tuple[str, ...] | None = None
