@@ -46,9 +46,9 @@ class DirectedPaths(DirectedRounds):
     """The sampler of directed graphs, with paths."""
 
     path_steps: int | None = None
-    """Number of steps of a path on which the common graph and all sites' graphs move together after
-    each of the `rounds`. Each step is a round of its own, which takes sites less time. 0: no paths.
-    If it is not set: 6 with Laplace errors and an unknown order, otherwise 0."""
+    """Number of steps of a path on which all graphs move together after each of the `rounds`. Each
+    is a short round of its own. 0: no paths. If it is not set: 6 with Laplace errors and an unknown
+    order, otherwise 0."""
 
     @property
     def steps(self) -> int:
