@@ -12,7 +12,7 @@ from support.methods.playing import play, rows_of
 from secagg.contracts import PublicFacts, Result, State, Update, Variable
 from secagg.core.randomness import seeded_random
 from secagg.errors import DataError, JobError, PeerError
-from secagg.models.sparse_bayes.base import DRAWS
+from secagg.models.sparse_bayes.base import DRAWS, Round
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
 from secagg.models.sparse_bayes.directed_paths import PATHS
 from secagg.models.sparse_bayes.laplace_graph import entry_positions, matrices
@@ -96,7 +96,7 @@ def test_effects_in_a_cycle_are_recovered() -> None:
 
 def test_arrays_have_causes_in_rows() -> None:
     result, _ = fit(
-        SparseDirected(rounds=80, chains=2, temperatures=1, path_steps=1),
+        SparseDirected(rounds=80, chains=2, temperatures=1, path_steps=0),
         simulated(ACYCLIC, (150, 150)),
     )
     pip, edges = result.arrays["pip"], result.arrays["edges"]
@@ -196,6 +196,42 @@ def test_constant_and_collinear_columns_give_finite_results(scale: Any) -> None:
     assert all(np.all(np.isfinite(memory["b"])) for memory in memories)
 
 
+def test_a_coordinator_with_its_own_t_reads_slopes_of_all_records_at_its_graph() -> None:
+    """The same of rounds of paths. Sites draw scales and constants, for an empty graph here.
+
+    The control is a t as the method draws it.
+    """
+    parts, graph = simulated(CYCLE, (200, 150)), np.zeros((4, 4))
+    graph[1, 0], graph[2, 1] = 0.5, 0.3
+    at, expected, law = entry_positions(4), np.zeros(12), ErrorLaw(1, 200, np.ones(1))
+    for part in parts:
+        Y = ((part - part.mean(axis=0)) * SCALE).T
+        m = np.median(Y, axis=1)
+        b = np.abs(Y - m[:, None]).mean(axis=1)
+        slope = log_likelihood_and_slopes(
+            Y[None], graph[None], m[None], b[None], replace(law, records=len(part)),
+            least=-1e9, steepest=1e9,
+        )[1]  # fmt: skip
+        expected += slope[0][at]
+
+    def away(t: float) -> float:
+        """Return how far what is read is from the slopes, as a share of their size."""
+        there = {"theta": np.tile(graph[at], (4, 1))[:, None]}
+        found = np.zeros(12)
+        for k, part in enumerate(parts):
+            rows, memory, random = rows_of(part), State(), seeded_random(bytes([k + 1]) * 32)
+            for stage, graphs in ((DRAWS, {}), (PATHS, {}), (PATHS, there)):
+                message = {**REQUEST, "records": 350, "t": np.full(SHAPE, t), **graphs}
+                update, memory = SMALL.contribute(
+                    stage, rows, message, memory, public_of(2), random
+                )
+            found += update["slope"][0]
+        return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+    # a scale has an error of about 1 / sqrt(150), and slopes are proportional to its inverse
+    assert away(1e-30) < 0.2 < away(1.0)
+
+
 def test_a_coordinator_with_its_own_t_reads_the_likelihood_of_all_records_at_its_graph() -> None:
     """What `if_malicious` says: with t near 0, sites' graphs are those that the coordinator sends.
 
@@ -284,11 +320,12 @@ def test_a_path_moves_all_graphs_with_their_differences_held() -> None:
         )
         np.testing.assert_allclose(update["likelihood"], expected)
         np.testing.assert_allclose(update["slope"], slope[:, rows, columns])
-    _, after = respond({**REQUEST, "theta": np.full(SHAPE, 0.05), "t": np.full(SHAPE, 1e-30)},
-                       memory)  # fmt: skip
-    # with t near 0 a sweep moves no graph far that has no reason to: the differences are kept
+    # the next sweeps begin at the end of the path; after them the differences are others
+    theta = np.full(SHAPE, 0.05)
+    now = Round(theta, np.ones(SHAPE), 1, True, SMALL.begin_shared_state(public_of(2)))
+    np.testing.assert_allclose(SMALL.at_start([memory], now).theta, start + 0.05)
+    _, after = respond({**REQUEST, "theta": theta}, memory)
     assert "d" not in after and after["round"] == 2
-    assert np.abs(after["theta"] - start - 0.05).max() < 1e-9
 
 
 @pytest.mark.parametrize(
