@@ -14,8 +14,9 @@ their own (`secagg.models.sparse_bayes.directed_paths`), and by shifts, rotation
 (`secagg.models.sparse_bayes.joint.common_moves`). Copies of a chain in which the records count less
 carry it between graphs that explain the records about equally well
 (`secagg.models.sparse_bayes.joint.tempering`). Chains still need more rounds (thousands) than those
-of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to the sums. The p (p - 1) entries are one family: one eta and one rho for the whole graph,
-as the paper has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
+of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to the sums. The
+p (p - 1) entries are one family: one eta and one rho for the whole graph, as the paper has one
+graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
 (`secagg.models.sparse_bayes.markov_random_field.discoveries`) selects edges, each arrow separately.
 
 theta_jh is the change of j, before any feedback through a cycle, if an intervention sets h one unit
@@ -45,7 +46,7 @@ What the transcript determines (Guarantees: only this)
     A site keeps to itself: Theta_k, b_k, lambda_k, step sizes, acceptance rates, and its number of
     records. Its memory between rounds has its records, centred and scaled; with normal errors only
     columns with the same scatter, and under noise draws of the exact moments
-    (`secagg.models.sparse_bayes.latent_graph`).
+    (`secagg.models.sparse_bayes.latent.graph`).
 
 ===============================  ===================================================================
 site                             contribution

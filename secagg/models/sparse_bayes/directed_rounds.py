@@ -59,7 +59,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
     rotation_pairs,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.latent_graph import (
+from secagg.models.sparse_bayes.latent.graph import (
     begin_latent_graph,
     draw_latent_graph,
     latent_columns,

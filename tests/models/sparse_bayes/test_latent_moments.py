@@ -13,7 +13,7 @@ from secagg.models.numerics.noise_posterior import factor_of
 from secagg.models.numerics.site_covariances import SharedCovariance
 from secagg.models.sparse_bayes import latent_moments
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
-from secagg.models.sparse_bayes.latent_moments import (
+from secagg.models.sparse_bayes.latent.moments import (
     GivenCoefficients,
     begin_latent,
     draw_latent,

@@ -34,7 +34,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
     rotation_pairs,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.latent_graph import (
+from secagg.models.sparse_bayes.latent.graph import (
     begin_latent_graph,
     draw_latent_graph,
     latent_columns,
@@ -59,7 +59,7 @@ FLOOR = 1e-15  # of lambda: none
 
 @dataclass(frozen=True)
 class Case:
-    """degree: 1: Laplace errors, 2: normal; noise: deviation of that in moments; steps: of a path."""
+    """degree: 1: Laplace errors, 2: normal; noise: its deviation in moments; steps: of a path."""
 
     degree: int = 1
     ordered: bool = False
