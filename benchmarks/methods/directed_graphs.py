@@ -223,8 +223,8 @@ def table(name: str, cells: list[dict[str, Any]]) -> str:
     if name == "sachs":
         head = "| copies | steps | rounds | seed | R-hat | ESS | seconds |\n" + "|--:" * 7 + "|"
         lines = [
-            f"| {c['copies']} | {c['steps']} | {c['rounds']} | {c['seed']} | {c['r_hat']:.3f} | {c['ess']:.0f} "
-            f"| {c['seconds']:.0f} |"
+            f"| {c['copies']} | {c['steps']} | {c['rounds']} | {c['seed']} | {c['r_hat']:.3f} "
+            f"| {c['ess']:.0f} | {c['seconds']:.0f} |"
             for c in cells
         ]
     elif name == "truth":

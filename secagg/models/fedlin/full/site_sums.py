@@ -9,12 +9,6 @@ error have the covariance C_k = (R_k'R_k)^-1. With theta_k ~ N(mu, Sigma),
 
 A_k exists for a site with fewer records than coefficients, too, and is 0 without records. If the
 residual variance is r sigma_k^2, R_k and z_k are divided by root r.
-
-The agreement sums belong to the classical test that all theta_k are equal (analysis of covariance):
-with all sites' own least squares and one common least squares, the residual sums of squares differ
-by SUM b_k' X'X b_k - beta' (SUM X'X) beta. For one coefficient j, with 1 / w_kj the jj entry of
-(X'X)^-1, they differ by SUM w_kj b_kj^2 - (SUM w_kj b_kj)^2 / SUM w_kj, over sites whose records
-determine all coefficients.
 """
 
 from __future__ import annotations
@@ -25,29 +19,7 @@ from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.pseudo_data import pseudo_observation
-from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import triangle
-
-
-def agreement_sums(site: Site) -> Update:
-    """Return a site's terms of the test that sites agree, in the units analysed."""
-    d, full = len(site.cross), site.rank == len(site.cross)
-    weight, own = np.zeros(d), site.separate * full
-    if full:
-        size = np.sqrt(np.diagonal(site.gram))
-        inverse = np.linalg.inv(site.gram / np.outer(size, size))
-        weight = size**2 / np.diagonal(inverse)
-    return {
-        "gram": triangle(site.gram),
-        "cross": site.cross,
-        "explained": np.array([max(float(site.separate @ site.cross), 0.0)]),
-        "weights": weight,
-        "weighted": weight * own,
-        "weighted_squares": weight * own**2,
-        "rank": np.array([float(site.rank)]),
-        "determined": np.array([float(full)]),
-        "freedom": np.array([float(site.left)]),
-    }
 
 
 def round_sums(known: SufficientStatistics, mu: Array, spread: Array, Sigma: Array) -> Update:
@@ -67,9 +39,10 @@ def precision(known: SufficientStatistics, Sigma: Array) -> tuple[Array, Array]:
     if known.records == 0:
         return np.zeros((d, d)), np.zeros(d)
     R, z = pseudo_observation(known)
-    gain = np.linalg.solve(np.eye(len(R)) + R @ Sigma @ R.T, np.column_stack([R, z]))
-    A = R.T @ gain[:, :d]
-    return (A + A.T) / 2, R.T @ gain[:, d]
+    values, vectors = _spectrum(R, Sigma[None], np.ones(1))
+    rotated = vectors[0].T @ np.column_stack([R, z])
+    A = (rotated[:, :d].T / values[0]) @ rotated
+    return (A[:, :d] + A[:, :d].T) / 2, A[:, d]
 
 
 def log_likelihoods(known: SufficientStatistics, mu: Array, Sigma: Array, ratio: Array) -> Array:
@@ -80,11 +53,10 @@ def log_likelihoods(known: SufficientStatistics, mu: Array, Sigma: Array, ratio:
     if known.records == 0:
         return np.zeros(len(mu))
     R, z = pseudo_observation(known)
-    W = _spread(R, Sigma) + ratio[:, None, None] * np.eye(len(R))
-    off = z - mu @ R.T
-    _, log_det = np.linalg.slogdet(W)
-    squares = np.sum(off * np.linalg.solve(W, off[:, :, None])[:, :, 0], axis=1)
-    return np.asarray(-(log_det + squares) / 2, dtype=np.float64)
+    values, vectors = _spectrum(R, Sigma, ratio)
+    off = ((z - mu @ R.T)[:, None] @ vectors)[:, 0]
+    level = np.sum(np.log(values) + off**2 / values, axis=1)
+    return np.asarray(-level / 2, dtype=np.float64)
 
 
 def coefficient_draws(
@@ -104,12 +76,19 @@ def coefficient_draws(
         return theta, mu.mean(axis=0)
     R, z = pseudo_observation(known)
     error = np.sqrt(ratio)[:, None] * rng.standard_normal((count, len(R)))
-    W = _spread(R, Sigma) + ratio[:, None, None] * np.eye(len(R))
+    each, vectors = _spectrum(R, Sigma, ratio)
     off = np.stack([z - (theta @ R.T + error), z - mu @ R.T], axis=2)
-    moved = Sigma @ R.T @ np.linalg.solve(W, off)
+    off = np.swapaxes(vectors, 1, 2) @ off / each[:, :, None]
+    moved = Sigma @ R.T @ (vectors @ off)
     return theta + moved[:, :, 0], (mu + moved[:, :, 1]).mean(axis=0)
 
 
-def _spread(R: Array, Sigma: Array) -> Array:
-    """Return R Sigma R' (draws, i, i)."""
-    return np.asarray(R @ Sigma @ R.T, dtype=np.float64)
+def _spectrum(R: Array, Sigma: Array, ratio: Array) -> tuple[Array, Array]:
+    """Return eigenvalues (draws, i) and eigenvectors (draws, i, i) of R Sigma R' + r I.
+
+    No eigenvalue is below r, whatever Sigma is. Sigma may have negative eigenvalues as large as
+    rounding. If one were kept, it could cancel r at one site, and that site's terms would exceed
+    all others.
+    """
+    values, vectors = np.linalg.eigh(R @ Sigma @ R.T)
+    return np.maximum(values, 0.0) + ratio[:, None], vectors
