@@ -286,7 +286,7 @@ def test_the_sampler_keeps_the_prior_invariant() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [Case(steps=3), Case(2, steps=3), Case(ordered=True, steps=2)], ids=str
+    "case", [Case(steps=3), Case(2, steps=3), Case(ordered=True, steps=8)], ids=str
 )
 def test_so_does_it_with_paths(case: Case) -> None:
     z = scores(6000, (5, 0, 8), rounds=8, seed=4, case=case)
