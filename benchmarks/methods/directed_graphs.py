@@ -14,7 +14,7 @@ Tables, one cell a run:
   the records tell. `scale` is 1, as the prior is one of effects in the units that are analysed.
 
 Finished cells are kept in FILE, one line of JSON each, so a run can be resumed. `--copies` is the
-number of copies of each chain (`temperatures`).
+number of copies of each chain (`temperatures`), `--steps` that of a path (`path_steps`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def fitted(
 ) -> dict[str, Any]:
     """Return the arrows of a run of the registered method, and its diagnostics."""
     method = {"name": "sparse_directed", "variables": list(columns), "seed": seed,
-              "rounds": given.rounds, "temperatures": given.copies}  # fmt: skip
+              "rounds": given.rounds, "temperatures": given.copies,
+              "path_steps": given.steps}  # fmt: skip
     job = {
         "title": "directed graphs",
         "sites": {"max_rows": max(map(len, tables.values()))},
@@ -138,7 +139,13 @@ def truth_cell(given: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 def calibration_cell(given: argparse.Namespace, seed: int) -> dict[str, Any]:
     rng, p, sites, n = np.random.default_rng([11, seed]), 3, 3, 60
-    method = SparseDirected(rounds=given.rounds, temperatures=given.copies, seed=seed, **CALIBRATED)
+    method = SparseDirected(
+        rounds=given.rounds,
+        temperatures=given.copies,
+        path_steps=given.steps,
+        seed=seed,
+        **CALIBRATED,
+    )
     wide = p * (p - 1)
     while True:
         g = rng.random(wide) < rng.beta(method.rho_a, method.rho_b)
@@ -214,10 +221,10 @@ def with_error(values: Any, digits: int = 2) -> str:
 
 def table(name: str, cells: list[dict[str, Any]]) -> str:
     if name == "sachs":
-        head = "| copies | rounds | seed | R-hat | ESS | seconds |\n|--:|--:|--:|--:|--:|--:|"
+        head = "| copies | steps | rounds | seed | R-hat | ESS | seconds |\n" + "|--:" * 7 + "|"
         lines = [
-            f"| {c['copies']} | {c['rounds']} | {c['seed']} | {c['r_hat']:.3f} | {c['ess']:.0f} "
-            f"| {c['seconds']:.0f} |"
+            f"| {c['copies']} | {c['steps']} | {c['rounds']} | {c['seed']} | {c['r_hat']:.3f} "
+            f"| {c['ess']:.0f} | {c['seconds']:.0f} |"
             for c in cells
         ]
     elif name == "truth":
@@ -265,15 +272,19 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=4000)
     parser.add_argument("--copies", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=6)
     given = parser.parse_args()
     cell, many = CELLS[given.table]
     done = []
     if given.cache.exists():
         done = [json.loads(line) for line in given.cache.read_text().splitlines()]
-    asked = {"table": given.table, "rounds": given.rounds, "copies": given.copies}
+    asked = {
+        "table": given.table,
+        **{key: vars(given)[key] for key in ("rounds", "copies", "steps")},
+    }
 
     def same(one: dict[str, Any], seed: int) -> bool:
-        return all(one[key] == value for key, value in {**asked, "seed": seed}.items())
+        return all(one.get(key) == value for key, value in {**asked, "seed": seed}.items())
 
     for seed in range(given.first, given.first + (given.cells or many)):
         if not any(same(one, seed) for one in done):

@@ -15,7 +15,7 @@ gets the same seed and so the same noisy moments, and costs nothing
 
 Inference that knows the noise. With the records, a method also gets the noisy moments before their
 repair, and the noise's variance (`SiteRecords.noisy`). A method can use them
-(`secagg.models.sparse_bayes.latent_moments`).
+(`secagg.models.sparse_bayes.latent.moments`).
 
 Guarantees
     * The integers that the noise is added to are exact sums of clipped records on a grid. One

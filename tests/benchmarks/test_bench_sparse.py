@@ -1,6 +1,7 @@
 """The benchmark of sparse Bayesian regression: its tables, and that NUTS samples the same model."""
 
 from importlib import import_module
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -49,3 +50,23 @@ def test_the_compared_script_draws_the_same_numbers(bench) -> None:
 def test_sweeps_are_timed_for_each_batch_size(bench) -> None:
     rows = cells(bench.throughput(bench.Sites(2, 20, 3), (1, 8), 1))
     assert [row[0] for row in rows] == ["1", "8"]
+
+
+def test_the_sum_over_orders_is_that_of_all_orders_and_parents() -> None:
+    orders = import_module("benchmarks.methods.graph_orders")
+    rng, p = np.random.default_rng(3), 3
+    Z = rng.laplace(size=(40, p)) @ np.array([[1, 0.5, 0], [0, 1, 0.4], [0, 0, 1]])
+    score, total, expected = orders.scores(Z), 0.0, np.zeros((p, p))
+    score -= score.max()
+    for order in permutations(range(p)):
+        before = {j: order[: order.index(j)] for j in order}
+        for graph in product([0, 1], repeat=p * p):
+            edges = np.reshape(graph, (p, p))  # [h, j]
+            if all(h in before[j] for h, j in np.argwhere(edges)):
+                parents = edges.T @ 2 ** np.arange(p)
+                weight = np.exp(sum(score[j, parents[j]] for j in range(p)))
+                total += weight
+                expected += weight * edges
+    np.testing.assert_allclose(orders.arrow_probabilities(score), expected / total, atol=1e-12)
+    y, x = rng.laplace(size=21), np.ones((21, 1))
+    assert orders.least_deviation(y, x) == pytest.approx(np.abs(y - np.median(y)).sum(), rel=1e-3)

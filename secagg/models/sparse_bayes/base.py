@@ -180,6 +180,17 @@ class SparseModel(SparseSettings, ABC):
         A site's numbers must not depend on which other sites are in the same call.
         """
 
+    def run_moves(
+        self,
+        sites: Sequence[State],
+        records: Sequence[int],
+        now: Round,
+        rngs: Sequence[np.random.Generator],
+        public: PublicFacts,
+    ) -> list[tuple[Update, State]]:
+        """Return the same for a round of another stage than `DRAWS`."""
+        raise NotImplementedError
+
     def round_spec(self, public: PublicFacts) -> Spec:
         """Return the fields of one of the sampler's rounds."""
         return paper_spec((self.replicas, *self.shape(public)), self.lambda_floor)
@@ -291,6 +302,8 @@ class SparseModel(SparseSettings, ABC):
         t, warmup = clip_variance(sent["t"]), number < self.discarded
         now = Round(sent["theta"], t, number, warmup, shared)
         rngs = [np.random.default_rng(int.from_bytes(random(16), "little")) for random in randoms]
+        if stage != DRAWS:
+            return self.run_moves(sites, counts, now, rngs, public)
         return [
             (update, {**memory, "round": number + 1})
             for update, memory in self.run_sweeps(sites, counts, now, rngs, public)

@@ -9,12 +9,14 @@ entries have a spike-and-slab prior. Results have the probability of the slab (P
 `secagg.models.sparse_bayes.laplace_graph` computes a site's draws, and
 `secagg.models.sparse_bayes.directed_rounds` describes a round. There is no `collapsed` step:
 Theta_k is not normal given the records and cannot be integrated out. In its place the common graph
-and all sites' graphs also move together (`secagg.models.sparse_bayes.joint.common_moves`), and
-copies of a chain in which the records count less carry it between graphs that explain the records
-about equally well (`secagg.models.sparse_bayes.joint.tempering`). Chains still need more rounds
-(thousands) than those of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`)
-applies to the sums. The p (p - 1) entries are one family: one eta and one rho for the whole graph,
-as the paper has one graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
+and all sites' graphs also move together: on paths along the slopes of the likelihood, in rounds of
+their own (`secagg.models.sparse_bayes.directed_paths`), and by shifts, rotations and reversals
+(`secagg.models.sparse_bayes.joint.common_moves`). Copies of a chain in which the records count less
+carry it between graphs that explain the records about equally well
+(`secagg.models.sparse_bayes.joint.tempering`). Chains still need more rounds (thousands) than those
+of regressions, and the floor of lambda (`secagg.models.sparse_bayes.sums`) applies to the sums. The
+p (p - 1) entries are one family: one eta and one rho for the whole graph, as the paper has one
+graph, or one eta for each entry (`own_eta`). The Bayesian false discovery rate
 (`secagg.models.sparse_bayes.markov_random_field.discoveries`) selects edges, each arrow separately.
 
 theta_jh is the change of j, before any feedback through a cycle, if an intervention sets h one unit
@@ -34,12 +36,17 @@ What the transcript determines (Guarantees: only this)
       of alternatives to them, which differ from them by a matrix that the coordinator sent. These
       sums have no random numbers of their own: only Theta_k is random. If t is near 0, Theta_k is
       theta, and they are the likelihood of all records at a graph of the coordinator's choice.
+    * In each round of a path, for each copy, the sum over sites of log likelihoods, constants and
+      scales held at the site's random draws of them, and of their slopes, at the sites' graphs
+      moved by a matrix that the coordinator sent. The slopes say what these sums at graphs close by
+      would say. If t is near 0, they are those of all records at a graph of the coordinator's
+      choice.
       With normal errors they depend on the number of records and the scatter only, which all sums
       together therefore do not exceed. Under noise once at the site, these are the noisy ones.
     A site keeps to itself: Theta_k, b_k, lambda_k, step sizes, acceptance rates, and its number of
     records. Its memory between rounds has its records, centred and scaled; with normal errors only
     columns with the same scatter, and under noise draws of the exact moments
-    (`secagg.models.sparse_bayes.latent_graph`).
+    (`secagg.models.sparse_bayes.latent.graph`).
 
 ===============================  ===================================================================
 site                             contribution
@@ -77,7 +84,7 @@ from secagg.errors import JobError
 from secagg.models.common.posterior_summary import summarise
 from secagg.models.common.variables import choose
 from secagg.models.sparse_bayes.base import recorded_draws
-from secagg.models.sparse_bayes.directed_rounds import DirectedRounds
+from secagg.models.sparse_bayes.directed_paths import DirectedPaths
 from secagg.models.sparse_bayes.markov_random_field import (
     NOT_JUDGED,
     discoveries,
@@ -114,7 +121,7 @@ _REVEALED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseDirected(DirectedRounds):
+class SparseDirected(DirectedPaths):
     """A directed graph, cycles allowed."""
 
     variables: tuple[str, ...] | None = None
@@ -146,10 +153,11 @@ class SparseDirected(DirectedRounds):
             "The number of records; with scale = 'pooled' each column's variance within sites; and "
             "in every round, for every chain, sums over sites of differences between each site's "
             "own graph, drawn at random given its records, and the common graph, and of the "
-            "logarithm of the likelihood of these graphs and of alternatives to them. Over many "
+            "logarithm of the likelihood of these graphs and of alternatives to them, with its "
+            "slopes. Over many "
             f"rounds the draws average out. {_REVEALED[self.errors]}",
-            f"{ANY_STEP} For example, it can learn the likelihood of all records together at any "
-            "graph that it chooses, nearly without the noise of the sites' draws.",
+            f"{ANY_STEP} For example, it can learn the likelihood of all records together, and its "
+            "slopes, at any graph that it chooses, nearly without the noise of the sites' draws.",
         )
 
     @property

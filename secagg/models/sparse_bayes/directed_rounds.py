@@ -59,7 +59,7 @@ from secagg.models.sparse_bayes.laplace_graph import (
     rotation_pairs,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.latent_graph import (
+from secagg.models.sparse_bayes.latent.graph import (
     begin_latent_graph,
     draw_latent_graph,
     latent_columns,
@@ -80,6 +80,8 @@ _MOST_COPIES = 64
 _NEVER = -1e9  # logarithm of a weight
 _SUMS = ("one", "d", "dd")
 _STATE = ("theta", "b", "v", "other_theta", "other_v", "reach")
+HELD = ("d", "m", "b", "v")
+"""What a site's memory has during a path (`secagg.models.sparse_bayes.directed_paths`)."""
 _COPIES = 6  # of a chain with Laplace errors
 
 
@@ -185,15 +187,21 @@ class DirectedRounds(SparseModel):
         public: PublicFacts,
     ) -> list[tuple[Update, State]]:
         self._check_shared(now.shared)
-        groups: dict[tuple[int, int], list[int]] = {}
-        for i, (site, n) in enumerate(zip(sites, records, strict=True)):
-            groups.setdefault((n, i if "latent" in site else -1), []).append(i)
         found: dict[int, tuple[Update, State]] = {}
-        for (n, _), members in groups.items():
+        for (n, _), members in self.groups(sites, records).items():
             chosen = [sites[i] for i in members], [rngs[i] for i in members]
             answers = self._run_group(*chosen, n, now, len(public.sites))
             found |= dict(zip(members, answers, strict=True))
         return [found[i] for i in range(len(sites))]
+
+    def groups(
+        self, sites: Sequence[State], records: Sequence[int]
+    ) -> dict[tuple[int, int], list[int]]:
+        """Return the sites that are computed together: those with as many records."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for i, (site, n) in enumerate(zip(sites, records, strict=True)):
+            found.setdefault((n, i if "latent" in site else -1), []).append(i)
+        return found
 
     def draw_round(
         self, now: Common, total: Update, shared: State, number: int, sites: int, records: int,
@@ -214,15 +222,43 @@ class DirectedRounds(SparseModel):
         moved = Common(*(getattr(drawn, name)[:, None] for name in SHARED_FIELDS))
         total = {name: values[:, None] for name, values in sums.items()}
         drawn = self.draw_slabs_first(moved, total, sites, prior, rng)
-        graphs = matrices(drawn.theta[:, 0], p)
-        proposed = propose(graphs, pairs_of(p, number + 1), records, rng, ordered=self.ordered)
-        return drawn, {
-            "heat": heat,
-            "other": proposed.theta,
-            "weight": proposed.weight,
-            "reversal": proposed.reversal.astype(np.float64),
-            "taken": taken.astype(np.float64),
-        }
+        moved = Common(*(getattr(drawn, name)[:, 0] for name in SHARED_FIELDS))
+        proposed = self.proposed(moved, p, number + 1, records, rng)
+        return drawn, {"heat": heat, **proposed, "taken": taken.astype(np.float64)}
+
+    def proposed(
+        self, now: Common, p: int, number: int, records: int, rng: np.random.Generator
+    ) -> State:
+        """Return the alternatives of round `number` to the graphs of now, (chains, entries)."""
+        pairs = pairs_of(p, number)
+        made = propose(matrices(now.theta, p), pairs, records, rng, ordered=self.ordered)
+        reversal = made.reversal.astype(np.float64)
+        return {"other": made.theta, "weight": made.weight, "reversal": reversal}
+
+    def at_start(self, sites: Sequence[State], now: Round) -> GraphDraw:
+        """Return the draws with which a round begins, of one site's chains after another's."""
+        p = sites[0]["Y"].shape[0]
+
+        def repeated(values: Array) -> Array:
+            return np.concatenate([values] * len(sites))
+
+        theta, t = repeated(now.theta[:, 0]), repeated(now.t[:, 0])
+        held = {name: np.concatenate([site[name] for site in sites]) for name in _STATE}
+        # t is a placeholder: a sweep does not read w.
+        draw = GraphDraw(held["theta"], held["b"], t, held["v"])
+        if "d" in sites[0]:
+            return replace(draw, theta=theta + np.concatenate([site["d"] for site in sites]))
+        taken = repeated(now.shared["taken"]) > 0
+        before = pairs_of(p, max(now.number - 1, 0))  # the first round has no choices yet
+        changed = in_pairs(before, taken, p, ordered=self.ordered)
+        moved = np.where(changed, held["other_theta"], draw.theta)
+        # a graph without likelihood here is not made; by its score no such graph is chosen
+        changed &= is_stable(matrices(moved, p))[:, None]
+        return replace(
+            draw,
+            theta=np.where(changed, held["other_theta"], draw.theta),
+            v=np.where(changed, held["other_v"], draw.v),
+        )
 
     def _check_shared(self, shared: State) -> None:
         """Raise `PeerError` for powers out of range, which could isolate what a site sends."""
@@ -248,20 +284,7 @@ class DirectedRounds(SparseModel):
         heat = now.shared["heat"]
         theta, t = repeated(now.theta[:, 0]), repeated(now.t[:, 0])
         law = ErrorLaw(1 if self.errors == "laplace" else 2, n, repeated(heat))
-        state = {name: np.concatenate([site[name] for site in sites]) for name in _STATE}
-        # t is a placeholder: a sweep does not read w.
-        draw = GraphDraw(state["theta"], state["b"], t, state["v"])
-        taken = repeated(now.shared["taken"]) > 0
-        before = pairs_of(p, max(now.number - 1, 0))  # the first round has no choices yet
-        changed = in_pairs(before, taken, p, ordered=self.ordered)
-        moved = np.where(changed, state["other_theta"], draw.theta)
-        # a graph without likelihood here is not made; by its score no such graph is chosen
-        changed &= is_stable(matrices(moved, p))[:, None]
-        draw = replace(
-            draw,
-            theta=np.where(changed, state["other_theta"], draw.theta),
-            v=np.where(changed, state["other_v"], draw.v),
-        )
+        draw, first_reach = self.at_start(sites, now), np.concatenate([s["reach"] for s in sites])
         if "latent" in sites[0]:
             law = replace(law, records=max(n, p + 1))
             latent, draw = self._move_latent(sites[0], draw, theta, t, law, now, rngs[0])
@@ -270,7 +293,7 @@ class DirectedRounds(SparseModel):
         else:
             exact = {}
             Y = np.repeat(np.array([site["Y"] for site in sites]), self.replicas, axis=0)
-        draw, reach, taken_moves = self._sweep(Y, draw, state["reach"], theta, t, law, now, rngs)
+        draw, reach, taken_moves = self._sweep(Y, draw, first_reach, theta, t, law, now, rngs)
         last = SiteDraw(draw.theta, draw.b, draw.w, draw.v)
         sums, _ = paper_update(last, theta, t, self.lambda_floor)
         pairs = pairs_of(p, now.number)
@@ -305,7 +328,8 @@ class DirectedRounds(SparseModel):
                 own = add_draw(own, recorded, now.number - self.discarded, self.recorded_rounds)
             mine = {name: values[at] for name, values in memory.items()}
             sent = {name: values[at] for name, values in update.items()}
-            answers.append((sent, {**site, **mine, **exact, "own": own}))
+            kept = {name: value for name, value in site.items() if name not in ("d", "m")}
+            answers.append((sent, {**kept, **mine, **exact, "own": own}))
         return answers
 
     def _sweep(

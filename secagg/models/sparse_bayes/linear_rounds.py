@@ -51,7 +51,7 @@ from secagg.models.sparse_bayes.horseshoe import (
     marginal,
     sweep,
 )
-from secagg.models.sparse_bayes.latent_moments import (
+from secagg.models.sparse_bayes.latent.moments import (
     begin_latent,
     draw_latent,
     latent_regression,
@@ -207,7 +207,7 @@ class SparseLinear(SparseModel):
             before = np.array([site["t"] for site in sites])
             draw = SiteDraw(draw.theta, draw.s, clip_variance(draw.w * now.t / before), draw.v)
         for _ in range(self.sweeps):
-            # the exact moments have q + 1 dimensions at least, by (1) of `latent_moments`
+            # the exact moments have q + 1 dimensions at least, by (1) of `latent.moments`
             least = now.t.shape[-1] + 1 if shared else 0
             each = [
                 draw_noise(now.t.shape, max(n, least), self.noise, rng)

@@ -12,11 +12,13 @@ from support.methods.playing import play, rows_of
 from secagg.contracts import PublicFacts, Result, State, Update, Variable
 from secagg.core.randomness import seeded_random
 from secagg.errors import DataError, JobError, PeerError
-from secagg.models.sparse_bayes.base import DRAWS
+from secagg.models.sparse_bayes.base import DRAWS, Round
 from secagg.models.sparse_bayes.directed_graph import SparseDirected
+from secagg.models.sparse_bayes.directed_paths import PATHS
 from secagg.models.sparse_bayes.laplace_graph import entry_positions, matrices
 from secagg.models.sparse_bayes.metropolis.alternatives import pairs_of, score_alternatives
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
+from secagg.models.sparse_bayes.metropolis.slopes import log_likelihood_and_slopes
 
 Array = NDArray[np.float64]
 
@@ -68,7 +70,7 @@ def test_an_arrow_that_is_no_edge_despite_its_interval_is_undecided() -> None:
     weak[1, 0] = 0.25
     sites = [rows_of(part) for part in simulated(weak, (500,) * 3)]
     randoms = [seeded_random(bytes([k, 0]) * 16) for k in range(3)]
-    method = SparseDirected(rounds=150, chains=1, temperatures=1)
+    method = SparseDirected(rounds=150, chains=1, temperatures=1, path_steps=0)
     summary = play(method, sites, public_of(3, ("a", "b")), randoms).result.summary
     first, second = summary["arrows"]
     assert (first["from"], first["to"], first["edge"]) == ("a", "b", False)
@@ -81,7 +83,7 @@ def test_an_arrow_that_is_no_edge_despite_its_interval_is_undecided() -> None:
 @pytest.mark.statistical
 def test_effects_in_a_cycle_are_recovered() -> None:
     parts = simulated(CYCLE, (150, 200, 150))
-    result, _ = fit(SparseDirected(rounds=2000), parts)
+    result, _ = fit(SparseDirected(rounds=400, warmup=100, path_steps=4), parts)
     assert found(result) == arrows(CYCLE)
     assert result.summary["converged"]
     # In deviations pooled within sites, from the deviations of the model with Laplace errors.
@@ -94,7 +96,8 @@ def test_effects_in_a_cycle_are_recovered() -> None:
 
 def test_arrays_have_causes_in_rows() -> None:
     result, _ = fit(
-        SparseDirected(rounds=80, chains=2, temperatures=1), simulated(ACYCLIC, (150, 150))
+        SparseDirected(rounds=80, chains=2, temperatures=1, path_steps=0),
+        simulated(ACYCLIC, (150, 150)),
     )
     pip, edges = result.arrays["pip"], result.arrays["edges"]
     assert pip[1, 3] > 0.5 > pip[3, 1]
@@ -111,7 +114,7 @@ def test_arrays_have_causes_in_rows() -> None:
     assert pips == sorted(pips, reverse=True)
 
 
-SMALL = SparseDirected(rounds=16, chains=2, temperatures=2)
+SMALL = SparseDirected(rounds=16, chains=2, temperatures=2, path_steps=2)
 SHAPE = (4, 1, 12)
 REQUEST = {"theta": np.zeros(SHAPE), "t": np.ones(SHAPE), "scale": SCALE, "records": 60,
            **SMALL.begin_shared_state(public_of(2))}  # fmt: skip
@@ -141,7 +144,7 @@ def test_step_sizes_are_adapted_in_warmup_only() -> None:
 
 def test_a_site_has_its_own_graph() -> None:
     parts, public = simulated(ACYCLIC, (150, 150)), public_of(2)
-    method = SparseDirected(rounds=100, chains=2, temperatures=1)
+    method = SparseDirected(rounds=100, chains=2, temperatures=1, path_steps=0)
     _, memories = fit(method, parts)
     own = method.site_result(memories[0], public)
     assert own is not None and own.summary["records_here"] == 150
@@ -186,9 +189,47 @@ def test_constant_and_collinear_columns_give_finite_results(scale: Any) -> None:
     parts = simulated(CYCLE, (30, 40))
     parts[0][:, 2] = 0.25  # constant there
     parts[1][:, 3] = parts[1][:, 1]  # the same column twice
-    result, memories = fit(SparseDirected(rounds=60, chains=2, scale=scale, temperatures=2), parts)
+    result, memories = fit(
+        SparseDirected(rounds=60, chains=2, scale=scale, temperatures=2, path_steps=1), parts
+    )
     assert np.all(np.isfinite(result.arrays["draws_theta"]))
     assert all(np.all(np.isfinite(memory["b"])) for memory in memories)
+
+
+def test_a_coordinator_with_its_own_t_reads_slopes_of_all_records_at_its_graph() -> None:
+    """The same of rounds of paths. Sites draw scales and constants, for an empty graph here.
+
+    The control is a t as the method draws it.
+    """
+    parts, graph = simulated(CYCLE, (200, 150)), np.zeros((4, 4))
+    graph[1, 0], graph[2, 1] = 0.5, 0.3
+    at, expected, law = entry_positions(4), np.zeros(12), ErrorLaw(1, 200, np.ones(1))
+    for part in parts:
+        Y = ((part - part.mean(axis=0)) * SCALE).T
+        m = np.median(Y, axis=1)
+        b = np.abs(Y - m[:, None]).mean(axis=1)
+        slope = log_likelihood_and_slopes(
+            Y[None], graph[None], m[None], b[None], replace(law, records=len(part)),
+            least=-1e9, steepest=1e9,
+        )[1]  # fmt: skip
+        expected += slope[0][at]
+
+    def away(t: float) -> float:
+        """Return how far what is read is from the slopes, as a share of their size."""
+        there = {"theta": np.tile(graph[at], (4, 1))[:, None]}
+        found = np.zeros(12)
+        for k, part in enumerate(parts):
+            rows, memory, random = rows_of(part), State(), seeded_random(bytes([k + 1]) * 32)
+            for stage, graphs in ((DRAWS, {}), (PATHS, {}), (PATHS, there)):
+                message = {**REQUEST, "records": 350, "t": np.full(SHAPE, t), **graphs}
+                update, memory = SMALL.contribute(
+                    stage, rows, message, memory, public_of(2), random
+                )
+            found += update["slope"][0]
+        return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+    # a scale has an error of about 1 / sqrt(150), and slopes are proportional to its inverse
+    assert away(1e-30) < 0.2 < away(1.0)
 
 
 def test_a_coordinator_with_its_own_t_reads_the_likelihood_of_all_records_at_its_graph() -> None:
@@ -240,7 +281,51 @@ def test_there_are_one_to_64_copies_and_one_under_noise_at_the_site(copies: int)
     with pytest.raises(JobError) as refused:
         replace(SMALL, errors="gaussian").stages(noised)
     assert refused.value.where == "method.temperatures"
-    assert replace(SMALL, errors="gaussian", temperatures=None).stages(noised)
+    assert replace(SMALL, errors="gaussian", temperatures=None, path_steps=0).stages(noised)
+
+
+def test_paths_have_rounds_of_their_own_and_none_under_noise_at_the_site() -> None:
+    public = public_of(2)
+    _, draws, moves = SMALL.stages(public)
+    assert (draws.max_rounds, moves.max_rounds) == (16, 15 * 3)
+    assert [field.size for field in moves.spec] == [4, 4 * 12]
+    assert len(replace(SMALL, path_steps=0).stages(public)) == 2
+    assert SparseDirected().steps and not SparseDirected(ordered=True).steps
+    for steps in (-1, 65):
+        with pytest.raises(JobError) as refused:
+            replace(SMALL, path_steps=steps).stages(public)
+        assert refused.value.where == "method.path_steps"
+    noised = replace(public, site_moments=True)
+    with pytest.raises(JobError) as refused:
+        replace(SMALL, errors="gaussian", temperatures=1).stages(noised)
+    assert refused.value.where == "method.path_steps"
+
+
+def test_a_path_moves_all_graphs_with_their_differences_held() -> None:
+    """A site answers at theta + d with the constants and scales of the path's first round."""
+    _, memory = respond(REQUEST)
+    start = memory["theta"]
+    answers = []
+    for shift in (0.0, 0.05, 0.0):
+        sent = {**REQUEST, "theta": np.full(SHAPE, shift)}
+        site, random = rows_of(simulated(CYCLE, (20,))[0]), seeded_random(bytes(32))
+        update, memory = SMALL.contribute(PATHS, site, sent, memory, public_of(2), random)
+        answers.append(update)
+    assert memory["round"] == 1 and np.array_equal(memory["d"], start)
+    Y, law = np.repeat(memory["Y"][None], 4, axis=0), ErrorLaw(1, 20, REQUEST["heat"])
+    rows, columns = entry_positions(4)
+    for update, shift in zip(answers, (0.0, 0.05, 0.0), strict=True):
+        expected, slope = log_likelihood_and_slopes(
+            Y, matrices(start + shift, 4), memory["m"], memory["b"], law, least=-1e9, steepest=1e9
+        )
+        np.testing.assert_allclose(update["likelihood"], expected)
+        np.testing.assert_allclose(update["slope"], slope[:, rows, columns])
+    # the next sweeps begin at the end of the path; after them the differences are others
+    theta = np.full(SHAPE, 0.05)
+    now = Round(theta, np.ones(SHAPE), 1, True, SMALL.begin_shared_state(public_of(2)))
+    np.testing.assert_allclose(SMALL.at_start([memory], now).theta, start + 0.05)
+    _, after = respond({**REQUEST, "theta": theta}, memory)
+    assert "d" not in after and after["round"] == 2
 
 
 @pytest.mark.parametrize(
@@ -269,6 +354,6 @@ def test_extreme_messages_are_answered_or_refused_without_warnings(theta: float,
 
 
 def test_only_chosen_variables_are_used() -> None:
-    method = SparseDirected(rounds=20, chains=2, variables=("c", "a"), temperatures=2)
+    method = SparseDirected(rounds=20, chains=2, variables=("c", "a"), temperatures=2, path_steps=2)
     result, _ = fit(method, simulated(CYCLE, (30, 30)))
     assert result.summary["names"] == ["c", "a"] and result.arrays["pip"].shape == (2, 2)

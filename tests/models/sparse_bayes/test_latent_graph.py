@@ -9,7 +9,6 @@ from scipy import stats
 from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 from secagg.models.numerics.noise_posterior import factor_of
-from secagg.models.sparse_bayes import latent_graph
 from secagg.models.sparse_bayes.horseshoe import NoisePrior
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
@@ -17,7 +16,8 @@ from secagg.models.sparse_bayes.laplace_graph import (
     rotation_pairs,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.latent_graph import (
+from secagg.models.sparse_bayes.latent import graph as latent_graph
+from secagg.models.sparse_bayes.latent.graph import (
     GivenGraph,
     begin_latent_graph,
     draw_latent_graph,

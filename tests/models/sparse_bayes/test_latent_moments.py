@@ -11,9 +11,9 @@ from secagg.contracts import NoisyMatrix
 from secagg.core.arrays import Array
 from secagg.models.numerics.noise_posterior import factor_of
 from secagg.models.numerics.site_covariances import SharedCovariance
-from secagg.models.sparse_bayes import latent_moments
 from secagg.models.sparse_bayes.horseshoe import SiteDraw
-from secagg.models.sparse_bayes.latent_moments import (
+from secagg.models.sparse_bayes.latent import moments as latent_moments
+from secagg.models.sparse_bayes.latent.moments import (
     GivenCoefficients,
     begin_latent,
     draw_latent,

@@ -8,8 +8,8 @@ mu has a flat prior, from which nothing can be drawn. Differences of records hav
 not depend on mu, and are all that the posterior depends on: so their mean is put where it is
 independent of everything else.
 
-The same for normal errors, also with noisy moments, whose exact ones the sites then draw, and for
-graphs whose order is known.
+Paths of all sites' graphs are cases of their own. The same for normal errors, also with noisy
+moments, whose exact ones the sites then draw, and for graphs whose order is known.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ from secagg.models.sparse_bayes import spike_slab
 from secagg.models.sparse_bayes.collapsed_slabs import choose_slabs
 from secagg.models.sparse_bayes.horseshoe import NoisePrior, SiteDraw
 from secagg.models.sparse_bayes.joint.common_moves import choose, exchange_places, in_pairs, propose
+from secagg.models.sparse_bayes.joint.paths import advance, begin_path
 from secagg.models.sparse_bayes.laplace_graph import (
     GraphDraw,
     draw_graph_noise,
@@ -33,13 +34,17 @@ from secagg.models.sparse_bayes.laplace_graph import (
     rotation_pairs,
     sweep_graph,
 )
-from secagg.models.sparse_bayes.latent_graph import (
+from secagg.models.sparse_bayes.latent.graph import (
     begin_latent_graph,
     draw_latent_graph,
     latent_columns,
 )
 from secagg.models.sparse_bayes.metropolis.alternatives import pairs_of, score_alternatives
 from secagg.models.sparse_bayes.metropolis.entries import ErrorLaw
+from secagg.models.sparse_bayes.metropolis.slopes import (
+    draw_location_and_scale,
+    log_likelihood_and_slopes,
+)
 from secagg.models.sparse_bayes.spike_slab import Common, SpikeSlab
 from secagg.models.sparse_bayes.sums import paper_update
 
@@ -54,11 +59,12 @@ FLOOR = 1e-15  # of lambda: none
 
 @dataclass(frozen=True)
 class Case:
-    """degree: 1: Laplace errors, 2: normal ones; noise: deviation of the noise in moments."""
+    """degree: 1: Laplace errors, 2: normal; noise: its deviation in moments; steps: of a path."""
 
     degree: int = 1
     ordered: bool = False
     noise: float = 0.0
+    steps: int = 0
 
     @property
     def entries(self) -> int:
@@ -183,6 +189,35 @@ def moved_together(
     return common, moved, taken
 
 
+def moved_on_a_path(
+    common: Common, sites: list[GraphDraw], data: list[Array], case: Case, rng: np.random.Generator
+) -> tuple[Common, list[GraphDraw], Flags]:
+    """Move the graphs of all on a path, by slopes that are often clipped; b is drawn later."""
+    many, one = len(common.rho), np.ones(len(common.rho))
+    rank = np.zeros(many, dtype=np.int64)
+    steps = {"log_size": np.log([0.6]), "information": np.full((1, case.entries), 300.0)}
+    path = begin_path(common, steps, rank, rng)
+    apart = [site.theta - common.theta for site in sites]
+    held = [
+        draw_location_and_scale(Y, graphs(site.theta), NOISE, law_of(Y, case), rng)
+        for site, Y in zip(sites, data, strict=True)
+    ]
+    rows, columns = entry_positions(P, ordered=case.ordered)
+    for _ in range(case.steps + 1):
+        total = {"likelihood": np.zeros(many), "slope": np.zeros((many, case.entries))}
+        for d, (m, b), Y in zip(apart, held, data, strict=True):
+            found, slope = log_likelihood_and_slopes(
+                Y, graphs(path["theta"] + d), m, b, law_of(Y, case), least=-1e12, steepest=8.0
+            )
+            total["likelihood"] += found
+            total["slope"] += slope[:, rows, columns]
+        path, log_chance = advance(path, common, total, one, PRIOR, steps=case.steps)
+    taken = np.log1p(-rng.random(many)) < log_chance
+    moved = replace(common, theta=np.where(taken[:, None], path["theta"], common.theta))
+    new = [replace(site, theta=moved.theta + d) for site, d in zip(sites, apart, strict=True)]
+    return moved, new, taken
+
+
 def law_of(Y: Array, case: Case) -> ErrorLaw:
     """Return the law of a site's errors; exact moments stand for as many records as they say."""
     return ErrorLaw(case.degree, Y.shape[-1])
@@ -210,6 +245,9 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
         if not case.noise:
             common, sites, taken = moved_together(common, sites, data, case, number, rng)
             moved += [taken.sum(), taken.size]
+        if case.steps:
+            common, sites, taken = moved_on_a_path(common, sites, data, case, rng)
+            assert 0.2 < taken.mean() < 0.95
         for i, (n, Y) in enumerate(zip(records, data, strict=True)):
             law, site = ErrorLaw(case.degree, n), sites[i]
             if case.noise:
@@ -244,6 +282,14 @@ def scores(replicates: int, records: tuple[int, ...], rounds: int, seed: int, ca
 def test_the_sampler_keeps_the_prior_invariant() -> None:
     # 48 statistics, two-sided: |z| > 4.5 in one of 3000 runs by chance
     z = scores(12_000, (5, 0, 8), rounds=8, seed=2, case=Case())
+    assert np.max(np.abs(z)) < 4.5
+
+
+@pytest.mark.parametrize(
+    "case", [Case(steps=3), Case(2, steps=3), Case(ordered=True, steps=8)], ids=str
+)
+def test_so_does_it_with_paths(case: Case) -> None:
+    z = scores(6000, (5, 0, 8), rounds=8, seed=4, case=case)
     assert np.max(np.abs(z)) < 4.5
 
 

@@ -1,6 +1,6 @@
 """Exact moments as missing data: a site's graph with normal errors, under noise added once.
 
-As in `secagg.models.sparse_bayes.latent_moments` (Bernstein and Sheldon, NeurIPS 2019), a site
+As in `secagg.models.sparse_bayes.latent.moments` (Bernstein and Sheldon, NeurIPS 2019), a site
 draws its exact moments M = SUM z z', z = (1, u), together with its parameters, given noisy moments
 M + E with E's entries independent normal of known variance. Given the graph Theta and the error
 variances s, the scatter S about the means has a Wishart distribution with nu = n - 1 degrees of

@@ -1,0 +1,1 @@
+"""Draws of exact moments and of what depends on them, given noisy ones."""
