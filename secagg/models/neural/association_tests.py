@@ -31,8 +31,12 @@ def rarity_of(values: Matrix) -> Matrix:
     """Return the share of the rarer value of each variable with two values, infinite for others."""
     high = values == values.max(axis=0)
     two = np.all(high | (values == values.min(axis=0)), axis=0)
-    share = high.mean(axis=0)
-    return np.asarray(np.where(two, np.minimum(share, 1 - share), np.inf))
+    return rarity_of_share(np.where(two, high.mean(axis=0), np.nan))
+
+
+def rarity_of_share(share: Matrix) -> Matrix:
+    """Return the share of the rarer value from that of one of two values; infinite for NaN."""
+    return np.where(np.isnan(share), np.inf, np.minimum(share, 1 - share))
 
 
 def associated(R: Matrix, n: int, owner: NDArray[np.int_], rarity: Matrix, alpha: float) -> Graph:

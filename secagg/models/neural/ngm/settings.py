@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from secagg.contracts import PublicFacts
 from secagg.errors import JobError
@@ -12,6 +15,7 @@ from secagg.models.common.checks import check_numbers
 from secagg.models.neural.ngm.distillation import MAX_SAMPLES
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions
 from secagg.models.neural.ngm.networks import NetworkKind
+from secagg.models.neural.ngm.pooled_graph import Inputs
 from secagg.models.neural.rounds import NetworkRounds
 from secagg.models.neural.site_graphs import Recovery
 
@@ -26,16 +30,22 @@ class NgmSettings(NetworkRounds):
 
     variables: tuple[str, ...] | None = None
     """The columns of the model, at least two. If it is not set, all columns."""
-    edges: tuple[tuple[str, str], ...] | Literal["votes", "all"] = "votes"
-    """The graph. `"votes"`: each site recovers its own, and edges are chosen by votes. `"all"`:
-    every pair of columns. Or a list of pairs of columns, from an expert."""
+    edges: tuple[tuple[str, str], ...] | Literal["pooled", "votes", "all"] = "pooled"
+    """The graph. `"pooled"`: recovered from the pooled moments of all records. `"votes"`: each site
+    recovers its own, and edges are chosen by votes (the paper). `"all"`: every pair of columns. Or
+    a list of pairs of columns, from an expert."""
+    inputs: Inputs | None = None
+    """With network = "masked": which columns the network of a column reads. `"neighbours"`: its
+    neighbours in the graph. `"all"`: all others, whatever the graph. `"best"`: those of the two
+    that predict better, by AICc of linear predictions from the pooled moments. If it is not set,
+    `"best"` with edges = "pooled", otherwise `"neighbours"`."""
     recovery: Recovery = "partial_correlation"
-    """How a site recovers its graph: tests of partial correlations, the graphical lasso, or PC
-    (which needs `pip install 'secagg[graphs]'`)."""
+    """How the graph is recovered from the pooled moments, or by each site: tests of partial
+    correlations, the graphical lasso, or PC (which needs `pip install 'secagg[graphs]'`)."""
     false_edges: float = 0.2
-    """With `"partial_correlation"` and `"pc"`: the largest number of edges that the merged graph
-    would have on average if no two columns were associated, above 0. It determines the level of
-    each test."""
+    """With `"partial_correlation"` and `"pc"`: the largest number of edges that the graph would
+    have on average if no two columns were associated, above 0. It determines the level of each
+    test."""
     votes: int = 2
     """With edges = "votes": the number of sites that must have an edge in their own graph. 1 is the
     union, as in the paper. In simulations with 3 and 10 sites, 2 found the graph best."""
@@ -51,8 +61,8 @@ class NgmSettings(NetworkRounds):
     of the paper's equation 1 for mean instead of summed losses."""
     penalty: float | None = None
     """Precision of the normal prior on the weights of hidden layers, at least 0, in records: the
-    larger, the closer to a linear model. If it is not set, 1; but 20 with edges = "all", where
-    networks have many weights, with learn_from = "samples", and with noise."""
+    larger, the closer to a linear model. If it is not set, 1; but 20 if networks read all other
+    columns and so have many weights, with learn_from = "samples", and with noise."""
     linear_penalty: float = 1.0
     """Precision of the normal prior on the weights of the linear part, at least 0."""
     standardise: bool = True
@@ -79,11 +89,29 @@ class NgmSettings(NetworkRounds):
     """With learn_from = "samples" and noise at the sites: number of noisy steps of a site's
     training, by Adam with `learning_rate` (default 0.03)."""
 
-    def hidden_penalty(self, noised: bool) -> float:
-        """Return `penalty`, or its default. noised: as the function of this name returns"""
+    @property
+    def reads(self) -> Inputs:
+        """`inputs`, or its default."""
+        if self.edges == "all":
+            return "neighbours"
+        pooled = self.edges == "pooled" and self.network == "masked"
+        return self.inputs or ("best" if pooled else "neighbours")
+
+    @property
+    def sums_moments(self) -> bool:
+        """Whether the sites sum their moments, and not only sums and squares."""
+        return self.edges == "pooled" or self.reads == "best"
+
+    def hidden_penalty(self, noised: bool, graph: NDArray[Any] | None = None) -> float:
+        """Return `penalty`, or its default.
+
+        noised: as the function of this name returns; graph: the columns that networks read
+        """
         if self.penalty is not None:
             return self.penalty
-        sure = self.learn_from == "records" and self.edges != "all" and not noised
+        full = graph is not None and np.count_nonzero(graph) == len(graph) * (len(graph) - 1)
+        dense = self.edges == "all" or (self.reads != "neighbours" and full)
+        sure = self.learn_from == "records" and not dense and not noised
         return WEAK_PENALTY if sure else STRONG_PENALTY
 
     def noised(self, public: PublicFacts) -> bool:
@@ -115,6 +143,9 @@ class NgmSettings(NetworkRounds):
             raise JobError("method.votes", f"is more than the {len(public.sites)} sites")
         if not isinstance(self.edges, str):
             edge_positions(layout, self.edges, "method.edges")
+        if self.network == "paper" and self.inputs not in (None, "neighbours"):
+            what = "has an effect only with network = 'masked'"
+            raise JobError("method.inputs", what, "Leave it out.")
         self._check_samples(public)
         if public.clip is not None:
             self._check_noised(public)
@@ -135,10 +166,11 @@ class NgmSettings(NetworkRounds):
 
     def _check_noised(self, public: PublicFacts) -> None:
         """Raise `JobError` for settings that noise does not cover."""
-        if self.standardise or self.edges == "votes":
+        if self.standardise or self.edges == "votes" or self.sums_moments:
             what = "with noise, only the training reads records"
             advice = (
-                "Write standardise = false, and edges = 'all' or a list of pairs. Placement "
+                "Write standardise = false, edges = 'all' or a list of pairs, and no inputs = "
+                "'best'. Placement "
                 "'round' has the noise in the sum; 'site', with learn_from = 'samples', at sites."
             )
             raise JobError("method.standardise", what, advice)
