@@ -56,7 +56,7 @@ from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.inputs import RANK_TOLERANCE
 from secagg.models.graphs.pc_ges import pc, require_causal_learn
 from secagg.models.graphs.pdag import moral_graph
-from secagg.models.neural.association_tests import associated, rarity_of
+from secagg.models.neural.association_tests import associated, kept_by_aic, rarity_of
 from secagg.models.numerics.ebic_graph import ebic_graph
 from secagg.models.numerics.precision import ROUNDING
 
@@ -106,10 +106,12 @@ def graph_of_correlations(
     owner: NDArray[np.int_],
     rarity: Matrix,
     d: int,
-    recovery: Recovery,
+    recovery: Recovery | Literal["aic"],
     alpha: float,
 ) -> Graph:
     """Return the graph of n records with these correlations: shape (d, d), as `site_graph` does.
+
+    recovery: also "aic", which keeps more pairs (`kept_by_aic`) and needs no alpha
 
     R: correlation matrix of the variables that vary; owner, rarity: the column of each, and the
         share of its rarer value (`secagg.models.neural.association_tests`)
@@ -120,6 +122,8 @@ def graph_of_correlations(
         kept, joined = _independent(R, n)
         if recovery == "pc":
             within = _pc_pairs(R[np.ix_(kept, kept)], n, alpha)
+        elif recovery == "aic":
+            within = kept_by_aic(R[np.ix_(kept, kept)], n, owner[kept])
         else:
             within = associated(R[np.ix_(kept, kept)], n, owner[kept], rarity[kept], alpha)
         joined[np.ix_(kept, kept)] |= within

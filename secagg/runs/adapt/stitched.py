@@ -133,7 +133,9 @@ class FinishedNetworks:
         method = make_method(job.method)
         assert isinstance(method, FedNgm)
         layout, graph = ngm_layout(public_facts(job, SITES), names), arrays["graph"] != 0
-        shared = MaskedNetwork(layout, method.hidden, graph, arrays["centre"], arrays["scale"])
+        curved = arrays["curved"] != 0 if "curved" in arrays else None
+        units = arrays["centre"], arrays["scale"]
+        shared = MaskedNetwork(layout, method.hidden, graph, *units, curved=curved)
         return cls(job, session, method, shared, shared.blocks.join(arrays), result)
 
     def with_columns(self, own: OwnColumns) -> Job:

@@ -54,5 +54,6 @@ def replicates(
     start(conditionals, drawn, rng)
     for _ in range(_SWEEPS):
         sweep(conditionals, drawn, rng, shifted=shifted)
-    penalty = networks.hidden_penalty(noised=False, graph=model.graph)
-    return replicates_of(model, drawn, records, penalty, networks.linear_penalty, rng)
+    return replicates_of(
+        model, drawn, records, networks.hidden_penalty(noised=False), networks.linear_penalty, rng
+    )

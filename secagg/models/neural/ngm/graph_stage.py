@@ -20,7 +20,6 @@ from secagg.models.neural.ngm.pooled_graph import (
     PooledRecords,
     moments_field,
     moments_sum,
-    read_columns,
 )
 from secagg.models.neural.ngm.settings import NgmSettings
 from secagg.models.neural.ngm.standardisation import (
@@ -31,6 +30,11 @@ from secagg.models.neural.ngm.standardisation import (
 from secagg.models.neural.site_graphs import site_graph
 
 GRAPH: Final = "graph"
+INPUTS_NOTE: Final = (
+    "Networks also read, as linear terms, columns that the graph does not join "
+    "(`linear_inputs`): they improve predictions, but are no edges. So predictions and queries do "
+    "not assume the independences of the graph."
+)
 
 
 def graph_stage(settings: NgmSettings, layout: NgmLayout, rows: float) -> Stage:
@@ -70,8 +74,9 @@ def after_graph(
     """Return what is found, what sites are told, and the number of records.
 
     total: the sum; empty if there is none because of noise
-    found: votes and edges, shape (pairs,), and what the result says of `inputs`
-    told: the columns that each network reads ("graph"), centre and scale
+    found: votes and edges, shape (pairs,)
+    told: the columns that each network reads ("graph"), those of them that have curves if these are
+        fewer ("curved"), centre and scale
     """
     records = records_in(total) if total else None
     pooled = PooledRecords(total[MOMENTS], layout) if MOMENTS in total else None
@@ -87,9 +92,14 @@ def after_graph(
         edges = np.ones(len(votes), dtype=np.bool_)
     else:
         edges = edge_positions(layout, settings.edges, "method.edges")
-    read, inputs = read_columns(layout.graph(edges), settings.reads, pooled)
-    found = {"votes": votes, "edges": edges.astype(np.uint8), "inputs": inputs}
-    return found, {"graph": read.astype(np.uint8), "centre": centre, "scale": scale}, records
+    graph = layout.graph(edges)
+    told: State = {"graph": graph.astype(np.uint8), "centre": centre, "scale": scale}
+    if settings.reads != "neighbours":
+        by_aic = pooled is not None and settings.reads == "aic"
+        more = pooled.kept_by_aic() if pooled and by_aic else ~np.eye(layout.d, dtype=np.bool_)
+        told |= {"graph": (graph | more).astype(np.uint8), "curved": graph.astype(np.uint8)}
+    found = {"votes": votes, "edges": edges.astype(np.uint8)}
+    return found, told, records
 
 
 def listed_edges(
@@ -106,3 +116,9 @@ def listed_edges(
         for i, j, edge, count in zip(*layout.pairs, found, counts, strict=True)
         if edge
     ]
+
+
+def linear_inputs(layout: NgmLayout, facts: State) -> list[list[str]]:
+    """Return the pairs of columns whose networks read each other although they have no edge."""
+    beyond = facts["graph"] > facts["curved"]
+    return [[layout.names[i], layout.names[j]] for i, j in np.argwhere(np.triu(beyond))]

@@ -70,16 +70,17 @@ from secagg.models.neural.ngm.fit_stage import FIT, calibration, fit_counts, fit
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.graph_stage import (
     GRAPH,
+    INPUTS_NOTE,
     after_graph,
     graph_stage,
     graph_sums,
+    linear_inputs,
     listed_edges,
 )
 from secagg.models.neural.ngm.layout import NgmLayout, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.networks import Network, equation_1, leaks, masked_network, no_facts
 from secagg.models.neural.ngm.penalty import quadratic_penalty
-from secagg.models.neural.ngm.pooled_graph import inputs_note
 from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
 from secagg.models.neural.ngm.standardisation import checked_units
@@ -301,11 +302,12 @@ class FedNgm(NgmSettings):
             "edges": listed_edges(self, layout, state, public.min_sites),
             "parameters": network.blocks.size,
             **({"records": int(counted.records)} if public.clip is None else {}),
-            **state.get("inputs", {}),
             **self.training_summary(training),
         }
-        summary["notes"] = [*inputs_note(state.get("inputs", {})), *summary["notes"]]
-        theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"], graph)
+        if "curved" in state["facts"]:
+            summary["linear_inputs"] = linear_inputs(layout, state["facts"])
+            summary["notes"] = [INPUTS_NOTE, *summary["notes"]]
+        theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
         if isinstance(network, SharedNetwork):
             summary["derivatives"] = leaks(network, graph, theta, self.seed)
         elif self.hidden and penalty > WEAK_PENALTY:
@@ -333,27 +335,36 @@ class FedNgm(NgmSettings):
     def _network(self, layout: NgmLayout, facts: State) -> Network:
         if self.network == "paper":
             return SharedNetwork(layout, self.hidden, facts["centre"], facts["scale"])
-        named = (facts[name].tobytes() for name in ("graph", "centre", "scale"))
+        named = (facts[name].tobytes() for name in ("graph", "centre", "scale", "curved")
+                 if name in facts)  # fmt: skip
         return masked_network(layout, self.hidden, *named)
 
     def _penalty(self, network: Network, facts: State, *, noised: bool = False) -> Penalty:
         if isinstance(network, SharedNetwork):
             return equation_1(network, facts["graph"], self.path_penalty)
-        hidden = self.hidden_penalty(noised, facts.get("graph"))
-        return quadratic_penalty(network.blocks, hidden, self.linear_penalty)
+        return quadratic_penalty(network.blocks, self.hidden_penalty(noised), self.linear_penalty)
 
 
 def _checked_facts(message: Body, layout: NgmLayout, memory: State) -> State:
-    """Return graph and units of a message. Raises `PeerError`, also if they change in a run."""
-    units, graph = checked_units(message, layout.variables, memory), message.get("graph")
-    if not (
-        isinstance(graph, np.ndarray)
-        and graph.dtype == np.uint8
-        and graph.shape == (layout.d, layout.d)
+    """Return graphs and units of a message. Raises `PeerError`, also if they change in a run."""
+    facts = checked_units(message, layout.variables, memory)
+    for name in ("graph", "curved"):
+        if name == "curved" and name not in message:
+            continue
+        graph = message.get(name)
+        if not (
+            isinstance(graph, np.ndarray)
+            and graph.dtype == np.uint8
+            and graph.shape == (layout.d, layout.d)
+        ):
+            raise PeerError("message", "the coordinator's graph has the wrong shape or type")
+        if np.any(graph > 1) or np.any(graph != graph.T) or np.any(np.diag(graph)):
+            raise PeerError("message", "the coordinator's graph is not symmetric and without loops")
+        facts[name] = graph
+    if "graph" in memory and any(
+        (name in facts) != (name in memory)
+        or (name in facts and not np.array_equal(facts[name], memory[name]))
+        for name in ("graph", "curved")
     ):
-        raise PeerError("message", "the coordinator's graph has the wrong shape or type")
-    if "graph" in memory and not np.array_equal(graph, memory["graph"]):
         raise PeerError("message", "the coordinator changed the graph")
-    if np.any(graph > 1) or np.any(graph != graph.T) or np.any(np.diag(graph)):
-        raise PeerError("message", "the coordinator's graph is not symmetric and without loops")
-    return units | {"graph": graph}
+    return facts

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from secagg.contracts import PublicFacts
 from secagg.errors import JobError
@@ -36,9 +33,9 @@ class NgmSettings(NetworkRounds):
     a list of pairs of columns, from an expert."""
     inputs: Inputs | None = None
     """With network = "masked": which columns the network of a column reads. `"neighbours"`: its
-    neighbours in the graph. `"all"`: all others, whatever the graph. `"best"`: those of the two
-    that predict better, by AICc of linear predictions from the pooled moments. If it is not set,
-    `"best"` with edges = "pooled", otherwise `"neighbours"`."""
+    neighbours in the graph. `"aic"`: also each column that AIC keeps in a linear prediction, as a
+    linear term. `"all"`: also all others, as linear terms. If it is not set, `"aic"` with edges =
+    "pooled", otherwise `"neighbours"`."""
     recovery: Recovery = "partial_correlation"
     """How the graph is recovered from the pooled moments, or by each site: tests of partial
     correlations, the graphical lasso, or PC (which needs `pip install 'secagg[graphs]'`)."""
@@ -61,8 +58,8 @@ class NgmSettings(NetworkRounds):
     of the paper's equation 1 for mean instead of summed losses."""
     penalty: float | None = None
     """Precision of the normal prior on the weights of hidden layers, at least 0, in records: the
-    larger, the closer to a linear model. If it is not set, 1; but 20 if networks read all other
-    columns and so have many weights, with learn_from = "samples", and with noise."""
+    larger, the closer to a linear model. If it is not set, 1; but 20 with edges = "all", where
+    networks have many weights, with learn_from = "samples", and with noise."""
     linear_penalty: float = 1.0
     """Precision of the normal prior on the weights of the linear part, at least 0."""
     standardise: bool = True
@@ -95,23 +92,18 @@ class NgmSettings(NetworkRounds):
         if self.edges == "all":
             return "neighbours"
         pooled = self.edges == "pooled" and self.network == "masked"
-        return self.inputs or ("best" if pooled else "neighbours")
+        return self.inputs or ("aic" if pooled else "neighbours")
 
     @property
     def sums_moments(self) -> bool:
         """Whether the sites sum their moments, and not only sums and squares."""
-        return self.edges == "pooled" or self.reads == "best"
+        return self.edges == "pooled" or self.reads == "aic"
 
-    def hidden_penalty(self, noised: bool, graph: NDArray[Any] | None = None) -> float:
-        """Return `penalty`, or its default.
-
-        noised: as the function of this name returns; graph: the columns that networks read
-        """
+    def hidden_penalty(self, noised: bool) -> float:
+        """Return `penalty`, or its default. noised: as the function of this name returns"""
         if self.penalty is not None:
             return self.penalty
-        full = graph is not None and np.count_nonzero(graph) == len(graph) * (len(graph) - 1)
-        dense = self.edges == "all" or (self.reads != "neighbours" and full)
-        sure = self.learn_from == "records" and not dense and not noised
+        sure = self.learn_from == "records" and self.edges != "all" and not noised
         return WEAK_PENALTY if sure else STRONG_PENALTY
 
     def noised(self, public: PublicFacts) -> bool:
@@ -170,7 +162,7 @@ class NgmSettings(NetworkRounds):
             what = "with noise, only the training reads records"
             advice = (
                 "Write standardise = false, edges = 'all' or a list of pairs, and no inputs = "
-                "'best'. Placement "
+                "'aic'. Placement "
                 "'round' has the noise in the sum; 'site', with learn_from = 'samples', at sites."
             )
             raise JobError("method.standardise", what, advice)
