@@ -224,16 +224,13 @@ def _encoded(columns: Columns, table: pd.DataFrame, left_out: str) -> Array:
 
 def cells(kind: str, seeds: range) -> Iterator[tuple[str, str, int]]:
     """Return (column of the table, row, seed); a row of "" gives all rows at once."""
-    for seed in seeds:
-        if kind == "graphs":
-            for sort in SORTS:
-                for K in SITES:
-                    for n in SIZES:
-                        yield f"{sort}, {K} x {n}", "", seed
-        else:
-            for data in DATA:
-                for model in (*MODELS, LINEAR):
-                    yield data, model, seed
+    if kind == "graphs":
+        tables = [(f"{sort}, {K} x {n}", "") for sort in SORTS for K in SITES for n in SIZES]
+    else:
+        tables = [(data, model) for data in DATA for model in (*MODELS, LINEAR)]
+    for column, row in tables:
+        for seed in seeds:
+            yield column, row, seed
 
 
 def main() -> None:
