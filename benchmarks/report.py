@@ -37,6 +37,7 @@ SCRIPTS = {
     "bench_sparse_floor.py": [],
     "bench_fedlin.py": [],
     "bench_networks.py": [],
+    "bench_network_scale.py": [],
 }
 """Each script, and what makes it quick where it knows no --quick."""
 

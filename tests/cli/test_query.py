@@ -62,6 +62,13 @@ def test_intervals_stand_beside_monte_carlo_errors(folder: Path, tmp_path: Path)
     assert out.count("95 % interval") == 2 and out.count(" to ") == 4 and "MCSE" in out
 
 
+def test_a_missing_interval_of_a_rare_level_is_explained(tmp_path: Path) -> None:
+    out = call(ngm_folder(tmp_path / "r", records=20), "--given", "x=30", "--of", "g")
+    table = out.partition("Three columns:")[2].partition("Interval:")[0]
+    assert "95 % interval" in table and " to " not in table
+    assert "fewer than 5 records" in " ".join(out.split())
+
+
 def test_an_exact_answer_says_so(folder: Path) -> None:
     out = call(folder, "--given", "g=2", "--of", "x")
     assert "exact" in out and "MCSE:" not in out

@@ -11,6 +11,7 @@ from secagg.cli.output.tables import Table
 from secagg.cli.output.terminal import show_warnings, standard_output
 from secagg.evidence.numbers import by_error, fixed, percent, significant
 from secagg.evidence.numbers import interval as written_interval
+from secagg.models.neural.ngm.fitted.replicates import MIN_LEVEL_RECORDS
 
 _PROBABILITY_DIGITS = 3
 
@@ -58,8 +59,8 @@ def show_query(answer: Mapping[str, Any]) -> None:
             for i, level in enumerate(row["levels"]):
                 cells = [level["level"], fixed(level["probability"], _PROBABILITY_DIGITS)]
                 if heads:
-                    ends = (fixed(end, _PROBABILITY_DIGITS) for end in level["interval"])
-                    cells.append(written_interval(*ends))
+                    ends = [fixed(end, _PROBABILITY_DIGITS) for end in level.get("interval", ())]
+                    cells.append(written_interval(*ends) if ends else "")
                 cells.append(_error(level["error"]))
                 sampler = ("", "") if i else _sampler(row)
                 table.add_row("" if i else escape(row["column"]), *map(escape, cells), *sampler)
@@ -68,6 +69,11 @@ def show_query(answer: Mapping[str, Any]) -> None:
         "Interval: the sampling error, as if other records of the same kind had been drawn. It "
         "takes the graph as given."
     )
+    if not all("interval" in row["levels"][0] for row in levels):
+        text += (
+            f" A column with a level that fewer than {MIN_LEVEL_RECORDS} records have has none: "
+            "so few do not tell how often the level occurs."
+        )
     if interval["unavailable"]:
         text = f"There are no intervals for the sampling error: {interval['unavailable']}."
     if any(not row["exact"] for row in answer["columns"]):

@@ -29,7 +29,7 @@ class Knowledge:
 
     forbidden, required: bool, (p, p), [i, j] for i -> j; no edge is in both, and the required ones
         form a DAG
-    summary: the keys of the job, for the result
+    summary: the keys of the job, for the result; without columns that are not in the graph
     """
 
     names: tuple[str, ...]
@@ -76,7 +76,7 @@ class KnowledgeSettings:
     def knowledge(
         self, names: Sequence[str], public: PublicFacts, causes: Sequence[str] = ()
     ) -> Knowledge | None:
-        """Return the knowledge about a graph's variables, or None without any.
+        """Return the knowledge about a graph's variables, or None if there is none about them.
 
         names: of the variables; a key may name one of them, or a column for all its indicators.
             Declared columns that are not in the graph have no effect.
@@ -104,8 +104,13 @@ class KnowledgeSettings:
         if not is_acyclic(wanted[:p]):
             what = "the required edges form a cycle"
             raise JobError("method.required", what, "Leave one of them out.")
-        keys = {"tiers": self.tiers, "forbidden": self.forbidden, "required": required}
-        summary = {key: [list(each) for each in value] for key, value in keys.items() if value}
+        tiers = [[name for name in each if reader.has(name)] for each in self.tiers]
+        keys = {"tiers": [each for each in tiers if each]}
+        for key, edges in {"forbidden": self.forbidden, "required": required}.items():
+            keys[key] = [list(edge) for edge in edges if all(map(reader.has, edge))]
+        summary = {key: value for key, value in keys.items() if value}
+        if not summary:
+            return None
         return Knowledge(tuple(names), forbidden, wanted[:p], summary)
 
 
@@ -156,6 +161,10 @@ class _Reader:
             rows = self._positions(cause, key, self.rows)
             found[np.ix_(rows, self._positions(effect, key, self.names))] = True
         return found
+
+    def has(self, name: str) -> bool:
+        """Return whether a declared column is in the graph."""
+        return bool(self._positions(name, "tiers", self.rows))
 
     def _positions(self, name: str, key: str, among: Sequence[str]) -> list[int]:
         """Return the places of a declared column's variables; of none if it is not in the graph."""

@@ -65,7 +65,7 @@ _RECORD_CLIP, _UPDATE_CLIP = 1.0, 10.0
 _AVERAGED = 0.25  # share of the rounds, the last ones, over which noisy parameters are averaged
 _BOUND = 2.0**16  # of a contribution's entries: a larger gradient means that the method diverges
 _NO_RISE = 1e-9  # relative change of a value that may be rounding
-_MAX_ROUNDS = 100_000
+MAX_ROUNDS = 100_000
 _MAX_PARAMETER = 1e6
 _MAX_PARAMETERS = 10_000_000  # each site's sum then has 80 MB
 _MAX_SEED = 2**63 - 1  # of torch's generator
@@ -146,8 +146,8 @@ class NetworkRounds:
         check_numbers(self, {"rounds": 1, "tolerance": 0, "epochs": 1, "momentum": 0, "seed": 0})
         if self.seed > _MAX_SEED:
             raise JobError("method.seed", f"must be at most {_MAX_SEED}")
-        if self.rounds > _MAX_ROUNDS:
-            raise JobError("method.rounds", f"must be at most {_MAX_ROUNDS}")
+        if self.rounds > MAX_ROUNDS:
+            raise JobError("method.rounds", f"must be at most {MAX_ROUNDS}")
         if self.momentum >= 1:
             raise JobError("method.momentum", "must be below 1")
         if self.batch is not None:

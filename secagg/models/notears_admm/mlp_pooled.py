@@ -47,6 +47,7 @@ STOPPING = Stopping(decrease=1e-5, slope=1e-3)
 edges, decreases of 1e-4, 1e-5 and 1e-6 took 440, 870 and 1,700 evaluations, and left 3.5, 2.7 and
 2.4 errors (standard errors 0.4)."""
 ROUNDS = 4000
+_ADVICE = "use a smaller method.penalty or method.ridge"
 
 
 def pooled_search(networks: Networks, ridge: float = RIDGE) -> MlpSearch:
@@ -78,7 +79,8 @@ def pooled_answer(loss: FlatObjective, W: Array, units: Array, unit: float) -> U
     """Return a site's loss and slopes at W. Raises `DataError` beyond their bound."""
     with np.errstate(all="ignore"):
         value, slopes = loss(W)
-    return {"loss": within_bound(np.array([value / unit])), "slopes": within_bound(slopes / units)}
+    sent = {"loss": np.array([value / unit]), "slopes": slopes / units}
+    return {name: within_bound(values, _ADVICE) for name, values in sent.items()}
 
 
 def after_round(

@@ -59,7 +59,7 @@ class MlpSettings(KnowledgeSettings):
     subtracted."""
     zero_diagonal: bool | None = None
     """Forbid from the start that a network uses its own variable (true; false with variant "paper",
-    where the acyclicity constraint prevents it, and with noise)."""
+    where the acyclicity constraint prevents it, and with noise). Always true with `"gradient"`."""
     random_inputs: bool | None = None
     """Start with random weights in the first layers, as the paper's program does (true with variant
     "paper" and with `"gradient"`). If false (with variant "fast"), the search starts without edges,
@@ -153,6 +153,9 @@ class MlpSettings(KnowledgeSettings):
         if self.variant == "paper":
             what = "the paper's algorithm is ADMM"
             raise JobError("method.variant", what, 'Leave it out, or solver = "gradient".')
+        if self.zero_diagonal is False:
+            what = 'must be true with solver = "gradient"'
+            raise JobError("method.zero_diagonal", what, "Leave it out.")
         for name in ("rho1", "rho2", "gamma1", "gamma2"):
             if getattr(self, name) != MlpSettings.__dataclass_fields__[name].default:
                 what = 'has no effect with solver = "gradient"'

@@ -65,12 +65,15 @@ def common_scale(half: Array, deviations: Array) -> Array:
     return half / np.min(own)
 
 
-def within_bound(V: Array) -> Array:
-    """Return V_k unchanged. Raises `DataError` if it is beyond its bound."""
+def within_bound(V: Array, other_advice: str = "use a larger method.rho2") -> Array:
+    """Return V_k unchanged. Raises `DataError` if it is beyond its bound.
+
+    other_advice: what helps if columns are standardised
+    """
     if not np.all(np.abs(V) <= FIELD_BOUND):
         raise DataError(
-            "consensus",
-            "this site's solution has left the range that can be sent: the method diverges",
-            "Set method.standardise = true, or use a larger method.rho2.",
+            "this site",
+            "its slopes have left the range that can be sent: the method diverges",
+            f"Set method.standardise = true, or {other_advice}.",
         )
     return V

@@ -30,6 +30,8 @@ is zero for them, too.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,6 +44,7 @@ _RANK_TOLERANCE = 1e-12
 """Singular values below this share of the largest are rounding, for columns of length 1. Rounding
 of up to a million records with 64-bit numbers is smaller."""
 _STEPS = 10  # of the truncated power method; it hardly ever takes more than three
+_NUMBERS = 1 << 22  # in the largest array of the search
 
 
 def on_leverage(
@@ -103,12 +106,26 @@ def groups_are_possible(
 ) -> bool:
     """Return whether some group of so many persons could have a leverage of 1.
 
-    The leverage of a group is at most the sum of its rows' leverages, because the eigenvalues are
-    not negative and add up to this sum. In a table of many persons, no search is needed.
+    Two bounds can rule it out: in a table of many persons, one of them does, without a search.
+    The leverage of a group is an eigenvalue of the group's rows and columns of the hat matrix H.
+
+    * It is at most their trace, because no eigenvalue is negative.
+    * It is at most the largest sum of |H_pq| over persons q of the group, for a person p of it
+      (Feingold and Varga 1962, Pacific Journal of Mathematics 12, theorem 2). |H_pq| is the
+      Frobenius norm of the rows of p and columns of q: at most the root of both traces' product.
     """
-    own = (basis**2).sum(axis=1)
-    together = own if persons is None else np.bincount(persons, own)
-    return float(np.sort(together)[::-1][:size].sum()) > GROUP_LEVERAGE
+    of_row = np.arange(len(basis)) if persons is None else persons
+    traces = np.bincount(of_row, (basis**2).sum(axis=1))
+    largest = np.sort(traces)[::-1][:size]
+    if not largest.sum() > GROUP_LEVERAGE:
+        return False
+    for p in np.flatnonzero(np.sqrt(traces) * np.sqrt(largest).sum() > GROUP_LEVERAGE):
+        squares = (basis[of_row == p] @ basis.T) ** 2
+        norms = np.sqrt(np.bincount(of_row, squares.sum(axis=0)))
+        others = np.sort(np.delete(norms, p))[::-1][: size - 1]
+        if norms[p] + others.sum() > GROUP_LEVERAGE:
+            return True
+    return False
 
 
 def group_leverage(
@@ -125,30 +142,65 @@ def group_leverage(
     if size < 1 or not basis.size:
         return 0.0
     of_row = np.arange(len(basis)) if persons is None else persons
-    count = int(of_row.max()) + 1
-    if size >= count:
+    order, sizes = np.argsort(of_row, kind="stable"), np.bincount(of_row)
+    if size >= len(sizes):
         return 1.0
+    search = _Search(basis[order], np.cumsum(sizes) - sizes, sizes, size)
     at = basis.T @ z  # z in the coordinates of the basis
     together = np.bincount(of_row, (basis**2).sum(axis=1))
     likely = np.flatnonzero(together >= GROUP_LEVERAGE / size)
-    starts = [
-        basis[np.isin(of_row, likely)],
-        *(at[:, i] - at[:, i + 1 :].T for i in range(at.shape[1] - 1)),
-    ]
+    records = [basis[np.isin(of_row, likely)]]
     if persons is not None:
-        starts += [_leverage(basis[of_row == person])[1][np.newaxis] for person in likely]
+        records += [_leverage(basis[of_row == person])[1][np.newaxis] for person in likely]
+    pairs = (at[:, i] - at[:, i + 1 :].T for i in range(at.shape[1] - 1))
     best = 0.0
-    for start in np.concatenate(starts):
-        combination, found = start, 0.0
-        for _ in range(_STEPS):
-            weights = np.bincount(of_row, (basis @ combination) ** 2, count)
-            group = np.argpartition(-weights, size)[:size]
-            rows = group if persons is None else np.flatnonzero(np.isin(of_row, group))
-            last = found
-            found, combination = _leverage(basis[rows])
-            if found <= last * (1 + 1e-9):
-                break
-        best = max(best, found)
-        if best > GROUP_LEVERAGE:
-            break
+    for starts in chain([np.concatenate(records)], pairs):
+        for block in range(0, len(starts), search.at_once):
+            best = max(best, search.from_starts(starts[block : block + search.at_once]))
+            if best > GROUP_LEVERAGE:
+                return min(best, 1.0)
     return min(best, 1.0)
+
+
+class _Search:
+    """The truncated power method, from many combinations at once.
+
+    basis: orthonormal columns; the rows of a person stand together
+    first, sizes: each person's first row, and number of rows
+    size: number of persons in a group
+    """
+
+    def __init__(
+        self,
+        basis: NDArray[np.float64],
+        first: NDArray[np.intp],
+        sizes: NDArray[np.intp],
+        size: int,
+    ) -> None:
+        most = int(sizes.max())
+        steps = np.arange(most)
+        self._rows = np.where(steps < sizes[:, None], first[:, None] + steps, len(basis))
+        self._padded = np.vstack(
+            [basis, np.zeros(basis.shape[1])]
+        )  # a row of zeros changes nothing
+        self._basis, self._first, self._size = basis, first, size
+        self.at_once = max(1, _NUMBERS // max(len(basis), size * most * basis.shape[1]))
+
+    def from_starts(self, combinations: NDArray[np.float64]) -> float:
+        """Return the largest leverage found. combinations: shape (starts, dimensions)."""
+        best, last = 0.0, np.zeros(len(combinations))
+        for _ in range(_STEPS):
+            squares = (self._basis @ combinations.T) ** 2
+            weights = np.add.reduceat(squares, self._first, axis=0).T
+            groups = np.argpartition(-weights, self._size, axis=1)[:, : self._size]
+            rows = self._padded[self._rows[np.sort(groups)].reshape(len(groups), -1)]
+            eigenvalues, vectors = np.linalg.eigh(rows @ rows.transpose(0, 2, 1))
+            found = eigenvalues[:, -1]
+            best = max(best, float(found.max(initial=0.0)))
+            rising = found > last * (1 + 1e-9)
+            if best > GROUP_LEVERAGE or not rising.any():
+                break
+            # The right singular vector of the group's rows, up to its length.
+            combinations = np.einsum("smd,sm->sd", rows[rising], vectors[rising, :, -1])
+            last = found[rising]
+        return best

@@ -50,7 +50,7 @@ from secagg.models.neural.ngm.method import FedNgm
 from secagg.models.neural.ngm.revealer import ASK_THE_REFIT, FedNgr, refitted
 from secagg.models.neural.torch_module import TorchModule
 from secagg.runs.networks.cells import ModelCells
-from secagg.runs.networks.sampling_error import replicates, why_no_interval
+from secagg.runs.networks.sampling_error import note_on_ending, replicates, why_no_interval
 
 QUERY_EFFORT = Effort(chains=40, warm_up=200, sweeps=1000)
 PREDICT_EFFORT = Effort(chains=40, warm_up=50, sweeps=50)
@@ -110,6 +110,9 @@ class FinishedNgmRun:
         edges, notes = tuple(summary["edges"]), tuple(map(str, summary["notes"]))
         if isinstance(method, FedNgr):  # that path norms are shrunk does not matter to a query
             notes = tuple(n for n in notes if n != shrunk_note("path norms", ASK_THE_REFIT))
+        ended = summary.get("refit_status" if isinstance(method, FedNgr) else "status")
+        if note := note_on_ending(ended):
+            notes = (note, *notes)
         return cls(job, model, cells, edges, notes, networks, records, why)
 
     @classmethod

@@ -14,6 +14,7 @@ from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.fitted.replicates import MAX_PARAMETERS, Replicates, replicates_of
 from secagg.models.neural.ngm.fitted.sampling import start, sweep
 from secagg.models.neural.ngm.method import FedNgm
+from secagg.models.neural.rounds import PARAMETER_LIMIT
 
 _DRAWN: Final = 8192  # records, of which each replicate is made
 _SWEEPS: Final = 100
@@ -40,6 +41,19 @@ def why_no_interval(
     if largest > MAX_PARAMETERS:
         return f"a column's network has {largest} parameters; {MAX_PARAMETERS} is the limit"
     return ""
+
+
+def note_on_ending(status: str | None) -> str:
+    """Return a note if the networks' training ended before its optimum; "" if not.
+
+    status: how it ended, None if that is not known
+    """
+    if status not in {"out of rounds", PARAMETER_LIMIT}:
+        return ""
+    return (
+        f"The networks' training ended before it converged ({status}). Means, probabilities and "
+        "intervals do not account for what is missing. Allow more rounds."
+    )
 
 
 def replicates(

@@ -9,6 +9,7 @@ import pytest
 from secagg.contracts import Result
 from secagg.errors import UsageError
 from secagg.models.common.posterior_summary import (
+    chains_agree,
     median,
     number,
     sampling_warnings,
@@ -144,3 +145,8 @@ class TestArviz:
     def test_a_result_without_draws(self) -> None:
         with pytest.raises(UsageError):
             to_arviz(Result({"terms": []}))
+
+
+def test_chains_agree_up_to_an_r_hat_of_1_05() -> None:
+    """The limit that pages state; of quantities without an R-hat nothing speaks against it."""
+    assert chains_agree(1.05) and chains_agree(None) and not chains_agree(1.0501)

@@ -7,6 +7,7 @@ from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs import golem as module
 from secagg.models.graphs.acyclicity import acyclic_edges, is_acyclic
 from secagg.models.graphs.golem import golem, golem_objective
+from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.numerics.lbfgs import FinitePoint
 
@@ -100,6 +101,18 @@ def test_strong_signal_is_recovered(simulate, equal_variances: bool) -> None:
         assert fit.converged
         assert fit.method == ("golem-ev" if equal_variances else "golem-nv")
         assert compare_graphs(fit.directed, network.truth).shd == 0
+
+
+@BOTH
+def test_a_forbidden_edge_has_the_weight_0(simulate, equal_variances: bool) -> None:
+    """The true edges are forbidden, which the search would otherwise find."""
+    network = simulate(7, 8, 9, 5000)
+    true = network.truth > 0
+    known = Knowledge(network.moments.names, true, np.zeros_like(true), {})
+    fit = golem(
+        network.moments, standardise=False, equal_variances=equal_variances, knowledge=known
+    )
+    assert true.any() and not fit.weights[true].any() and fit.weights.any()
 
 
 @BOTH

@@ -212,6 +212,14 @@ def test_keys_name_columns_or_single_variables() -> None:
     np.testing.assert_array_equal(some.forbidden, [[False, False], [True, False]])
 
 
+def test_the_result_repeats_no_knowledge_about_columns_outside_the_graph() -> None:
+    """A required edge to such a column is not there, and the result must not say so."""
+    known = read(tiers=(("age", "dead"), ("ward",)), required=(("age", "dead"),))
+    assert known is not None
+    assert known.summary == {"tiers": [["age"], ["ward"]]} and "dead" not in known.note()
+    assert read(required=(("age", "dead"),)) is None
+
+
 @pytest.mark.parametrize(
     ("keys", "where", "what"),
     [

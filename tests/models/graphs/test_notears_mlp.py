@@ -34,6 +34,23 @@ def test_the_gradient_agrees_with_differences(numerical_gradient) -> None:
     np.testing.assert_allclose(objective(theta)[1], numerical, rtol=0, atol=error)
 
 
+def test_a_problem_starts_with_the_loss_at_its_start() -> None:
+    """It is not computed again, so the search must have kept that of the right networks."""
+    networks = Networks(3, 2, 0.01)
+    loss = squared_loss(networks, parabola(60), 60)
+    search = mlp_search.MlpSearch(networks, 0.01, 1e-8, mlp_search.Stopping(1e-4, 1e-3))
+    start = networks.initial(np.random.default_rng(0), random_inputs=True)
+    state, problems, moved = search.begin(start), 0, 0
+    while not state["done"]:
+        state = search.told(state, *loss(state["trial"]))
+        if state["problems"] > problems:
+            problems, moved = state["problems"], moved + bool(np.any(state["theta"] != start))
+            start, (value, slopes) = state["theta"], loss(state["theta"])
+            assert state["at_theta"]["loss"] == value
+            np.testing.assert_array_equal(state["at_theta"]["slopes"], slopes)
+    assert moved >= 2
+
+
 def test_effects_invisible_to_a_linear_model_are_found(of_rows) -> None:
     found = 0
     for seed in range(5):

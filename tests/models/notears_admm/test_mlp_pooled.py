@@ -11,7 +11,7 @@ from support.methods.playing import Played, play, rows_of
 import secagg
 from secagg.contracts import DisclosureKind, PublicFacts, Result, State, Variable
 from secagg.core.randomness import seeded_random, system_random
-from secagg.errors import JobError
+from secagg.errors import DataError, JobError
 from secagg.experiments.simulated_graphs import erdos_renyi_dag, mlp_rows
 from secagg.models.graphs.metrics import compare_graphs
 from secagg.models.graphs.mlp import Networks, squared_loss
@@ -94,12 +94,20 @@ def test_too_few_rounds_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rho1": 1.0}, {"rho2": 1.0}, {"gamma1": 1.5}, {"gamma2": 1.5}, {"variant": "paper"}]
-)
+    "wrong",
+    [{"rho1": 1.0}, {"rho2": 1.0}, {"gamma1": 1.5}, {"gamma2": 1.5}, {"variant": "paper"},
+     {"zero_diagonal": False}],
+)  # fmt: skip
 def test_settings_of_admm_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(JobError) as refused:
         NotearsMlpAdmm(solver="gradient", **wrong).stages(PUBLIC)
     assert refused.value.where == f"method.{next(iter(wrong))}"
+
+
+def test_a_loss_beyond_its_bound_is_not_blamed_on_a_setting_of_admm() -> None:
+    with pytest.raises(DataError) as refused:
+        run(np.split(records()[1], [75]), penalty=1e30, rounds=50)
+    assert "rho2" not in refused.value.advice and "method.penalty" in refused.value.advice
 
 
 def test_sums_tell_of_the_pooled_records_only() -> None:

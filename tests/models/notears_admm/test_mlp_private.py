@@ -71,6 +71,13 @@ def test_settings_without_a_meaning_or_out_of_range_are_refused(settings, where)
     assert caught.value.where == where
 
 
+def test_a_forbidden_edge_has_no_weight_under_noise_either() -> None:
+    weights = run(job(forbidden=[["x", "y"]]), tables(), random=replayable_random(1)).result.arrays[
+        "weights"
+    ]
+    assert weights[0, 1] == 0 and np.all(weights[[0, 1], [2, 0]] > 0)
+
+
 @pytest.mark.parametrize("name", ["clip", "learning_rate", "sampling_rate"])
 def test_settings_of_noise_are_refused_without_it(name):
     raw = job(**{name: 0.5})

@@ -254,15 +254,39 @@ def test_the_first_level_can_be_the_rare_one(few: int) -> None:
         assert found.allowed is without_policy
 
 
-def test_a_search_is_left_out_only_where_no_group_can_exist() -> None:
-    """The sum of the largest leverages of records bounds the leverage of a group."""
+@pytest.mark.parametrize("by_person", [False, True])
+def test_a_search_is_left_out_only_where_no_group_can_exist(by_person: bool) -> None:
+    """Both bounds, against all groups of three: also where one of them is just above the limit."""
     rng = np.random.default_rng(6)
-    for _ in range(20):
-        basis = np.linalg.qr(rng.normal(size=(12, 3)) ** 3)[0]
-        largest = max(np.linalg.norm(basis[list(g)], 2) ** 2 for g in combinations(range(12), 3))
-        bound = float(np.sort((basis**2).sum(axis=1))[-3:].sum())
-        assert largest <= bound + 1e-12
-        assert groups_are_possible(basis, 3) is (bound > GROUP_LEVERAGE)
+    left_out = 0
+    for _ in range(60):
+        rows = 24 if by_person else 12
+        persons = np.arange(rows) % 12
+        basis = np.linalg.qr(rng.normal(size=(rows, 3)) ** 3)[0]
+        groups = [np.isin(persons, group) for group in combinations(range(12), 3)]
+        largest = max(np.linalg.norm(basis[rows], 2) ** 2 for rows in groups)
+        scaled = basis * np.sqrt(rng.uniform(0.5, 1.3) / largest)  # leverages on both sides of 1
+        possible = groups_are_possible(scaled, 3, persons if by_person else None)
+        reached = max(np.linalg.norm(scaled[rows], 2) ** 2 for rows in groups) > GROUP_LEVERAGE
+        assert possible or not reached
+        left_out += not possible
+    assert left_out > 0
+
+
+def test_a_group_of_equal_records_reaches_both_bounds() -> None:
+    """Each of the four has a leverage of 1/4, and so has each pair of them."""
+    basis = np.zeros((30, 1))
+    basis[3:7] = 0.5
+    assert groups_are_possible(basis, 4) and not groups_are_possible(basis, 3)
+    assert groups_are_possible(np.repeat(basis, 2, axis=0) / np.sqrt(2), 4, np.arange(60) // 2)
+
+
+def test_few_of_many_rows_and_columns_are_ruled_out_without_a_search() -> None:
+    """The trace does not rule them out: 10 leverages of a quarter add up to more than 1."""
+    basis = np.linalg.qr(np.random.default_rng(7).normal(size=(800, 160)))[0]
+    assert np.sort((basis**2).sum(axis=1))[-10:].sum() > 2
+    assert not groups_are_possible(basis, 9)
+    assert not groups_are_possible(basis, 9, np.arange(800))
 
 
 def test_the_leverage_of_a_group_is_found() -> None:

@@ -203,6 +203,17 @@ def test_without_anything_given_a_share_has_nearly_its_binomial_error(
         assert error * 0.7 < (high - low) / 2 < 1.8 * error
 
 
+def test_a_level_that_hardly_any_record_has_gives_no_interval_for_its_column() -> None:
+    """20 % of 20 records are fewer than five. The other columns keep their intervals."""
+    result = ngm_result()
+    result.summary["records"] = 20
+    few = FinishedNgmRun.of(parse_job(ngm_job()), result)
+    answer = few.query({"x": 0.8}, ["g", "y"], effort=FEW, random=replayable_random(0))
+    assert answer["interval"]["unavailable"] is None
+    assert not any("interval" in level for level in answer["columns"][0]["levels"])
+    assert "mean_interval" in answer["columns"][1]
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -222,6 +233,18 @@ def test_where_an_error_is_not_known_there_is_no_interval(changed: dict[str, Any
         result.summary["records"] = changed.pop("records")
     answer = FinishedNgmRun.of(parse_job(ngm_job() | changed), result).query({"g": "2"}, ["x"])
     assert answer["interval"]["unavailable"] and "mean_interval" not in answer["columns"][0]
+
+
+@pytest.mark.parametrize("name", ["fedngm", "fedngr"])
+def test_a_query_says_that_training_ended_before_its_optimum(name: str) -> None:
+    result, key = ngm_result(), "status" if name == "fedngm" else "refit_status"
+    arrays = {f"{REFITTED}{name}": array for name, array in result.arrays.items()}
+    job = parse_job(ngm_job() | {"method": {"name": name}})
+    for status, notes in (("converged", 1), ("out of rounds", 2), ("parameter limit reached", 2)):
+        ended = Result(result.summary | {key: status}, {**result.arrays, **arrays})
+        answer = FinishedNgmRun.of(job, ended).query({"g": "2"}, ["x"])
+        assert len(answer["run"]["notes"]) == notes
+        assert (status in answer["run"]["notes"][0]) == (notes == 2)
 
 
 def test_a_folder_is_read(tmp_path: Path, run: FinishedNgmRun) -> None:

@@ -87,8 +87,9 @@ def row_size(d: int) -> int:
 
 
 def covariances(triangles: Array, d: int) -> Array:
-    """Return covariance matrices (n, d, d) of upper triangles (n, d (d + 1) / 2), without negative
-    eigenvalues from rounding. Raises `PeerError` if one is no covariance.
+    """Return covariance matrices (n, d, d) of upper triangles (n, d (d + 1) / 2).
+
+    Negative eigenvalues that rounding may cause are kept. Raises `PeerError` for larger ones.
     """
     upper = np.triu_indices(d)
     full = np.zeros((len(triangles), d, d))

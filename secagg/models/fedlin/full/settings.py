@@ -8,6 +8,7 @@ from secagg.contracts import PublicFacts
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
 from secagg.models.fedlin.base import FedLinModel
+from secagg.models.fedlin.full.hamiltonian import CHAINS
 from secagg.models.fedlin.full.posterior import row_size
 
 MIN_SITES = 3
@@ -29,8 +30,9 @@ class FullSettings(FedLinModel):
     """Scale of the half-t prior of each coefficient's standard deviation between sites, in the
     units analysed. The prior has 2 degrees of freedom; correlations are uniform."""
     points: int = 0
-    """Number of draws, at least 64, usually 1000, at which sites add their exact likelihoods. 0
-    takes all sites' designs for equal in the posterior, which reveals less."""
+    """Number of draws, at least 64, usually 1000 and at most 16 times `draws`, at which sites add
+    their exact likelihoods. 0 takes all sites' designs for equal in the posterior, which reveals
+    less."""
     draws: int = 1000
     """Number of draws of each chain, of the shared parameters that sites get, and of each site's
     coefficients, at least 100."""
@@ -54,6 +56,9 @@ class FullSettings(FedLinModel):
             raise JobError("method.level", "must be above 0 and below 1: 0.9 is 90 %")
         if 0 < self.points < _MIN_POINTS:
             raise JobError("method.points", f"must be 0, or at least {_MIN_POINTS}")
+        if self.points > CHAINS * self.draws:
+            what = f"{self.points} are more than the {CHAINS * self.draws} draws of all chains"
+            raise JobError("method.points", what, "Take fewer, or more method.draws.")
         if len(public.sites) < MIN_SITES:
             what = f"has {len(public.sites)} sites, and fedlin_full needs {MIN_SITES}"
             raise JobError("sites", what, "With two, each site's sums would show the other's.")

@@ -67,9 +67,10 @@ def precision(known: SufficientStatistics, Sigma: Array) -> tuple[Array, Array]:
     if known.records == 0:
         return np.zeros((d, d)), np.zeros(d)
     R, z = pseudo_observation(known)
-    gain = np.linalg.solve(np.eye(len(R)) + R @ Sigma @ R.T, np.column_stack([R, z]))
-    A = R.T @ gain[:, :d]
-    return (A + A.T) / 2, R.T @ gain[:, d]
+    values, vectors = _spectrum(R, Sigma[None], np.ones(1))
+    rotated = vectors[0].T @ np.column_stack([R, z])
+    A = (rotated[:, :d].T / values[0]) @ rotated
+    return (A[:, :d] + A[:, :d].T) / 2, A[:, d]
 
 
 def log_likelihoods(known: SufficientStatistics, mu: Array, Sigma: Array, ratio: Array) -> Array:
@@ -80,11 +81,10 @@ def log_likelihoods(known: SufficientStatistics, mu: Array, Sigma: Array, ratio:
     if known.records == 0:
         return np.zeros(len(mu))
     R, z = pseudo_observation(known)
-    W = _spread(R, Sigma) + ratio[:, None, None] * np.eye(len(R))
-    off = z - mu @ R.T
-    _, log_det = np.linalg.slogdet(W)
-    squares = np.sum(off * np.linalg.solve(W, off[:, :, None])[:, :, 0], axis=1)
-    return np.asarray(-(log_det + squares) / 2, dtype=np.float64)
+    values, vectors = _spectrum(R, Sigma, ratio)
+    off = ((z - mu @ R.T)[:, None] @ vectors)[:, 0]
+    level = np.sum(np.log(values) + off**2 / values, axis=1)
+    return np.asarray(-level / 2, dtype=np.float64)
 
 
 def coefficient_draws(
@@ -104,12 +104,19 @@ def coefficient_draws(
         return theta, mu.mean(axis=0)
     R, z = pseudo_observation(known)
     error = np.sqrt(ratio)[:, None] * rng.standard_normal((count, len(R)))
-    W = _spread(R, Sigma) + ratio[:, None, None] * np.eye(len(R))
+    each, vectors = _spectrum(R, Sigma, ratio)
     off = np.stack([z - (theta @ R.T + error), z - mu @ R.T], axis=2)
-    moved = Sigma @ R.T @ np.linalg.solve(W, off)
+    off = np.swapaxes(vectors, 1, 2) @ off / each[:, :, None]
+    moved = Sigma @ R.T @ (vectors @ off)
     return theta + moved[:, :, 0], (mu + moved[:, :, 1]).mean(axis=0)
 
 
-def _spread(R: Array, Sigma: Array) -> Array:
-    """Return R Sigma R' (draws, i, i)."""
-    return np.asarray(R @ Sigma @ R.T, dtype=np.float64)
+def _spectrum(R: Array, Sigma: Array, ratio: Array) -> tuple[Array, Array]:
+    """Return eigenvalues (draws, i) and eigenvectors (draws, i, i) of R Sigma R' + r I.
+
+    No eigenvalue is below r, whatever Sigma is. Sigma may have negative eigenvalues as large as
+    rounding. If one were kept, it could cancel r at one site, and that site's terms would exceed
+    all others.
+    """
+    values, vectors = np.linalg.eigh(R @ Sigma @ R.T)
+    return np.maximum(values, 0.0) + ratio[:, None], vectors

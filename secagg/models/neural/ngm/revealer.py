@@ -105,7 +105,7 @@ from secagg.models.neural.ngm.standardisation import (
     standardisation_sums,
 )
 from secagg.models.neural.optimisers import adam_lengths
-from secagg.models.neural.rounds import TRAIN, NetworkRounds, network_facts
+from secagg.models.neural.rounds import MAX_ROUNDS, TRAIN, NetworkRounds, network_facts
 from secagg.models.neural.torch_import import require_torch
 
 UNITS, REFIT = "units", "refit"
@@ -212,6 +212,8 @@ class FedNgr:
         stages = [self._training.train_stage(self._network(layout, None).blocks.size, exact)]
         if self.refit:
             check_numbers(self, {"refit_rounds": 1, "refit_penalty": 0})
+            if self.refit_rounds > MAX_ROUNDS:
+                raise JobError("method.refit_rounds", f"must be at most {MAX_ROUNDS}")
             of_graph = {stage.name: stage for stage in self.networks.stages(exact)}
             stages += [replace(of_graph[TRAIN], name=REFIT), of_graph[FIT]]
         if not self.standardise:

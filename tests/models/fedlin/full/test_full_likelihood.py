@@ -13,7 +13,12 @@ from secagg.models.fedlin.full.equal_sites import NU, EqualSites
 from secagg.models.fedlin.full.hamiltonian import Target
 from secagg.models.fedlin.full.hypothesis_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.full.posterior import SharedDraws, covariances, weights_of
-from secagg.models.fedlin.full.site_sums import agreement_sums, log_likelihoods
+from secagg.models.fedlin.full.site_sums import (
+    agreement_sums,
+    coefficient_draws,
+    log_likelihoods,
+    precision,
+)
 from secagg.models.fedlin.site import Site
 
 SIZES = (5, 40, 2, 15, 9)  # the third site has fewer records than coefficients
@@ -185,3 +190,30 @@ def test_a_matrix_that_is_no_covariance_is_refused() -> None:
     row = np.array([[0.0, 0.0, 1.0, 0.5, 1.0, -1.0]])
     with pytest.raises(PeerError):
         SharedDraws.read(row, 2)
+
+
+def test_a_covariance_that_rounding_made_negative_singles_out_no_site() -> None:
+    """An eigenvalue of minus C_kjj would be a pole of A_k, and its site's terms the whole sum."""
+    X, y = records((200,), 2, 5)[0]
+    site = statistics(X, y, 1.0)
+    own = np.linalg.inv(site.gram)[0, 0]
+    Sigma = np.diag([-own * (1 + 1e-6), 1e10 * own])
+    (read,) = covariances(Sigma[np.triu_indices(2)][None], 2)  # no larger than rounding
+    A, slope = precision(site, read)
+    assert np.all(np.linalg.eigvalsh(site.gram - A) > -1e-6 * np.max(site.gram))
+    assert np.all(np.linalg.eigvalsh(A) > -1e-6 * np.max(site.gram))
+    assert np.max(np.abs(slope)) <= 2 * np.max(np.abs(site.cross))
+    mu, Sigmas = np.zeros((2, 2)), np.array([read, np.diag([0.0, read[1, 1]])])
+    level = log_likelihoods(site, mu, Sigmas, np.ones(2))
+    assert level[0] == pytest.approx(level[1], rel=1e-3)
+    rng = np.random.default_rng(0)
+    theta, mean = coefficient_draws(site, mu[:1], Sigmas[:1], np.ones(1), rng)
+    assert abs(theta[0, 0]) < 10 > abs(mean[0])
+
+
+def test_a_site_answers_a_covariance_of_any_size() -> None:
+    """I + R Sigma R' may be singular in float64."""
+    X, y = records((200,), 2, 5)[0]
+    for size in 10.0 ** np.arange(15, 30):
+        A, _ = precision(statistics(X, y, 1.0), size * np.outer([1, 0.3], [1, 0.3]))
+        assert np.all(np.isfinite(A))

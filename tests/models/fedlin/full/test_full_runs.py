@@ -128,7 +128,7 @@ def test_results_name_components_tests_and_units() -> None:
 @pytest.mark.parametrize(
     "settings",
     [{"rounds": 1}, {"draws": 99}, {"points": 10}, {"level": 1.0}, {"sd_scale": 0.0},
-     {"points": 10**7}, {"seed": -1}],
+     {"points": 1601}, {"points": 10**7}, {"seed": -1}],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     tables = linear_tables((12, 15, 9), 2)
@@ -136,3 +136,25 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(JobError) as refused:
         plan_job(parse_job(fedlin_job({**FULL, **settings}, bounds(tables))), tables)
     assert refused.value.where == f"method.{key}"
+
+
+def test_what_is_shown_are_quantiles_of_the_draws_at_the_level() -> None:
+    tables = linear_tables((30, 25, 40, 20), 2)
+    method = {**FULL, "scale": "own", "intercept": "none", "noise_sd": 1.0, "level": 0.6}
+    result, _ = simulated(method, bounds(tables), tables)
+    mu, Sigma = result.arrays["draws_mu"], result.arrays["draws_covariance"]
+    sd = np.sqrt(np.diagonal(Sigma, axis1=1, axis2=2))
+    correlation = Sigma[:, 0, 1] / sd.prod(axis=1)
+    drawn = [*mu.T, *sd.T, correlation]
+    for row, values in zip(result.summary["shared"], drawn, strict=True):
+        shown = [row["low"], row["estimate"], row["high"]]
+        np.testing.assert_allclose(shown, np.quantile(values, [0.2, 0.5, 0.8]), rtol=1e-3)
+
+
+def test_sites_whose_predictors_do_not_vary_do_not_count() -> None:
+    tables = linear_tables((30, 25, 40, 20), 1)
+    for site in ("s000", "s001"):
+        tables[site]["x0"] = 1.0
+    with pytest.raises(UsageError) as few:
+        simulated(FULL, bounds(tables), tables)
+    assert "only 2 sites" in few.value.what

@@ -200,7 +200,7 @@ def test_a_site_answers_one_graph_only_in_the_refit() -> None:
         threshold=[-0.1],
         rounds=[0],
         learning_rate=[0.0],
-        refit_rounds=[0],
+        refit_rounds=[0, 10**6],
         refit_penalty=[-1.0],
     ),
 )

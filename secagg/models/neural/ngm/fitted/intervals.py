@@ -43,9 +43,12 @@ def sampling_errors(
 ) -> dict[int, Array]:
     """Return the standard errors of each target's mean, shape (1,), or of its levels' logits.
 
+    A target with a level that hardly any record has (`Replicates.rare`) has none.
+
     Arguments as for `secagg.models.neural.ngm.fitted.queries.query`.
     """
     model, known = conditionals[0].model, ~np.isnan(given)
+    targets = [t for t in targets if t not in replicates.rare]
     drawn = [t for t in targets if not np.all(known[model.graph[t]])]
     count = 1 + REPLICATES
     found: dict[int, Array] = {}

@@ -54,6 +54,7 @@ from secagg.models.neural.ngm.fitted.residuals import GROUPS, PRIOR_RECORDS, gro
 REPLICATES: Final = 200
 MAX_PARAMETERS: Final = 2000
 """Of one column's network; (6) needs the square of this number."""
+MIN_LEVEL_RECORDS: Final = 5
 _CHUNK = 1024  # drawn records whose derivatives are in memory together
 _NO_CURVATURE = 1e-12  # a smaller share of the largest curvature is rounding
 
@@ -88,11 +89,14 @@ class Replicates:
     """Replicates of all networks.
 
     log_sd: the deviations of log sd, shape (continuous columns, replicates)
+    rare: the columns with a level that fewer than `MIN_LEVEL_RECORDS` of the N records have by the
+        model. Its logit has almost no curvature, and (6) would not be its error
     """
 
     model: FittedNgm
     networks: tuple[ReplicatedNetwork, ...]
     log_sd: Array
+    rare: frozenset[int] = frozenset()
 
     def of_states(self, states: int) -> FittedNgm:
         """Return a model of which every replicate has so many states, one after the other."""
@@ -114,7 +118,7 @@ def replicates_of(
     """
     S = drawn.z.shape[1]
     xi = _draws(S, rng) * np.sqrt(records / S)
-    networks, log_sd = [], np.zeros((len(model.sd), len(xi)))
+    networks, log_sd, rare = [], np.zeros((len(model.sd), len(xi))), set[int]()
     for number, network in enumerate(model.networks):
         column = _Column(Conditional(model, number), network, drawn)
         precision = network.precisions(hidden, linear)
@@ -122,13 +126,16 @@ def replicates_of(
         H, slopes = column.curvature(), column.slopes(xi)
         delta = (slopes + eta) @ _inverse(H * records / S + np.diag(precision))
         shifts = np.zeros((0, GROUPS))
-        if not column.of.levels:
+        if column.of.levels:
+            if records * column.least_share() < MIN_LEVEL_RECORDS:
+                rare.add(number)
+        else:
             i = model.number_among_continuous[number]
             log_sd[i] = column.log_sd(xi) / records
             if model.residuals is not None:
                 shifts = column.shifts(xi, delta, records / S)
         networks.append(ReplicatedNetwork(**vars(network), delta=delta, shifts=shifts))
-    return Replicates(model, tuple(networks), log_sd)
+    return Replicates(model, tuple(networks), log_sd, frozenset(rare))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +168,13 @@ class _Column:
             total += xi[:, at] @ s
             mean = mean + s.sum(axis=0) / xi.shape[1]
         return np.asarray(total - np.outer(xi.sum(axis=1), mean))
+
+    def least_share(self) -> float:
+        """Return the smallest mean probability of a level over the drawn records."""
+        total = np.zeros(self.of.levels)
+        for _, outputs, _ in self._chunks():
+            total += np.exp(self.of.log_probabilities(outputs)).sum(axis=1)
+        return float(total.min() / self.drawn.z.shape[1])
 
     def log_sd(self, xi: Array) -> Array:
         """Return N times the deviations of log sd, from its own equation; shape (replicates,).
