@@ -54,7 +54,7 @@ MODELS: dict[str, dict[str, object]] = {
 }
 LINEAR = "regressions on all columns"
 HEART = Path("examples/heart-disease")
-DATA = ("births14", "bwght2", "birthwt", "heart", "directed, 3 x 60", "directed, 3 x 200")
+DATA = ("births14", "heart", "birthwt", "bwght2", "directed, 3 x 60", "directed, 3 x 200")
 _TESTED = 0.2
 
 
