@@ -138,7 +138,8 @@ def fedlin(
         typer.Option(min=1, max=4, help="Number in the paper: 1, 2, 3 or 4.", show_default=False),
     ] = None,
     figure: Annotated[
-        int | None, typer.Option(min=3, max=3, help="Number in the paper: 3.", show_default=False)
+        int | None,
+        typer.Option(min=3, max=4, help="Number in the paper: 3 or 4.", show_default=False),
     ] = None,
     data: Annotated[
         Path | None,
@@ -161,7 +162,7 @@ def fedlin(
     runs = seeds or (paper.QUICK_SEEDS if quick else paper.SEEDS)
     match table, figure:
         case None, int():
-            experiment = paper.figure(runs, data, quick=quick)
+            experiment = paper.figure(figure, runs, data, quick=quick)
         case int(), None:
             experiment = paper.table(table, runs, data, quick=quick)
         case _:

@@ -26,6 +26,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "fedlin_hm1": REGRESSION,
     "fedlin_hm2": REGRESSION,
     "fedlin_full": {**REGRESSION, "draws": 100},
+    "fedlin_full, binomial": {
+        **BINARY,
+        "name": "fedlin_full",
+        "family": "binomial",
+        "intercept": "modelled",
+        "draws": 100,
+    },
     "torch_module": {**BINARY, "module_settings": {"hidden": [3]}, "rounds": 30},
     "fedngm": {"hidden": [2], "rounds": 30, "edges": "all"},
     "fedngr": {"hidden": [3], "rounds": 30, "refit_rounds": 30},

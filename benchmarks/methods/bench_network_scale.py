@@ -28,8 +28,8 @@ MISSING = "torch is not installed (make bench-neural): not measured."
 TEXT = (
     "Method `fedngm`, protocol `masked`, 3 sites of {records:,} records, {rounds} rounds, the "
     "graph by votes. `masked` networks: {each} units for each of {columns} columns. `paper`: one "
-    "network with a hidden layer of {units:,} units. Processor seconds of the whole command. The process "
-    "of `secagg run` has all parties. Training has not converged after so few rounds."
+    "network with a hidden layer of {units:,} units. Processor seconds of the whole command. The "
+    "process of `secagg run` has all parties. Training has not converged after so few rounds."
 )
 
 

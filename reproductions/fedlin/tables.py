@@ -1,13 +1,14 @@
-"""FedLin's tables and its figure 3: Yue, Al Kontar and Estrada Gomez (2022).
+"""FedLin's tables and its figures 3 and 4: Yue, Al Kontar and Estrada Gomez (2022).
 
-Each of them is a `Figure` with means over seeds: see `table_1` (also figure 3), `tables_2_3` and
-`table_4`.
+Each of them is a `Figure` with means over seeds: see `table_1` (also figure 3), `tables_2_3`,
+`table_4` and `figure_4`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from reproductions.fedlin.figure_4 import intervals
 from reproductions.fedlin.table_1 import by_round, covariance
 from reproductions.fedlin.table_4 import signals
 from reproductions.fedlin.tables_2_3 import rates, schools
@@ -32,10 +33,10 @@ def table(number: int, seeds: int, data: Path | None, *, quick: bool = False) ->
             return signals(seeds, data, quick=quick)
 
 
-def figure(seeds: int, data: Path | None, *, quick: bool = False) -> Figure:
-    """Return figure 3 with `seeds` runs."""
+def figure(number: int, seeds: int, data: Path | None, *, quick: bool = False) -> Figure:
+    """Return figure 3 or 4 with `seeds` runs."""
     _refuse_data(data)
-    return by_round(seeds, quick=quick)
+    return (by_round if number == 3 else intervals)(seeds, quick=quick)
 
 
 def _refuse_data(data: Path | None) -> None:

@@ -127,12 +127,15 @@ def noise_in_words(summary: Summary) -> tuple[str, str]:
 
 
 def _unit_in_words(summary: Summary) -> str:
+    link = summary.get("coefficient_unit")
     if summary["units"] == "own":
-        return "the columns' own units"
+        return f"{link} for one unit of the predictor" if link else "the columns' own units"
     centre = {
         "site": "around the sites' own means, pooled over sites",
         "modelled": "of all records around their mean",
     }[summary["intercept"]]
+    if link:
+        return f"{link} for one standard deviation of the predictor, {centre}"
     return f"standard deviations of the outcome for one of the predictor, {centre}"
 
 

@@ -52,7 +52,10 @@ RECORDS_TOO: dict[str, list[dict[str, Any]]] = {
     "fedavg": [{"batch": 4}, {"holdout": 0.2}, {"predictors": ["x"], "degree": 2}],
     "fedlin_hm1": [{"batch": 4}],
     "fedlin_hm2": [{"holdout": 0.2}],
-    "fedlin_full": [{"holdout": 0.2}],
+    "fedlin_full": [
+        {"holdout": 0.2},
+        {"family": "binomial", "outcome": "case", "intercept": "modelled"},
+    ],
 }
 
 

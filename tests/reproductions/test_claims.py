@@ -40,7 +40,8 @@ FIGURES: dict[str, tuple[str | None, Callable[[bool], Figure], int, int]] = {
     # at d = 10: the same for two placements, and one without noise.
     "fed_sparse_bnsl": (None, lambda quick: fed_sparse_bnsl.figure(2, quick=quick), 76, 22),
     "fedges": (None, lambda quick: fedges.figure(2, quick=quick), 44, 16),
-    "fedlin, figure 3": (None, lambda quick: fedlin.figure(2, None, quick=quick), 40, 16),
+    "fedlin, figure 3": (None, lambda quick: fedlin.figure(3, 2, None, quick=quick), 40, 16),
+    "fedlin, figure 4": (None, lambda quick: fedlin.figure(4, 2, None, quick=quick), 4, 2),
 }
 
 

@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from reproductions.fedlin.tasks.centralised import least_squares
 from reproductions.fedlin.tasks.runs import HM2, coefficients, included, regressions
 from reproductions.fedlin.tasks.simulated_cases import Simulated, errors, simulate
+from secagg.contracts import Array
 from secagg.experiments.runner.types import CONVERGED, Settings
 
 Flags = NDArray[np.bool_]
@@ -74,13 +75,19 @@ def draw(name: str, noise: float, seed: int) -> Simulated:
 def least_intervals(drawn: Simulated) -> Flags:
     """Return for which coefficients (d, K) Student's interval of least squares excludes 0."""
     by_device: list[Flags] = []
-    theta = least_squares(drawn.X, drawn.y)
-    for X, y, beta in zip(drawn.X, drawn.y, theta.T, strict=True):
-        freedom = len(y) - len(beta)
-        variance = np.sum((y - X @ beta) ** 2) / freedom
-        error = np.sqrt(variance * np.diag(np.linalg.inv(X.T @ X)))
-        by_device.append(np.abs(beta) > stdtrit(freedom, (1 + LEVEL) / 2) * error)
+    for X, y in zip(drawn.X, drawn.y, strict=True):
+        beta, reach = student(X, y)
+        by_device.append(np.abs(beta) > reach)
     return np.array(by_device).T
+
+
+def student(X: Array, y: Array) -> tuple[Array, Array]:
+    """Return least squares of one device, and half the width of their intervals (d,)."""
+    beta = least_squares([X], [y])[:, 0]
+    freedom = len(y) - len(beta)
+    variance = np.sum((y - X @ beta) ** 2) / freedom
+    error = np.sqrt(variance * np.diag(np.linalg.inv(X.T @ X)))
+    return beta, stdtrit(freedom, (1 + LEVEL) / 2) * error
 
 
 def rates(included: Flags, true: Flags) -> dict[str, float]:

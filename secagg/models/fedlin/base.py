@@ -23,6 +23,7 @@ import numpy as np
 
 from secagg.contracts import (
     Body,
+    Family,
     Field,
     Kind,
     PublicFacts,
@@ -36,6 +37,7 @@ from secagg.contracts import (
 from secagg.core.arrays import Array
 from secagg.core.randomness import RandomBytes
 from secagg.errors import InternalError, PeerError, UsageError
+from secagg.models.common.gaussian import GAUSSIAN
 from secagg.models.common.message_checks import check_facts, read_message
 from secagg.models.common.units import SQUARES_BITS, records_in
 from secagg.models.fedlin.descriptions import MEAN_ONLY, SITE_OLS, sites_table
@@ -112,6 +114,11 @@ class FedLinModel(FedLinSettings):
     @abstractmethod
     def advance(self, state: State, total: Update, sites: int) -> State:
         """Return the coordinator's state after a round's sums; "status" FINISH ends the rounds."""
+
+    @property
+    def link(self) -> Family:
+        """The family of the outcome. Unless it is linear, the outcome keeps its own unit."""
+        return GAUSSIAN
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
         """Return the method's stages between its rounds and the end."""
@@ -247,7 +254,7 @@ class FedLinModel(FedLinSettings):
         if stage == FINISH:
             own = self.settled(site, own, now, public)
             fitted, outside = self.fitted(site, own), held_out if self.holdout else None
-            sums, errors = ending_sums(site, fitted, now, len(public.sites), outside)
+            sums, errors = ending_sums(site, fitted, now, len(public.sites), outside, self.link)
             memory = {**memory, "own": own, "errors": errors}
             parts = self.last_parts(own).items()
             return {**sums, **{name: part * (site.records > 0) for name, part in parts}}, memory
@@ -333,6 +340,8 @@ class FedLinModel(FedLinSettings):
         if self.scale == "pooled":
             mean, unit = self._pooled_units(total, state)
             p = len(unit)
+            if not self.link.linear:
+                mean[0], unit[0] = state["centre"][0], state["scale"][0]
             state["centre"] = np.concatenate([mean, state["centre"][p:]])
             state["scale"] = np.concatenate([unit, state["scale"][p:]])
         if not self._asks_noise:
@@ -363,9 +372,10 @@ class FedLinModel(FedLinSettings):
 
     def _check_units(self, layout: Layout, facts: State) -> None:
         centre, scale = layout.own_units
-        free = layout.scaled if self.scale == "pooled" else 0
+        fixed = np.arange(len(centre)) >= (layout.scaled if self.scale == "pooled" else 0)
+        fixed[0] |= not self.link.linear
         if not (
-            np.array_equal(facts["centre"][free:], centre[free:])
-            and np.array_equal(facts["scale"][free:], scale[free:])
+            np.array_equal(facts["centre"][fixed], centre[fixed])
+            and np.array_equal(facts["scale"][fixed], scale[fixed])
         ):
             raise PeerError("message", "the coordinator's units are not those of the columns")

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from secagg.contracts import Field, Kind, Spec, Update
+from secagg.contracts import Family, Field, Kind, Spec, Update
 from secagg.core.arrays import Array
 from secagg.models.fedlin.round import FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
@@ -70,19 +70,25 @@ def ending_sees(sites: int, *, holdout: bool) -> str:
 
 
 def ending_sums(
-    site: Site, fitted: Sequence[Array], now: Round, sites: int, held_out: Array | None
+    site: Site,
+    fitted: Sequence[Array],
+    now: Round,
+    sites: int,
+    held_out: Array | None,
+    link: Family,
 ) -> tuple[Update, dict[str, Any]]:
     """Return a site's contribution, and its prediction errors, which stay at the site.
 
     fitted: coefficients of each model, the method's own first
-    held_out: the held-out records, None without holdout
+    held_out: the held-out records, None without holdout; link: the family of the outcome
     """
     theta, unit, takes_part = fitted[0], float(now.scale[0]), float(site.records > 0)
     within_range({"coefficients": theta}, _FIELD_BOUND)  # clipping would falsify the mean
 
     def squared(values: Array) -> Array:
         wrong = [
-            site.errors(each, now.layout, values, now.centre, now.scale) / unit for each in fitted
+            site.errors(each, now.layout, values, now.centre, now.scale, link.mean) / unit
+            for each in fitted
         ]
         return np.array([float(w @ w) for w in wrong])
 

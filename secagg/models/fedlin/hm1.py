@@ -68,6 +68,13 @@ from secagg.contracts import (
 from secagg.errors import JobError
 from secagg.models.fedlin.base import FINISH, ROUNDS
 from secagg.models.fedlin.descriptions import SOLVED_BY_CHOICE, seen_by_subtraction
+from secagg.models.fedlin.hypotheses.agreement import (
+    AGREEMENT,
+    TESTS_NOTE,
+    TestsOfSites,
+    agreement_sums,
+    own_estimates,
+)
 from secagg.models.fedlin.local_steps import LocalSteps
 from secagg.models.fedlin.result import convergence, explained, joined, summary
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
@@ -88,7 +95,7 @@ _WARMUP_ROUNDS = 2  # before sizes of two rounds can be compared, because sites 
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinHm1(LocalSteps):
+class FedLinHm1(TestsOfSites, LocalSteps):
     """HM1: linear regressions tied by a covariance between sites."""
 
     rounds: int = 30
@@ -120,7 +127,7 @@ class FedLinHm1(LocalSteps):
             "squares and cross products. They do not show which site is which. If there are not "
             "many sites, assume that the coordinator knows these numbers. The end releases sums "
             "over sites of coefficients, of their squares if there are more than two sites, and of "
-            "prediction errors.",
+            "prediction errors." + (TESTS_NOTE if self.tests else ""),
             SOLVED_BY_CHOICE,
             other_runs=seen_by_subtraction(self.intercept),
             attacks=("identified_share", "hm1_sums", "hm1_invented"),
@@ -168,6 +175,8 @@ class FedLinHm1(LocalSteps):
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
         """Apply the last round's shrinkage, take steps, and contribute to this round's sums."""
+        if now.stage == AGREEMENT:
+            return within_range(agreement_sums(site) | own_estimates(site)), memory
         memory = self.settled(site, memory, now, public)
         theta, done = memory["theta"], memory["round"]
         moved = float(np.sum((theta - memory["before"]) ** 2))
@@ -206,7 +215,14 @@ class FedLinHm1(LocalSteps):
             "size": size,
             "quiet": quiet,
         }
-        return {**state, **progress, "M": M, "U": U, "status": FINISH if ended else ROUNDS}
+        last = AGREEMENT if self.tests else FINISH
+        return {**state, **progress, "M": M, "U": U, "status": last if ended else ROUNDS}
+
+    def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
+        return self.agreement_stages(public)
+
+    def after(self, state: State, total: Update) -> State:
+        return {**state, "agreement": total, "status": FINISH}
 
     def prior_weight(self, site: Site, now: Round) -> float:
         """Return a_k."""
@@ -222,7 +238,7 @@ class FedLinHm1(LocalSteps):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return coefficients over sites, and errors of predictions."""
-        found = summary(self, state, public)
+        found = summary(self, state, public) | self.tested(state, public)
         more = "more method.rounds, or a larger method.alpha"
         ending = convergence(state, self.tolerance, self.patience, more)
         lost = self._lost(state, explained(found["errors"]))

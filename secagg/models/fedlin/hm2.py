@@ -54,7 +54,7 @@ from secagg.core.arrays import Array
 from secagg.errors import JobError, PeerError
 from secagg.models.common.checks import check_numbers
 from secagg.models.common.posterior_summary import number
-from secagg.models.fedlin.base import FINISH, ROUNDS, FedLinModel
+from secagg.models.fedlin.base import FINISH, ROUNDS
 from secagg.models.fedlin.descriptions import (
     SOLVED_BY_CHOICE,
     disclosed_by_hm2,
@@ -65,6 +65,13 @@ from secagg.models.fedlin.hierarchies.elastic_net import ElasticNet
 from secagg.models.fedlin.hierarchies.lasso import Lasso
 from secagg.models.fedlin.hierarchies.normal import NormalHierarchy
 from secagg.models.fedlin.hierarchies.ridge import Ridge
+from secagg.models.fedlin.hypotheses.agreement import (
+    AGREEMENT,
+    TESTS_NOTE,
+    TestsOfSites,
+    agreement_sums,
+    own_estimates,
+)
 from secagg.models.fedlin.participation import SINGLE_SITE_ROUNDS_NOTE, Participation
 from secagg.models.fedlin.posterior.expectation_propagation import (
     damping_factor,
@@ -104,7 +111,7 @@ _MIN_ROUNDS = 3  # before rounds may end early
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedLinHm2(Participation, FedLinModel):
+class FedLinHm2(Participation, TestsOfSites):
     """HM2: linear regressions drawn from one distribution, which the sites learn together."""
 
     prior: Literal["normal", "ridge", "lasso", "elastic_net"] = "normal"
@@ -151,6 +158,7 @@ class FedLinHm2(Participation, FedLinModel):
     def disclosure(self) -> Disclosure:
         kind = DisclosureKind.SOLVABLE if self.points else DisclosureKind.SITES
         text = disclosed_by_hm2(self.points)
+        text += TESTS_NOTE if self.tests else ""
         text += SINGLE_SITE_ROUNDS_NOTE if self.participation < 1 else ""
         attacks = ("hm2_points" if self.points else "hm2_invented",)
         other = seen_by_subtraction(self.intercept)
@@ -235,6 +243,8 @@ class FedLinHm2(Participation, FedLinModel):
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
         """Send the change of q_k, and keep it until the share that is applied is known."""
+        if now.stage == AGREEMENT:
+            return within_range(agreement_sums(site) | own_estimates(site)), memory
         own, q = self._told(memory, now)
         if now.stage == POINTS_STAGE:  # all sites take part
             sums = points_sums(self._statistics(site, now), quasi_random_points(q, self.points))
@@ -268,7 +278,7 @@ class FedLinHm2(Participation, FedLinModel):
         enough = max(self.patience, _MIN_ROUNDS if strained else 1)
         settled = state["round"] >= _MIN_ROUNDS and quiet >= enough
         most = state["most"]
-        last = POINTS_STAGE if self.points else FINISH
+        last = AGREEMENT if self.tests else self._ending
         if self.participation == 1:  # otherwise `step` depends on which sites take part
             most = next_damping_limit(most, share, step, state["far"])
         return {
@@ -285,13 +295,21 @@ class FedLinHm2(Participation, FedLinModel):
         }
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
+        stages = self.agreement_stages(public)
         if not self.points:
-            return ()
+            return stages
         spec = points_fields(self.layout(public).d, self.points)
         sees = f"sums over sites of their likelihoods at {self.points} points of log tau"
-        return (Stage(POINTS_STAGE, spec, 1, sees),)
+        return (*stages, Stage(POINTS_STAGE, spec, 1, sees))
+
+    @property
+    def _ending(self) -> str:
+        """The stage after rounds and tests."""
+        return POINTS_STAGE if self.points else FINISH
 
     def after(self, state: State, total: Update) -> State:
+        if state["status"] == AGREEMENT:
+            return {**state, "agreement": total, "status": self._ending}
         return {**state, "weighed": total, "status": FINISH}
 
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
@@ -316,7 +334,8 @@ class FedLinHm2(Participation, FedLinModel):
 
     def result(self, state: State, public: PublicFacts, counted: RecordCount) -> Result:
         """Return the posterior of the shared parameters, and errors of predictions."""
-        layout, scale, found = self.layout(public), state["scale"], summary(self, state, public)
+        layout, scale = self.layout(public), state["scale"]
+        found = summary(self, state, public) | self.tested(state, public)
         included = state["finished"]["included"].astype(int).tolist()
         for row, count in zip(found["across_sites"], included, strict=True):
             row["included"] = count

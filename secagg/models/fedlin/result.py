@@ -49,6 +49,9 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
             row["own_units"] = {"mean": unit * row["mean"], "sd": own_sd}
         rows.append(row)
     errors = _errors(method, state)
+    deviation = {}
+    if method.link.linear:
+        deviation["outcome_deviation"] = float(state["half"] / state["scale"][0])
     telling = {"sites_telling_noise": state["telling"]} if "telling" in state else {}
     return {
         "schema": SCHEMA,
@@ -60,7 +63,7 @@ def summary(method: FedLinModel, state: State, public: PublicFacts) -> dict[str,
         **telling,
         "units": method.scale,
         "intercept": method.intercept,
-        "outcome_deviation": float(state["half"] / state["scale"][0]),
+        **deviation,
         "across_sites": rows,
         "errors": errors,
         **noise_facts(method, state, public, errors),
@@ -76,7 +79,7 @@ def joined(found: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
 
 def _of_levels(method: FedLinModel, layout: Layout, public: PublicFacts) -> list[str]:
     """Return a note for an outcome that is 0 or 1."""
-    if not public.variables[layout.columns[0]].indicator:
+    if not (public.variables[layout.columns[0]].indicator and method.link.linear):
         return []
     return [
         f"The outcome {method.outcome!r} is 0 or 1: its regression is a linear probability model, "
@@ -157,7 +160,7 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
     site, errors = Site.read(memory["site"]), memory["errors"]
     centre, scale = facts["centre"], facts["scale"]
     half, held_out = float(layout.half_range[0]), errors.get("held_here", 0)
-    fitted = {method.short: memory["own"]["theta"], SITE_OLS: site.separate}
+    fitted = dict(zip(method.models[:2], method.fitted(site, memory["own"]), strict=False))
     units = {
         name: layout.in_own_units(theta, centre, scale, site.level)
         for name, theta in fitted.items()
@@ -177,7 +180,7 @@ def own_summary(method: FedLinModel, memory: State, public: PublicFacts) -> Resu
     notes = ["Coefficients are in the columns' own units."]
     if layout.degree > 1:
         notes = [f"Powers are of {layout.names[1]!r} from 0 to 1 over its public bounds."]
-    if site.rank < layout.d:
+    if site.rank < layout.d and SITE_OLS in fitted:
         notes.append(
             "The records of this site do not determine all coefficients: site_ols is one of many "
             "fits."

@@ -13,6 +13,7 @@ and the rank are computed from the records instead of cross products, with colum
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -140,11 +141,21 @@ class Site:
         )
 
     def errors(
-        self, theta: Array, layout: Layout, values: Array, centre: Array, scale: Array
+        self,
+        theta: Array,
+        layout: Layout,
+        values: Array,
+        centre: Array,
+        scale: Array,
+        mean: Callable[[Array], Array] | None = None,
     ) -> Array:
-        """Return y minus its prediction, for records as stored, in the units analysed."""
+        """Return y minus its prediction, for records as stored, in the units analysed.
+
+        mean: from linear predictors to predictions; None if they are the same
+        """
         X, y = layout.design(values, centre, scale)
-        return (y - self.level.y) - (X - self.level.x) @ theta
+        eta = (X - self.level.x) @ theta
+        return (y - self.level.y) - (eta if mean is None else mean(eta))
 
     def state(self) -> State:
         """Return the statistics as plain data."""

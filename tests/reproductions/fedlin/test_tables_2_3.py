@@ -1,4 +1,4 @@
-"""FedLin's tables 2 and 3: simulated devices that are alike, schools, and their cells."""
+"""FedLin's tables 2 and 3 and figure 4: devices that are alike, schools, and their cells."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from scipy.stats import chi2, t
 from support.fedlin.record_files import needs
 
 from reproductions.data import fedlin
 from reproductions.fedlin import tables as paper_tables
-from reproductions.fedlin.tasks import hm2_selection, runs, schools
+from reproductions.fedlin.tasks import hm2_selection, intervals, runs, schools
 from reproductions.harness.figures import Place
 
 # --- table 2 --------------------------------------------------------------------------------------
@@ -174,3 +175,42 @@ def test_table_3_is_computed_for_students(tmp_path: Path) -> None:
     assert found["hm1"]["error"] > 0
     path.write_text("\n".join(lines[:-1]))
     assert not set(figure.cells()) & set(paper_tables.table(3, 1, tmp_path).cells())
+
+
+# --- figure 4 -------------------------------------------------------------------------------------
+
+
+def test_the_exact_posterior_of_figure_4_is_that_of_a_normal_sample() -> None:
+    """With 100 devices, mu has nearly the t distribution of their least squares; tau, chi-squared.
+
+    The priors N(0, 1) shrink the centre by the factor 1 / (1 + squared error). The rest is below a
+    tenth of a standard deviation.
+    """
+    X, y = intervals.draw_shared(1)
+    b = np.array([np.linalg.lstsq(x, v, rcond=None)[0] for x, v in zip(X, y, strict=True)])
+    mean, sd, K = b.mean(axis=0), b.std(axis=0, ddof=1), len(b)
+    middle, low, high = intervals.exact(X, y)
+    error = np.concatenate([sd / np.sqrt(K), np.full(4, np.sqrt(2 / K))])
+    reach = t.ppf(0.95, K - 1) * sd / np.sqrt(K)
+    scale = (K - 1) * sd**2
+    expected = (
+        np.concatenate([mean, np.log(scale / chi2.ppf(0.5, K - 1))]),
+        np.concatenate([mean - reach, np.log(scale / chi2.ppf(0.95, K - 1))]),
+        np.concatenate([mean + reach, np.log(scale / chi2.ppf(0.05, K - 1))]),
+    )
+    shift = expected[0] * error**2 / (1 + error**2)
+    for found, other in zip((middle, low, high), expected, strict=True):
+        np.testing.assert_allclose((found - other + shift) / error, 0, atol=0.1)
+
+
+@pytest.mark.system
+def test_a_cell_of_figure_4_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "DEVICES", 8)
+    monkeypatch.setattr(intervals, "RECORDS", 20)
+    found = intervals.compute({"what": "shared", "seed": 0})
+    assert found.keys() == {f"{method} {j}" for method in ("hm2", "exact") for j in range(1, 9)}
+    assert all(0 < each["width"] < 5 and each["off"] < 3 for each in found.values())
+    device = intervals.compute({"what": "device", "seed": 0})
+    assert device.keys() == {f"{method} {j}" for method in ("hm2", "least") for j in range(1, 9)}
+    widths = [[device[f"{m} {j}"]["width"] for j in range(1, 9)] for m in ("hm2", "least")]
+    np.testing.assert_allclose(*widths, rtol=0.15)  # 100 records tell all: the prior hardly matters

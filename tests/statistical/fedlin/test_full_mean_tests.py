@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.fedlin.full_covariance import converged, statistics
 
-from secagg.models.fedlin.full.hypothesis_tests import mean_rows
+from secagg.models.fedlin.hypotheses.f_tests import mean_rows
 
 SETS, D = 300, 2
 
@@ -21,7 +21,7 @@ def p_values(K: int, sd: float, rng: np.random.Generator) -> list[float]:
         y = X @ root @ rng.standard_normal(D) + rng.standard_normal(len(X))
         sites.append(statistics(X, y, 1.0))
     fitted, _ = converged(sites, D, 1.0, rounds=8)
-    return [row["p"] for row in mean_rows(("a", "b"), fitted)]
+    return [row["p"] for row in mean_rows(("a", "b"), fitted.sites, fitted.mean, fitted.wide)]
 
 
 @pytest.mark.parametrize(("K", "sd"), [(4, 0.5), (10, 0.0)])

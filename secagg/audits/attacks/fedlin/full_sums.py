@@ -20,7 +20,8 @@ from secagg.audits.attacks.fedlin.hm2_sums import SolvedSums
 from secagg.audits.views import SeenRound, View, Who
 from secagg.contracts import Method, Update
 from secagg.models.fedlin.base import ROUNDS
-from secagg.models.fedlin.full.method import AGREEMENT, FedLinFull
+from secagg.models.fedlin.full.method import FedLinFull
+from secagg.models.fedlin.hypotheses.agreement import AGREEMENT
 from secagg.models.numerics.natural_gaussian import triangle
 
 _POINTS_PER_SITE = 4
@@ -29,7 +30,8 @@ _LEAST, _MOST = -10.0, -1.0  # log variances between sites: from where X'X is al
 
 
 def _of_full(method: Method) -> str:
-    return "" if isinstance(method, FedLinFull) else "for fedlin_full"
+    normal = isinstance(method, FedLinFull) and method.family == "gaussian"
+    return "" if normal else 'for fedlin_full with family = "gaussian"'
 
 
 class FullSums(SolvedSums):

@@ -7,7 +7,7 @@ sigma^2 at all sites, or one of its own at each site.
 
     fit        each round is an exact score of the restricted likelihood of Sigma; the coordinator
                maximises a likelihood with this score (`full.equal_sites`). A few rounds are enough
-    agreement  sums for tests that sites agree (`full.hypothesis_tests`)
+    agreement  sums for tests that sites agree (`hypotheses.f_tests`)
     points     if asked for: log likelihoods at draws from the posterior (`full.posterior`)
     finish     each site gets draws of (mu, Sigma) and draws its own theta_k given them
 
@@ -46,6 +46,7 @@ from typing import ClassVar
 import numpy as np
 
 from secagg.contracts import (
+    TRUSTED,
     Body,
     Disclosure,
     DisclosureKind,
@@ -71,6 +72,13 @@ from secagg.models.fedlin.descriptions import (
     sites_table,
 )
 from secagg.models.fedlin.full.equal_sites import EqualSites
+from secagg.models.fedlin.full.families import (
+    Records,
+    candidates,
+    correction,
+    observation,
+    resampled,
+)
 from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
 from secagg.models.fedlin.full.posterior import (
     SharedDraws,
@@ -81,24 +89,30 @@ from secagg.models.fedlin.full.posterior import (
 )
 from secagg.models.fedlin.full.result import full_result, full_site_result
 from secagg.models.fedlin.full.settings import MIN_SITES, FullSettings
-from secagg.models.fedlin.full.site_sums import (
-    agreement_sums,
-    coefficient_draws,
-    log_likelihoods,
-    round_sums,
-)
+from secagg.models.fedlin.full.site_sums import coefficient_draws, log_likelihoods, round_sums
 from secagg.models.fedlin.hierarchies.base import PosteriorDraws, SufficientStatistics
+from secagg.models.fedlin.hypotheses.agreement import AGREEMENT, agreement_stage, agreement_sums
 from secagg.models.fedlin.posterior.site_posterior import site_posterior
 from secagg.models.fedlin.round import FIELD_BOUND, FRACTION_BITS, Round, within_range
 from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import symmetric, triangle
 
-AGREEMENT, POINTS = "agreement", "points"
-"""Names of the stages between the rounds and the end."""
+POINTS = "points"
+"""Name of the stage that weighs draws."""
+COMMON = "common"
+"""Name of the predictions by the posterior mean of mu."""
+_CHOSEN_COEFFICIENTS = (
+    f"{TRUSTED} A dishonest coordinator can choose coefficients and a covariance matrix near 0. A "
+    "sum is then the score and information of all sites' records at these coefficients, as in a "
+    "logistic regression, whose weights it can put on few records. A site with a policy therefore "
+    "answers exact rounds only if its policy names the method."
+)
 _LABELS = {
     "distance": ("change of Sigma in the last round", "relative to the estimates' variances"),
     "largest_r_hat": ("largest R-hat", f"1 if the chains agree; it should be at most {MAX_R_HAT}"),
     "shared_how": ("posterior of what sites share", ""),
+    "family": ("distribution of the outcome", ""),
+    COMMON: ("one regression for all sites: the means", ""),
 }
 _FIRST_VARIANCE = 0.25  # of each coefficient between sites, times A^2
 _MIN_EIGENVALUE = 1e-10  # of SUM A_k with unit diagonal
@@ -112,13 +126,16 @@ class FedLinFull(FullSettings):
     title: ClassVar[str] = "FedLin regression with a full covariance between sites"
     short: ClassVar[str] = "full"
     last_sees: ClassVar[str] = "how many sites include each coefficient"
-    placements: ClassVar[Placements] = Placements.site_moments("holdout or degree")
+    placements: ClassVar[Placements] = Placements.site_moments("holdout, degree or family")
 
     @property
     def disclosure(self) -> Disclosure:
         other = seen_by_subtraction(self.intercept)
-        attacks = ("full_sums", "full_invented")
-        text, kind = _disclosed(self.points), DisclosureKind.SOLVABLE
+        kind = DisclosureKind.SOLVABLE
+        if not self.needs_noise:
+            text = _disclosed_of_family(self.points)
+            return Disclosure(kind, text, _CHOSEN_COEFFICIENTS, other_runs=other)
+        attacks, text = ("full_sums", "full_invented"), _disclosed(self.points)
         return Disclosure(kind, text, SOLVED_BY_CHOICE, other_runs=other, attacks=attacks)
 
     def tables(self, public: PublicFacts) -> tuple[ResultTable, ...]:
@@ -141,30 +158,13 @@ class FedLinFull(FullSettings):
         return Stage(ROUNDS, spec, self.rounds, sees)
 
     def after_rounds(self, public: PublicFacts) -> tuple[Stage, ...]:
-        d = self.layout(public).d
-        each, one = (d,), (1,)
-        rows = float(public.max_rows)
-
-        def real(name: str, shape: tuple[int, ...], kind: Kind = Kind.BOUNDED) -> Field:
-            return Field(name, shape, FIELD_BOUND, FRACTION_BITS, kind)
-
-        spec = (
-            real("gram", (d * (d + 1) // 2,)), real("cross", each),
-            real("explained", one, Kind.WEIGHT), real("weights", each, Kind.WEIGHT),
-            real("weighted", each), real("weighted_squares", each, Kind.WEIGHT),
-            Field("rank", one, float(d), 0, Kind.COUNT),
-            Field("determined", one, 1.0, 0, Kind.COUNT),
-            Field("freedom", one, rows, 0, Kind.COUNT),
-        )  # fmt: skip
-        sees = (
-            "sums over sites of X'X and X'y, of what their own least squares explain, and for each "
-            "coefficient of its precision, times its estimate and times its square; at how many "
-            "sites records determine all coefficients; degrees of freedom"
-        )
-        stages = [Stage(AGREEMENT, spec, 1, sees)]
+        stages = list[Stage]()
+        if self.needs_noise:
+            stages.append(agreement_stage(self.layout(public).d, public.max_rows))
         if self.points:
             sees = f"sums over sites of log likelihoods at {self.points} draws of mu and Sigma"
-            stages.append(Stage(POINTS, (real("level", (self.points,)),), 1, sees))
+            level = Field("level", (self.points,), FIELD_BOUND, FRACTION_BITS, Kind.BOUNDED)
+            stages.append(Stage(POINTS, (level,), 1, sees))
         return tuple(stages)
 
     def news(self, stage: str, public: PublicFacts) -> dict[str, tuple[int, ...]]:
@@ -192,19 +192,29 @@ class FedLinFull(FullSettings):
     def site_contribution(
         self, site: Site, memory: State, now: Round, public: PublicFacts
     ) -> tuple[Update, State]:
-        known, d = self._statistics(site, now), now.layout.d
+        d = now.layout.d
         if now.stage == AGREEMENT:
             return within_range(agreement_sums(site)), memory
         if now.stage == POINTS:
-            at = SharedDraws.read(now.sent["draws"], d)
+            at, known = SharedDraws.read(now.sent["draws"], d), self._statistics(site, now, memory)
             level = log_likelihoods(known, at.mu, at.Sigma, at.ratio)
+            if not self.needs_noise and known.records:
+                records = Records.of(self.link, now, public)
+                level += correction(candidates(records, known, at.mu, at.Sigma, now.rng)[1])
             # a common constant is not needed
             return within_range({"level": level - np.mean(level)}), memory
         spread, Sigma = covariances(np.array([now.sent["spread"], now.sent["Sigma"]]), d)
         used = {"used": np.array([float(site.rank > 0)])}
+        if not self.needs_noise and site.records:
+            matched = observation(Records.of(self.link, now, public), now.sent["mu"], Sigma)
+            memory = {"gram": matched.gram, "cross": matched.cross}
+        known = self._statistics(site, now, memory)
         return within_range(used | round_sums(known, now.sent["mu"], spread, Sigma)), memory
 
-    def _statistics(self, site: Site, now: Round) -> SufficientStatistics:
+    def _statistics(self, site: Site, now: Round, memory: State) -> SufficientStatistics:
+        """Return the site's normal likelihood; of other families, that of the last round."""
+        if not self.needs_noise and memory:
+            return SufficientStatistics(memory["gram"], memory["cross"], 0.0, site.records, 1.0)
         records = site.freedom if site.rank else 0  # constant columns tell nothing
         return SufficientStatistics(site.gram, site.cross, site.square, records, now.noise)
 
@@ -224,7 +234,7 @@ class FedLinFull(FullSettings):
         arrived = distance < self.tolerance
         last = arrived or state["round"] == self.rounds
         G = np.linalg.inv(symmetric(total["precision"], d))
-        return {
+        state = {
             **state,
             **fitted.state(),
             "mu": fitted.mean,
@@ -234,19 +244,24 @@ class FedLinFull(FullSettings):
             "arrived": arrived,
             "status": AGREEMENT if last else ROUNDS,
         }
+        return self._drawn(state, 0.0) if last and not self.needs_noise else state
 
     def after(self, state: State, total: Update) -> State:
         if state["status"] == POINTS:
             return self._weighted(state, total)
         estimated = self.variance == "pooled" and self.noise_sd is None
+        freedom = float(total["freedom"][0]) if estimated else 0.0
+        return self._drawn({**state, "agreement": total}, freedom)
+
+    def _drawn(self, state: State, freedom: float) -> State:
+        """Draw what sites share; freedom: of the residual variance, 0 if it is known."""
         fitted = EqualSites.read(state)
         rng = np.random.default_rng([self.seed, 0])
-        freedom = float(total["freedom"][0]) if estimated else 0.0
         target = Target(fitted, self.sd_scale, freedom)
         start = symmetric(state["Sigma"], len(state["mu"]))
         shared = SharedDraws.of(draw_covariances(target, start, self.draws, rng), fitted, rng)
         worst = float(np.nanmax(agreement_of_chains(shared).r_hat))
-        state = {**state, "agreement": total, "r_hat": worst}
+        state = {**state, "r_hat": worst}
         if self.points:
             return {**state, "draws": shared.thinned(self.points).rows(), "status": POINTS}
         return {**state, "draws": shared.thinned(self.draws).rows(), "status": FINISH}
@@ -262,12 +277,24 @@ class FedLinFull(FullSettings):
     def settled(self, site: Site, memory: State, now: Round, public: PublicFacts) -> State:
         """Draw theta_k given each draw of mu, Sigma and r."""
         shared = SharedDraws.read(now.sent["draws"], now.layout.d)
-        known = self._statistics(site, now)
-        theta, mean = coefficient_draws(known, shared.mu, shared.Sigma, shared.ratio, now.rng)
+        known = self._statistics(site, now, memory)
+        if self.needs_noise or not known.records:
+            theta, mean = coefficient_draws(known, shared.mu, shared.Sigma, shared.ratio, now.rng)
+        else:
+            records = Records.of(self.link, now, public)
+            found = candidates(records, known, shared.mu, shared.Sigma, now.rng)
+            theta, mean = resampled(*found, now.rng)
         drawn = PosteriorDraws(theta, shared.mu)
         posterior = site_posterior(drawn, now.noise * shared.ratio, site, now, self.level, 0.0)
         del posterior["null"]
-        return {"theta": mean, "posterior": posterior}
+        return {"theta": mean, "posterior": posterior, "common": shared.mu.mean(axis=0)}
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return super().models if self.needs_noise else (self.short, COMMON)
+
+    def fitted(self, site: Site, own: State) -> list[Array]:
+        return super().fitted(site, own) if self.needs_noise else [own["theta"], own["common"]]
 
     def last_fields(self, public: PublicFacts) -> Spec:
         """How many sites include each coefficient."""
@@ -303,6 +330,20 @@ def _disclosed(points: int) -> str:
         "and of their scatter, at means and covariances that change from round to round. With few "
         "sites and predictors, all these can be solved for every single site's cross products and "
         "regression, without knowing which site is which. "
+        f"{weighed if points else ''}At the end, sums over sites of posterior means, of their "
+        "squares, and of prediction errors; and for each coefficient, at how many sites its "
+        "interval excludes 0."
+    )
+
+
+def _disclosed_of_family(points: int) -> str:
+    weighed = f"Then sums of log likelihoods at {points} values of the shared parameters. "
+    return (
+        "The columns' pooled means and standard deviations. In each round, sums over sites of what "
+        "their records say of their coefficients, as a normal density: of its precision and of its "
+        "distance from the mean. The densities depend on the round's means and covariances, so "
+        "rounds are equations in the sites' likelihoods. With few sites and predictors, assume "
+        "that they show single sites' regressions, without showing which site is which. "
         f"{weighed if points else ''}At the end, sums over sites of posterior means, of their "
         "squares, and of prediction errors; and for each coefficient, at how many sites its "
         "interval excludes 0."

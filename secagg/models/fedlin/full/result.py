@@ -11,9 +11,9 @@ from secagg.contracts import PublicFacts, Result, State
 from secagg.core.arrays import Array
 from secagg.models.common.posterior_summary import MAX_R_HAT, chains_agree, number
 from secagg.models.fedlin.full.equal_sites import EqualSites
-from secagg.models.fedlin.full.hypothesis_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.full.posterior import SharedDraws
 from secagg.models.fedlin.full.settings import FullSettings
+from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.result import joined, own_summary, summary
 from secagg.models.fedlin.shared_result import Shared, in_words
 
@@ -32,8 +32,11 @@ def full_result(method: FullSettings, state: State, public: PublicFacts) -> Resu
     found |= {"level": method.level, "hierarchy": "full", "rounds": state["round"]}
     found = joined(found, _converged(method, state))
     found["shared"] = in_words(rows, layout, state["centre"], scale) + correlations
-    found["tests"] = mean_rows(layout.terms, EqualSites.read(state))
-    if method.variance == "pooled":
+    fitted = EqualSites.read(state)
+    found["tests"] = mean_rows(layout.terms, fitted.sites, fitted.mean, fitted.wide)
+    if not method.needs_noise:
+        found |= {"family": method.family, "coefficient_unit": f"log {method.link.effect}"}
+    elif method.variance == "pooled":
         known = method.noise_sd is not None
         agreement = agreement_rows(layout.terms, state["agreement"], noise, known=known)
         found["tests"] = agreement + found["tests"]
@@ -94,7 +97,7 @@ def _shared_rows(
     kinds = [("mu", term) for term in terms] + [("log tau", term) for term in terms]
     for j, (kind, term) in enumerate(kinds):
         rows.append(Shared(kind, term, mean[j], median[j], low[j], high[j], sd[j]))
-    if method.variance == "pooled" and method.noise_sd is None:
+    if method.needs_noise and method.variance == "pooled" and method.noise_sd is None:
         at = float(np.log(noise))
         ends = (at + mean[-1], at + median[-1], at + low[-1], at + high[-1])
         rows.append(Shared("log sigma^2", "", *ends, sd[-1]))

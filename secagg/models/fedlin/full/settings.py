@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from secagg.contracts import PublicFacts
+from secagg.contracts import ChosenWeights, Family, MethodFacts, PublicFacts
 from secagg.errors import JobError
 from secagg.models.common.checks import check_numbers
+from secagg.models.common.gaussian import GAUSSIAN
+from secagg.models.common.variables import outcome_index
 from secagg.models.fedlin.base import FedLinModel
+from secagg.models.fedlin.full.families import FAMILIES
 from secagg.models.fedlin.full.hamiltonian import CHAINS
 from secagg.models.fedlin.full.posterior import row_size
 
@@ -21,6 +25,10 @@ _MAX_MESSAGE_VALUES = 2**22  # 32 MiB to each site
 class FullSettings(FedLinModel):
     """The settings that `fedlin_full` has besides those of all FedLin methods."""
 
+    family: Literal["gaussian", "binomial", "poisson"] = "gaussian"
+    """The distribution of the outcome: `"gaussian"` is a linear regression, `"binomial"` a logistic
+    one of a binary column, `"poisson"` one of a count with a log link. The last two need
+    `intercept = "modelled"`."""
     rounds: int = 30
     """Largest number of rounds. Usually five to ten are needed."""
     tolerance: float = 0.001
@@ -44,8 +52,29 @@ class FullSettings(FedLinModel):
 
     @property
     def needs_noise(self) -> bool:
-        """The residual variance is estimated before the rounds."""
-        return True
+        """The residual variance of a normal outcome is estimated before the rounds."""
+        return self.family == "gaussian"
+
+    @property
+    def link(self) -> Family:
+        return FAMILIES.get(self.family, GAUSSIAN)
+
+    @property
+    def needs_records(self) -> str:
+        return super().needs_records or ("" if self.needs_noise else "has another family")
+
+    @property
+    def facts(self) -> MethodFacts:
+        """Of other families, records weigh by the coefficients that the coordinator sends."""
+        found = super().facts
+        if self.needs_noise or found.regression is None:
+            return found
+        weights = ChosenWeights(
+            "A message with a small covariance matrix makes a site's contribution the score and "
+            "information of its records at coefficients that the coordinator chooses."
+        )
+        own = replace(found.regression, family=self.link)
+        return replace(found, weights=weights, regression=own)
 
     def check_full(self, public: PublicFacts) -> None:
         """Raise `JobError` for a setting that is out of range, or too few sites."""
@@ -62,6 +91,8 @@ class FullSettings(FedLinModel):
         if len(public.sites) < MIN_SITES:
             what = f"has {len(public.sites)} sites, and fedlin_full needs {MIN_SITES}"
             raise JobError("sites", what, "With two, each site's sums would show the other's.")
+        if not self.needs_noise:
+            self._check_family(public)
         size = row_size(self.layout(public).d)
         for name in ("points", "draws"):
             if getattr(self, name) * size > _MAX_MESSAGE_VALUES:
@@ -69,3 +100,14 @@ class FullSettings(FedLinModel):
                 raise JobError(
                     f"method.{name}", what, f"Take at most {_MAX_MESSAGE_VALUES // size}."
                 )
+
+    def _check_family(self, public: PublicFacts) -> None:
+        outcome_index(public, self.outcome, self.link.outcome, log=False)
+        if self.intercept != "modelled":
+            what = f'is "{self.intercept}", and family = "{self.family}" has no such intercept'
+            raise JobError("method.intercept", what, 'Set intercept = "modelled".')
+        if self.degree > 1:
+            raise JobError("method.degree", f'must be 1 with family = "{self.family}"')
+        if public.site_moments:
+            what = "reads single records, so noise cannot be in moments"
+            raise JobError("method.family", what, 'Take family = "gaussian".')

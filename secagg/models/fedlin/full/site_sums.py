@@ -9,12 +9,6 @@ error have the covariance C_k = (R_k'R_k)^-1. With theta_k ~ N(mu, Sigma),
 
 A_k exists for a site with fewer records than coefficients, too, and is 0 without records. If the
 residual variance is r sigma_k^2, R_k and z_k are divided by root r.
-
-The agreement sums belong to the classical test that all theta_k are equal (analysis of covariance):
-with all sites' own least squares and one common least squares, the residual sums of squares differ
-by SUM b_k' X'X b_k - beta' (SUM X'X) beta. For one coefficient j, with 1 / w_kj the jj entry of
-(X'X)^-1, they differ by SUM w_kj b_kj^2 - (SUM w_kj b_kj)^2 / SUM w_kj, over sites whose records
-determine all coefficients.
 """
 
 from __future__ import annotations
@@ -25,29 +19,7 @@ from secagg.contracts import Update
 from secagg.core.arrays import Array
 from secagg.models.fedlin.hierarchies.base import SufficientStatistics
 from secagg.models.fedlin.hierarchies.pseudo_data import pseudo_observation
-from secagg.models.fedlin.site import Site
 from secagg.models.numerics.natural_gaussian import triangle
-
-
-def agreement_sums(site: Site) -> Update:
-    """Return a site's terms of the test that sites agree, in the units analysed."""
-    d, full = len(site.cross), site.rank == len(site.cross)
-    weight, own = np.zeros(d), site.separate * full
-    if full:
-        size = np.sqrt(np.diagonal(site.gram))
-        inverse = np.linalg.inv(site.gram / np.outer(size, size))
-        weight = size**2 / np.diagonal(inverse)
-    return {
-        "gram": triangle(site.gram),
-        "cross": site.cross,
-        "explained": np.array([max(float(site.separate @ site.cross), 0.0)]),
-        "weights": weight,
-        "weighted": weight * own,
-        "weighted_squares": weight * own**2,
-        "rank": np.array([float(site.rank)]),
-        "determined": np.array([float(full)]),
-        "freedom": np.array([float(site.left)]),
-    }
 
 
 def round_sums(known: SufficientStatistics, mu: Array, spread: Array, Sigma: Array) -> Update:

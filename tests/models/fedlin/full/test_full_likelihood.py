@@ -5,20 +5,18 @@ import warnings
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import ttest_1samp
+from scipy.special import logsumexp
+from scipy.stats import chi2, multivariate_normal, ttest_1samp
+from scipy.stats import t as student
 from support.fedlin.full_covariance import at, converged, records, restricted, statistics
 
 from secagg.errors import PeerError
 from secagg.models.fedlin.full.equal_sites import NU, EqualSites
-from secagg.models.fedlin.full.hamiltonian import Target
-from secagg.models.fedlin.full.hypothesis_tests import agreement_rows, mean_rows
+from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
 from secagg.models.fedlin.full.posterior import SharedDraws, covariances, weights_of
-from secagg.models.fedlin.full.site_sums import (
-    agreement_sums,
-    coefficient_draws,
-    log_likelihoods,
-    precision,
-)
+from secagg.models.fedlin.full.site_sums import coefficient_draws, log_likelihoods, precision
+from secagg.models.fedlin.hypotheses.agreement import agreement_sums
+from secagg.models.fedlin.hypotheses.f_tests import agreement_rows, mean_rows
 from secagg.models.fedlin.site import Site
 
 SIZES = (5, 40, 2, 15, 9)  # the third site has fewer records than coefficients
@@ -62,6 +60,49 @@ def test_with_equal_designs_the_likelihood_is_exact_everywhere() -> None:
     np.testing.assert_allclose(equal - equal[0], exact - exact[0], rtol=1e-9)
     drawn = SharedDraws(mu, Sigma, ratio)
     np.testing.assert_allclose(weights_of(drawn, fitted, exact), np.full(6, 1 / 6), rtol=1e-8)
+
+
+def test_weights_are_the_exact_likelihood_over_that_of_equal_sites() -> None:
+    """The exact one by scipy's normal density of the records, for designs that differ much."""
+    data, rng = records(SIZES, D, 8), np.random.default_rng(1)
+    sites = [statistics(X, y, 1.0) for X, y in data]
+    fitted, _ = at(sites, np.zeros(D), np.zeros((D, D)), SIGMA)
+    roots = np.linalg.cholesky(SIGMA) + 0.1 * rng.standard_normal((5, D, D))
+    Sigma, ratio = roots @ roots.swapaxes(1, 2), rng.uniform(0.8, 1.25, 5)
+    mu = fitted.mean + 0.1 * rng.standard_normal((5, D))
+    exact = [
+        sum(
+            multivariate_normal(X @ m, X @ S @ X.T + r * np.eye(len(y))).logpdf(y)
+            + (len(y) - min(len(y), D)) / 2 * np.log(r)  # of residuals, which r's density holds
+            + y @ (y - X @ np.linalg.lstsq(X, y, rcond=None)[0]) / (2 * r)
+            for X, y in data
+        )
+        for m, S, r in zip(mu, Sigma, ratio, strict=True)
+    ]
+    sums = sum(log_likelihoods(site, mu, Sigma, ratio) for site in sites)
+    np.testing.assert_allclose(sums - sums[0], np.array(exact) - exact[0], rtol=1e-8, atol=1e-8)
+    weights = weights_of(SharedDraws(mu, Sigma, ratio), fitted, sums)
+    log = np.array(exact) - fitted.log_joint(mu, Sigma, ratio)
+    np.testing.assert_allclose(weights, np.exp(log - logsumexp(log)), rtol=1e-7)
+    assert np.ptp(log) > 0.01
+
+
+@pytest.mark.parametrize("n", [2, 12])
+def test_a_sites_coefficients_are_drawn_from_their_conditional_density(n: int) -> None:
+    """Of the normal regression with residual variance r, for fewer records than terms, too."""
+    ((X, y),), r, count = records((n,), D, 9), 2.5, 20_000
+    mu = np.array([0.3, -0.2, 0.1])
+    draws, middle = coefficient_draws(
+        statistics(X, y, 1.0), np.tile(mu, (count, 1)), np.tile(SIGMA, (count, 1, 1)),
+        np.full(count, r), np.random.default_rng(3),
+    )  # fmt: skip
+    V = np.linalg.inv(np.linalg.inv(SIGMA) + X.T @ X / r)
+    mean = V @ (np.linalg.solve(SIGMA, mu) + X.T @ y / r)
+    sd = np.sqrt(np.diagonal(V))
+    np.testing.assert_allclose(middle, mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose((draws.mean(axis=0) - mean) / sd, 0, atol=4.5 / count**0.5)
+    off = (np.cov(draws.T) - V) / np.outer(sd, sd)
+    np.testing.assert_allclose(off, 0, atol=4.5 * (2 / count) ** 0.5)
 
 
 def log_prior(Sigma: np.ndarray, scale: float) -> float:
@@ -115,6 +156,41 @@ def test_the_sampler_has_the_gradient_of_its_density() -> None:
             )
         far = np.full((1, target.size), 1e3)
         assert target.log_density(far)[0] == -np.inf
+
+
+@pytest.mark.oracle
+def test_without_information_draws_are_from_the_prior() -> None:
+    """Of the sds (half-t), a correlation (uniform) and r (f / chi-squared), by their ranks.
+
+    K = 1 and S = 0 leave the prior. Of 16 chains, each has a mean rank of its own; their spread
+    gives the standard error. A wrong acceptance, step or density shifts the mean or the variance.
+    """
+    nothing = EqualSites(1, np.zeros(2), np.eye(2), np.zeros((2, 2)))
+    drawn = draw_covariances(Target(nothing, 0.7, 12.0), np.eye(2), 600, np.random.default_rng(2))
+    sd = np.sqrt(np.diagonal(drawn.Sigma, axis1=2, axis2=3))
+    correlation = drawn.Sigma[:, :, 0, 1] / np.prod(sd, axis=2)
+    shares = {
+        "first sd": 2 * student.cdf(sd[:, :, 0] / 0.7, NU) - 1,
+        "second sd": 2 * student.cdf(sd[:, :, 1] / 0.7, NU) - 1,
+        "correlation": (1 + correlation) / 2,
+        "r": chi2.sf(12 / drawn.ratio, 12),
+    }
+    for name, share in shares.items():
+        for power in (share, (share - 0.5) ** 2):
+            each = power.mean(axis=0)
+            error = each.std(ddof=1) / np.sqrt(len(each))
+            exact = 0.5 if power is share else 1 / 12
+            assert abs(each.mean() - exact) < 4.5 * error, name
+            assert error < 0.02
+    assert 0.6 < drawn.acceptance < 0.95  # adapted to 0.8
+
+
+def test_a_matrix_that_is_singular_in_float64_does_not_spoil_the_others() -> None:
+    fitted = EqualSites(4, np.zeros(2), np.eye(2), np.eye(2))
+    usable = np.eye(2)
+    both, _, _ = fitted.log_density(np.array([usable, np.full((2, 2), 1e20)]), np.ones(2))
+    alone, _, _ = fitted.log_density(usable[None], np.ones(1))
+    assert both[0] == alone[0] and not np.isfinite(both[1])
 
 
 def site_of(X: np.ndarray, y: np.ndarray) -> Site:
@@ -172,7 +248,7 @@ def test_means_are_tested_by_students_and_hotellings_tests_of_equal_sites() -> N
     sites = [statistics(X, X @ each + rng.standard_normal(20), 1.0) for each in b]
     fitted, _ = at(sites, np.zeros(2), np.eye(2), 0.4 * np.eye(2))
     own = np.array([np.linalg.solve(site.gram, site.cross) for site in sites])
-    joint, *each = mean_rows(("a", "b"), fitted)
+    joint, *each = mean_rows(("a", "b"), fitted.sites, fitted.mean, fitted.wide)
     for j, row in enumerate(each):
         t, p = ttest_1samp(own[:, j], 0)
         assert (row["F"], row["p"]) == pytest.approx((t**2, p), rel=1e-8)
@@ -180,8 +256,10 @@ def test_means_are_tested_by_students_and_hotellings_tests_of_equal_sites() -> N
     squared = K * m @ np.linalg.solve(S, m)
     assert joint["F"] == pytest.approx(squared * (K - 2) / (2 * (K - 1)), rel=1e-8)
     assert (joint["df"], joint["df_error"]) == (2, K - 2)
-    few = EqualSites(2, fitted.mean, fitted.C, fitted.S)
-    assert [row["df_error"] for row in mean_rows(("a", "b"), few)] == [1, 1]  # no joint test
+    assert [row["df_error"] for row in mean_rows(("a", "b"), 2, fitted.mean, fitted.S)] == [
+        1,
+        1,
+    ]  # no joint test
 
 
 def test_a_matrix_that_is_no_covariance_is_refused() -> None:

@@ -13,11 +13,15 @@ and likewise for one coefficient, the others being free at each site, with df1 =
 errors with one variance, F has exactly the F distribution, for any number of sites and any means.
 If s^2 is known, df2 is infinite.
 
-A mean is 0. With S / (K - 1) as the estimate of T = Sigma + C (`EqualSites`), which is unbiased and
-independent of m if designs are equal, m_j^2 K (K - 1) / S_jj ~ F(1, K - 1), and for q coefficients
-Hotelling's (K - q) / (q (K - 1)) T^2 ~ F(q, K - q). Both are exact if designs are equal, also if
-Sigma = 0. Otherwise they are approximate: S is the weighted scatter of the sites' estimates, as in
-the variance estimate of Hartung and Knapp (Statistics in Medicine 2001) for meta-analysis.
+A mean is 0. K sites' estimates b_k have the mean m, and T is an estimate of the covariance of one
+of them, about mu. Then m_j^2 K / T_jj ~ F(1, K - 1), and for q coefficients Hotelling's
+(K - q) / (q (K - 1)) K m'T^-1 m ~ F(q, K - q), if T is unbiased, independent of m and Wishart. Both
+are exact if all sites have equal designs, also if Sigma = 0. Otherwise they are approximate.
+
+    fedlin_full           m and T = S / (K - 1) of `EqualSites`: weighted by Sigma + C_k, as in
+                          Hartung and Knapp (Statistics in Medicine 2001) for meta-analysis
+    fedlin_hm1, _hm2      mean and covariance matrix of the sites' own least squares, unweighted
+                          (`agreement.own_estimates`). Sites with few records cost power
 """
 
 from __future__ import annotations
@@ -30,7 +34,6 @@ from scipy.stats import chi2, f
 
 from secagg.core.arrays import Array
 from secagg.models.fedlin.design import INTERCEPT
-from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.numerics.natural_gaussian import symmetric
 
 Row = dict[str, Any]
@@ -59,19 +62,21 @@ def agreement_rows(
     return rows
 
 
-def mean_rows(terms: Sequence[str], fitted: EqualSites) -> list[Row]:
-    """Return the tests that means over sites are 0: of all slopes together, and of each term."""
-    K = fitted.sites
-    covariance = fitted.wide / K
+def mean_rows(terms: Sequence[str], K: int, mean: Array, wide: Array) -> list[Row]:
+    """Return the tests that means over sites are 0: of all slopes together, and of each term.
+
+    K: number of sites; mean: m (d,); wide: T (d, d)
+    """
+    covariance = wide / K
     slopes = [j for j, term in enumerate(terms) if term != INTERCEPT]
     rows, q = [], len(slopes)
     if K > q > 1:
-        m = fitted.mean[slopes]
+        m = mean[slopes]
         squared = float(m @ np.linalg.solve(covariance[np.ix_(slopes, slopes)], m))
         statistic = squared * (K - q) / (K - 1)
         rows.append(_row("all means of slopes are 0", statistic, q, K - q))
     for j in slopes:
-        statistic = float(fitted.mean[j] ** 2 / covariance[j, j])
+        statistic = float(mean[j] ** 2 / covariance[j, j])
         rows.append(_row(f"the mean of {terms[j]} is 0", statistic, 1, K - 1))
     return rows
 

@@ -1,0 +1,1 @@
+"""Tests of what sites share, for every FedLin method that estimates the residual variance."""

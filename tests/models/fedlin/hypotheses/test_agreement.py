@@ -1,0 +1,79 @@
+"""Tests of hypotheses by HM1 and HM2, against regressions of the records by statsmodels."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import f, ttest_1samp
+from support.fedlin.written_out import bounds, fedlin_job, linear_tables, simulated
+
+from secagg.errors import JobError
+from secagg.jobs.job import parse_job
+from secagg.sessions.planned_job import plan_job
+
+HM1, HM2 = {"name": "fedlin_hm1", "rounds": 3}, {"name": "fedlin_hm2", "rounds": 4, "draws": 100}
+TABLES = linear_tables((12, 30, 9, 15, 2), 2, noise=0.8, spread=0.5)  # the last has no own slopes
+TERMS = ("x0", "x1")
+
+
+def least_squares(tables: dict[str, pd.DataFrame]) -> np.ndarray:
+    """Return the slopes of sites whose records determine them."""
+    found = []
+    for table in tables.values():
+        X = np.column_stack([np.ones(len(table)), table[list(TERMS)]])
+        if len(X) >= X.shape[1]:
+            found.append(np.linalg.lstsq(X, table["y"], rcond=None)[0][1:])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("method", [HM1, HM2, {**HM2, "points": 64}])
+def test_tests_are_those_of_the_records(method: dict[str, Any]) -> None:
+    from statsmodels.api import OLS  # slow to import
+
+    tables = {name: TABLES[name] for name in list(TABLES)[:4]}
+    result, _ = simulated({**method, "tests": True}, bounds(tables), tables)
+    found = {row["name"]: row for row in result.summary["tests"]}
+    every = pd.concat([table.assign(site=name) for name, table in tables.items()])
+    X, own = every[list(TERMS)].to_numpy(), pd.get_dummies(every["site"]).to_numpy(dtype=float)
+    whole = OLS(every["y"].to_numpy(), np.column_stack([own, *(own * x[:, None] for x in X.T)]))
+    F, p, df = whole.fit().compare_f_test(OLS(whole.endog, np.column_stack([own, X])).fit())
+    row = found["sites agree on all coefficients"]
+    assert (row["F"], row["p"], row["df"]) == pytest.approx((F, p, df), rel=1e-6)
+    b, K = least_squares(tables), 4
+    for j, term in enumerate(TERMS):
+        nested = np.column_stack([own, X[:, [j]], own * X[:, [1 - j]]])
+        F, p, df = whole.fit().compare_f_test(OLS(whole.endog, nested).fit())
+        row = found[f"sites agree on {term}"]
+        assert (row["F"], row["p"], row["df"]) == pytest.approx((F, p, df), rel=1e-6)
+        t, p = ttest_1samp(b[:, j], 0)
+        row = found[f"the mean of {term} is 0"]
+        assert (row["F"], row["p"], row["df_error"]) == pytest.approx((t**2, p, K - 1), rel=1e-6)
+    squared = K * b.mean(axis=0) @ np.linalg.solve(np.cov(b.T), b.mean(axis=0))
+    row = found["all means of slopes are 0"]
+    statistic = squared * (K - 2) / (2 * (K - 1))
+    assert (row["F"], row["p"]) == pytest.approx((statistic, f.sf(statistic, 2, K - 2)), rel=1e-6)
+    assert ("points" in result.summary) == ("points" in method)
+
+
+def test_tests_change_no_other_result_and_leave_out_undetermined_sites() -> None:
+    plain, own_plain = simulated(HM1, bounds(TABLES), TABLES)
+    tested, own = simulated({**HM1, "tests": True}, bounds(TABLES), TABLES)
+    rows = {row["name"]: row for row in tested.summary.pop("tests")}
+    assert tested.summary == plain.summary
+    assert {k: v.summary for k, v in own.items()} == {k: v.summary for k, v in own_plain.items()}
+    assert rows["the mean of x0 is 0"]["df_error"] == 3
+    t, _ = ttest_1samp(least_squares(TABLES)[:, 0], 0)
+    assert rows["the mean of x0 is 0"]["F"] == pytest.approx(t**2, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [({**HM1, "variance": "site"}, "method.tests"), ({**HM2, "prior": "ridge"}, "method.tests"),
+     (HM1, "sites")],
+)  # fmt: skip
+def test_jobs_whose_tests_are_not_valid_are_refused(method: dict[str, Any], where: str) -> None:
+    tables = dict(list(TABLES.items())[: 2 if where == "sites" else 4])
+    with pytest.raises(JobError) as refused:
+        plan_job(parse_job(fedlin_job({**method, "tests": True}, bounds(tables))), tables)
+    assert refused.value.where == where
