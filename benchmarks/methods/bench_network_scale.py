@@ -89,7 +89,8 @@ def write_jobs(folder: Path, kind: Size, records: int, rounds: int) -> None:
     for network, hidden in (("masked", kind.units), ("paper", _all_units(kind))):
         (folder / f"{network}.toml").write_text(
             f'title = "Networks at scale"\n[sites]\nfolder = "data"\nmax_rows = 5000\n'
-            f'[columns]\n{columns}\n[method]\nname = "fedngm"\nnetwork = "{network}"\n'
+            f'[columns]\n{columns}\n[method]\nname = "fedngm"\nedges = "votes"\n'
+            f'network = "{network}"\n'
             f'hidden = [{hidden}]\nrounds = {rounds}\n[protocol]\nname = "masked"\n'
             "[release]\nmin_sites = 3\nmin_records = 10\n"
         )

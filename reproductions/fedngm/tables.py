@@ -59,8 +59,8 @@ _GLOBAL = (
     ),
     Method(
         "votes", "Global NGM, federated, our graph", drawn=False,
-        note="the same with the default graph of `fedngm`: tests of partial correlations, and two "
-        "votes for an edge.",
+        note="the same with the former default graph of `fedngm`: tests of partial correlations, "
+        "and two votes for an edge.",
     ),
     Method(
         "all", "Global NGM, federated, all pairs",

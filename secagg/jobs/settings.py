@@ -47,8 +47,11 @@ JOB = {
     "engine": ("secagg.jobs.job", "Engine"),
 }
 ANALYSES = {
-    kind: ("secagg.models.moments.analyses", kind.capitalize())
-    for kind in ("describe", "ols", "ridge", "lasso", "pc", "ges", "notears", "golem")
+    kind: ("secagg.models.moments.analyses", kind.title().replace("_", ""))
+    for kind in (
+        *("describe", "ols", "ridge", "lasso"),
+        *("pc", "ges", "notears", "golem", "graphical_lasso"),
+    )
 }
 POLICY = {
     "policy": ("secagg.privacy.policy.site_policy", "SitePolicy"),

@@ -6,7 +6,7 @@ Chajewska and Shrivastava (2023). A target is predicted given all other columns 
     distilled   the global NGM of the paper: the union of the sites' graphs, trained on samples from
                 the sites' own networks (section 2.3)
     federated   the same graph, trained on the sites' records over sums of gradients
-    votes       as `federated`, with this package's graph: tests of partial correlations, two votes
+    votes       as `federated`, with another graph: tests of partial correlations, two votes
     all         as `federated`, without a graph: each column reads all others
     linear      least squares and logistic regression on all records
     boosting    gradient boosting on all records
@@ -37,12 +37,13 @@ Sites = Mapping[str, pd.DataFrame]
 
 OWN = "own"
 STRONG = {"penalty": 20.0}  # the default of `fedngm` when the tables were computed
-PAPER_GRAPH: dict[str, object] = {"recovery": "graphical_lasso", "votes": 1, **STRONG}
+VOTES: dict[str, object] = {"edges": "votes", **STRONG}
+PAPER_GRAPH: dict[str, object] = {"recovery": "graphical_lasso", **VOTES, "votes": 1}
 NGMS: dict[str, dict[str, object]] = {
     OWN: PAPER_GRAPH,
     "distilled": {**PAPER_GRAPH, "learn_from": "samples"},
     "federated": PAPER_GRAPH,
-    "votes": {**STRONG},
+    "votes": VOTES,
     "all": {"edges": "all"},
 }
 ROUNDS = 1000  # largest number, far more than training needs

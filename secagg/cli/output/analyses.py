@@ -114,6 +114,8 @@ def _edge(edge: Mapping[str, Any]) -> str:
     """Return an edge with its numbers; an edge of an earlier step has no kind and is directed."""
     arrow = "-" if edge.get("kind") == "undirected" else "->"
     about = [] if edge["weight"] is None else [significant(edge["weight"], 3)]
+    if "std_error" in edge:
+        about[0] += f" ± {significant(edge['std_error'], 2)}"
     if "times_noise" in edge:
         about.append(f"{fixed(edge['times_noise'], 1)} times its noise")
     if "stability" in edge:

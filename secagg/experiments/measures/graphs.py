@@ -75,7 +75,7 @@ def read_graph(summary: Mapping[str, Any], kind: TableKind) -> Graph | None:
             directed[i, j] = True
         else:
             undirected[i, j] = undirected[j, i] = True
-    markov = kind is TableKind.POSTERIOR_GRAPH and "pairs" in summary
+    markov = summary.get("markov", kind is TableKind.POSTERIOR_GRAPH and "pairs" in summary)
     return Graph(names, directed & ~undirected, undirected, markov)
 
 

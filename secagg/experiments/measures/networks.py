@@ -36,6 +36,8 @@ from secagg.runs.networks.finished_module import FinishedModuleRun
 from secagg.runs.networks.finished_ngm import FinishedNgmRun
 
 Tables = Mapping[str, pd.DataFrame]
+_FOUND = ("pooled", "votes")
+"""Settings of `edges` with which the graph is a result."""
 
 
 def read_network(job: Job, result: Result) -> FinishedNgmRun | None:
@@ -49,7 +51,7 @@ def read_network(job: Job, result: Result) -> FinishedNgmRun | None:
 
 def graph_is_given(method: Method) -> bool:
     """Return whether a network's graph is a setting, and not a result."""
-    return isinstance(method, FedNgm) and method.edges != "votes"
+    return isinstance(method, FedNgm) and method.edges not in _FOUND
 
 
 def predictions(network: FinishedNgmRun, others: Tables) -> dict[str, float]:
@@ -113,4 +115,4 @@ def is_measured(job: Job, records: Records) -> bool:
         return True
     if job.method.name == TorchModule.name:
         return False
-    return bool(job.method.settings.get("edges", "votes") == "votes")  # then its graph is measured
+    return job.method.settings.get("edges", FedNgm.edges) in _FOUND  # then its graph is measured

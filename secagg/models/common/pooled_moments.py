@@ -55,6 +55,7 @@ class Moments:
     within: None, or the number of sites, if each site subtracted its own means. Then `mean` is not
         known and stands as 0, and `scatter` is that within sites
         (`secagg.models.moments.within_sites`).
+    columns: the column of each name; indicators of one column share it. Left out: each its own.
     """
 
     names: tuple[str, ...]
@@ -64,6 +65,11 @@ class Moments:
     errors: NDArray[np.float64] | None = None
     noisy: NoisyMoments | None = None
     within: int | None = None
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            object.__setattr__(self, "columns", self.names)
 
     def select(self, names: Sequence[str]) -> Moments:
         """Return the moments of the named columns, in that order (marginalising the others)."""
@@ -71,7 +77,10 @@ class Moments:
         errors = None if self.errors is None else self.errors[index]
         scatter = self.scatter[np.ix_(index, index)]
         noisy = None if self.noisy is None else self.noisy.select(names)
-        return Moments(tuple(names), self.n, self.mean[index], scatter, errors, noisy, self.within)
+        columns = tuple(self.columns[i] for i in index)
+        return Moments(
+            tuple(names), self.n, self.mean[index], scatter, errors, noisy, self.within, columns
+        )
 
     @property
     def subtracted_means(self) -> int:

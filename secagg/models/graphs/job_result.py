@@ -16,6 +16,7 @@ from secagg.models.common.shrinkage import marked_shrunk, shrunk_note
 from secagg.models.graphs.acyclicity import is_acyclic
 from secagg.models.graphs.knowledge import Edges
 from secagg.models.graphs.metrics import compare_graphs
+from secagg.models.graphs.pdag import moral_graph
 from secagg.models.graphs.result import GraphFit
 
 _REFIT = (
@@ -39,6 +40,11 @@ LAGGED_DIRECTIONS_NOTE = (
     "these directions, too."
 )
 """For time series, for which `moments` has no graph analysis."""
+
+MORAL_NOTE = (
+    "The graph is compared with the moral graph of the true edges, in which all causes of a common "
+    "effect are joined, too."
+)
 
 
 def check_truth(
@@ -97,6 +103,32 @@ def graph_result(fit: GraphFit, truth: Edges | None, *, linear: bool = True) -> 
         summary["score"] = asdict(
             compare_graphs(fit.directed, adjacency(truth, fit.names), fit.undirected)
         )
+    return Result(summary, arrays)
+
+
+def undirected_result(
+    fit: GraphFit, errors: NDArray[np.float64] | None, truth: Edges | None
+) -> Result:
+    """Return the summary and arrays of a Markov network.
+
+    errors: standard errors of the weights, (p, p), or None; truth: edges of a DAG. The network of
+    its distribution is its moral graph, with which the fit is compared
+    """
+    result = graph_result(fit, None)
+    summary, arrays = {**result.summary, "markov": True}, dict(result.arrays)
+    if errors is not None:
+        at = {name: i for i, name in enumerate(fit.names)}
+        arrays["std_errors"] = errors
+        summary["edges"] = [
+            edge | {"std_error": float(errors[at[edge["from"]], at[edge["to"]]])}
+            for edge in summary["edges"]
+        ]
+    if truth is not None:
+        directed = adjacency(truth, fit.names)
+        pairs = np.triu(moral_graph(directed, np.zeros_like(directed)), 1)
+        summary["truth"] = [[fit.names[i], fit.names[j]] for i, j in np.argwhere(pairs)]
+        summary["score"] = asdict(compare_graphs(fit.directed, pairs, fit.undirected))
+        summary["notes"] = [*summary["notes"], MORAL_NOTE]
     return Result(summary, arrays)
 
 

@@ -1,4 +1,4 @@
-"""Partially directed graphs: Meek's rules, equivalence classes, and members of a class.
+"""Partially directed graphs: Meek's rules, equivalence classes, their members, moral graphs.
 
 A graph is two boolean (p, p) matrices: `directed`, [i, j] for i -> j, and `undirected`, symmetric.
 Rules R1 to R4 are those of Meek ("Causal inference and causal explanation with background
@@ -99,3 +99,11 @@ def member(directed: Edges, undirected: Edges, forbidden: Edges) -> Edges | None
         D, U = orient_by_rules(D, U)
     kept = np.array_equal(colliders(D, U), wanted)
     return D if kept and is_acyclic(D) and not (D & forbidden).any() else None
+
+
+def moral_graph(directed: Edges, undirected: Edges) -> Edges:
+    """Return the skeleton, with the parents of each common child joined. directed[i, j]: i -> j."""
+    parents = directed.astype(np.int64)
+    joined = directed | directed.T | undirected | (parents @ parents.T > 0)
+    np.fill_diagonal(joined, False)
+    return np.asarray(joined)

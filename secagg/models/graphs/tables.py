@@ -12,6 +12,13 @@ _LABELS: Final[Mapping[str, Label]] = {
     "rho": ("penalty ρ", ""),
     "threshold": ("threshold applied", "above the setting only if cycles had to be removed"),
     "evaluations": ("evaluations of the acyclicity function", ""),
+    "penalty": ("penalty", "of standardised columns"),
+    "ebic": ("extended BIC", ""),
+    "edges": ("edges", ""),
+    "effective_records": (
+        "effective records",
+        "by which edges are chosen; fewer than there are if moments have noise",
+    ),
     "shd": (
         "structural Hamming distance",
         "missing, extra and reversed edges; an undirected edge over a true one costs nothing",
@@ -57,6 +64,12 @@ def other_table(
     """
     arrows = "; to read them as causes assumes that no common cause is left out"
     return _table(title, labels, converged, arrows, _NETWORKS if networks else "")
+
+
+def undirected_table(title: str) -> ResultTable:
+    """Return the table of a Gaussian graphical model."""
+    caption = "Edges have no direction: two columns are dependent given all others"
+    return ResultTable(title, TableKind.GRAPH, _LABELS, "", caption, "partial correlations")
 
 
 def _table(

@@ -13,6 +13,8 @@ notears   linear NOTEARS
 golem     GOLEM-NV, or GOLEM-EV with equal_variances = true
 ========  ==========================================================================
 
+and graphical_lasso: an undirected graph with partial correlations.
+
 If the job states the true edges, learned graphs are compared with them. Settings are checked before
 data are read: a release cannot be undone, and an invalid setting would waste it.
 """
@@ -34,12 +36,13 @@ from secagg.models.common.pooled_moments import Moments, constant_column
 from secagg.models.common.shrinkage import marked_shrunk
 from secagg.models.common.variables import choose
 from secagg.models.graphs.golem import golem
-from secagg.models.graphs.job_result import check_truth, graph_result
+from secagg.models.graphs.job_result import check_truth, graph_result, undirected_result
 from secagg.models.graphs.knowledge import Knowledge
 from secagg.models.graphs.notears import notears
 from secagg.models.graphs.pc_ges import ges, pc, require_causal_learn
 from secagg.models.graphs.result import GraphFit
-from secagg.models.graphs.tables import linear_table, other_table
+from secagg.models.graphs.tables import linear_table, other_table, undirected_table
+from secagg.models.moments.graphical_lasso import gaussian_graph
 from secagg.models.moments.lasso import LassoFit, lasso
 from secagg.models.moments.noisy_description import describe_noisy
 from secagg.models.moments.noisy_ols import NoisyLinearFit, noisy_ols
@@ -47,6 +50,7 @@ from secagg.models.moments.ols import LinearFit, describe, ols
 from secagg.models.moments.ridge import RidgeFit, ridge
 from secagg.models.moments.scaling import check_penalty
 from secagg.models.moments.tables import regression_table
+from secagg.models.numerics.ebic_graph import EBIC_GAMMA
 
 MIN_POSITIVE = float(np.finfo(np.float64).tiny)  # the smallest normal number, for "above 0"
 
@@ -188,6 +192,8 @@ class Graph:
     def _settings(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if k != "truth"}
 
+    directed: ClassVar[bool] = True
+    """Whether edges have directions, so that knowledge about them has an effect."""
     can_require: ClassVar[bool] = False
     """Whether the graph can be made to have an edge."""
 
@@ -290,9 +296,34 @@ class Golem(Graph):
         return self._result(golem(moments, knowledge=known, **self._settings()))
 
 
+@dataclass(frozen=True, kw_only=True)
+class GraphicalLasso(Graph):
+    """A Gaussian graphical model."""
+
+    penalty: float | Literal["ebic"] = "ebic"
+    """Penalty of each entry of the precision matrix of standardised columns, above 0. `"ebic"`
+    tries 30 penalties and takes the graph with the smallest extended BIC."""
+    gamma: float = EBIC_GAMMA
+    """With `"ebic"`: how much the score depends on the number of columns, at least 0. With 0, it is
+    BIC."""
+
+    table: ClassVar[ResultTable] = undirected_table("Graph by the graphical lasso")
+    directed: ClassVar[bool] = False
+
+    def check(self, public: PublicFacts) -> None:
+        super().check(public)
+        check_penalty(self.penalty, "ebic")
+        require_number("gamma", self.gamma, low=0)
+
+    def run(self, moments: Moments, known: Knowledge | None) -> Result:
+        """Find the graph. A true graph is directed, so the score is against its moral graph."""
+        fit, errors = gaussian_graph(moments, **self._settings())
+        return undirected_result(fit, errors, self.truth)
+
+
 KINDS: Mapping[str, type[Analysis]] = {
     "describe": Describe, "ols": Ols, "ridge": Ridge, "lasso": Lasso,
-    "pc": Pc, "ges": Ges, "notears": Notears, "golem": Golem,
+    "pc": Pc, "ges": Ges, "notears": Notears, "golem": Golem, "graphical_lasso": GraphicalLasso,
 }  # fmt: skip
 
 

@@ -271,10 +271,11 @@ class PooledMoments(RequiredSettings):
         """Return the knowledge. Raises `JobError` if an analysis cannot use it."""
         graphs = [a for a in self._analyses(public) if isinstance(a, Graph)]
         known = self.knowledge([v.name for v in public.variables], public, lags=self.lags)
-        if (self.tiers or self.forbidden or self.required) and not graphs:
-            what = "tiers, forbidden and required edges have no effect without a graph"
+        directed = any(graph.directed for graph in graphs)
+        if (self.tiers or self.forbidden or self.required) and not directed:
+            what = "tiers, forbidden and required edges have no effect without a directed graph"
             raise JobError("method.analyses", what, "Add one, such as kind = 'pc'.")
-        if self.required and not all(graph.can_require for graph in graphs):
+        if self.required and not all(graph.can_require for graph in graphs if graph.directed):
             raise JobError("method.required", CANNOT_REQUIRE, "Use kinds 'pc' and 'ges' only.")
         return known
 
@@ -324,7 +325,6 @@ def pooled_moments(upper: NDArray[np.float64], public: PublicFacts, step_error: 
     errors = np.where(varies, uncertain / np.where(varies, np.diagonal(centred), 1.0), 0.0)
     middle = np.array([v.midpoint for v in public.variables])
     half = np.array([v.half_range for v in public.variables])
-    names = tuple(v.name for v in public.variables)
-    return Moments(
-        names, n, middle + half * sums / n, centred * half[:, None] * half[None, :], errors
-    )
+    names, columns = zip(*((v.name, v.column) for v in public.variables), strict=True)
+    scatter = centred * half[:, None] * half[None, :]
+    return Moments(names, n, middle + half * sums / n, scatter, errors, columns=columns)

@@ -101,4 +101,6 @@ def within_moments(
     half = np.array([v.half_range for v in public.variables])
     names = tuple(v.name for v in public.variables)
     scatter = S * np.outer(half, half)
-    return Moments(names, n, np.zeros(p), scatter, errors, within=n - degrees_of_freedom)
+    columns = tuple(v.column for v in public.variables)
+    within = n - degrees_of_freedom
+    return Moments(names, n, np.zeros(p), scatter, errors, within=within, columns=columns)

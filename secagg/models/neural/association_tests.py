@@ -14,10 +14,11 @@ problem, and no such rule.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import fdtrc
+from scipy.special import chdtrc, fdtrc
 
 Matrix = NDArray[np.float64]
 Graph = NDArray[np.bool_]
@@ -31,12 +32,44 @@ def rarity_of(values: Matrix) -> Matrix:
     """Return the share of the rarer value of each variable with two values, infinite for others."""
     high = values == values.max(axis=0)
     two = np.all(high | (values == values.min(axis=0)), axis=0)
-    share = high.mean(axis=0)
-    return np.asarray(np.where(two, np.minimum(share, 1 - share), np.inf))
+    return rarity_of_share(np.where(two, high.mean(axis=0), np.nan))
+
+
+def rarity_of_share(share: Matrix) -> Matrix:
+    """Return the share of the rarer value from that of one of two values; infinite for NaN."""
+    return np.where(np.isnan(share), np.inf, np.minimum(share, 1 - share))
 
 
 def associated(R: Matrix, n: int, owner: NDArray[np.int_], rarity: Matrix, alpha: float) -> Graph:
     """Return which variables' columns a test of zero partial association joins."""
+
+    def level(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
+        expected = n * float(np.mean(np.outer(rarity[first], rarity[second])))
+        return alpha if expected >= MIN_EXPECTED else -1.0
+
+    return _joined(R, n, owner, level)
+
+
+def kept_by_aic(R: Matrix, n: int, owner: NDArray[np.int_]) -> Graph:
+    """Return which variables' columns are joined at the level at which AIC keeps an association.
+
+    P(chi-squared of p q degrees of freedom > 2 p q), for columns of p and q variables.
+    """
+
+    def level(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
+        freedom = len(first) * len(second)
+        return float(chdtrc(freedom, 2 * freedom))
+
+    return _joined(R, n, owner, level)
+
+
+def _joined(
+    R: Matrix,
+    n: int,
+    owner: NDArray[np.int_],
+    level: Callable[[NDArray[np.intp], NDArray[np.intp]], float],
+) -> Graph:
+    """Return which variables' columns are joined; level: of the test of two columns' variables."""
     joined = np.zeros(R.shape, dtype=np.bool_)
     if n - 1 <= len(R):
         return joined
@@ -44,8 +77,8 @@ def associated(R: Matrix, n: int, owner: NDArray[np.int_], rarity: Matrix, alpha
     blocks = [np.flatnonzero(owner == column) for column in np.unique(owner)]
     for i, first in enumerate(blocks):
         for second in blocks[i + 1 :]:
-            expected = n * float(np.mean(np.outer(rarity[first], rarity[second])))
-            if expected >= MIN_EXPECTED and association_p_value(K, first, second, n) <= alpha:
+            alpha = level(first, second)
+            if alpha >= 0 and association_p_value(K, first, second, n) <= alpha:
                 joined[np.ix_(first, second)] = True
     return joined
 

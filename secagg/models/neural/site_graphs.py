@@ -1,16 +1,17 @@
-"""A site's own graph, recovered from its own records.
+"""A site's own graph, recovered from its own records; or that of the pooled records, from moments.
 
 Chajewska and Shrivastava (2023), section 2.1: each site recovers an undirected graph of its columns
 by a method of its choice, and the graphs are merged. Three recoveries, all from the n records'
-correlation matrix alone. A column may have several variables (the indicators of its levels); two
-columns are joined if any two of their variables are.
+correlation matrix alone, so they need no more than the pooled moments either. A column may have
+several variables (the indicators of its levels); two columns are joined if any two of their
+variables are.
 
 partial_correlation  For each pair of columns, a test at level alpha that they are not associated
                      given all others (`secagg.models.neural.association_tests`).
                      `secagg.models.neural.graph_votes.vote_level` gives the alpha at which the
                      merged graph has an expected number of false edges.
 graphical_lasso      The graph of smallest extended BIC on the graphical lasso's path
-                     (`secagg.models.neural.ebic_graph`).
+                     (`secagg.models.numerics.ebic_graph`).
 pc                   PC (`secagg.models.graphs.pc_ges`), each test at level alpha; then the moral
                      graph: arrows become edges, and the parents of a common child are joined.
 
@@ -54,8 +55,9 @@ from secagg.models.common.checks import require_number
 from secagg.models.common.pooled_moments import Moments
 from secagg.models.graphs.inputs import RANK_TOLERANCE
 from secagg.models.graphs.pc_ges import pc, require_causal_learn
-from secagg.models.neural.association_tests import associated, rarity_of
-from secagg.models.neural.ebic_graph import ebic_graph
+from secagg.models.graphs.pdag import moral_graph
+from secagg.models.neural.association_tests import associated, kept_by_aic, rarity_of
+from secagg.models.numerics.ebic_graph import ebic_graph
 from secagg.models.numerics.precision import ROUNDING
 
 Matrix = NDArray[np.float64]
@@ -93,17 +95,37 @@ def site_graph(
     d = len(columns)
     if len(values) < MIN_RECORDS or len(varying) < 2:
         return np.zeros((d, d), dtype=np.bool_)
-    owner = column_of[varying]
     R = _correlation(values[:, varying] / spread[varying])
+    rarity = rarity_of(values[:, varying])
+    return graph_of_correlations(R, len(values), column_of[varying], rarity, d, recovery, alpha)
+
+
+def graph_of_correlations(
+    R: Matrix,
+    n: int,
+    owner: NDArray[np.int_],
+    rarity: Matrix,
+    d: int,
+    recovery: Recovery | Literal["aic"],
+    alpha: float,
+) -> Graph:
+    """Return the graph of n records with these correlations: shape (d, d), as `site_graph` does.
+
+    recovery: also "aic", which keeps more pairs (`kept_by_aic`) and needs no alpha
+
+    R: correlation matrix of the variables that vary; owner, rarity: the column of each, and the
+        share of its rarer value (`secagg.models.neural.association_tests`)
+    """
     if recovery == "graphical_lasso":
-        joined = ebic_graph(R, len(values), owner)
+        joined = ebic_graph(R, n, owner)
     else:
-        kept, joined = _independent(R, len(values))
+        kept, joined = _independent(R, n)
         if recovery == "pc":
-            within = _pc_pairs(R[np.ix_(kept, kept)], len(values), alpha)
+            within = _pc_pairs(R[np.ix_(kept, kept)], n, alpha)
+        elif recovery == "aic":
+            within = kept_by_aic(R[np.ix_(kept, kept)], n, owner[kept])
         else:
-            rarity = rarity_of(values[:, varying[kept]])
-            within = associated(R[np.ix_(kept, kept)], len(values), owner[kept], rarity, alpha)
+            within = associated(R[np.ix_(kept, kept)], n, owner[kept], rarity[kept], alpha)
         joined[np.ix_(kept, kept)] |= within
     found = np.zeros((d, d), dtype=np.bool_)
     rows, others = np.nonzero(joined)
@@ -158,11 +180,3 @@ def _pc_pairs(R: Matrix, n: int, alpha: float) -> Graph:
     except UsageError:  # of a test: variables that determine each other among few records
         return np.zeros(R.shape, dtype=np.bool_)
     return moral_graph(fit.directed, fit.undirected)
-
-
-def moral_graph(directed: Graph, undirected: Graph) -> Graph:
-    """Return the skeleton, with the parents of each common child joined. directed[i, j]: i -> j."""
-    parents = directed.astype(np.int64)
-    joined = directed | directed.T | undirected | (parents @ parents.T > 0)
-    np.fill_diagonal(joined, False)
-    return np.asarray(joined)

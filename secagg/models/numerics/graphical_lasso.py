@@ -107,9 +107,7 @@ def _newton(
     while True:
         twice = np.where(rows == columns, 1.0, 2.0)
         gradient = twice * (R - W + P * sign)[rows, columns]
-        hessian = W[np.ix_(rows, rows)] * W[np.ix_(columns, columns)]
-        hessian += W[np.ix_(rows, columns)] * W[np.ix_(columns, rows)]
-        hessian *= 0.5 * twice[:, None] * twice
+        hessian = log_det_hessian(W, rows, columns)
         direction = np.asarray(-np.linalg.solve(hessian, gradient), dtype=np.float64)
         penalised = P[rows, columns] > 0
         against = direction * sign[rows, columns] < 0
@@ -117,6 +115,18 @@ def _newton(
         if not refused.any():
             return rows, columns, direction, float(gradient @ direction)
         rows, columns = rows[~refused], columns[~refused]
+
+
+def log_det_hessian(W: Matrix, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Matrix:
+    """Return the second derivatives of -log det Theta in the entries Theta_ij = Theta_ji.
+
+    W: Theta^-1; rows, columns: of the entries, each pair once
+    """
+    twice = np.where(rows == columns, 1.0, 2.0)
+    hessian = W[np.ix_(rows, rows)] * W[np.ix_(columns, columns)]
+    hessian += W[np.ix_(rows, columns)] * W[np.ix_(columns, rows)]
+    hessian *= 0.5 * twice[:, None] * twice
+    return hessian
 
 
 def _step(

@@ -51,6 +51,8 @@ class Edge:
     times_noise: float | None = None
     stability: tuple[float, ...] = ()
     """Shares of repetitions with fresh noise that have it, in its direction and in either."""
+    std_error: float | None = None
+    """Of the weight."""
 
 
 def judged(summary: Mapping[str, Any]) -> list[Edge]:
@@ -69,8 +71,9 @@ def judged(summary: Mapping[str, Any]) -> list[Edge]:
         ends, directed = (e["from"], e["to"]), e["kind"] == "directed"
         of_edge = votes(*ends, directed=directed)
         stability = tuple(e[key] for key in ("stability", "stability_either_way") if key in e)
-        noise = (e.get("times_noise"), stability)
-        edges.append(Edge(*ends, directed, e["weight"], _verdict(e, truth), of_edge, *noise))
+        noise, error = (e.get("times_noise"), stability), e.get("std_error")
+        verdict = _verdict(e, truth)
+        edges.append(Edge(*ends, directed, e["weight"], verdict, of_edge, *noise, std_error=error))
     pairs = {frozenset((edge.source, edge.target)) for edge in edges}
     missing = [pair for pair in summary.get("truth", ()) if frozenset(pair) not in pairs]
     return edges + [Edge(a, b, True, None, "missing", votes(a, b)) for a, b in missing]

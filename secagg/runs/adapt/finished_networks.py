@@ -62,7 +62,9 @@ class FinishedNetworks:
         columns = {name: column for name, column in job.columns.items() if name in names}
         job = _with_columns(job, method, columns, names)
         layout, graph = ngm_layout(public_facts(job, SITES), names), arrays["graph"] != 0
-        shared = MaskedNetwork(layout, method.hidden, graph, arrays["centre"], arrays["scale"])
+        curved = arrays["curved"] != 0 if "curved" in arrays else None
+        units = arrays["centre"], arrays["scale"]
+        shared = MaskedNetwork(layout, method.hidden, graph, *units, curved=curved)
         theta = shared.blocks.join({name: arrays[name] for name in shared.blocks.slices})
         return cls(job, session, method, shared, theta, arrays, finished.edges, finished.notes)
 

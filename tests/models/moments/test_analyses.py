@@ -37,6 +37,9 @@ def build(table: dict[str, Any], truth: Any = None) -> Any:
           for kind in ("ols", "ridge") for level in (2, 0, 1, -0.5, NAN)],
         *[(XY | {"kind": kind, "penalty": penalty}, "penalty")
           for kind in ("ridge", "lasso") for penalty in (-1, 0, NAN, INF)],
+        *[({"kind": "graphical_lasso", "penalty": penalty}, "penalty")
+          for penalty in (-1, 0, NAN, INF, "bic")],
+        *[({"kind": "graphical_lasso", "gamma": gamma}, "gamma") for gamma in (-1, NAN, INF)],
         (XY | {"kind": "ridge", "penalty": "bic"}, "penalty"),
         (XY | {"kind": "lasso", "penalty": "gcv"}, "penalty"),
         *[({"kind": "pc", "alpha": alpha}, "alpha") for alpha in (0, 1, NAN)],
@@ -45,7 +48,7 @@ def build(table: dict[str, Any], truth: Any = None) -> Any:
           for kind in ("notears", "golem") for key in ("penalty", "threshold")
           for value in (-1, NAN, INF)],
         *[({"kind": kind, "variables": ["x"]}, "variables")
-          for kind in ("pc", "ges", "notears", "golem")],
+          for kind in ("pc", "ges", "notears", "golem", "graphical_lasso")],
     ],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(table: dict[str, Any], key: str) -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from secagg.errors import UsageError
+from secagg.models.graphs.pdag import moral_graph
 from secagg.models.neural import graph_votes
-from secagg.models.neural.site_graphs import Recovery, moral_graph, site_graph
+from secagg.models.neural.site_graphs import Recovery, site_graph
 
 Records = tuple[np.ndarray, list[list[int]]]
 

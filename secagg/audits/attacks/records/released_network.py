@@ -41,7 +41,9 @@ def network_of(planned: Planned, result: Result) -> Learner | None:
         method = method.networks
     if method.network == "paper":
         return SharedNetwork(layout, method.hidden, centre, scale)
-    return MaskedNetwork(layout, method.hidden, arrays["graph"].astype(np.bool_), centre, scale)
+    curved = arrays["curved"].astype(np.bool_) if "curved" in arrays else None
+    graph = arrays["graph"].astype(np.bool_)
+    return MaskedNetwork(layout, method.hidden, graph, centre, scale, curved=curved)
 
 
 def _arrays(planned: Planned, result: Result) -> Mapping[str, Array]:

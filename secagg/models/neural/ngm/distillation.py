@@ -61,6 +61,8 @@ def fitted_model(
     """Return the model with these parameters. residuals: counts of equation (4), if known."""
     arrays = {**network.blocks.split(theta), "graph": network.graph, "centre": network.centre,
               "scale": network.scale}  # fmt: skip
+    if network.curved is not None:
+        arrays["curved"] = network.curved
     if residuals is not None:
         arrays["residuals"] = residuals
     return FittedNgm.of(network.layout, public, arrays)

@@ -6,12 +6,13 @@ the shortest way to a small loss is to copy each input to its own output (docs/m
 shows that it happens). Here each column has a network of its own that reads its neighbours' columns
 only:
 
-    h_c = tanh(W_c (m_c * z) + b_c),      o_v = V_v h_c(v) + s_v (m_c(v) * z) + a_v             (1)
+    h_c = tanh(W_c (k_c * z) + b_c),      o_v = V_v h_c(v) + s_v (m_c(v) * z) + a_v             (1)
 
-z are the standardised variables, m_c the 0/1 mask of the variables that column c may read, c(v) the
-column of variable v. Further hidden layers follow the first in the same way. All indicators of a
-column share its network and its mask, and m_c excludes the column itself. The linear part s makes
-linear regression a special case.
+z are the standardised variables, m_c the 0/1 mask of the variables that column c may read, k_c that
+of those on which it may depend in a curve (the same, if nothing else is said), c(v) the column of
+variable v. Further hidden layers follow the first in the same way. All indicators of a column share
+its network and its masks, and m_c excludes the column itself. The linear part s makes linear
+regression a special case.
 
 The loss of a record is that of `secagg.models.neural.ngm.record_losses`.
 """
@@ -61,7 +62,8 @@ def masked_blocks(layout: NgmLayout, hidden: tuple[int, ...]) -> Blocks:
 class MaskedNetwork:
     """The networks of all columns, given the graph and the units.
 
-    graph: shape (columns, columns), symmetric, without diagonal
+    graph: m, shape (columns, columns), symmetric, without diagonal
+    curved: k, of the same kind, within m; None if it is m
     centre, scale: a variable u, scaled by the public bounds, is read as z = (u - centre) * scale
     """
 
@@ -70,6 +72,7 @@ class MaskedNetwork:
     graph: NDArray[np.bool_]
     centre: Array
     scale: Array
+    curved: NDArray[np.bool_] | None = None
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -81,6 +84,8 @@ class MaskedNetwork:
         inputs = self.layout.inputs(self.graph).astype(np.float64)
         masks = {"linear.weight": inputs[self.layout.column_of]}
         if self.hidden:
+            curved = self.graph if self.curved is None else self.curved
+            inputs = self.layout.inputs(curved).astype(np.float64)
             masks["hidden_1.weight"] = np.repeat(inputs[:, None, :], self.hidden[0], axis=1)
         return masks
 

@@ -1,24 +1,26 @@
 """Federated neural graphical models, with dependencies outside the graph cut by construction.
 
 Chajewska and Shrivastava (2023), "Federated learning with neural graphical models", sections 2.1 to
-2.3. Each site brings a graph (`secagg.models.neural.ngm.site_votes`); the merge
-is one secure sum of 0/1 votes for each pair of columns. Then one network for each column
-(`secagg.models.neural.ngm.masked_network`) is trained over secure sums of gradients over records.
+2.3. The graph is recovered from one secure sum of moments
+(`secagg.models.neural.ngm.pooled_graph`); or, as in the paper, each site brings one
+(`secagg.models.neural.ngm.site_votes`), and the merge is one secure sum of 0/1 votes for each
+pair of columns. Then one network for each column (`secagg.models.neural.ngm.masked_network`) is
+trained over secure sums of gradients over records.
 
 The paper sends each site's network to the coordinator, which trains the global network on samples
 from them. A network can be inverted for records that it has fitted closely, so no network of a site
 leaves it here.
 
 What the transcript determines (Guarantees: only this)
-    * The number of records, each variable's pooled mean and variance (if standardised), and for
-      each pair of columns the number of sites whose graph has this edge.
+    * The number of records, and the pooled means and covariances of all variables; with votes, only
+      their variances (if standardised), and for each pair the number of sites with this edge.
     * As for `secagg.models.neural.torch_module`: pooled gradients, or sums of the sites' updates.
 
 =====================================  =============================================================
 case                                   result
 =====================================  =============================================================
 a site without a complete record       weight 0, votes for no edge
-one record at a site                   weight 1; its graph is empty
+one record at a site                   weight 1; with votes, its graph is empty
 a column constant at all sites         no error: it has no influence, and its residual sd is minimal
 a level that no record has             its probability tends to 0; the penalty keeps it finite
 a column without an edge               its marginal distribution
@@ -57,9 +59,6 @@ from secagg.core.hash_chain_log import canonical_json
 from secagg.core.randomness import RandomBytes
 from secagg.errors import PeerError
 from secagg.models.common.shrinkage import marked_shrunk
-from secagg.models.common.units import records_in
-from secagg.models.neural.graph_votes import merge, vote_level
-from secagg.models.neural.graph_votes import shown as visible
 from secagg.models.neural.local_fit import fit_privately, local_training
 from secagg.models.neural.ngm.distillation import (
     OVER_SAMPLES,
@@ -69,20 +68,23 @@ from secagg.models.neural.ngm.distillation import (
 )
 from secagg.models.neural.ngm.fit_stage import FIT, calibration, fit_counts, fit_fields, shown
 from secagg.models.neural.ngm.fitted.model import FittedNgm
-from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
+from secagg.models.neural.ngm.graph_stage import (
+    GRAPH,
+    INPUTS_NOTE,
+    after_graph,
+    graph_stage,
+    graph_sums,
+    linear_inputs,
+    listed_edges,
+)
+from secagg.models.neural.ngm.layout import NgmLayout, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.networks import Network, equation_1, leaks, masked_network, no_facts
 from secagg.models.neural.ngm.penalty import quadratic_penalty
 from secagg.models.neural.ngm.public_term import with_public_term
 from secagg.models.neural.ngm.settings import WEAK_PENALTY, NgmSettings
 from secagg.models.neural.ngm.shared_network import SharedNetwork
-from secagg.models.neural.ngm.site_votes import site_votes
-from secagg.models.neural.ngm.standardisation import (
-    centre_and_scale,
-    checked_units,
-    standardisation_fields,
-    standardisation_sums,
-)
+from secagg.models.neural.ngm.standardisation import checked_units
 from secagg.models.neural.rounds import TRAIN, Penalty, checked_parameters, network_facts
 from secagg.models.neural.torch_import import require_torch
 
@@ -95,7 +97,7 @@ LABELS: Final[dict[str, Label]] = {
     "shortened_updates": ("Shortened updates", "updates of sites that were clipped, of all rounds"),
 }
 
-GRAPH, LOCAL = "graph", "local"
+LOCAL = "local"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +115,8 @@ class FedNgm(NgmSettings):
     def disclosure(self) -> Disclosure:
         votes = "For each pair of columns, how many sites' own graphs have the edge. "
         facts = "Each variable's pooled mean and variance. " if self.standardise else ""
+        if self.sums_moments:
+            facts = "The pooled means and covariances of all variables. "
         fedavg = self.algorithm == "fedavg"
         rest = (
             "How training at a site changes the networks' parameters, on average over the sites."
@@ -157,15 +161,7 @@ class FedNgm(NgmSettings):
             local = Stage(LOCAL, trained, 1, "the number of sites", training=training)
             return local, replace(train, reads_records=False)
         rows = float(public.max_rows)
-        spec = [Field("records", (1,), rows, 0, Kind.COUNT)]
-        sees = "the number of records"
-        if self.standardise:
-            spec += standardisation_fields(layout.variables, rows)
-            sees += ", each variable's sum and sum of squares"
-        if self.edges == "votes":
-            spec.append(Field("votes", (len(layout.pairs[0]),), 1.0, 0, Kind.COUNT))
-            sees += ", and for each pair of columns the number of sites with this edge"
-        graph = Stage(GRAPH, tuple(spec), 1, sees)
+        graph = graph_stage(self, layout, rows)
         if not self._counts_fit:
             return graph, train
         sees = "the number of records with each size of residual and each predicted probability"
@@ -209,7 +205,7 @@ class FedNgm(NgmSettings):
     ) -> tuple[Update, State]:
         layout = ngm_layout(public, self.variables)
         if stage == GRAPH:
-            return self._votes(layout, rows, len(public.sites)), memory
+            return graph_sums(self, layout, rows, len(public.sites)), memory
         facts = _checked_facts(message, layout, memory)
         network = self._network(layout, facts)
         if stage == FIT and isinstance(network, MaskedNetwork):
@@ -266,16 +262,6 @@ class FedNgm(NgmSettings):
         samples = samples_from(model, self.samples, rows.values.shape[1], rng)
         return {"samples": samples, "weight": weight}
 
-    def _votes(self, layout: NgmLayout, rows: SiteRecords, sites: int) -> Update:
-        u = rows.values[:, list(layout.chosen)]
-        update = {"records": np.array([float(len(u))])}
-        if self.standardise:
-            update |= standardisation_sums(u)
-        if self.edges == "votes":
-            alpha = vote_level(len(layout.pairs[0]), sites, self.votes, self.false_edges)
-            update["votes"] = site_votes(layout, rows, self.recovery, alpha)
-        return update
-
     def aggregate(self, state: State, total: Update, sites: int) -> State:
         layout = NgmLayout.of(state["layout"])
         if state["status"] == GRAPH:
@@ -295,21 +281,9 @@ class FedNgm(NgmSettings):
         return state | {"training": after}
 
     def _after_graph(self, state: State, layout: NgmLayout, total: Update) -> State:
-        """Choose the edges and the units, and begin training."""
-        records = records_in(total) if total else None
-        centre, scale = np.zeros(layout.variables), np.ones(layout.variables)
-        if records is not None and self.standardise:
-            centre, scale = centre_and_scale(total, records)
-        votes = total["votes"] if self.edges == "votes" else np.zeros(len(layout.pairs[0]))
-        if self.edges == "votes":
-            edges = merge(votes, self.votes)
-        elif self.edges == "all":
-            edges = np.ones(len(votes), dtype=np.bool_)
-        else:
-            edges = edge_positions(layout, self.edges, "method.edges")
-        graph = layout.graph(edges).astype(np.uint8)
-        facts = {"graph": graph, "centre": centre, "scale": scale}
-        return self.begin_networks({**state, "votes": votes}, facts, records)
+        """Choose the edges, the inputs and the units, and begin training."""
+        found, facts, records = after_graph(self, layout, total)
+        return self.begin_networks({**state, **found}, facts, records)
 
     def begin_networks(self, state: State, facts: State, records: int | None) -> State:
         """Return the state in which the networks of a graph are trained.
@@ -326,24 +300,18 @@ class FedNgm(NgmSettings):
         layout, training = NgmLayout.of(state["layout"]), state["training"]
         network = self._network(layout, state["facts"])
         names, graph = layout.names, state["facts"]["graph"]
-        counts = visible(state["votes"], public.min_sites)
-        edges = [
-            {
-                "between": [names[i], names[j]],
-                **({} if self.edges != "votes" else {"votes": count}),
-            }
-            for i, j, count in zip(*layout.pairs, counts, strict=True)
-            if graph[i, j]
-        ]
         summary: dict[str, Any] = {
             "method": self.name,
             "names": list(names),
-            "edges": edges,
+            "edges": listed_edges(self, layout, state, public.min_sites),
             "parameters": network.blocks.size,
             **({"records": int(counted.records)} if public.clip is None else {}),
             **({"public_records": len(state["public"])} if "public" in state else {}),
             **self.training_summary(training),
         }
+        if "curved" in state["facts"]:
+            summary["linear_inputs"] = linear_inputs(layout, state["facts"])
+            summary["notes"] = [INPUTS_NOTE, *summary["notes"]]
         theta, penalty = training["optimiser"]["best"], self.hidden_penalty(state["noised"])
         if isinstance(network, SharedNetwork):
             summary["derivatives"] = leaks(network, graph, theta, self.seed)
@@ -373,7 +341,8 @@ class FedNgm(NgmSettings):
     def _network(self, layout: NgmLayout, facts: State) -> Network:
         if self.network == "paper":
             return SharedNetwork(layout, self.hidden, facts["centre"], facts["scale"])
-        named = (facts[name].tobytes() for name in ("graph", "centre", "scale"))
+        named = (facts[name].tobytes() for name in ("graph", "centre", "scale", "curved")
+                 if name in facts)  # fmt: skip
         return masked_network(layout, self.hidden, *named)
 
     def _penalty(self, network: Network, facts: State, *, noised: bool = False) -> Penalty:
@@ -383,16 +352,25 @@ class FedNgm(NgmSettings):
 
 
 def _checked_facts(message: Body, layout: NgmLayout, memory: State) -> State:
-    """Return graph and units of a message. Raises `PeerError`, also if they change in a run."""
-    units, graph = checked_units(message, layout.variables, memory), message.get("graph")
-    if not (
-        isinstance(graph, np.ndarray)
-        and graph.dtype == np.uint8
-        and graph.shape == (layout.d, layout.d)
+    """Return graphs and units of a message. Raises `PeerError`, also if they change in a run."""
+    facts = checked_units(message, layout.variables, memory)
+    for name in ("graph", "curved"):
+        if name == "curved" and name not in message:
+            continue
+        graph = message.get(name)
+        if not (
+            isinstance(graph, np.ndarray)
+            and graph.dtype == np.uint8
+            and graph.shape == (layout.d, layout.d)
+        ):
+            raise PeerError("message", "the coordinator's graph has the wrong shape or type")
+        if np.any(graph > 1) or np.any(graph != graph.T) or np.any(np.diag(graph)):
+            raise PeerError("message", "the coordinator's graph is not symmetric and without loops")
+        facts[name] = graph
+    if "graph" in memory and any(
+        (name in facts) != (name in memory)
+        or (name in facts and not np.array_equal(facts[name], memory[name]))
+        for name in ("graph", "curved")
     ):
-        raise PeerError("message", "the coordinator's graph has the wrong shape or type")
-    if "graph" in memory and not np.array_equal(graph, memory["graph"]):
         raise PeerError("message", "the coordinator changed the graph")
-    if np.any(graph > 1) or np.any(graph != graph.T) or np.any(np.diag(graph)):
-        raise PeerError("message", "the coordinator's graph is not symmetric and without loops")
-    return units | {"graph": graph}
+    return facts

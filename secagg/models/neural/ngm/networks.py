@@ -25,12 +25,21 @@ Network = MaskedNetwork | SharedNetwork
 
 @lru_cache(maxsize=16)
 def masked_network(
-    layout: NgmLayout, hidden: tuple[int, ...], graph: bytes, centre: bytes, scale: bytes
+    layout: NgmLayout,
+    hidden: tuple[int, ...],
+    graph: bytes,
+    centre: bytes,
+    scale: bytes,
+    curved: bytes | None = None,
 ) -> MaskedNetwork:
     """Return the network of these facts; one object, because what is found out about it is kept."""
-    edges = np.frombuffer(graph, dtype=np.uint8).reshape(layout.d, layout.d)
-    units = (np.frombuffer(each, dtype=np.float64) for each in (centre, scale))
-    return MaskedNetwork(layout, hidden, edges.astype(np.bool_), *units)
+    masks = [
+        None if each is None else np.frombuffer(each, np.uint8).reshape(layout.d, layout.d) > 0
+        for each in (graph, curved)
+    ]
+    at, by = (np.frombuffer(each, dtype=np.float64) for each in (centre, scale))
+    assert masks[0] is not None
+    return MaskedNetwork(layout, hidden, masks[0], at, by, curved=masks[1])
 
 
 def no_facts(layout: NgmLayout) -> State:

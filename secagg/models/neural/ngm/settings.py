@@ -12,6 +12,7 @@ from secagg.models.common.checks import check_numbers
 from secagg.models.neural.ngm.distillation import MAX_SAMPLES
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions
 from secagg.models.neural.ngm.networks import NetworkKind
+from secagg.models.neural.ngm.pooled_graph import Inputs
 from secagg.models.neural.rounds import NetworkRounds
 from secagg.models.neural.site_graphs import Recovery
 
@@ -26,17 +27,22 @@ class NgmSettings(NetworkRounds):
 
     variables: tuple[str, ...] | None = None
     """The columns of the model, at least two. If it is not set, all columns."""
-    edges: tuple[tuple[str, str], ...] | Literal["votes", "all"] = "votes"
-    """The graph. `"votes"`: each site brings its own, recovered or its experts', and edges are
-    chosen by votes. `"all"`: every pair of columns. Or a list of pairs of columns, from an expert.
-    """
+    edges: tuple[tuple[str, str], ...] | Literal["pooled", "votes", "all"] = "pooled"
+    """The graph. `"pooled"`: recovered from the pooled moments of all records. `"votes"`: each site
+    brings its own, recovered or its experts', and edges are chosen by votes (the paper). `"all"`:
+    every pair of columns. Or a list of pairs of columns, from an expert."""
+    inputs: Inputs | None = None
+    """With network = "masked": which columns the network of a column reads. `"neighbours"`: its
+    neighbours in the graph. `"aic"`: also each column that AIC keeps in a linear prediction, as a
+    linear term. `"all"`: also all others, as linear terms. If it is not set, `"aic"` with edges =
+    "pooled", otherwise `"neighbours"`."""
     recovery: Recovery = "partial_correlation"
-    """How a site recovers its graph: tests of partial correlations, the graphical lasso, or PC
-    (which needs `pip install 'secagg[graphs]'`)."""
+    """How the graph is recovered from the pooled moments, or by each site: tests of partial
+    correlations, the graphical lasso, or PC (which needs `pip install 'secagg[graphs]'`)."""
     false_edges: float = 0.2
-    """With `"partial_correlation"` and `"pc"`: the largest number of edges that the merged graph
-    would have on average if no two columns were associated, above 0. It determines the level of
-    each test."""
+    """With `"partial_correlation"` and `"pc"`: the largest number of edges that the graph would
+    have on average if no two columns were associated, above 0. It determines the level of each
+    test."""
     votes: int = 2
     """With edges = "votes": the number of sites that must have an edge in their own graph. 1 is the
     union, as in the paper. In simulations with 3 and 10 sites, 2 found the graph best."""
@@ -83,6 +89,19 @@ class NgmSettings(NetworkRounds):
     """With learn_from = "samples" and noise at the sites: number of noisy steps of a site's
     training, by Adam with `learning_rate` (default 0.03)."""
 
+    @property
+    def reads(self) -> Inputs:
+        """`inputs`, or its default."""
+        if self.edges == "all":
+            return "neighbours"
+        pooled = self.edges == "pooled" and self.network == "masked"
+        return self.inputs or ("aic" if pooled else "neighbours")
+
+    @property
+    def sums_moments(self) -> bool:
+        """Whether the sites sum their moments, and not only sums and squares."""
+        return self.edges == "pooled" or self.reads == "aic"
+
     def hidden_penalty(self, noised: bool) -> float:
         """Return `penalty`, or its default. noised: as the function of this name returns"""
         if self.penalty is not None:
@@ -123,6 +142,9 @@ class NgmSettings(NetworkRounds):
             raise JobError("method.votes", f"is more than the {len(public.sites)} sites")
         if not isinstance(self.edges, str):
             edge_positions(layout, self.edges, "method.edges")
+        if self.network == "paper" and self.inputs not in (None, "neighbours"):
+            what = "has an effect only with network = 'masked'"
+            raise JobError("method.inputs", what, "Leave it out.")
         self._check_samples(public)
         if public.clip is not None:
             self._check_noised(public)
@@ -143,10 +165,11 @@ class NgmSettings(NetworkRounds):
 
     def _check_noised(self, public: PublicFacts) -> None:
         """Raise `JobError` for settings that noise does not cover."""
-        if self.standardise or self.edges == "votes":
+        if self.standardise or self.edges == "votes" or self.sums_moments:
             what = "with noise, only the training reads records"
             advice = (
-                "Write standardise = false, and edges = 'all' or a list of pairs. Placement "
+                "Write standardise = false, edges = 'all' or a list of pairs, and no inputs = "
+                "'aic'. Placement "
                 "'round' has the noise in the sum; 'site', with learn_from = 'samples', at sites."
             )
             raise JobError("method.standardise", what, advice)

@@ -15,7 +15,7 @@ from secagg.models.common.units import SQUARES_BITS
 from secagg.models.neural.rounds import FRACTION_BITS
 
 _MAX_SCALE = 1e6
-_MIN_VARIANCE = 1e-12  # a smaller pooled variance, in units of the bounds, counts as 0
+MIN_VARIANCE = 1e-12  # a smaller pooled variance, in units of the bounds, counts as 0
 
 
 def standardisation_fields(variables: int, rows: float) -> list[Field]:
@@ -35,7 +35,7 @@ def centre_and_scale(total: Update, records: int) -> tuple[Array, Array]:
     """Return the means, and 1 over the standard deviations."""
     centre = total["sums"] / records
     variance = total["squares"] / records - centre**2
-    constant = variance <= _MIN_VARIANCE
+    constant = variance <= MIN_VARIANCE
     return centre, np.where(constant, 0.0, 1 / np.sqrt(np.where(constant, 1.0, variance)))
 
 

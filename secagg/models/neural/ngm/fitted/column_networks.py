@@ -25,12 +25,14 @@ class ColumnNetwork:
     """The network of one column.
 
     inputs: positions of the variables that it reads
-    hidden: weights (units, inputs) and biases (units,) of each hidden layer
+    curved: which of the inputs the hidden layers read; the linear part reads all
+    hidden: weights (units, curved inputs) and biases (units,) of each hidden layer
     output: shape (variables of the column, units of the last layer)
     linear: shape (variables of the column, inputs); bias: shape (variables of the column,)
     """
 
     inputs: NDArray[np.intp]
+    curved: NDArray[np.bool_]
     hidden: tuple[tuple[Array, Array], ...]
     output: Array
     linear: Array
@@ -40,6 +42,7 @@ class ColumnNetwork:
         """Return the outputs, shape (variables of the column, states). z: (variables, states)."""
         read = z[self.inputs]
         found = self.linear @ read + self.bias[:, None]
+        read = read[self.curved]
         for weight, bias in self.hidden:
             read = np.tanh(weight @ read + bias[:, None])
         return found + self.output @ read if self.hidden else found
@@ -67,14 +70,14 @@ class ColumnNetwork:
         z: shape (variables, states). Shape (variables of the column, states, parameters), in the
         order: weights and biases of each hidden layer, output, linear, bias.
         """
-        layers = [z[self.inputs]]
+        layers = [z[self.inputs[self.curved]]]
         for weight, bias in self.hidden:
             layers.append(np.tanh(weight @ layers[-1] + bias[:, None]))
         variables, states = len(self.bias), z.shape[1]
         found = np.zeros((variables, states, self.parameters))
         end = self.parameters
         last = layers[-1] if self.hidden else layers[-1][:0]
-        for read in (np.ones((1, states)), layers[0], last):  # bias, linear, output
+        for read in (np.ones((1, states)), z[self.inputs], last):  # bias, linear, output
             start = end - variables * len(read)
             for v in range(variables):
                 found[v, :, start + v * len(read) : start + (v + 1) * len(read)] = read.T
@@ -110,10 +113,10 @@ def column_networks(
 ) -> tuple[ColumnNetwork, ...]:
     """Return the networks of all columns. Raises `UsageError` if an array is missing or wrong."""
     check_arrays(arrays, _shapes(layout, arrays))
-    read = layout.inputs(graph)
+    read, curved = layout.inputs(graph), layout.inputs(arrays.get("curved", graph) != 0)
     return tuple(
-        _of_column(arrays, number, list(column.positions), np.flatnonzero(read[number]))
-        for number, column in enumerate(layout.columns)
+        _of_column(arrays, n, list(column.positions), np.flatnonzero(read[n]), curved[n][read[n]])
+        for n, column in enumerate(layout.columns)
     )
 
 
@@ -131,6 +134,8 @@ def _units(arrays: Arrays, weight: str, dimensions: int) -> int:
 def _shapes(layout: NgmLayout, arrays: Arrays) -> dict[str, tuple[int, ...]]:
     d, p = layout.d, layout.variables
     shapes: dict[str, tuple[int, ...]] = {"linear.weight": (p, p), "output.bias": (p,)}
+    if "curved" in arrays:
+        shapes["curved"] = (d, d)
     below = p
     for number in range(1, _layers(arrays) + 1):
         weight, bias = (_HIDDEN.format(number, kind) for kind in ("weight", "bias"))
@@ -141,13 +146,17 @@ def _shapes(layout: NgmLayout, arrays: Arrays) -> dict[str, tuple[int, ...]]:
 
 
 def _of_column(
-    arrays: Arrays, number: int, at: list[int], inputs: NDArray[np.intp]
+    arrays: Arrays,
+    number: int,
+    at: list[int],
+    inputs: NDArray[np.intp],
+    curved: NDArray[np.bool_],
 ) -> ColumnNetwork:
     """Return the network of one column, without what its mask cuts."""
     hidden = []
     for layer in range(1, _layers(arrays) + 1):
         weight, bias = (arrays[_HIDDEN.format(layer, kind)][number] for kind in ("weight", "bias"))
-        hidden.append((weight[:, inputs] if layer == 1 else weight, bias))
+        hidden.append((weight[:, inputs[curved]] if layer == 1 else weight, bias))
     output = arrays["output.weight"][at] if hidden else np.zeros((len(at), 0))
     linear = arrays["linear.weight"][at][:, inputs]
-    return ColumnNetwork(inputs, tuple(hidden), output, linear, arrays["output.bias"][at])
+    return ColumnNetwork(inputs, curved, tuple(hidden), output, linear, arrays["output.bias"][at])

@@ -72,7 +72,7 @@ def test_derivatives_are_those_of_finite_differences(units: tuple[int, ...]) -> 
         parts = [a.reshape(s) for a, s in zip(np.split(theta, ends), shapes, strict=True)]
         *hidden, output, linear, bias = parts
         layers = tuple(zip(hidden[::2], hidden[1::2], strict=True))
-        return ColumnNetwork(np.array([0, 2]), layers, output, linear, bias)
+        return ColumnNetwork(np.array([0, 2]), np.ones(2, dtype=bool), layers, output, linear, bias)
 
     z = rng.standard_normal((3, 7))
     found = network(theta).derivatives(z)

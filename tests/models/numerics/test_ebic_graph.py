@@ -3,7 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from secagg.models.neural.ebic_graph import EBIC_GAMMA, ebic_graph
+from secagg.models.numerics.ebic_graph import EBIC_GAMMA, ebic_graph
 from secagg.models.numerics.graphical_lasso import graphical_lasso
 
 PAIRS = list(combinations(range(4), 2))
