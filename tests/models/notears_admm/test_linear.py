@@ -199,7 +199,7 @@ def test_another_scale_in_own_units_is_refused() -> None:
 def test_an_answer_beyond_its_bound_is_not_sent(W: float) -> None:
     with pytest.raises(DataError) as caught:
         respond(request(W=np.full((4, 4), W)))
-    assert caught.value.where == CONSENSUS
+    assert caught.value.where == "this site"
 
 
 # --- settings ------------------------------------------------------------------------------------
