@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from secagg.models.neural.ngm.fitted import residuals
 from secagg.models.neural.ngm.fitted.residuals import (
     BIN_ENDS,
     ENDS,
@@ -39,6 +40,13 @@ def test_without_counts_the_distribution_is_normal_and_with_many_it_is_theirs() 
     np.testing.assert_allclose(many.shares[0, 0, [4, 9]], [0.75, 0.25], atol=1e-4)
 
 
+@pytest.fixture
+def not_centred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of merged bins are spread as in the normal distribution, whatever their mean."""
+    monkeypatch.setattr(residuals, "_MOST_TILT", 1e-9)
+
+
+@pytest.mark.usefixtures("not_centred")
 @pytest.mark.parametrize("records", [0, 3, 40, 900])
 def test_no_shown_cell_has_few_records(records: int) -> None:
     """And none is lost, if there are enough of them."""
@@ -56,6 +64,7 @@ def test_no_shown_cell_has_few_records(records: int) -> None:
             assert total == 0 or total * groups > 4.99
 
 
+@pytest.mark.usefixtures("not_centred")
 def test_cells_reach_to_the_next_one() -> None:
     """So the end of a cell shows no single record: one in the last bin, or in no other group."""
     counts = np.zeros((1, *SHAPE))
@@ -66,6 +75,36 @@ def test_cells_reach_to_the_next_one() -> None:
     np.testing.assert_allclose(shown[:, 4:].sum(), 6)
     counts[0, 2, 9] = counts[0, 4, 17] = 1
     np.testing.assert_allclose(merged(counts, 5)[0, :, 4:] / shown[:, 4:], 8 / 6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_merged_bins_of_skewed_residuals_keep_the_mean(
+    sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exponential residuals have a hard end at one standard deviation, and a long tail.
+
+    Their mean is 0. What is left is below a third of what it would be, and below the standard
+    error of the mean of 300 records.
+    """
+    e = np.random.default_rng(1).exponential(size=300) - 1
+    e = sign * (e - e.mean())
+    counts = count_residuals(e[None], np.zeros((1, 300)), np.ones(1))
+    uniform = (np.arange(4000) + 0.5) / 4000
+
+    def mean(shown: np.ndarray) -> float:
+        drawn = Residuals.of(shown, 1).draws(0, np.zeros(4000), np.ones(4000), uniform)
+        return float(drawn.mean())
+
+    centred = merged(counts, 5)
+    monkeypatch.setattr(residuals, "_MOST_TILT", 1e-9)
+    plain = merged(counts, 5)
+    assert abs(mean(centred)) < min(1 / np.sqrt(300), abs(mean(plain)) / 3)
+    alone = counts.sum(axis=1)[0] >= 5  # bins that are not merged keep their counts
+    alone[[0, -1]] = False
+    inner = alone & np.roll(alone, 1) & np.roll(alone, -1)
+    assert inner.sum() >= 3
+    np.testing.assert_allclose(centred.sum(axis=1)[0, inner], counts.sum(axis=1)[0, inner])
+    assert centred.sum() == pytest.approx(300)
 
 
 def test_draws_are_normal_within_a_bin() -> None:
