@@ -75,8 +75,9 @@ def read_graph(summary: Mapping[str, Any], kind: TableKind) -> Graph | None:
             directed[i, j] = True
         else:
             undirected[i, j] = undirected[j, i] = True
-    markov = summary.get("markov", kind is TableKind.POSTERIOR_GRAPH and "pairs" in summary)
-    return Graph(names, directed & ~undirected, undirected, markov)
+    # Networks read a column's neighbours given all others, so theirs is a Markov network, too.
+    markov = kind is TableKind.NETWORK or "pairs" in summary
+    return Graph(names, directed & ~undirected, undirected, summary.get("markov", markov))
 
 
 def graph_of(names: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> Graph:

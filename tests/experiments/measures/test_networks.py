@@ -69,6 +69,7 @@ def test_only_models_with_probabilities_are_read() -> None:
 def test_the_edges_of_a_network_have_no_direction() -> None:
     graph = read_graph(ngm_result().summary, TableKind.NETWORK)
     assert graph is not None and not graph.directed.any()
+    assert graph.markov  # so it is compared with a truth's moral graph
     assert graph.undirected.tolist() == [[False, True, False], [True, False, True],
                                          [False, True, False]]  # fmt: skip
 
