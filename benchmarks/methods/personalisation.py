@@ -49,7 +49,7 @@ from secagg.models.neural.local_fit import fit_locally
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.penalty import quadratic_penalty
-from secagg.models.neural.ngm.personalisation import personalised
+from secagg.models.neural.ngm.site_fits.personalisation import personalised
 from secagg.runs.adapt.finished_networks import FinishedNetworks, records_here
 from secagg.runs.adapt.own_columns import read_own_columns
 from secagg.runs.adapt.stitched import stitch

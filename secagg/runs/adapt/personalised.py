@@ -1,7 +1,7 @@
 """A site fits the networks of a finished run of `fedngm` or `fedngr` to its own records.
 
-`secagg.models.neural.ngm.personalisation` describes the fit. Only the run's folder is read, and the
-site's records stay at the site.
+`secagg.models.neural.ngm.site_fits.personalisation` describes the fit. Only the run's folder is
+read, and the site's records stay at the site.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from secagg.jobs.design_matrix import public_facts
 from secagg.jobs.records_to_predict import SITES
 from secagg.models.neural.ngm.fitted.model import FittedNgm
 from secagg.models.neural.ngm.fitted.residuals import count_residuals
-from secagg.models.neural.ngm.personalisation import Personalised, personalised
+from secagg.models.neural.ngm.site_fits.personalisation import Personalised, personalised
 from secagg.models.neural.torch_import import require_torch
 from secagg.runs.adapt.finished_networks import FinishedNetworks, records_here
 from secagg.runs.adapt.site_networks import SiteNetworks

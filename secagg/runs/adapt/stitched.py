@@ -1,7 +1,7 @@
 """A site adds its own columns to the networks of a finished run of `fedngm` or `fedngr`.
 
-`secagg.models.neural.ngm.stitching` describes the model. Only the run's folder is read, and the
-site's records stay at the site.
+`secagg.models.neural.ngm.site_fits.stitching` describes the model. Only the run's folder is read,
+and the site's records stay at the site.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from secagg.models.neural.ngm.fitted.residuals import count_residuals
 from secagg.models.neural.ngm.layout import NgmLayout, edge_positions, ngm_layout
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.settings import STRONG_PENALTY, WEAK_PENALTY
-from secagg.models.neural.ngm.stitching import StitchedNetwork, own_units
+from secagg.models.neural.ngm.site_fits.stitching import StitchedNetwork, own_units
 from secagg.models.neural.site_graphs import site_graph
 from secagg.models.neural.torch_import import require_torch
 from secagg.runs.adapt.finished_networks import FinishedNetworks, records_here

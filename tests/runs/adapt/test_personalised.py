@@ -100,7 +100,9 @@ def test_at_a_site_with_another_slope_the_networks_follow_its_records(
 def test_a_kept_run_is_the_run_bit_for_bit(
     run: FinishedNetworks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("secagg.models.neural.ngm.personalisation.STRENGTHS", (float("inf"),))
+    monkeypatch.setattr(
+        "secagg.models.neural.ngm.site_fits.personalisation.STRENGTHS", (float("inf"),)
+    )
     site = personalise(run, table(40, 5, -0.5))
     assert site.summary()["personalised"]["strength"] is None
     assert set(site.result.arrays) == set(run.arrays)

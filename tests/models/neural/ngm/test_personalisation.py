@@ -13,8 +13,12 @@ from secagg.models.neural.gradients import record_losses
 from secagg.models.neural.local_fit import fit_locally
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
 from secagg.models.neural.ngm.penalty import quadratic_penalty
-from secagg.models.neural.ngm.personalisation import STRENGTHS, personalised, shrunk_towards
-from secagg.models.neural.ngm.stitching import own_units
+from secagg.models.neural.ngm.site_fits.personalisation import (
+    STRENGTHS,
+    personalised,
+    shrunk_towards,
+)
+from secagg.models.neural.ngm.site_fits.stitching import own_units
 from secagg.models.neural.parameters import tensors
 
 pytestmark = pytest.mark.neural

@@ -7,7 +7,7 @@ from support.methods.ngm_layouts import mixed_layout, mixed_records
 from secagg.core.arrays import Array
 from secagg.models.neural.gradients import gradient_sum
 from secagg.models.neural.ngm.masked_network import MaskedNetwork
-from secagg.models.neural.ngm.stitching import StitchedNetwork, own_units
+from secagg.models.neural.ngm.site_fits.stitching import StitchedNetwork, own_units
 from secagg.models.neural.parameters import tensors
 
 pytestmark = pytest.mark.neural
