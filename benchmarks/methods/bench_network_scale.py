@@ -23,6 +23,7 @@ import pandas as pd
 from benchmarks.harness import number, quick_asked, section, size, table, version
 
 RECORDS, ROUNDS, EVERY = 2000, 20, 10
+NETWORKS = ("masked", "paper")
 LEVELS, CUTS = ("low", "middle", "high"), (-0.43, 0.43)
 MISSING = "torch is not installed (make bench-neural): not measured."
 TEXT = (
@@ -86,7 +87,7 @@ def write_jobs(folder: Path, kind: Size, records: int, rounds: int) -> None:
     columns = "\n".join(
         f"x{j} = {number_ if j < kind.continuous else coded}" for j in range(kind.columns)
     )
-    for network, hidden in (("masked", kind.units), ("paper", _all_units(kind))):
+    for network, hidden in zip(NETWORKS, (kind.units, _all_units(kind)), strict=True):
         (folder / f"{network}.toml").write_text(
             f'title = "Networks at scale"\n[sites]\nfolder = "data"\nmax_rows = 5000\n'
             f'[columns]\n{columns}\n[method]\nname = "fedngm"\nedges = "votes"\n'
@@ -114,14 +115,16 @@ def used(folder: Path, *arguments: str) -> Used:
     return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def rows(kind: Size, records: int, rounds: int) -> list[list[object]]:
+def rows(
+    kind: Size, records: int, rounds: int, networks: tuple[str, ...] = NETWORKS
+) -> list[list[object]]:
     """Return what each command used, for each network."""
     found: list[list[object]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_jobs(folder, kind, records, rounds)
         given = ("--given", "x0=1", "--given", "x1=-1", "--of", "x2")
-        for network in ("masked", "paper"):
+        for network in networks:
             out = ("--out", network)
             commands: dict[str, tuple[str, ...]] = {
                 "plan": ("plan", f"{network}.toml"),
@@ -149,7 +152,9 @@ def main() -> None:
         units=_all_units(kind),
     )  # fmt: skip
     head = ("network", "command", "processor s", "memory or size")
-    section(f"Networks: {kind.inputs} inputs", text, table(head, rows(kind, records, rounds)))
+    networks = NETWORKS[:1] if quick else NETWORKS
+    cells = rows(kind, records, rounds, networks)
+    section(f"Networks: {kind.inputs} inputs", text, table(head, cells))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,21 @@ def _leverage(rows: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
     return float(singular[0]) ** 2, right[0]
 
 
+def _leverages(
+    rows: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the same for many groups, shape (groups, rows, dimensions); of any length.
+
+    By the smaller one of the two matrices of products, which have the same largest eigenvalue.
+    """
+    turned = rows.transpose(0, 2, 1)
+    if rows.shape[1] > rows.shape[2]:
+        values, vectors = np.linalg.eigh(turned @ rows)
+        return values[:, -1], vectors[:, :, -1]
+    values, vectors = np.linalg.eigh(rows @ turned)
+    return values[:, -1], (turned @ vectors[:, :, -1:])[:, :, 0]
+
+
 def groups_are_possible(
     basis: NDArray[np.float64], size: int, persons: NDArray[np.int64] | None = None
 ) -> bool:
@@ -194,13 +209,10 @@ class _Search:
             weights = np.add.reduceat(squares, self._first, axis=0).T
             groups = np.argpartition(-weights, self._size, axis=1)[:, : self._size]
             rows = self._padded[self._rows[np.sort(groups)].reshape(len(groups), -1)]
-            eigenvalues, vectors = np.linalg.eigh(rows @ rows.transpose(0, 2, 1))
-            found = eigenvalues[:, -1]
+            found, leading = _leverages(rows)
             best = max(best, float(found.max(initial=0.0)))
             rising = found > last * (1 + 1e-9)
             if best > GROUP_LEVERAGE or not rising.any():
                 break
-            # The right singular vector of the group's rows, up to its length.
-            combinations = np.einsum("smd,sm->sd", rows[rising], vectors[rising, :, -1])
-            last = found[rising]
+            combinations, last = leading[rising], found[rising]
         return best

@@ -52,7 +52,7 @@ def test_a_run_sums_experts_and_learned_votes(tmp_path: Path) -> None:
         "title": "Votes",
         "sites": {"max_rows": 200, "folder": str(tmp_path)},
         "columns": {n: {"type": "continuous", "low": -1, "high": 1} for n in "xyz"},
-        "method": {"name": "fedngm", "hidden": [], "rounds": 2, "votes": 2},
+        "method": {"name": "fedngm", "edges": "votes", "hidden": [], "rounds": 2},
         "release": {"min_sites": 2, "min_records": 2},
     }
     expected = np.zeros(3)
