@@ -11,6 +11,7 @@ Rules that make the numbers reliable on a busy or throttled machine:
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import statistics
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from secagg.protocols.kernels.library import available
 
@@ -115,6 +116,26 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     ]
     lines.insert(1, "| " + " | ".join("-" * w for w in widths) + " |")
     return "\n".join(lines)
+
+
+def stored_rows(file: Path) -> list[dict[str, Any]]:
+    """Return the results in a file, one JSON object in each line; none if there is no file."""
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def store_row(file: Path, row: Mapping[str, Any]) -> None:
+    """Append a result, so that an interrupted run goes on after it."""
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
+def with_error(values: Sequence[float], digits: int = 3) -> str:
+    """Return the mean and its standard error."""
+    values = [float(value) for value in values]
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{statistics.fmean(values):.{digits}f} ± {error:.{digits}f}"
 
 
 def section(title: str, text: str, *tables: str) -> None:

@@ -18,7 +18,6 @@ is that of 95 % intervals. After +- are standard errors over data sets.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -30,6 +29,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from benchmarks.harness import store_row, stored_rows
 from secagg.core.randomness import replayable_random
 from secagg.models.fedlin.full.equal_sites import EqualSites
 from secagg.models.fedlin.full.families import FAMILIES, Records, observation
@@ -148,25 +148,18 @@ def measure(cell: str, seed: int) -> dict[str, Any]:
 
 def run(file: Path, cells: list[str], seeds: int) -> None:
     """Run what FILE lacks."""
-    done = {(row["cell"], row["seed"]) for row in _rows(file)}
+    done = {(row["cell"], row["seed"]) for row in stored_rows(file)}
     for seed in range(seeds):
         for cell in cells:
             if (cell, seed) not in done:
                 row = {"cell": cell, "seed": seed, **measure(cell, seed)}
-                with file.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(row) + "\n")
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+                store_row(file, row)
 
 
 def table(file: Path) -> None:
     """Print biases, then coverages and errors."""
     groups = defaultdict(list)
-    for row in _rows(file):
+    for row in stored_rows(file):
         groups[row["cell"]].append(row)
 
     def cell(values: Array) -> str:

@@ -24,7 +24,6 @@ not depend on it. Monte Carlo errors are over data sets.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -34,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
+from benchmarks.harness import store_row, stored_rows
 from benchmarks.methods.fedlin_full import Data
 from secagg.models.fedlin.full.equal_sites import NU, EqualSites
 from secagg.models.fedlin.full.hamiltonian import Target, draw_covariances
@@ -135,21 +135,14 @@ def measure(cell: str, sites: int, seed: int) -> dict[str, Any]:
 
 def run(file: Path, cells: list[str], sites: list[int], seeds: int) -> None:
     """Run what FILE lacks."""
-    done = {(row["cell"], row["sites"], row["seed"]) for row in _rows(file)}
+    done = {(row["cell"], row["sites"], row["seed"]) for row in stored_rows(file)}
     for seed in range(seeds):
         for count in sites:
             for cell in cells:
                 if (cell, count, seed) in done:
                     continue
                 row = {"cell": cell, "sites": count, "seed": seed, **measure(cell, count, seed)}
-                with file.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(row) + "\n")
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+                store_row(file, row)
 
 
 def table(file: Path) -> None:
@@ -159,7 +152,7 @@ def table(file: Path) -> None:
     of one data set are not independent.
     """
     groups = defaultdict(list)
-    for row in _rows(file):
+    for row in stored_rows(file):
         groups[row["cell"], row["sites"]].append(row)
     print("| cell | sites | quantity | likelihood | sets | 95 % | 50 % | mean share | uniform, p |")
     print("|---|--:|---|---|--:|--:|--:|--:|--:|")

@@ -26,7 +26,6 @@ estimated. Each line of FILE is one data set and method; finished ones are skipp
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -36,6 +35,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.harness import store_row, stored_rows
 from secagg.core.randomness import replayable_random
 from secagg.runs.simulate import simulate_sites
 
@@ -172,7 +172,7 @@ def measure(data: Data, name: str, seed: int) -> dict[str, Any]:
 
 def run(file: Path, cases: list[str], sites: list[int], seeds: int, methods: list[str]) -> None:
     """Run what FILE lacks."""
-    done = {_key(row) for row in _rows(file)}
+    done = {_key(row) for row in stored_rows(file)}
     for seed in range(seeds):
         for count in sites:
             for case in cases:
@@ -183,14 +183,7 @@ def run(file: Path, cases: list[str], sites: list[int], seeds: int, methods: lis
                     data = data or Data(case, count, seed)
                     row = {"case": case, "sites": count, "seed": seed, "method": name}
                     row |= measure(data, name, seed)
-                    with file.open("a", encoding="utf-8") as lines:
-                        lines.write(json.dumps(row) + "\n")
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+                    store_row(file, row)
 
 
 def _key(row: dict[str, Any]) -> tuple[str, int, int, str]:
@@ -200,7 +193,7 @@ def _key(row: dict[str, Any]) -> tuple[str, int, int, str]:
 def table(file: Path) -> None:
     """Print errors and gains, then coverages, with standard errors over data sets."""
     groups = defaultdict(list)
-    for row in _rows(file):
+    for row in stored_rows(file):
         groups[row["case"], row["sites"], row["method"]].append(row)
 
     def cell(rows: list[dict[str, Any]], key: str, digits: int) -> str:

@@ -27,7 +27,6 @@ added networks.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
@@ -38,7 +37,7 @@ import pandas as pd
 from scipy.special import expit
 from scipy.stats import rankdata
 
-from benchmarks.harness import table
+from benchmarks.harness import store_row, stored_rows, table, with_error
 from reproductions.harness.simulated_runs import job_of, simulated
 from secagg.contracts import Array
 from secagg.core.randomness import replayable_random
@@ -160,22 +159,16 @@ def shown(cells: list[dict[str, Any]]) -> str:
     for key in sorted(keys):
         chosen = [c for c in cells if (c["method"], c["records"], c["skew"]) == key]
         for i, what in enumerate(("loss", "AUC")):
-            found = [_with_error([c[n][i] for c in chosen]) for n in networks]
-            gain = _with_error([c["personalised"][i] - c["run"][i] for c in chosen])
+            found = [with_error([c[n][i] for c in chosen]) for n in networks]
+            gain = with_error([c["personalised"][i] - c["run"][i] for c in chosen])
             rows.append([*key, len(chosen), what, *found, gain])
         if labels := list(chosen[0]["stitched"]):
-            found = [_with_error([c["stitched"][label] for c in chosen]) for label in labels]
+            found = [with_error([c["stitched"][label] for c in chosen]) for label in labels]
             stitched.append([*key, len(chosen), *found])
     head = ("method", "records", "skew", "seeds", "of", *networks, "personalised - run")
     labels = [f"{edges}, {penalty:g}" for edges, penalty in product(EDGES, PENALTIES)]
     second = ("method", "records", "skew", "seeds", *labels)
     return f"{table(head, rows)}\n\n{table(second, stitched)}"
-
-
-def _with_error(values: Any) -> str:
-    values = np.asarray(values, dtype=np.float64)
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.3f} ± {error:.3f}"
 
 
 def main(say: Callable[[str], None] = print) -> None:
@@ -186,13 +179,12 @@ def main(say: Callable[[str], None] = print) -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--skews", nargs="+", default=list(SKEWS), choices=list(SKEWS))
     asked = parser.parse_args()
-    cells = [json.loads(line) for line in asked.cells.open()] if asked.cells.exists() else []
+    cells = stored_rows(asked.cells)
     done = {(c["method"], c["skew"], c["records"], c["seed"]) for c in cells}
     for case in product(asked.methods, asked.skews, asked.records, range(asked.seeds)):
         if case not in done:
             cells.append(cell(*case))
-            with asked.cells.open("a") as file:
-                file.write(json.dumps(cells[-1]) + "\n")
+            store_row(asked.cells, cells[-1])
     say(shown(cells))
 
 

@@ -17,7 +17,6 @@ first queries give all neighbours of the target; for the others, neighbours are 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
@@ -28,7 +27,7 @@ import pandas as pd
 from scipy.special import expit, softmax
 from scipy.stats import norm
 
-from benchmarks.harness import table
+from benchmarks.harness import store_row, stored_rows, table, with_error
 from reproductions.harness.simulated_runs import job_of, simulated
 from secagg.contracts import Array
 from secagg.core.randomness import replayable_random
@@ -163,12 +162,12 @@ def shown(cells: list[dict[str, Any]]) -> str:
             width = np.mean(found[:, 2] - found[:, 1]) / 2
             covered.append(hit)
             inside.append(error)
-            rows.append([name, records, query, _number(truth), _with_error(error, 3),
+            rows.append([name, records, query, _number(truth), with_error(error, 3),
                          _number(np.std(error, ddof=1) if len(error) > 1 else np.nan),
-                         _number(width), _with_error(hit, 2)])  # fmt: skip
+                         _number(width), with_error(hit, 2)])  # fmt: skip
         each = np.mean(covered, axis=0)  # of a seed, over queries, which share the records
-        totals.append([name, records, len(chosen), _with_error(each, 3),
-                       _with_error([c["missed"] for c in chosen], 1)])  # fmt: skip
+        totals.append([name, records, len(chosen), with_error(each, 3),
+                       with_error([c["missed"] for c in chosen], 1)])  # fmt: skip
     head = ("method", "records", "query", "truth", "bias", "sd", "half the interval", "covers")
     overall = ("method", "records", "seeds", "coverage over all queries", "true edges missed")
     return f"{table(head, rows)}\n\n{table(overall, totals)}"
@@ -178,12 +177,6 @@ def _number(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _with_error(values: Any, digits: int) -> str:
-    values = np.asarray(values, dtype=np.float64)
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.{digits}f} ± {error:.{digits}f}"
-
-
 def main(say: Callable[[str], None] = print) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cells", type=Path)
@@ -191,13 +184,12 @@ def main(say: Callable[[str], None] = print) -> None:
     parser.add_argument("--records", type=int, nargs="+", default=list(RECORDS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     asked = parser.parse_args()
-    cells = [json.loads(line) for line in asked.cells.open()] if asked.cells.exists() else []
+    cells = stored_rows(asked.cells)
     done = {(c["method"], c["records"], c["seed"]) for c in cells}
     for seed, records, name in product(range(asked.seeds), asked.records, asked.methods):
         if (name, records, seed) not in done:
             cells.append(cell(name, records, seed))
-            with asked.cells.open("a") as file:
-                file.write(json.dumps(cells[-1]) + "\n")
+            store_row(asked.cells, cells[-1])
     say(shown(cells))
 
 
